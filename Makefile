@@ -1,0 +1,23 @@
+.PHONY: help run test bench check build clean
+
+help: ## show this
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
+
+run: ## the kubelet on the sample pods, on a containerd of its own, until Ctrl-C
+	@tests/env/run-demo
+
+test: ## every test; those that need a runtime run on each containerd there is
+	@tests/env/run-tests
+
+bench: ## the benchmarks; a node on a containerd of its own beside the bare calls to it
+	@tests/env/run-bench
+
+check: ## formatting, clippy, shellcheck
+	@tests/env/run-check
+
+build: ## release binaries: target/release/kubelet, target/release/understudy
+	cargo build --release -p kubelet
+	cargo build --release -p understudy
+
+clean: ## remove what was built
+	cargo clean

@@ -1,0 +1,291 @@
+//! Which events are kept, as what (row 23.11).
+//!
+//! Similar events (all but the message equal) are combined once there are ten within ten minutes of each other; the
+//! same event is counted; an object that causes a flood of events is cut off, with a trickle left.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use messages::PodRef;
+use messages::event_recorder::{EventObject, EventType, RecordEvent, RecordedEvent};
+
+use crate::lru::Lru;
+
+/// Keys remembered for each of the three purposes.
+const KEYS_MAX: usize = 4096;
+/// From this many different messages on, similar events are combined.
+const SIMILAR_MAX: usize = 10;
+/// A similar event that comes later than this after the last begins anew.
+const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+/// Events that an object may cause at once.
+const BURST: f64 = 25.0;
+/// After a burst an object may cause another event each time this long has passed.
+const REFILL: Duration = Duration::from_secs(300);
+/// How the message of combined events begins.
+const COMBINED: &str = "(combined from similar events): ";
+
+/// What an event is about, without the part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Pod(PodRef),
+    Node,
+    Manifest(Arc<str>),
+}
+
+impl Subject {
+    fn of(object: &EventObject) -> Self {
+        match object {
+            EventObject::Pod { pod, .. } => Self::Pod(pod.clone()),
+            EventObject::Node => Self::Node,
+            EventObject::Manifest { path } => Self::Manifest(path.clone()),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SimilarKey {
+    subject: Subject,
+    is_warning: bool,
+    reason: Arc<str>,
+}
+
+/// What makes two events the same. One of combined events has neither field path nor message.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventKey {
+    similar: SimilarKey,
+    /// Field path and message.
+    exact: Option<(Arc<str>, Arc<str>)>,
+}
+
+/// What becomes of an event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It is kept, in the place of the one with this key if there is one.
+    Keep {
+        /// Its key.
+        key: EventKey,
+        /// It, with its count.
+        event: Box<RecordedEvent>,
+    },
+    /// Its object causes too many.
+    Drop,
+}
+
+struct Similar {
+    messages: BTreeSet<Arc<str>>,
+    last: Duration,
+}
+
+struct Seen {
+    count: u32,
+    first: Timestamp,
+}
+
+struct Bucket {
+    tokens: f64,
+    filled: Duration,
+}
+
+/// Remembers enough of the events so far to judge the next. Bounded.
+pub struct Correlator {
+    similar: Lru<SimilarKey, Similar>,
+    seen: Lru<EventKey, Seen>,
+    buckets: Lru<Subject, Bucket>,
+}
+
+impl Default for Correlator {
+    fn default() -> Self {
+        Self { similar: Lru::new(KEYS_MAX), seen: Lru::new(KEYS_MAX), buckets: Lru::new(KEYS_MAX) }
+    }
+}
+
+impl Correlator {
+    /// Judges an event at wall time `now`; `uptime` is any clock that only goes forward, for the rates.
+    pub fn judge(&mut self, event: &RecordEvent, now: Timestamp, uptime: Duration) -> Verdict {
+        let subject = Subject::of(&event.object);
+        let similar = SimilarKey {
+            subject: subject.clone(),
+            is_warning: event.event_type == EventType::Warning,
+            reason: event.reason.clone(),
+        };
+        let combined = self.is_combined(&similar, &event.message, uptime);
+        let key = EventKey { similar, exact: (!combined).then(|| exact(event)) };
+
+        // Counted even if it is dropped: the next one that is kept then tells of it.
+        let seen = self.seen.entry(&key, || Seen { count: 0, first: now });
+        seen.count = seen.count.saturating_add(1);
+        let (count, first_seen) = (seen.count, seen.first);
+        if !self.is_within_rate(&subject, uptime) {
+            return Verdict::Drop;
+        }
+        let message = match combined {
+            true => Arc::from(format!("{COMBINED}{}", event.message)),
+            false => event.message.clone(),
+        };
+        let event = Box::new(RecordedEvent {
+            object: event.object.clone(),
+            event_type: event.event_type,
+            reason: event.reason.clone(),
+            message,
+            count,
+            first_seen,
+            last_seen: now,
+        });
+        Verdict::Keep { key, event }
+    }
+
+    fn is_combined(&mut self, key: &SimilarKey, message: &Arc<str>, uptime: Duration) -> bool {
+        let similar = self.similar.entry(key, || Similar { messages: BTreeSet::new(), last: uptime });
+        if uptime.saturating_sub(similar.last) > SIMILAR_WITHIN {
+            similar.messages.clear();
+        }
+        similar.last = uptime;
+        similar.messages.insert(message.clone());
+        if similar.messages.len() < SIMILAR_MAX {
+            return false;
+        }
+        // One less, so that the next new message is the tenth again.
+        similar.messages.pop_first();
+        true
+    }
+
+    fn is_within_rate(&mut self, subject: &Subject, uptime: Duration) -> bool {
+        let bucket = self.buckets.entry(subject, || Bucket { tokens: BURST, filled: uptime });
+        let passed = uptime.saturating_sub(bucket.filled);
+        bucket.tokens = (bucket.tokens + passed.as_secs_f64() / REFILL.as_secs_f64()).min(BURST);
+        bucket.filled = uptime;
+        // A hair less than one: thirds of a token add up to it only nearly.
+        if bucket.tokens < 1.0 - 1e-9 {
+            return false;
+        }
+        bucket.tokens -= 1.0;
+        true
+    }
+}
+
+fn exact(event: &RecordEvent) -> (Arc<str>, Arc<str>) {
+    let path = match &event.object {
+        EventObject::Pod { field_path, .. } => field_path.clone(),
+        EventObject::Node | EventObject::Manifest { .. } => Arc::from(""),
+    };
+    (path, event.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::PodUid;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn start() -> Timestamp {
+        "2026-05-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn event(pod: &str, path: &str, reason: &str, message: &str) -> RecordEvent {
+        let pod = PodRef { uid: PodUid::new(pod), namespace: Arc::from("default"), name: Arc::from(pod) };
+        RecordEvent {
+            object: EventObject::Pod { pod, field_path: Arc::from(path) },
+            event_type: EventType::Warning,
+            reason: Arc::from(reason),
+            message: Arc::from(message),
+        }
+    }
+
+    struct Clocked {
+        correlator: Correlator,
+        second: u64,
+    }
+
+    impl Clocked {
+        fn new() -> Self {
+            Self { correlator: Correlator::default(), second: 0 }
+        }
+
+        fn judge(&mut self, event: &RecordEvent) -> Verdict {
+            let uptime = Duration::from_secs(self.second);
+            self.correlator.judge(event, start() + uptime, uptime)
+        }
+
+        /// Count and message of an event that is kept.
+        fn kept(&mut self, event: &RecordEvent) -> Option<(u32, String)> {
+            match self.judge(event) {
+                Verdict::Keep { event, .. } => Some((event.count, event.message.to_string())),
+                Verdict::Drop => None,
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_event_is_counted() {
+        let mut clocked = Clocked::new();
+        let backoff = event("web", "spec.containers{web}", "BackOff", "Back-off");
+        let Verdict::Keep { key, .. } = clocked.judge(&backoff) else { panic!("dropped") };
+        clocked.second = 20;
+        let Verdict::Keep { key: again, event: kept } = clocked.judge(&backoff) else { panic!("dropped") };
+        assert_eq!((again, kept.count), (key, 2));
+        assert_eq!((kept.first_seen, kept.last_seen), (start(), start() + Duration::from_secs(20)));
+        let other = event("web", "spec.containers{sidecar}", "BackOff", "Back-off");
+        assert_eq!(clocked.kept(&other).unwrap().0, 1, "another container is another event");
+    }
+
+    #[test]
+    fn the_tenth_similar_event_is_combined() {
+        let mut clocked = Clocked::new();
+        for n in 0..9 {
+            let unhealthy = event("web", "", "Unhealthy", &format!("probe {n}"));
+            assert_eq!(clocked.kept(&unhealthy), Some((1, format!("probe {n}"))));
+        }
+        for (n, count) in [(9, 1), (10, 2), (11, 3)] {
+            let unhealthy = event("web", "", "Unhealthy", &format!("probe {n}"));
+            let combined = format!("(combined from similar events): probe {n}");
+            assert_eq!(clocked.kept(&unhealthy), Some((count, combined)));
+        }
+        assert_eq!(clocked.kept(&event("web", "", "Killing", "stop")), Some((1, "stop".into())));
+        clocked.second = 601;
+        let fresh = event("web", "", "Unhealthy", "probe 99");
+        assert_eq!(clocked.kept(&fresh), Some((1, "probe 99".into())), "ten minutes of quiet end it");
+    }
+
+    #[test]
+    fn a_flood_is_cut_off_per_object_and_trickles_on() {
+        let mut clocked = Clocked::new();
+        let flood = event("web", "", "Unhealthy", "same");
+        for n in 1..=25 {
+            assert_eq!(clocked.kept(&flood).unwrap().0, n);
+        }
+        assert_eq!(clocked.kept(&flood), None);
+        assert!(clocked.kept(&event("db", "", "Unhealthy", "same")).is_some(), "another object has its own");
+        clocked.second = 299;
+        assert_eq!(clocked.kept(&flood), None);
+        clocked.second = 300;
+        assert_eq!(clocked.kept(&flood).unwrap().0, 28, "what was dropped is counted");
+        assert_eq!(clocked.kept(&flood), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_object_exceeds_its_rate(steps in prop::collection::vec((0_u64..200, 0_u8..30), 1..300)) {
+            let mut clocked = Clocked::new();
+            let mut kept = 0_u64;
+            for (pause, message) in steps {
+                clocked.second += pause;
+                kept += u64::from(clocked.kept(&event("web", "", "R", &message.to_string())).is_some());
+                prop_assert!(kept <= 25 + clocked.second / 300);
+            }
+        }
+
+        #[test]
+        fn counts_of_a_key_grow_by_one(messages in prop::collection::vec(0_u8..3, 1..25)) {
+            let mut clocked = Clocked::new();
+            let mut counts = [0_u32; 3];
+            for message in messages {
+                counts[usize::from(message)] += 1;
+                let (count, _) = clocked.kept(&event("web", "", "R", &message.to_string())).unwrap();
+                prop_assert_eq!(count, counts[usize::from(message)]);
+            }
+        }
+    }
+}

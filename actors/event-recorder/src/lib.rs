@@ -1,0 +1,16 @@
+//! Duty: keeps the events of the node: counts what repeats, combines what is similar, drops what floods.
+//! Receives: RecordEvent, GetEvents.
+//! Sends: nothing; every new event goes to the log.
+//! State (rebuilt from): the last events (nothing: they are lost on purpose).
+//! On crash: starts empty, so an event that repeats is counted and logged from one again.
+//! Never does: decides anything by an event, or lets an event hold up its sender.
+
+mod actor;
+mod correlate;
+mod lru;
+mod metrics;
+mod ring;
+
+pub use actor::{EventRecorder, EventRecorderDeps};
+pub use correlate::{Correlator, EventKey, Verdict};
+pub use metrics::EventMetrics;

@@ -1,0 +1,32 @@
+//! What EventRecorder counts.
+
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+/// Handles that survive restarts.
+#[derive(Clone, Debug)]
+pub struct EventMetrics {
+    pub(crate) recorded: IntCounterVec,
+    pub(crate) dropped: IntCounter,
+}
+
+impl EventMetrics {
+    /// Makes the handles.
+    pub fn new() -> prometheus::Result<Self> {
+        Ok(Self {
+            recorded: IntCounterVec::new(
+                Opts::new("understudy_events_recorded_total", "Number of events kept by type."),
+                &["type"],
+            )?,
+            dropped: IntCounter::new(
+                "understudy_events_dropped_total",
+                "Number of events dropped because their object caused too many.",
+            )?,
+        })
+    }
+
+    /// Registers them.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.recorded.clone()))?;
+        registry.register(Box::new(self.dropped.clone()))
+    }
+}

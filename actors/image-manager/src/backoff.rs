@@ -1,0 +1,136 @@
+//! How long a pod waits before the next try at an image that could not be pulled (row 6.3).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use messages::PodUid;
+
+/// First wait and longest wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffPolicy {
+    /// After the first failure.
+    pub initial: Duration,
+    /// Never longer than this.
+    pub max: Duration,
+}
+
+impl Default for BackoffPolicy {
+    fn default() -> Self {
+        Self { initial: Duration::from_secs(10), max: Duration::from_secs(300) }
+    }
+}
+
+/// One pod's one image, as the pod spec spells it.
+pub type BackoffKey = (PodUid, String);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    wait: Duration,
+    failed_at: Duration,
+    error: String,
+}
+
+/// The waits in force. Times are durations since one fixed moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backoffs {
+    policy: BackoffPolicy,
+    entries: BTreeMap<BackoffKey, Entry>,
+}
+
+/// A wait in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// How long it still lasts.
+    pub left: Duration,
+    /// The failure that began it, `<reason>: <message>`.
+    pub error: String,
+}
+
+impl Backoffs {
+    /// Nothing has failed yet.
+    pub fn new(policy: BackoffPolicy) -> Self {
+        Self { policy, entries: BTreeMap::new() }
+    }
+
+    /// The wait in force for a pod's image, if there is one.
+    pub fn waiting(&self, key: &BackoffKey, now: Duration) -> Option<Waiting> {
+        let entry = self.entries.get(key)?;
+        let left = entry.wait.checked_sub(now.saturating_sub(entry.failed_at))?;
+        (!left.is_zero()).then(|| Waiting { left, error: entry.error.clone() })
+    }
+
+    /// A pull failed with `error` (`<reason>: <message>`). Returns the wait that begins.
+    pub fn failed(&mut self, key: BackoffKey, error: String, now: Duration) -> Duration {
+        self.forget_stale(now);
+        let wait = match self.entries.get(&key) {
+            Some(entry) => (entry.wait * 2).min(self.policy.max),
+            None => self.policy.initial,
+        };
+        self.entries.insert(key, Entry { wait, failed_at: now, error });
+        wait
+    }
+
+    /// Drops what has been quiet for twice the longest wait, so that the map is bounded by what failed lately.
+    pub fn forget_stale(&mut self, now: Duration) {
+        let keep = self.policy.max * 2;
+        self.entries.retain(|_, entry| now.saturating_sub(entry.failed_at) <= keep);
+    }
+
+    /// How many pods' images have failed lately.
+    pub fn failed_lately(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key() -> BackoffKey {
+        (PodUid::new("u"), "busybox".to_owned())
+    }
+
+    fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn waits_double_from_ten_seconds_to_five_minutes() {
+        let mut backoffs = Backoffs::new(BackoffPolicy::default());
+        let mut now = secs(1000);
+        for expected in [10, 20, 40, 80, 160, 300, 300] {
+            assert_eq!(backoffs.failed(key(), "ErrImagePull: no".to_owned(), now), secs(expected));
+            let waiting = backoffs.waiting(&key(), now + secs(1)).expect("a wait is in force");
+            assert_eq!(waiting, Waiting { left: secs(expected - 1), error: "ErrImagePull: no".to_owned() });
+            now += secs(expected);
+            assert_eq!(backoffs.waiting(&key(), now), None);
+        }
+    }
+
+    #[test]
+    fn a_long_quiet_time_begins_anew_and_other_pods_are_not_held_up() {
+        let mut backoffs = Backoffs::new(BackoffPolicy::default());
+        backoffs.failed(key(), "e".to_owned(), secs(0));
+        assert_eq!(backoffs.waiting(&(PodUid::new("other"), "busybox".to_owned()), secs(1)), None);
+        assert_eq!(backoffs.failed(key(), "e".to_owned(), secs(601)), secs(10));
+        assert_eq!(backoffs.failed_lately(), 1);
+        backoffs.forget_stale(secs(601 + 601));
+        assert_eq!(backoffs.failed_lately(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn waits_never_shrink_or_leave_their_bounds(gaps in proptest::collection::vec(0u64..=600, 1..40)) {
+            let mut backoffs = Backoffs::new(BackoffPolicy::default());
+            let (mut now, mut last) = (secs(0), secs(0));
+            for gap in gaps {
+                now += secs(gap);
+                let wait = backoffs.failed(key(), String::new(), now);
+                prop_assert!(wait >= secs(10) && wait <= secs(300) && wait >= last);
+                last = wait;
+            }
+        }
+    }
+}

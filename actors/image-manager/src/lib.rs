@@ -1,0 +1,22 @@
+//! **Duty.** Has the images of containers present on the node: one pull per image, different images side by side.
+//! **Receives.** EnsureImage.
+//! **Sends.** RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull).
+//! **State (rebuilt from).** Pulls under way (joined again in the bridge when asked for); back-offs (begin anew).
+//! **On crash.** Askers hear that the answer is lost and ask again; a pull in flight goes on and is joined.
+//! **Never does.** Remembers that an image is there: it may be removed behind our back, so the runtime is asked.
+
+mod actor;
+mod backoff;
+mod execute;
+mod metrics;
+mod name;
+mod policy;
+mod pulls;
+mod throttle;
+
+pub use actor::{ImageManager, ImageManagerDeps, ImageSettings};
+pub use backoff::BackoffPolicy;
+pub use metrics::ImageMetrics;
+pub use name::{ImageName, NameError, NameFault, parse, with_default_tag};
+pub use pulls::PullLimits;
+pub use throttle::ThrottlePolicy;

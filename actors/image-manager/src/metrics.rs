@@ -1,0 +1,127 @@
+//! Upstream's metrics of images (FEATURES 27).
+
+use std::time::Duration;
+
+use messages::image_manager::PullPolicy;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+
+const PULL_SECONDS: [f64; 18] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0,
+    2700.0, 3600.0,
+];
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Lower bounds of image sizes, exclusive, the largest first.
+const SIZES: [(u64, &str); 12] = [
+    (100 * GIB, "GT100GB"),
+    (60 * GIB, "60GB-100GB"),
+    (40 * GIB, "40GB-60GB"),
+    (30 * GIB, "30GB-40GB"),
+    (20 * GIB, "20GB-30GB"),
+    (10 * GIB, "10GB-20GB"),
+    (5 * GIB, "5GB-10GB"),
+    (GIB, "1GB-5GB"),
+    (500 * MIB, "500MB-1GB"),
+    (100 * MIB, "100MB-500MB"),
+    (10 * MIB, "10MB-100MB"),
+    (0, "0-10MB"),
+];
+
+/// Handles of the metrics; clones count into the same ones.
+#[derive(Clone, Debug)]
+pub struct ImageMetrics {
+    pull_seconds: HistogramVec,
+    requests: IntCounterVec,
+}
+
+impl ImageMetrics {
+    /// Fresh metrics, all empty.
+    pub fn new() -> Self {
+        let pull_seconds = HistogramOpts::new(
+            "kubelet_image_pull_duration_seconds",
+            "Duration in seconds to pull an image.",
+        )
+        .buckets(PULL_SECONDS.to_vec());
+        let requests = Opts::new(
+            "kubelet_image_manager_ensure_image_requests_total",
+            "Number of ensure-image requests processed by the kubelet.",
+        );
+        Self {
+            pull_seconds: HistogramVec::new(pull_seconds, &["image_size_in_bytes"])
+                .expect("name and label are constants"),
+            requests: IntCounterVec::new(requests, &["pull_policy", "present_locally", "pull_required"])
+                .expect("name and labels are constants"),
+        }
+    }
+
+    /// Makes them known to a registry.
+    ///
+    /// # Errors
+    /// When a metric of these names is registered already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.pull_seconds.clone()))?;
+        registry.register(Box::new(self.requests.clone()))
+    }
+
+    /// An asker got its image by a pull after `waited`.
+    pub(crate) fn pulled(&self, bytes: u64, waited: Duration) {
+        self.pull_seconds.with_label_values(&[size_bucket(bytes)]).observe(waited.as_secs_f64());
+    }
+
+    /// An ask was decided. `None` is what was never found out.
+    pub(crate) fn asked(&self, policy: PullPolicy, present: Option<bool>, pull_required: Option<bool>) {
+        let policy = match policy {
+            PullPolicy::Always => "always",
+            PullPolicy::IfNotPresent => "ifnotpresent",
+            PullPolicy::Never => "never",
+        };
+        self.requests.with_label_values(&[policy, word(present), word(pull_required)]).inc();
+    }
+}
+
+impl Default for ImageMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn word(known: Option<bool>) -> &'static str {
+    match known {
+        Some(true) => "true",
+        Some(false) => "false",
+        None => "unknown",
+    }
+}
+
+fn size_bucket(bytes: u64) -> &'static str {
+    SIZES.iter().find(|(lower, _)| bytes > *lower).map_or("N/A", |(_, label)| label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_fall_into_upstreams_buckets() {
+        for (bytes, label) in [
+            (0, "N/A"),
+            (1, "0-10MB"),
+            (10 * MIB, "0-10MB"),
+            (10 * MIB + 1, "10MB-100MB"),
+            (GIB + 1, "1GB-5GB"),
+            (u64::MAX, "GT100GB"),
+        ] {
+            assert_eq!(size_bucket(bytes), label, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn the_names_are_taken_once() {
+        let (metrics, registry) = (ImageMetrics::new(), Registry::new());
+        metrics.asked(PullPolicy::IfNotPresent, Some(false), Some(true));
+        metrics.pulled(5, Duration::from_secs(2));
+        metrics.register(&registry).expect("the registry is empty");
+        assert_eq!(registry.gather().len(), 2);
+        assert!(metrics.register(&registry).is_err());
+    }
+}

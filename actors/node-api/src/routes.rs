@@ -1,0 +1,114 @@
+//! What is answered where.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use messages::event_recorder::GetEvents;
+use messages::pod_manager::GetPods;
+use messages::status_manager::GetPodStatuses;
+use prometheus::{Encoder, Registry, TextEncoder};
+use serde::Serialize;
+use supervision::{Address, Tree};
+
+use crate::pods::pod_list;
+
+/// How long a request waits for an actor.
+const ASK_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Where answers come from.
+#[derive(Clone)]
+pub struct Answers {
+    /// The supervision tree.
+    pub tree: Tree,
+    /// The one registry.
+    pub registry: Registry,
+    /// Desired pods.
+    pub pods: Address<GetPods>,
+    /// Their statuses.
+    pub statuses: Address<GetPodStatuses>,
+    /// Events.
+    pub events: Address<GetEvents>,
+}
+
+/// The health port (row 21.11): text `ok` for GET and HEAD.
+pub fn health_routes(answers: Answers) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/healthz/ping", get(|| async { "ok" }))
+        .route("/healthz/log", get(|| async { "ok" }))
+        .route("/healthz/syncloop", get(healthz))
+        .with_state(answers)
+}
+
+/// The read-only port.
+pub fn read_only_routes(answers: Answers) -> Router {
+    Router::new()
+        .route("/pods", get(pods))
+        .route("/metrics", get(metrics))
+        .route("/supervision", get(supervision))
+        .route("/events", get(events))
+        .with_state(answers.clone())
+        .merge(health_routes(answers))
+}
+
+/// Well while every vital subsystem is there or on its way back.
+async fn healthz(State(answers): State<Answers>) -> Response {
+    let lost = answers.tree.lost_vitals();
+    if lost.is_empty() {
+        return "ok".into_response();
+    }
+    let body = format!("[-]syncloop failed: {} not running\nhealthz check failed\n", lost.join(", "));
+    (StatusCode::INTERNAL_SERVER_ERROR, body).into_response()
+}
+
+async fn pods(State(answers): State<Answers>) -> Response {
+    let desired = answers.pods.ask(GetPods, ASK_DEADLINE);
+    let statuses = answers.statuses.ask(GetPodStatuses, ASK_DEADLINE);
+    let desired = match desired.await {
+        Ok(desired) => desired,
+        Err(error) => return unavailable("PodManager", &error),
+    };
+    match statuses.await {
+        Ok(statuses) => json(&pod_list(&desired, &statuses)),
+        Err(error) => unavailable("StatusManager", &error),
+    }
+}
+
+async fn events(State(answers): State<Answers>) -> Response {
+    match answers.events.ask(GetEvents, ASK_DEADLINE).await {
+        Ok(events) => json(&serde_json::json!({ "events": events })),
+        Err(error) => unavailable("EventRecorder", &error),
+    }
+}
+
+async fn supervision(State(answers): State<Answers>) -> Response {
+    json(&answers.tree.snapshot().await)
+}
+
+async fn metrics(State(answers): State<Answers>) -> Response {
+    let encoder = TextEncoder::new();
+    let mut text = Vec::new();
+    match encoder.encode(&answers.registry.gather(), &mut text) {
+        Ok(()) => ([(header::CONTENT_TYPE, encoder.format_type().to_owned())], text).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("encode metrics: {error}\n")).into_response()
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("encode answer: {error}\n")).into_response()
+        }
+    }
+}
+
+fn unavailable(who: &str, error: &supervision::AskError) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{who}: {error}\n")).into_response()
+}

@@ -1,0 +1,599 @@
+//! The actor: requests, events and exits ask for looks; looks become facts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Handler, MessageResult};
+use futures::StreamExt;
+use messages::facts::{PodObserved, RuntimeObserved};
+use messages::pleg::{GetRuntimePods, PodTouched, ResendObserved};
+use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod, RuntimePods};
+use messages::{PodUid, pleg};
+use runtime_bridge::clock::Clock;
+use runtime_bridge::cri::{CriError, ExitWatcher, Exited, Operations, wire};
+use runtime_bridge::host::PodDirs;
+use supervision::{Address, Ctx, Subsystem};
+use tokio::time::Instant;
+
+use crate::inspect::{self, Found};
+use crate::metrics::PlegMetrics;
+use crate::observe;
+use crate::schedule::{Look, Schedule};
+
+/// From so many looks that begin together on, one list of all pods is cheaper than one list each.
+const SHARED_FROM: usize = 3;
+/// After a failed look the next one waits this long;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// and this long while the runtime is down: its return brings a relist at once.
+const LOOK_AGAIN_DOWN: Duration = Duration::from_secs(10);
+/// How long looks are gathered in a burst.
+const GATHER: Duration = Duration::from_millis(3);
+
+/// How often Pleg looks without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlegConfig {
+    /// Relist of everything, the safety net while exits are notified.
+    pub relist: Duration,
+    /// Look at a pod with a running container whose exit nobody notifies.
+    pub unnotified: Duration,
+    /// `Status` of the runtime.
+    pub health: Duration,
+    /// A look that takes longer than this no longer holds a place.
+    pub slow_after: Duration,
+}
+
+impl Default for PlegConfig {
+    fn default() -> Self {
+        Self {
+            relist: Duration::from_secs(10),
+            unnotified: Duration::from_secs(1),
+            health: Duration::from_secs(5),
+            slow_after: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What Pleg is given.
+#[derive(Clone)]
+pub struct PlegDeps {
+    /// Periods.
+    pub config: PlegConfig,
+    /// The runtime.
+    pub operations: Operations,
+    /// Ends of processes.
+    pub exits: Arc<dyn ExitWatcher>,
+    /// Where containers write why they ended.
+    pub dirs: Arc<dyn PodDirs>,
+    /// Wall time, for `kubelet_pleg_last_seen_seconds`.
+    pub clock: Arc<dyn Clock>,
+    /// Who is told of pods.
+    pub observers: Vec<Address<PodObserved>>,
+    /// Who is told of the runtime.
+    pub runtime_observers: Vec<Address<RuntimeObserved>>,
+    /// Counts.
+    pub metrics: PlegMetrics,
+}
+
+/// Pleg's timers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// List everything.
+    Relist,
+    /// Ask the runtime for its health.
+    Health,
+    /// Subscribe to the runtime's events again.
+    Subscribe,
+    /// Begin the looks that have gathered.
+    Begin,
+    /// This pod's look takes long.
+    Slow(PodUid),
+    /// Look at this pod again: an event came while a call of ours was under way, or its exits are not notified.
+    Look(PodUid),
+}
+
+struct Pod {
+    state: Arc<RuntimePod>,
+    sent_touch: u64,
+    look: u64,
+}
+
+/// The one owner of observed runtime state.
+pub struct Pleg {
+    deps: PlegDeps,
+    pods: BTreeMap<PodUid, Pod>,
+    schedule: Schedule,
+    looks: u64,
+    health: Option<Arc<RuntimeHealth>>,
+    version: Option<Version>,
+    events: bool,
+    /// Pods of the first relist that have not been looked at; none before it.
+    baseline: Option<BTreeSet<PodUid>>,
+    /// Running containers whose exit nobody notifies.
+    unnotified: BTreeSet<Arc<str>>,
+    /// Pods whose last look failed.
+    unseen: BTreeSet<PodUid>,
+    checking: bool,
+    relisting: Option<Instant>,
+    last_relist: Option<Instant>,
+    failures: u32,
+}
+
+impl Pleg {
+    /// An incarnation that knows nothing yet.
+    pub fn new(deps: PlegDeps) -> Self {
+        Self {
+            deps,
+            pods: BTreeMap::new(),
+            schedule: Schedule::default(),
+            looks: 0,
+            health: None,
+            version: None,
+            events: false,
+            baseline: None,
+            unnotified: BTreeSet::new(),
+            unseen: BTreeSet::new(),
+            checking: false,
+            relisting: None,
+            last_relist: None,
+            failures: 0,
+        }
+    }
+
+    fn relist(&mut self, ctx: &mut Ctx<Self>) {
+        if self.relisting.is_some() {
+            return;
+        }
+        self.relisting = Some(Instant::now());
+        let sandboxes = self.deps.operations.list_pod_sandbox(wire::ListPodSandboxRequest::default());
+        let containers = self.deps.operations.list_containers(wire::ListContainersRequest::default());
+        ctx.effect("relist", None, futures::future::try_join(sandboxes, containers), Self::relisted);
+    }
+
+    fn relisted(
+        &mut self,
+        answer: Result<(wire::ListPodSandboxResponse, wire::ListContainersResponse), CriError>,
+        ctx: &mut Ctx<Self>,
+    ) {
+        let began = self.relisting.take().unwrap_or_else(Instant::now);
+        match answer {
+            Ok((sandboxes, containers)) => {
+                self.failures = 0;
+                let metrics = &self.deps.metrics;
+                metrics.relist_seconds.observe(began.elapsed().as_secs_f64());
+                if let Some(last) = self.last_relist.replace(began) {
+                    metrics.relist_interval_seconds.observe(began.duration_since(last).as_secs_f64());
+                }
+                metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
+                let told = observe::lines(&sandboxes.items, &containers.containers);
+                self.compare(&told);
+                if self.baseline.is_none() {
+                    self.baseline = Some(told.into_keys().collect());
+                }
+                ctx.set_timer(Timer::Relist, self.deps.config.relist);
+            }
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                tracing::warn!(%error, failures = self.failures, "Relist failed");
+                ctx.set_timer(Timer::Relist, backoff(self.failures));
+                self.check_health(ctx);
+            }
+        }
+        self.begin_looks(ctx);
+    }
+
+    /// Wants a look at every pod that is not as it is known to be.
+    fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>) {
+        let vanished = self.pods.keys().filter(|uid| !told.contains_key(*uid)).cloned();
+        let changed = told.iter().filter_map(|(uid, lines)| {
+            let same = self.pods.get(uid).is_some_and(|pod| observe::known_lines(&pod.state) == *lines);
+            (!same).then(|| uid.clone())
+        });
+        let wanted: Vec<PodUid> = vanished.chain(changed).collect();
+        for uid in wanted {
+            self.schedule.want(&uid, 0);
+        }
+    }
+
+    /// At once while there is little to do; in a burst a moment later, so that looks begin together.
+    fn begin_soon(&mut self, ctx: &mut Ctx<Self>) {
+        if self.schedule.under_way() < SHARED_FROM {
+            self.begin_looks(ctx);
+        } else {
+            ctx.set_timer(Timer::Begin, GATHER);
+        }
+    }
+
+    fn begin_looks(&mut self, ctx: &mut Ctx<Self>) {
+        let looks: Vec<Look> = std::iter::from_fn(|| self.schedule.next()).collect();
+        // Several at once share one list of everything.
+        let shared = (looks.len() >= SHARED_FROM).then(|| inspect::lists(&self.deps.operations, None));
+        for look in looks {
+            let known = self.pods.get(&look.uid).map(|pod| pod.state.clone());
+            let (operations, dirs) = (self.deps.operations.clone(), self.deps.dirs.clone());
+            let lists = shared.clone().unwrap_or_else(|| inspect::lists(&operations, Some(&look.uid)));
+            let work = inspect::look(operations, dirs, look.uid.clone(), lists, known, look.ended);
+            let (uid, token, began) = (look.uid.clone(), look.token, Instant::now());
+            ctx.set_timer(Timer::Slow(uid.clone()), self.deps.config.slow_after);
+            ctx.effect("look", Some(look.uid), work, move |actor, found, ctx| {
+                actor.deps.metrics.pod_relist_seconds.observe(began.elapsed().as_secs_f64());
+                actor.looked(&uid, token, found, ctx);
+            });
+        }
+    }
+
+    fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, CriError>, ctx: &mut Ctx<Self>) {
+        ctx.cancel_timer(&Timer::Slow(uid.clone()));
+        match found {
+            Ok(found) => {
+                self.unseen.remove(uid);
+                self.schedule.done(uid);
+                self.learn(uid, token, found, ctx);
+            }
+            Err(error) => {
+                let runtime_is_well = self.health.as_ref().is_some_and(|health| health.ready);
+                if runtime_is_well {
+                    tracing::warn!(%error, pod = %uid, "Look at pod failed");
+                } else {
+                    tracing::debug!(%error, pod = %uid, "Look at pod failed; the runtime is not well");
+                }
+                // Whoever waits for this token still does; the next look answers it.
+                self.schedule.done(uid);
+                let pause = if runtime_is_well { LOOK_AGAIN } else { LOOK_AGAIN_DOWN };
+                ctx.set_timer(Timer::Look(uid.clone()), pause);
+                self.unseen.insert(uid.clone());
+                if runtime_is_well {
+                    self.check_health(ctx);
+                }
+            }
+        }
+        self.begin_soon(ctx);
+    }
+
+    fn learn(&mut self, uid: &PodUid, token: u64, found: Found, ctx: &mut Ctx<Self>) {
+        for (container, pid) in found.pids {
+            match pid.map(|pid| self.deps.exits.watch(&container, pid)) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "Exit is not notified; the pod is looked at instead");
+                    self.unnotified.insert(container);
+                }
+                None => {
+                    self.unnotified.insert(container);
+                }
+            }
+        }
+        self.looks += 1;
+        let look = self.looks;
+        let state = Arc::new(found.pod);
+        let known = self.pods.get(uid);
+        let news = known.is_none_or(|known| *known.state != *state || known.sent_touch < token);
+        if let Some(known) = known.map(|known| known.state.clone()) {
+            self.unwatch_ended(&known, &state);
+        }
+        let in_the_dark = state.live().any(|c| self.unnotified.contains(&c.id));
+        if in_the_dark && !self.events {
+            ctx.set_timer(Timer::Look(uid.clone()), self.deps.config.unnotified);
+        }
+        let gone = state.is_absent();
+        self.pods.insert(uid.clone(), Pod { state, sent_touch: token, look });
+        if news {
+            self.tell(uid);
+        }
+        if gone {
+            self.pods.remove(uid);
+            self.schedule.forget(uid);
+        }
+        if let Some(baseline) = &mut self.baseline {
+            baseline.remove(uid);
+        }
+        self.count();
+    }
+
+    fn unwatch_ended(&mut self, before: &RuntimePod, after: &RuntimePod) {
+        let running = |pod: &RuntimePod, id: &str| {
+            pod.containers.iter().any(|c| &*c.id == id && c.state == ContainerState::Running)
+        };
+        for container in before.containers.iter().filter(|c| c.state == ContainerState::Running) {
+            if !running(after, &container.id) {
+                self.deps.exits.unwatch(&container.id);
+                self.unnotified.remove(&container.id);
+            }
+        }
+    }
+
+    fn tell(&self, uid: &PodUid) {
+        let Some(pod) = self.pods.get(uid) else { return };
+        for observer in &self.deps.observers {
+            let fact = PodObserved {
+                uid: uid.clone(),
+                state: pod.state.clone(),
+                touch: pod.sent_touch,
+                look: pod.look,
+            };
+            // Refused: the observer's own resend request brings it.
+            let _ = observer.tell(fact);
+        }
+    }
+
+    fn count(&self) {
+        let metrics = &self.deps.metrics;
+        let (mut pods, mut states) = (0, [0i64; 4]);
+        for pod in self.pods.values() {
+            pods += i64::from(pod.state.ready_sandbox().is_some());
+            for container in &pod.state.containers {
+                states[container.state as usize] += 1;
+            }
+        }
+        metrics.running_pods.set(pods);
+        for (state, count) in ["created", "running", "exited", "unknown"].iter().zip(states) {
+            metrics.running_containers.with_label_values(&[state]).set(count);
+        }
+    }
+
+    fn check_health(&mut self, ctx: &mut Ctx<Self>) {
+        // One check at a time: the timer is set again when it has ended.
+        if std::mem::replace(&mut self.checking, true) {
+            return;
+        }
+        ctx.cancel_timer(&Timer::Health);
+        let operations = self.deps.operations.clone();
+        let version = self.version.clone();
+        let work = async move {
+            let version = match version {
+                Some(version) => version,
+                None => {
+                    let answer = operations.check_version().await?;
+                    (Arc::from(answer.runtime_name), Arc::from(answer.runtime_version))
+                }
+            };
+            let status = operations.status(wire::StatusRequest { verbose: false }).await?;
+            Ok((version, status))
+        };
+        ctx.effect("health", None, work, Self::healthy);
+    }
+
+    fn healthy(&mut self, answer: Result<(Version, wire::StatusResponse), CriError>, ctx: &mut Ctx<Self>) {
+        self.checking = false;
+        ctx.set_timer(Timer::Health, self.deps.config.health);
+        let health = match answer {
+            Ok((version, status)) => {
+                self.version = Some(version.clone());
+                health(&version, &status, self.events)
+            }
+            Err(error) => {
+                // A restarted runtime may be another version.
+                let (name, version) = self.version.take().unwrap_or_else(|| (Arc::from(""), Arc::from("")));
+                let problem = format!("container runtime is down: {error}");
+                RuntimeHealth {
+                    name,
+                    version,
+                    ready: false,
+                    network_ready: false,
+                    problem,
+                    events: self.events,
+                }
+            }
+        };
+        if self.health.as_deref() != Some(&health) {
+            let was_ready = self.health.as_ref().is_none_or(|before| before.ready);
+            if health.ready && !was_ready {
+                tracing::info!(runtime = %health.name, "Container runtime is back");
+                self.relist(ctx);
+                for uid in std::mem::take(&mut self.unseen) {
+                    self.schedule.want(&uid, 0);
+                }
+                self.begin_soon(ctx);
+                if !self.events {
+                    ctx.set_timer(Timer::Subscribe, Duration::ZERO);
+                }
+            } else if !health.problem.is_empty() {
+                tracing::warn!(problem = health.problem, "Container runtime is not well");
+            }
+            self.health = Some(Arc::new(health));
+            self.tell_health();
+        }
+    }
+
+    fn tell_health(&self) {
+        let Some(health) = &self.health else { return };
+        for observer in &self.deps.runtime_observers {
+            let _ = observer.tell(RuntimeObserved(health.clone()));
+        }
+    }
+
+    fn subscribe(&mut self, ctx: &mut Ctx<Self>) {
+        let subscription = self.deps.operations.get_container_events();
+        ctx.effect("subscribe", None, subscription, |actor, answer, ctx| match answer {
+            Ok(events) => {
+                actor.events = true;
+                ctx.stream("events", events, Self::event, |actor, ctx| {
+                    actor.events = false;
+                    ctx.set_timer(Timer::Subscribe, Duration::from_secs(5));
+                });
+                // What happened before the stream began is not in it.
+                actor.relist(ctx);
+            }
+            Err(error) if error.is_unimplemented() => {
+                tracing::debug!("The runtime has no container events; process exits are watched instead");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Container events cannot be had for now");
+                ctx.set_timer(Timer::Subscribe, Duration::from_secs(30));
+            }
+        });
+    }
+
+    fn event(&mut self, event: Result<wire::ContainerEventResponse, CriError>, ctx: &mut Ctx<Self>) {
+        let Ok(event) = event else { return };
+        let id = event.container_id.as_str();
+        let named = event.pod_sandbox_status.as_ref().and_then(|status| observe::pod_of(&status.labels));
+        let Some(uid) = named.map(|pod| pod.uid).or_else(|| self.pod_with(id)) else {
+            // Somebody's whose pod is not known: the relist finds it.
+            self.relist(ctx);
+            return;
+        };
+        if self.is_news(&uid, id, event.container_event_type()) {
+            self.look_soon(&uid, ctx);
+        }
+    }
+
+    /// While a call of ours is under way for the pod, its caller asks for the look when it has ended.
+    fn look_soon(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        if self.deps.operations.in_flight(uid.as_str()).is_empty() {
+            self.schedule.want(uid, 0);
+            self.begin_soon(ctx);
+        } else {
+            ctx.set_timer(Timer::Look(uid.clone()), Duration::from_secs(1));
+        }
+    }
+
+    fn is_news(&self, uid: &PodUid, id: &str, event: wire::ContainerEventType) -> bool {
+        use wire::ContainerEventType as Event;
+        let Some(pod) = self.pods.get(uid) else { return event != Event::ContainerDeletedEvent };
+        let container = pod.state.containers.iter().find(|c| &*c.id == id).map(|c| c.state);
+        let sandbox = pod.state.sandboxes.iter().find(|s| &*s.id == id).map(|s| s.ready);
+        match event {
+            Event::ContainerCreatedEvent => container.is_none() && sandbox.is_none(),
+            Event::ContainerStartedEvent => {
+                matches!(container, None | Some(ContainerState::Created)) && sandbox != Some(true)
+            }
+            Event::ContainerStoppedEvent => {
+                container != Some(ContainerState::Exited) && sandbox != Some(false)
+            }
+            Event::ContainerDeletedEvent => container.is_some() || sandbox.is_some(),
+        }
+    }
+
+    fn pod_with(&self, id: &str) -> Option<PodUid> {
+        let has = |pod: &Pod| {
+            pod.state.containers.iter().any(|c| &*c.id == id)
+                || pod.state.sandboxes.iter().any(|s| &*s.id == id)
+        };
+        self.pods.iter().find(|(_, pod)| has(pod)).map(|(uid, _)| uid.clone())
+    }
+
+    fn exited(&mut self, exited: Exited, ctx: &mut Ctx<Self>) {
+        if let Some(uid) = self.pod_with(&exited.container_id) {
+            self.schedule.ended(&uid, Arc::from(exited.container_id));
+            self.begin_looks(ctx);
+        }
+    }
+
+    fn snapshot(&self) -> Option<RuntimePods> {
+        self.baseline.as_ref().filter(|left| left.is_empty())?;
+        Some(Arc::new(self.pods.iter().map(|(uid, pod)| (uid.clone(), pod.state.clone())).collect()))
+    }
+}
+
+/// The runtime's name and version.
+type Version = (Arc<str>, Arc<str>);
+
+/// 100 ms doubling to 5 s, as upstream waits while the runtime is down (row 3.2).
+fn backoff(failures: u32) -> Duration {
+    Duration::from_millis(100 << failures.saturating_sub(1).min(6)).min(Duration::from_secs(5))
+}
+
+fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> RuntimeHealth {
+    let conditions = answer.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let holds = |kind: &str| conditions.iter().find(|c| c.r#type == kind);
+    let ready = |kind: &str| holds(kind).is_some_and(|c| c.status);
+    let say = |kind: &str, prefix: &str| match holds(kind) {
+        Some(c) if c.status => None,
+        Some(c) => {
+            Some(format!("{prefix}: {}={} reason:{} message:{}", c.r#type, c.status, c.reason, c.message))
+        }
+        None => Some(format!("{prefix}: the runtime does not state {kind}")),
+    };
+    let problems = [
+        say("RuntimeReady", "container runtime not ready"),
+        say("NetworkReady", "container runtime network not ready"),
+    ];
+    RuntimeHealth {
+        name: version.0.clone(),
+        version: version.1.clone(),
+        ready: ready("RuntimeReady"),
+        network_ready: ready("NetworkReady"),
+        problem: problems.into_iter().flatten().collect::<Vec<_>>().join("; "),
+        events,
+    }
+}
+
+impl Actor for Pleg {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for Pleg {
+    const NAME: &'static str = pleg::RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        let exits = self.deps.exits.exits();
+        ctx.stream("exits", exits.boxed(), Self::exited, |_, _| {
+            tracing::warn!("Process exits are no longer notified; the relist finds them");
+        });
+        self.check_health(ctx);
+        self.subscribe(ctx);
+        self.relist(ctx);
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Relist => self.relist(ctx),
+            Timer::Health => self.check_health(ctx),
+            Timer::Subscribe => self.subscribe(ctx),
+            Timer::Begin => self.begin_looks(ctx),
+            Timer::Slow(uid) => {
+                self.schedule.slow(&uid);
+                self.begin_looks(ctx);
+            }
+            Timer::Look(uid) => {
+                self.schedule.want(&uid, 0);
+                self.begin_looks(ctx);
+            }
+        }
+    }
+
+    fn timer_pod(timer: &Timer) -> Option<PodUid> {
+        match timer {
+            Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
+            Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin => None,
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        serde_json::json!({
+            "pods": self.pods.len(),
+            "looksPending": self.schedule.pending(),
+            "slowPods": self.schedule.slow_pods(),
+            "events": self.events,
+            "baseline": self.snapshot().is_some(),
+            "runtime": self.health,
+        })
+    }
+}
+
+impl Handler<PodTouched> for Pleg {
+    type Result = ();
+    fn handle(&mut self, touched: PodTouched, ctx: &mut Ctx<Self>) {
+        self.schedule.want(&touched.uid, touched.token);
+        self.begin_soon(ctx);
+    }
+}
+
+impl Handler<ResendObserved> for Pleg {
+    type Result = ();
+    fn handle(&mut self, _: ResendObserved, _ctx: &mut Ctx<Self>) {
+        self.tell_health();
+        for uid in self.pods.keys() {
+            self.tell(uid);
+        }
+    }
+}
+
+impl Handler<GetRuntimePods> for Pleg {
+    type Result = MessageResult<GetRuntimePods>;
+    fn handle(&mut self, _: GetRuntimePods, _ctx: &mut Ctx<Self>) -> Self::Result {
+        MessageResult(self.snapshot())
+    }
+}

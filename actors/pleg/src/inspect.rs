@@ -1,0 +1,170 @@
+//! One look at one pod: two lists, then the statuses of what is new or has changed. Everything already known
+//! and final is taken over, so that an idle pod costs nothing and a busy one little.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt, TryFutureExt};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
+use messages::{PodRef, PodUid};
+use runtime_bridge::cri::{CriError, Operations, container_pid, wire};
+use runtime_bridge::host::PodDirs;
+
+use crate::observe;
+
+/// What a look found.
+pub struct Found {
+    /// The pod as it is.
+    pub pod: RuntimePod,
+    /// The processes of containers that were seen running for the first time.
+    pub pids: Vec<(Arc<str>, Option<u32>)>,
+}
+
+/// The lists that a look begins with: of one pod, or of all pods for several looks that begin together.
+pub type Lists = Shared<BoxFuture<'static, Result<Arc<Listed>, CriError>>>;
+
+/// What the runtime lists.
+pub struct Listed {
+    sandboxes: Vec<wire::PodSandbox>,
+    containers: Vec<wire::Container>,
+}
+
+/// Lists the objects of one pod, or of all.
+pub fn lists(operations: &Operations, pod: Option<&PodUid>) -> Lists {
+    let selector: BTreeMap<String, String> =
+        pod.map(|uid| (observe::POD_UID.to_owned(), uid.as_str().to_owned())).into_iter().collect();
+    let sandboxes = operations.list_pod_sandbox(wire::ListPodSandboxRequest {
+        filter: Some(wire::PodSandboxFilter { label_selector: selector.clone(), ..Default::default() }),
+    });
+    let containers = operations.list_containers(wire::ListContainersRequest {
+        filter: Some(wire::ContainerFilter { label_selector: selector, ..Default::default() }),
+    });
+    let both = futures::future::try_join(sandboxes, containers);
+    both.map_ok(|(sandboxes, containers)| {
+        Arc::new(Listed { sandboxes: sandboxes.items, containers: containers.containers })
+    })
+    .boxed()
+    .shared()
+}
+
+/// Looks at a pod. `ended` are containers whose process is known to have ended.
+pub async fn look(
+    operations: Operations,
+    dirs: Arc<dyn PodDirs>,
+    uid: PodUid,
+    lists: Lists,
+    known: Option<Arc<RuntimePod>>,
+    ended: BTreeSet<Arc<str>>,
+) -> Result<Found, CriError> {
+    let listed = lists.await?;
+    let of_pod = |labels: &BTreeMap<String, String>| {
+        labels.get(observe::POD_UID).is_some_and(|label| label == uid.as_str())
+    };
+    let sandboxes: Vec<&wire::PodSandbox> = listed.sandboxes.iter().filter(|s| of_pod(&s.labels)).collect();
+    let containers: Vec<&wire::Container> = listed.containers.iter().filter(|c| of_pod(&c.labels)).collect();
+
+    let name = sandboxes
+        .iter()
+        .find_map(|s| observe::pod_of(&s.labels))
+        .or_else(|| containers.iter().find_map(|c| observe::pod_of(&c.labels)))
+        .or_else(|| known.as_ref().map(|known| known.pod.clone()))
+        .unwrap_or_else(|| PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") });
+    let mut found = Found { pod: RuntimePod::absent(name), pids: Vec::new() };
+
+    let known_sandboxes: BTreeMap<&str, &RuntimeSandbox> =
+        known.iter().flat_map(|known| &known.sandboxes).map(|s| (&*s.id, s)).collect();
+    for listed in sandboxes {
+        if let Some(sandbox) =
+            sandbox(&operations, listed, known_sandboxes.get(listed.id.as_str()).copied()).await?
+        {
+            found.pod.sandboxes.push(sandbox);
+        }
+    }
+    let known_containers: BTreeMap<&str, &RuntimeContainer> =
+        known.iter().flat_map(|known| &known.containers).map(|c| (&*c.id, c)).collect();
+    for listed in containers {
+        let before = known_containers.get(listed.id.as_str()).copied();
+        container(&operations, &*dirs, listed, before, &ended, &mut found).await?;
+    }
+    found.pod = observe::arrange(found.pod);
+    Ok(found)
+}
+
+/// A sandbox that went away between list and status is gone: none.
+async fn sandbox(
+    operations: &Operations,
+    listed: &wire::PodSandbox,
+    known: Option<&RuntimeSandbox>,
+) -> Result<Option<RuntimeSandbox>, CriError> {
+    let ready = listed.state() == wire::PodSandboxState::SandboxReady;
+    if let Some(known) = known
+        && known.ready == ready
+        && (known.host_network || !known.ips.is_empty() || !ready)
+    {
+        return Ok(Some(known.clone()));
+    }
+    let request = wire::PodSandboxStatusRequest { pod_sandbox_id: listed.id.clone(), verbose: false };
+    match operations.pod_sandbox_status(request).await {
+        Ok(answer) => Ok(answer.status.as_ref().map(|status| {
+            let mut sandbox = observe::sandbox(status);
+            // A stopped sandbox loses its address in the runtime; the pod's status keeps it.
+            if let (true, Some(known)) = (sandbox.ips.is_empty(), known) {
+                sandbox.ips.clone_from(&known.ips);
+            }
+            sandbox
+        })),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn container(
+    operations: &Operations,
+    dirs: &dyn PodDirs,
+    listed: &wire::Container,
+    known: Option<&RuntimeContainer>,
+    ended: &BTreeSet<Arc<str>>,
+    found: &mut Found,
+) -> Result<(), CriError> {
+    let state = observe::container_state(listed.state());
+    let has_ended = ended.contains(listed.id.as_str());
+    if let Some(known) = known
+        && known.state == state
+        && state != ContainerState::Unknown
+        && !(has_ended && state == ContainerState::Running)
+    {
+        found.pod.containers.push(known.clone());
+        return Ok(());
+    }
+    // Verbose tells the process to watch; it is asked for once per start.
+    let verbose = state == ContainerState::Running;
+    let answer = if has_ended {
+        operations.status_after_exit(&listed.id).await
+    } else {
+        let container_id = listed.id.clone();
+        operations.container_status(wire::ContainerStatusRequest { container_id, verbose }).await
+    };
+    match answer {
+        Ok(answer) => {
+            if let Some(status) = &answer.status {
+                let mut container = observe::container(listed, status);
+                if container.state == ContainerState::Exited
+                    && let Some(path) = observe::termination_log(status)
+                {
+                    let read = dirs.read_tail(Path::new(path), observe::TERMINATION_MESSAGE_BYTES_MAX).await;
+                    let read = read.map_err(|error| error.to_string());
+                    container.message = Arc::from(observe::with_message(&container.message, path, read));
+                }
+                if container.state == ContainerState::Running {
+                    found.pids.push((container.id.clone(), container_pid(&answer)));
+                }
+                found.pod.containers.push(container);
+            }
+            Ok(())
+        }
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

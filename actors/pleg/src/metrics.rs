@@ -1,0 +1,57 @@
+//! What Pleg counts, under upstream's names (FEATURES 27.1).
+
+use prometheus::{Gauge, Histogram, HistogramOpts, IntGauge, IntGaugeVec, Opts, Registry};
+
+/// Handles that survive restarts.
+#[derive(Clone)]
+pub struct PlegMetrics {
+    pub(crate) relist_seconds: Histogram,
+    pub(crate) relist_interval_seconds: Histogram,
+    pub(crate) pod_relist_seconds: Histogram,
+    pub(crate) last_seen_seconds: Gauge,
+    pub(crate) running_pods: IntGauge,
+    pub(crate) running_containers: IntGaugeVec,
+}
+
+impl PlegMetrics {
+    /// Makes the handles.
+    pub fn new() -> prometheus::Result<Self> {
+        let histogram = |name: &str, help: &str| Histogram::with_opts(HistogramOpts::new(name, help));
+        Ok(Self {
+            relist_seconds: histogram(
+                "kubelet_pleg_relist_duration_seconds",
+                "Duration in seconds for relisting pods in PLEG.",
+            )?,
+            relist_interval_seconds: histogram(
+                "kubelet_pleg_relist_interval_seconds",
+                "Interval in seconds between relisting in PLEG.",
+            )?,
+            pod_relist_seconds: histogram(
+                "kubelet_pleg_pod_relist_duration_seconds",
+                "Duration in seconds for looking at a single pod in PLEG.",
+            )?,
+            last_seen_seconds: Gauge::new(
+                "kubelet_pleg_last_seen_seconds",
+                "Timestamp in seconds when PLEG was last seen active.",
+            )?,
+            running_pods: IntGauge::new(
+                "kubelet_running_pods",
+                "Number of pods that have a running pod sandbox.",
+            )?,
+            running_containers: IntGaugeVec::new(
+                Opts::new("kubelet_running_containers", "Number of containers by state."),
+                &["container_state"],
+            )?,
+        })
+    }
+
+    /// Registers them.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.relist_seconds.clone()))?;
+        registry.register(Box::new(self.relist_interval_seconds.clone()))?;
+        registry.register(Box::new(self.pod_relist_seconds.clone()))?;
+        registry.register(Box::new(self.last_seen_seconds.clone()))?;
+        registry.register(Box::new(self.running_pods.clone()))?;
+        registry.register(Box::new(self.running_containers.clone()))
+    }
+}

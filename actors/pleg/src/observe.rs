@@ -1,0 +1,279 @@
+//! PURE: from the runtime's words to ours.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
+use messages::{PodRef, PodUid};
+use runtime_bridge::cri::wire;
+
+/// The labels by which a pod's objects are found again.
+pub const POD_UID: &str = "io.kubernetes.pod.uid";
+const POD_NAME: &str = "io.kubernetes.pod.name";
+const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+/// As much of a termination message as is read.
+pub const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
+const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
+
+/// The pod that labels name; none if they are not a kubelet's.
+pub fn pod_of(labels: &BTreeMap<String, String>) -> Option<PodRef> {
+    let label = |key: &str| labels.get(key).map_or("", String::as_str);
+    let uid = label(POD_UID);
+    (!uid.is_empty()).then(|| PodRef {
+        uid: PodUid::new(uid),
+        namespace: Arc::from(label(POD_NAMESPACE)),
+        name: Arc::from(label(POD_NAME)),
+    })
+}
+
+/// CRI's nanoseconds since the epoch; zero and nonsense are "not yet".
+pub fn time(nanoseconds: i64) -> Option<Timestamp> {
+    (nanoseconds > 0).then(|| Timestamp::from_nanosecond(i128::from(nanoseconds)).ok()).flatten()
+}
+
+/// The state as a list tells it.
+pub fn container_state(state: wire::ContainerState) -> ContainerState {
+    match state {
+        wire::ContainerState::ContainerCreated => ContainerState::Created,
+        wire::ContainerState::ContainerRunning => ContainerState::Running,
+        wire::ContainerState::ContainerExited => ContainerState::Exited,
+        wire::ContainerState::ContainerUnknown => ContainerState::Unknown,
+    }
+}
+
+/// One line of a relist: enough to see whether a pod needs a look.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Line {
+    /// A sandbox and whether it is ready.
+    Sandbox(Arc<str>, bool),
+    /// A container and its state as a number.
+    Container(Arc<str>, i32),
+}
+
+/// What a relist says, by pod. Objects without a pod's labels are not ours.
+pub fn lines(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> BTreeMap<PodUid, Vec<Line>> {
+    let mut by_pod: BTreeMap<PodUid, Vec<Line>> = BTreeMap::new();
+    for sandbox in sandboxes {
+        if let Some(pod) = pod_of(&sandbox.labels) {
+            let ready = sandbox.state() == wire::PodSandboxState::SandboxReady;
+            by_pod.entry(pod.uid).or_default().push(Line::Sandbox(Arc::from(sandbox.id.as_str()), ready));
+        }
+    }
+    for container in containers {
+        if let Some(pod) = pod_of(&container.labels) {
+            by_pod
+                .entry(pod.uid)
+                .or_default()
+                .push(Line::Container(Arc::from(container.id.as_str()), container.state));
+        }
+    }
+    for lines in by_pod.values_mut() {
+        lines.sort();
+    }
+    by_pod
+}
+
+/// The same lines from what is known, to compare.
+pub fn known_lines(pod: &RuntimePod) -> Vec<Line> {
+    let state = |state: ContainerState| match state {
+        ContainerState::Created => wire::ContainerState::ContainerCreated,
+        ContainerState::Running => wire::ContainerState::ContainerRunning,
+        ContainerState::Exited => wire::ContainerState::ContainerExited,
+        ContainerState::Unknown => wire::ContainerState::ContainerUnknown,
+    } as i32;
+    let sandboxes = pod.sandboxes.iter().map(|s| Line::Sandbox(s.id.clone(), s.ready));
+    let containers = pod.containers.iter().map(|c| Line::Container(c.id.clone(), state(c.state)));
+    let mut lines: Vec<Line> = sandboxes.chain(containers).collect();
+    lines.sort();
+    lines
+}
+
+/// A sandbox from its status.
+pub fn sandbox(status: &wire::PodSandboxStatus) -> RuntimeSandbox {
+    let network = status.network.as_ref();
+    let namespaces =
+        status.linux.as_ref().and_then(|l| l.namespaces.as_ref()).and_then(|n| n.options.as_ref());
+    let ips = network.into_iter().flat_map(|network| {
+        let more = network.additional_ips.iter().map(|ip| ip.ip.as_str());
+        std::iter::once(network.ip.as_str()).chain(more).filter(|ip| !ip.is_empty()).map(Arc::from)
+    });
+    RuntimeSandbox {
+        id: Arc::from(status.id.as_str()),
+        attempt: status.metadata.as_ref().map_or(0, |m| m.attempt),
+        ready: status.state() == wire::PodSandboxState::SandboxReady,
+        created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+        ips: ips.collect(),
+        host_network: namespaces.is_some_and(|options| options.network() == wire::NamespaceMode::Node),
+        runtime_handler: Arc::from(status.runtime_handler.as_str()),
+    }
+}
+
+/// A container from its status and the list's entry, which knows the sandbox.
+pub fn container(listed: &wire::Container, status: &wire::ContainerStatus) -> RuntimeContainer {
+    let ours = |(key, value): (&String, &String)| {
+        key.starts_with("io.kubernetes.").then(|| (key.clone(), value.clone()))
+    };
+    let annotations: BTreeMap<String, String> = status.annotations.iter().filter_map(ours).collect();
+    let named =
+        |spec: Option<&wire::ImageSpec>| {
+            spec.map(|spec| {
+                if spec.user_specified_image.is_empty() { &spec.image } else { &spec.user_specified_image }
+            })
+            .filter(|image| !image.is_empty())
+            .cloned()
+        };
+    let image = named(status.image.as_ref()).or_else(|| named(listed.image.as_ref())).unwrap_or_default();
+    RuntimeContainer {
+        id: Arc::from(status.id.as_str()),
+        sandbox_id: Arc::from(listed.pod_sandbox_id.as_str()),
+        name: Arc::from(container_name(listed)),
+        attempt: status.metadata.as_ref().map_or(0, |m| m.attempt),
+        state: container_state(status.state()),
+        created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+        started_at: time(status.started_at),
+        finished_at: time(status.finished_at),
+        exit_code: status.exit_code,
+        reason: Arc::from(status.reason.as_str()),
+        message: Arc::from(status.message.as_str()),
+        image: Arc::from(image),
+        image_ref: Arc::from(status.image_ref.as_str()),
+        hash: annotations.get(CONTAINER_HASH).and_then(|hash| u64::from_str_radix(hash, 16).ok()),
+        annotations: Arc::new(annotations),
+        log_path: Arc::from(status.log_path.as_str()),
+    }
+}
+
+/// The file on the host into which the container wrote why it ended: what the runtime mounted at the path that
+/// the kubelet noted when it made the container.
+pub fn termination_log(status: &wire::ContainerStatus) -> Option<&str> {
+    let path = status.annotations.get(TERMINATION_MESSAGE_PATH).filter(|path| !path.is_empty())?;
+    status.mounts.iter().find(|mount| mount.container_path == *path).map(|mount| mount.host_path.as_str())
+}
+
+/// The runtime's message with the container's own after it (row 5.21).
+pub fn with_message(runtimes: &str, path: &str, own: Result<Option<Vec<u8>>, String>) -> String {
+    let own = match own {
+        Ok(own) => String::from_utf8_lossy(&own.unwrap_or_default()).into_owned(),
+        Err(error) => format!("Error on reading termination log {path}: {error}"),
+    };
+    match (runtimes.is_empty(), own.is_empty()) {
+        (_, true) => runtimes.to_owned(),
+        (true, false) => own,
+        (false, false) => format!("{runtimes}: {own}"),
+    }
+}
+
+/// The container's name in the pod: the label, else the runtime's metadata.
+pub fn container_name(listed: &wire::Container) -> &str {
+    let label = listed.labels.get(CONTAINER_NAME).filter(|name| !name.is_empty());
+    label.map_or_else(|| listed.metadata.as_ref().map_or("", |m| m.name.as_str()), String::as_str)
+}
+
+/// Puts a pod's objects into the order that [`RuntimePod`] promises.
+pub fn arrange(mut pod: RuntimePod) -> RuntimePod {
+    pod.sandboxes.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
+    pod.containers.sort_by(|a, b| {
+        a.name
+            .cmp(&b.name)
+            .then_with(|| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)))
+    });
+    pod
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(uid: &str) -> BTreeMap<String, String> {
+        [(POD_UID, uid), (POD_NAME, "web"), (POD_NAMESPACE, "default"), (CONTAINER_NAME, "main")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into()
+    }
+
+    fn listed(id: &str, uid: &str) -> wire::Container {
+        wire::Container {
+            id: id.into(),
+            pod_sandbox_id: "s".into(),
+            labels: labels(uid),
+            state: 1,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_list_and_what_is_known_compare_equal_until_something_changes() {
+        let sandboxes =
+            [wire::PodSandbox { id: "s".into(), labels: labels("u"), state: 0, ..Default::default() }];
+        let containers = [listed("c2", "u"), listed("c1", "u")];
+        let status =
+            |id: &str, state: i32| wire::ContainerStatus { id: id.into(), state, ..Default::default() };
+        let mut pod = RuntimePod::absent(pod_of(&labels("u")).unwrap());
+        pod.sandboxes.push(sandbox(&wire::PodSandboxStatus { id: "s".into(), ..Default::default() }));
+        pod.containers.push(container(&containers[1], &status("c1", 1)));
+        pod.containers.push(container(&containers[0], &status("c2", 1)));
+        let told = &lines(&sandboxes, &containers)[&PodUid::new("u")];
+        assert_eq!(&known_lines(&pod), told);
+        pod.containers[0].state = ContainerState::Exited;
+        assert_ne!(&known_lines(&pod), told);
+    }
+
+    #[test]
+    fn objects_of_others_are_not_ours() {
+        assert!(lines(&[], &[wire::Container::default()]).is_empty());
+        assert_eq!(pod_of(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn the_hash_is_hexadecimal_and_nonsense_is_none() {
+        let with = |hash: &str| {
+            let status = wire::ContainerStatus {
+                annotations: [(CONTAINER_HASH.to_owned(), hash.to_owned())].into(),
+                ..Default::default()
+            };
+            container(&listed("c", "u"), &status).hash
+        };
+        assert_eq!(with("a1b2c3d4"), Some(0xa1b2_c3d4));
+        assert_eq!(with("xyz"), None);
+        assert_eq!(with(""), None);
+    }
+
+    #[test]
+    fn a_containers_own_message_follows_the_runtimes() {
+        let own = |text: &str| Ok(Some(text.as_bytes().to_vec()));
+        assert_eq!(with_message("", "/f", own("why")), "why");
+        assert_eq!(with_message("oom", "/f", own("why")), "oom: why");
+        assert_eq!(with_message("oom", "/f", Ok(None)), "oom");
+        let unread = with_message("", "/f", Err("no".to_owned()));
+        assert_eq!(unread, "Error on reading termination log /f: no");
+        let mount = wire::Mount { container_path: "/x".into(), host_path: "/h".into(), ..Default::default() };
+        let mut status = wire::ContainerStatus { mounts: vec![mount], ..Default::default() };
+        assert_eq!(termination_log(&status), None);
+        status.annotations = [(TERMINATION_MESSAGE_PATH.to_owned(), "/x".to_owned())].into();
+        assert_eq!(termination_log(&status), Some("/h"));
+    }
+
+    #[test]
+    fn newest_first_within_a_name() {
+        let make = |id: &str, attempt: u32| {
+            let metadata = Some(wire::ContainerMetadata { name: "main".into(), attempt });
+            container(
+                &listed(id, "u"),
+                &wire::ContainerStatus { id: id.into(), metadata, ..Default::default() },
+            )
+        };
+        let mut pod = RuntimePod::absent(pod_of(&labels("u")).unwrap());
+        pod.containers = vec![make("old", 0), make("new", 3), make("mid", 1)];
+        let order: Vec<_> = arrange(pod).containers.iter().map(|c| c.id.to_string()).collect();
+        assert_eq!(order, ["new", "mid", "old"]);
+    }
+
+    #[test]
+    fn times_before_anything_happened_are_none() {
+        assert_eq!(time(0), None);
+        assert_eq!(time(-5), None);
+        assert_eq!(time(1_000_000_000).unwrap().as_second(), 1);
+    }
+}

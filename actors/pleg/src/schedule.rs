@@ -1,0 +1,205 @@
+//! PURE: which pods are looked at when. One look per pod at a time; a bounded number at once, in which slow
+//! ones do not count, so that one hung pod never holds up the others.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use messages::PodUid;
+
+/// Looks under way at once, slow ones not counted.
+pub const LOOKS_MAX: usize = 32;
+
+/// What is known of the looks at one pod.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Entry {
+    /// The newest token that asked for a look.
+    token: u64,
+    /// A look is under way, begun with this token.
+    looking: Option<u64>,
+    slow: bool,
+    /// Something happened since it began.
+    again: bool,
+    queued: bool,
+    /// Containers whose process has ended: the runtime may not know it yet.
+    ended: BTreeSet<Arc<str>>,
+}
+
+/// A look to begin.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The pod.
+    pub uid: PodUid,
+    /// Every request up to this token is answered by it.
+    pub token: u64,
+    /// Containers that must not be believed to be running at first sight.
+    pub ended: BTreeSet<Arc<str>>,
+}
+
+/// All pods' looks.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    pods: BTreeMap<PodUid, Entry>,
+    /// Looks that somebody waits for go first.
+    asked: VecDeque<PodUid>,
+    queue: VecDeque<PodUid>,
+    under_way: usize,
+}
+
+impl Schedule {
+    /// Wants a look at a pod, for a sender's token (0: nobody waits for it).
+    pub fn want(&mut self, uid: &PodUid, token: u64) {
+        let entry = self.pods.entry(uid.clone()).or_default();
+        let waited_for = token > entry.token;
+        entry.token = entry.token.max(token);
+        if entry.looking.is_some() {
+            entry.again = true;
+            return;
+        }
+        if std::mem::replace(&mut entry.queued, true) {
+            if !waited_for || self.asked.contains(uid) {
+                return;
+            }
+            self.queue.retain(|queued| queued != uid);
+        }
+        if waited_for {
+            self.asked.push_back(uid.clone());
+        } else {
+            self.queue.push_back(uid.clone());
+        }
+    }
+
+    /// Wants a look since a container's process has ended.
+    pub fn ended(&mut self, uid: &PodUid, container: Arc<str>) {
+        self.pods.entry(uid.clone()).or_default().ended.insert(container);
+        self.want(uid, 0);
+    }
+
+    /// The next look to begin, if there is one and room for it.
+    pub fn next(&mut self) -> Option<Look> {
+        if self.under_way >= LOOKS_MAX {
+            return None;
+        }
+        let uid = self.asked.pop_front().or_else(|| self.queue.pop_front())?;
+        let entry = self.pods.get_mut(&uid).expect("a queued pod has an entry");
+        entry.queued = false;
+        entry.looking = Some(entry.token);
+        entry.slow = false;
+        self.under_way += 1;
+        Some(Look { uid, token: entry.token, ended: std::mem::take(&mut entry.ended) })
+    }
+
+    /// Looks under way that count.
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// The look at this pod takes long: it no longer counts.
+    pub fn slow(&mut self, uid: &PodUid) {
+        if let Some(entry) = self.pods.get_mut(uid)
+            && entry.looking.is_some()
+            && !entry.slow
+        {
+            entry.slow = true;
+            self.under_way -= 1;
+        }
+    }
+
+    /// The look has ended. Wants another if something happened meanwhile.
+    pub fn done(&mut self, uid: &PodUid) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        if entry.looking.take().is_some() && !entry.slow {
+            self.under_way -= 1;
+        }
+        if std::mem::take(&mut entry.again) || !entry.ended.is_empty() {
+            self.want(uid, 0);
+        }
+    }
+
+    /// Forgets a pod of which nothing is left, unless a look is still wanted.
+    pub fn forget(&mut self, uid: &PodUid) {
+        if self.pods.get(uid).is_some_and(|entry| entry.looking.is_none() && !entry.queued) {
+            self.pods.remove(uid);
+        }
+    }
+
+    /// Looks queued or under way.
+    pub fn pending(&self) -> usize {
+        self.pods.values().filter(|entry| entry.queued || entry.looking.is_some()).count()
+    }
+
+    /// Looks that take long, by pod.
+    pub fn slow_pods(&self) -> Vec<PodUid> {
+        self.pods.iter().filter(|(_, e)| e.looking.is_some() && e.slow).map(|(uid, _)| uid.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn uid(n: usize) -> PodUid {
+        PodUid::new(&format!("u{n}"))
+    }
+
+    #[test]
+    fn one_look_per_pod_and_another_if_something_happened_meanwhile() {
+        let mut schedule = Schedule::default();
+        schedule.want(&uid(1), 5);
+        schedule.want(&uid(1), 7);
+        assert_eq!(schedule.next(), Some(Look { uid: uid(1), token: 7, ended: BTreeSet::new() }));
+        schedule.want(&uid(1), 8);
+        assert_eq!(schedule.next(), None, "it is being looked at");
+        schedule.done(&uid(1));
+        assert_eq!(schedule.next().map(|look| look.token), Some(8));
+        schedule.done(&uid(1));
+        assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn slow_looks_make_room() {
+        let mut schedule = Schedule::default();
+        for n in 0..=LOOKS_MAX {
+            schedule.want(&uid(n), 1);
+        }
+        let first: Vec<_> = std::iter::from_fn(|| schedule.next()).collect();
+        assert_eq!(first.len(), LOOKS_MAX);
+        schedule.slow(&first[0].uid);
+        assert!(schedule.next().is_some());
+        schedule.done(&first[0].uid);
+        assert_eq!(schedule.next(), None, "a slow look that ends gives back no room twice");
+    }
+
+    #[test]
+    fn looks_that_somebody_waits_for_go_first() {
+        let mut schedule = Schedule::default();
+        for n in 0..4 {
+            schedule.want(&uid(n), 0);
+        }
+        schedule.want(&uid(3), 9);
+        let order: Vec<_> = std::iter::from_fn(|| schedule.next()).map(|look| look.uid).collect();
+        assert_eq!(order, [uid(3), uid(0), uid(1), uid(2)]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_request_is_answered_by_a_look_that_began_after_it(steps in prop::collection::vec((0usize..3, 0usize..6), 1..200)) {
+            let mut schedule = Schedule::default();
+            let (mut token, mut asked, mut begun) = (0u64, BTreeMap::new(), BTreeMap::new());
+            let mut running: Vec<PodUid> = Vec::new();
+            for (what, pod) in steps {
+                match what {
+                    0 => { token += 1; schedule.want(&uid(pod), token); asked.insert(uid(pod), token); }
+                    1 => while let Some(look) = schedule.next() { begun.insert(look.uid.clone(), look.token); running.push(look.uid); },
+                    _ => for pod in running.drain(..) { schedule.done(&pod); },
+                }
+            }
+            for _ in 0..3 {
+                for pod in running.drain(..) { schedule.done(&pod); }
+                while let Some(look) = schedule.next() { begun.insert(look.uid.clone(), look.token); running.push(look.uid); }
+            }
+            prop_assert_eq!(asked, begun);
+        }
+    }
+}

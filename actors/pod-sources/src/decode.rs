@@ -1,0 +1,217 @@
+//! A manifest's bytes to Pods, strictly: what is unknown, given twice or of the wrong type is an error that names file,
+//! field and value.
+//!
+//! Upstream decodes static pods leniently; a misspelt field is then silently ignored. Here it is refused. As upstream
+//! does, JSON and YAML (1.1) are both read, only the first document of a YAML stream counts (the others are reported in
+//! [`Decoded::ignored_documents`]), and a manifest's `status` is dropped.
+
+mod json;
+mod node;
+mod scalar;
+mod strict;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use node::Node;
+pub use strict::FieldProblem;
+
+/// Largest manifest, in bytes: upstream's bound of 10 MiB.
+pub const MANIFEST_BYTES_MAX: usize = 10 << 20;
+
+/// What a manifest says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The pods, as written: nothing is defaulted or validated. One, unless the manifest is a PodList.
+    pub pods: Vec<Pod>,
+    /// Documents with content after the first one. They do not count, and whoever reads the file should say so.
+    pub ignored_documents: usize,
+}
+
+/// Why bytes are no Pod manifest. `origin` is the file or URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// More bytes than [`MANIFEST_BYTES_MAX`].
+    #[error("{origin}: the manifest has {bytes} bytes, at most {MANIFEST_BYTES_MAX} are read")]
+    TooLarge {
+        /// File or URL.
+        origin: String,
+        /// Its size in bytes.
+        bytes: usize,
+    },
+    /// Nothing but blanks and comments: perhaps a file that is about to be written.
+    #[error("{origin}: the manifest is empty")]
+    Empty {
+        /// File or URL.
+        origin: String,
+    },
+    /// The text breaks off: most likely a file that is still being written.
+    #[error("{origin}: the manifest is incomplete: {reason}")]
+    Unfinished {
+        /// File or URL.
+        origin: String,
+        /// What is missing where.
+        reason: String,
+    },
+    /// The bytes are neither JSON nor YAML, or exceed a bound of theirs.
+    #[error("{origin}: the manifest cannot be parsed: {reason}")]
+    Syntax {
+        /// File or URL.
+        origin: String,
+        /// What is wrong where.
+        reason: String,
+    },
+    /// The manifest is for another kind of object.
+    #[error("{origin}: {field}: wants {wanted}, found {found}")]
+    WrongKind {
+        /// File or URL.
+        origin: String,
+        /// `kind` or `apiVersion`.
+        field: &'static str,
+        /// What is read here.
+        wanted: &'static str,
+        /// The value found, or `nothing`.
+        found: String,
+    },
+    /// Fields that a Pod does not have, or values that do not fit their fields.
+    #[error("{origin}: {}", joined(problems))]
+    Fields {
+        /// File or URL.
+        origin: String,
+        /// Each field with its path and value.
+        problems: Vec<FieldProblem>,
+    },
+}
+
+fn joined(problems: &[FieldProblem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Reads the manifest of a single v1 Pod: what a file of the static-pod directory holds.
+pub fn decode_pod(origin: &str, bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    decode(origin, bytes, false)
+}
+
+/// Reads a v1 Pod or a v1 PodList: what a manifest URL serves.
+pub fn decode_pods(origin: &str, bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    decode(origin, bytes, true)
+}
+
+fn decode(origin: &str, bytes: &[u8], lists: bool) -> Result<Decoded, DecodeError> {
+    let owned = || origin.to_owned();
+    let (document, ignored_documents) = parse(origin, bytes)?;
+    if document.is_null() {
+        return Err(DecodeError::Empty { origin: owned() });
+    }
+    let is_list = lists && matches!(document.get("kind"), Some(Node::String(kind)) if kind == "PodList");
+    require(origin, &document, "apiVersion", "v1")?;
+    require(origin, &document, "kind", if is_list { "PodList" } else { "Pod" })?;
+    let fields = |problems| DecodeError::Fields { origin: owned(), problems };
+    let pods = if is_list {
+        list(document).map_err(fields)?
+    } else {
+        vec![strict::from_node::<Pod>(&without_status(document)).map_err(fields)?]
+    };
+    Ok(Decoded { pods, ignored_documents })
+}
+
+fn parse(origin: &str, bytes: &[u8]) -> Result<(Node, usize), DecodeError> {
+    let owned = || origin.to_owned();
+    if bytes.len() > MANIFEST_BYTES_MAX {
+        return Err(DecodeError::TooLarge { origin: owned(), bytes: bytes.len() });
+    }
+    if bytes.contains(&0) {
+        // A file system that allocated a file's blocks before its contents arrived shows zeros.
+        let reason = "it holds zero bytes".to_owned();
+        return Err(DecodeError::Unfinished { origin: owned(), reason });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| match error.error_len() {
+        None => DecodeError::Unfinished { origin: owned(), reason: "the last character is cut".to_owned() },
+        Some(_) => DecodeError::Syntax {
+            origin: owned(),
+            reason: format!("byte {} is not UTF-8", error.valid_up_to()),
+        },
+    })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.trim().is_empty() {
+        return Err(DecodeError::Empty { origin: owned() });
+    }
+    if text.trim_start().starts_with('{') {
+        // As upstream: what opens with a brace is JSON and nothing else.
+        match json::parse(text) {
+            Ok(node) => return Ok((node, 0)),
+            Err(error) if error.unfinished => {
+                return Err(DecodeError::Unfinished { origin: owned(), reason: error.reason });
+            }
+            Err(error) => return Err(DecodeError::Syntax { origin: owned(), reason: error.reason }),
+        }
+    }
+    match yaml::parse(text) {
+        Ok(stream) => Ok((stream.document, stream.further)),
+        Err(error) if error.unfinished => {
+            Err(DecodeError::Unfinished { origin: owned(), reason: error.reason })
+        }
+        Err(error) => Err(DecodeError::Syntax { origin: owned(), reason: error.reason }),
+    }
+}
+
+fn require(
+    origin: &str,
+    document: &Node,
+    field: &'static str,
+    wanted: &'static str,
+) -> Result<(), DecodeError> {
+    match document.get(field) {
+        Some(Node::String(found)) if found == wanted => Ok(()),
+        found => Err(DecodeError::WrongKind {
+            origin: origin.to_owned(),
+            field,
+            wanted,
+            found: match (document, found) {
+                (_, Some(found)) => found.excerpt(),
+                (Node::Mapping(_), None) => "nothing".to_owned(),
+                (other, None) => other.excerpt(),
+            },
+        }),
+    }
+}
+
+/// The manifest without its `status`, which says nothing about what is wanted.
+fn without_status(mut document: Node) -> Node {
+    if let Node::Mapping(entries) = &mut document {
+        entries.retain(|(key, _)| key != "status");
+    }
+    document
+}
+
+/// The pods of a PodList, whose items may leave out kind and apiVersion.
+fn list(document: Node) -> Result<Vec<Pod>, Vec<FieldProblem>> {
+    let Node::Mapping(entries) = document else { return Ok(Vec::new()) };
+    let (mut pods, mut problems) = (Vec::new(), Vec::new());
+    for (key, value) in entries {
+        match (key.as_str(), value) {
+            ("apiVersion" | "kind" | "metadata", _) | ("items", Node::Null) => {}
+            ("items", Node::Sequence(items)) => {
+                for (index, item) in items.into_iter().enumerate() {
+                    match strict::from_node::<Pod>(&without_status(item)) {
+                        Ok(pod) => pods.push(pod),
+                        Err(wrong) => problems.extend(wrong.into_iter().map(|problem| FieldProblem {
+                            path: format!("items[{index}].{}", problem.path).trim_end_matches('.').to_owned(),
+                            problem: problem.problem,
+                        })),
+                    }
+                }
+            }
+            ("items", other) => problems
+                .push(FieldProblem { path: key, problem: format!("wants a list, not {}", other.excerpt()) }),
+            (_, other) => problems.push(FieldProblem {
+                path: key,
+                problem: format!("unknown field with the value {}", other.excerpt()),
+            }),
+        }
+    }
+    if problems.is_empty() { Ok(pods) } else { Err(problems) }
+}

@@ -1,0 +1,110 @@
+//! JSON text to a tree, refusing what serde_json lets pass: a key given twice.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+
+use super::node::{Budget, DEPTH_MAX, Node, Number, Path};
+
+/// Why a text is no JSON that we read.
+#[derive(Debug, PartialEq)]
+pub(super) struct JsonError {
+    /// A sentence with the place, without the file's name.
+    pub(super) reason: String,
+    /// Whether the text ends before it is complete.
+    pub(super) unfinished: bool,
+}
+
+impl From<serde_json::Error> for JsonError {
+    fn from(error: serde_json::Error) -> Self {
+        Self { reason: error.to_string(), unfinished: error.is_eof() }
+    }
+}
+
+/// Reads exactly one JSON value.
+pub(super) fn parse(text: &str) -> Result<Node, JsonError> {
+    let budget = RefCell::new(Budget::new());
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let node = Tree { budget: &budget, path: Path::Root, depth: 0 }.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(node)
+}
+
+struct Tree<'a> {
+    budget: &'a RefCell<Budget>,
+    path: Path<'a>,
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
+    type Value = Node;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        self.budget.borrow_mut().take(1, 0).map_err(D::Error::custom)?;
+        if self.depth > DEPTH_MAX {
+            return Err(D::Error::custom(format!("more than {DEPTH_MAX} levels deep at {}", self.path)));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tree<'_> {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Bool(value, value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Number(Number::Int(value)))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Number(i64::try_from(value).map_or(Number::Unsigned(value), Number::Int)))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Number(Number::Float(value, value.to_string())))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Node, E> {
+        self.budget.borrow_mut().take(0, value.len()).map_err(E::custom)?;
+        Ok(Node::String(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let mut sequence = Vec::new();
+        loop {
+            let path = Path::Index(&self.path, sequence.len());
+            let seed = Tree { budget: self.budget, path, depth: self.depth + 1 };
+            match items.next_element_seed(seed)? {
+                Some(item) => sequence.push(item),
+                None => return Ok(Node::Sequence(sequence)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
+        let mut mapping: Vec<(String, Node)> = Vec::new();
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            self.budget.borrow_mut().take(0, key.len()).map_err(A::Error::custom)?;
+            let path = Path::Key(&self.path, &key);
+            if !seen.insert(key.clone()) {
+                return Err(A::Error::custom(format!("{path}: the field is given twice")));
+            }
+            let value = entries.next_value_seed(Tree { budget: self.budget, path, depth: self.depth + 1 })?;
+            mapping.push((key, value));
+        }
+        Ok(Node::Mapping(mapping))
+    }
+}

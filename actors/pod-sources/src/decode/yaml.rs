@@ -1,0 +1,321 @@
+//! YAML text to a tree: the first document, with aliases and merge keys written out within a budget, so that no
+//! manifest of a few lines can grow to gigabytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
+
+use super::node::{Budget, DEPTH_MAX, Node, Number};
+use super::scalar;
+
+/// What a YAML stream holds.
+#[derive(Debug, PartialEq)]
+pub(super) struct Stream {
+    /// The first document.
+    pub(super) document: Node,
+    /// How many documents with content follow it.
+    pub(super) further: usize,
+}
+
+/// Why a text is no YAML that we read.
+#[derive(Debug, PartialEq)]
+pub(super) struct YamlError {
+    /// A sentence with the line, without the file's name.
+    pub(super) reason: String,
+    /// Whether the text ends before it is complete.
+    pub(super) unfinished: bool,
+}
+
+/// Further documents are counted up to here only.
+const DOCUMENTS_MAX: usize = 100;
+
+/// Reads the first document and counts those after it, which Kubernetes does not read either.
+pub(super) fn parse(text: &str) -> Result<Stream, YamlError> {
+    let mut builder = Builder::new(text);
+    let document = builder.document()?.unwrap_or(Node::Null);
+    let mut further = 0;
+    while further < DOCUMENTS_MAX {
+        match builder.document() {
+            Ok(Some(node)) if node.is_null() => {}
+            Ok(Some(_)) => further += 1,
+            Ok(None) => break,
+            // What is not read need not be right; it is counted, since it is there.
+            Err(_) => {
+                further += 1;
+                break;
+            }
+        }
+    }
+    Ok(Stream { document, further })
+}
+
+/// An anchored value and what it costs to repeat it.
+struct Anchored {
+    node: Node,
+    nodes: usize,
+    bytes: usize,
+}
+
+/// A collection that is still open.
+struct Open {
+    collection: Collection,
+    anchor: usize,
+    nodes: usize,
+    bytes: usize,
+}
+
+enum Collection {
+    Sequence(Vec<Node>),
+    Mapping { entries: Vec<(String, Node)>, seen: BTreeSet<String>, merged: Vec<Node>, key: Option<Key> },
+}
+
+enum Key {
+    Text(String),
+    /// `<<`, whose value's entries become entries of this mapping.
+    Merge,
+}
+
+struct Builder<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    end: usize,
+    budget: Budget,
+    anchors: BTreeMap<usize, Anchored>,
+    open: Vec<Open>,
+    line: usize,
+}
+
+impl<'t> Builder<'t> {
+    fn new(text: &'t str) -> Self {
+        Self {
+            parser: Parser::new_from_str(text),
+            end: text.trim_end().chars().count(),
+            budget: Budget::new(),
+            anchors: BTreeMap::new(),
+            open: Vec::new(),
+            line: 1,
+        }
+    }
+
+    fn error(&self, reason: impl Into<String>) -> YamlError {
+        YamlError { reason: format!("line {}: {}", self.line, reason.into()), unfinished: false }
+    }
+
+    /// The next document, `None` at the end of the stream.
+    fn document(&mut self) -> Result<Option<Node>, YamlError> {
+        self.open.clear();
+        self.anchors.clear();
+        loop {
+            let (event, span) = match self.parser.next_event() {
+                None => return Ok(None),
+                Some(Ok(event)) => event,
+                Some(Err(error)) => {
+                    let marker = error.marker();
+                    self.line = marker.line();
+                    // An open quote is reported where it began, other things where they are missed.
+                    let unfinished = marker.index() >= self.end || error.info().contains("end of stream");
+                    return Err(YamlError { unfinished, ..self.error(error.info()) });
+                }
+            };
+            self.line = span.start.line();
+            if let Some(document) = self.event(event)? {
+                return Ok(Some(document));
+            }
+        }
+    }
+
+    /// Takes one event; gives the document when it is complete.
+    fn event(&mut self, event: Event<'_>) -> Result<Option<Node>, YamlError> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                self.budget.take(1, text.len()).map_err(|reason| self.error(reason))?;
+                if self.take_key(&text, style)? {
+                    return Ok(None);
+                }
+                let node = self.scalar(&text, style, tag.as_deref())?;
+                self.remember(anchor, &node, 1, text.len())?;
+                self.place(node)
+            }
+            Event::Alias(anchor) => {
+                let anchored = self
+                    .anchors
+                    .get(&anchor)
+                    .ok_or_else(|| self.error("an alias stands inside the value that it names"))?;
+                let (nodes, bytes) = (anchored.nodes, anchored.bytes);
+                if self.budget.take(nodes, bytes).is_err() {
+                    return Err(self.error("the aliases of this file expand beyond all bounds"));
+                }
+                let node = self.anchors[&anchor].node.clone();
+                self.place(node)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.open(Collection::Sequence(Vec::new()), anchor, tag.as_deref(), "seq")
+            }
+            Event::MappingStart(anchor, tag) => {
+                let collection = Collection::Mapping {
+                    entries: Vec::new(),
+                    seen: BTreeSet::new(),
+                    merged: Vec::new(),
+                    key: None,
+                };
+                self.open(collection, anchor, tag.as_deref(), "map")
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(),
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => Ok(None),
+        }
+    }
+
+    fn open(
+        &mut self,
+        collection: Collection,
+        anchor: usize,
+        tag: Option<&Tag>,
+        expected: &str,
+    ) -> Result<Option<Node>, YamlError> {
+        if let Some(Open { collection: Collection::Mapping { key: None, .. }, .. }) = self.open.last() {
+            return Err(self.error("a key must be a string"));
+        }
+        if tag.is_some_and(|tag| !is_core(tag, expected)) {
+            return Err(self.error("unknown tag"));
+        }
+        if self.open.len() >= DEPTH_MAX {
+            return Err(self.error(format!("more than {DEPTH_MAX} levels deep")));
+        }
+        let (nodes, bytes) = self.budget.spent();
+        self.budget.take(1, 0).map_err(|reason| self.error(reason))?;
+        self.open.push(Open { collection, anchor, nodes, bytes });
+        Ok(None)
+    }
+
+    fn close(&mut self) -> Result<Option<Node>, YamlError> {
+        let Some(Open { collection, anchor, nodes, bytes }) = self.open.pop() else {
+            return Err(self.error("a collection ends that never began"));
+        };
+        let node = match collection {
+            Collection::Sequence(items) => Node::Sequence(items),
+            Collection::Mapping { mut entries, mut seen, merged, .. } => {
+                // Own entries win over merged ones, earlier merged ones over later ones.
+                for (key, value) in merged.into_iter().flat_map(mapping_entries) {
+                    if seen.insert(key.clone()) {
+                        entries.push((key, value));
+                    }
+                }
+                Node::Mapping(entries)
+            }
+        };
+        let (nodes_now, bytes_now) = self.budget.spent();
+        self.remember(anchor, &node, nodes_now - nodes, bytes_now - bytes)?;
+        self.place(node)
+    }
+
+    /// Keeps a copy of an anchored value, and pays for it: nested anchors would else multiply a file's size.
+    fn remember(&mut self, anchor: usize, node: &Node, nodes: usize, bytes: usize) -> Result<(), YamlError> {
+        if anchor == 0 {
+            return Ok(());
+        }
+        self.budget.take(nodes, bytes).map_err(|reason| self.error(reason))?;
+        self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, bytes });
+        Ok(())
+    }
+
+    /// Takes a scalar as the key of the innermost mapping, if it awaits one.
+    fn take_key(&mut self, text: &str, style: ScalarStyle) -> Result<bool, YamlError> {
+        let parents = self.path();
+        let line = self.line;
+        let Some(Open { collection: Collection::Mapping { seen, key: key @ None, .. }, .. }) =
+            self.open.last_mut()
+        else {
+            return Ok(false);
+        };
+        let fail = |reason| Err(YamlError { reason: format!("line {line}: {reason}"), unfinished: false });
+        if text == "<<" && style == ScalarStyle::Plain {
+            *key = Some(Key::Merge);
+            return Ok(true);
+        }
+        if text.is_empty() && style == ScalarStyle::Plain {
+            return fail("a key must be a string, not null".to_owned());
+        }
+        if !seen.insert(text.to_owned()) {
+            let dot = if parents.is_empty() { "" } else { "." };
+            return fail(format!("{parents}{dot}{text}: the field is given twice"));
+        }
+        *key = Some(Key::Text(text.to_owned()));
+        Ok(true)
+    }
+
+    /// Puts a value where it belongs; gives it back when it is the whole document.
+    fn place(&mut self, node: Node) -> Result<Option<Node>, YamlError> {
+        let line = self.line;
+        let fail = |reason: &str| YamlError { reason: format!("line {line}: {reason}"), unfinished: false };
+        match self.open.last_mut().map(|open| &mut open.collection) {
+            None => return Ok(Some(node)),
+            Some(Collection::Sequence(items)) => items.push(node),
+            Some(Collection::Mapping { entries, merged, key, .. }) => match key.take() {
+                None => return Err(fail("a key must be a string")),
+                Some(Key::Text(key)) => entries.push((key, node)),
+                Some(Key::Merge) => match node {
+                    Node::Mapping(_) => merged.push(node),
+                    Node::Sequence(items) if items.iter().all(|item| matches!(item, Node::Mapping(_))) => {
+                        merged.extend(items);
+                    }
+                    _ => return Err(fail("what is merged with << must be a mapping or a list of mappings")),
+                },
+            },
+        }
+        Ok(None)
+    }
+
+    /// The path of the value being read.
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for open in &self.open {
+            match &open.collection {
+                Collection::Sequence(items) => path.push_str(&format!("[{}]", items.len())),
+                Collection::Mapping { key: Some(Key::Text(key)), .. } => {
+                    if !path.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(key);
+                }
+                Collection::Mapping { .. } => {}
+            }
+        }
+        path
+    }
+
+    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Node, YamlError> {
+        let Some(tag) = tag else {
+            return Ok(match style {
+                ScalarStyle::Plain => scalar::resolve(text),
+                _ => Node::String(text.to_owned()),
+            });
+        };
+        let wrong = || self.error(format!("{text:?} is no {}", tag.suffix));
+        if is_core(tag, "str") || (tag.handle.is_empty() && tag.suffix == "!") {
+            return Ok(Node::String(text.to_owned()));
+        }
+        let resolved = scalar::resolve(text);
+        match (tag.is_yaml_core_schema().then_some(tag.suffix.as_str()), resolved) {
+            (Some("null"), node @ Node::Null)
+            | (Some("bool"), node @ Node::Bool(..))
+            | (Some("int"), node @ Node::Number(Number::Int(_) | Number::Unsigned(_)))
+            | (Some("float"), node @ Node::Number(_)) => Ok(node),
+            (Some("null" | "bool" | "int" | "float"), _) => Err(wrong()),
+            _ => Err(self.error("unknown tag")),
+        }
+    }
+}
+
+fn is_core(tag: &Tag, name: &str) -> bool {
+    tag.is_yaml_core_schema() && tag.suffix == name
+}
+
+fn mapping_entries(node: Node) -> Vec<(String, Node)> {
+    match node {
+        Node::Mapping(entries) => entries,
+        _ => Vec::new(),
+    }
+}

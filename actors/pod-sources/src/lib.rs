@@ -1,0 +1,19 @@
+//! Duty: reads what the sources want this node to run, and turns it into whole, valid pods.
+//! Receives: ResendPods.
+//! Sends: PodsChanged, RecordEvent.
+//! State (rebuilt from): the manifests (read again from the static-pod path).
+//! On crash: everything is read again; pods get the same UIDs.
+//! Never does: drops a pod because its manifest has become unreadable.
+
+mod actor;
+pub mod decode;
+pub mod default;
+pub mod image_name;
+pub mod manifests;
+pub mod quantity;
+pub mod resource_amounts;
+pub mod static_pod;
+pub mod unsupported;
+pub mod validate;
+
+pub use actor::{PodSources, PodSourcesConfig, PodSourcesDeps, Timer};

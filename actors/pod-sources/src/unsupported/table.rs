@@ -1,0 +1,177 @@
+//! The table of what is done.
+
+use super::{Rule, Supported};
+
+const YES: Rule = Rule::Yes;
+const NOT_OURS: Rule = Rule::NotOurs;
+const WITHIN: Rule = Rule::Within;
+
+/// The pod as a whole.
+const POD: &[(&str, Rule)] = &[
+    ("apiVersion", YES),
+    ("kind", YES),
+    ("metadata", WITHIN),
+    ("metadata.name", YES),
+    ("metadata.namespace", YES),
+    ("metadata.uid", YES),
+    ("metadata.labels", YES),
+    ("metadata.annotations", YES),
+    // Bookkeeping of the API server and of controllers.
+    ("metadata.creationTimestamp", NOT_OURS),
+    ("metadata.deletionTimestamp", YES),
+    ("metadata.deletionGracePeriodSeconds", YES),
+    ("metadata.finalizers", NOT_OURS),
+    ("metadata.generateName", NOT_OURS),
+    ("metadata.generation", NOT_OURS),
+    ("metadata.managedFields", NOT_OURS),
+    ("metadata.ownerReferences", NOT_OURS),
+    ("metadata.resourceVersion", NOT_OURS),
+    ("metadata.selfLink", NOT_OURS),
+    // What was observed is not what is wanted.
+    ("status", NOT_OURS),
+    ("spec", WITHIN),
+    ("spec.restartPolicy", YES),
+    ("spec.terminationGracePeriodSeconds", YES),
+    ("spec.hostNetwork", YES),
+    ("spec.hostPID", YES),
+    ("spec.hostIPC", YES),
+    ("spec.hostUsers", Rule::Only(&["true"])),
+    ("spec.shareProcessNamespace", YES),
+    ("spec.dnsPolicy", Rule::Only(&["Default", "ClusterFirst"])),
+    ("spec.os", WITHIN),
+    ("spec.os.name", Rule::Only(&["linux"])),
+    ("spec.nodeName", YES),
+    ("spec.securityContext", Rule::Empty),
+    ("spec.setHostnameAsFQDN", Rule::Empty),
+    // A static pod has no service account, hence no token to mount.
+    ("spec.automountServiceAccountToken", NOT_OURS),
+    // Variables of services need an API server to know them; without one there are none, with or without links.
+    ("spec.enableServiceLinks", NOT_OURS),
+    // The scheduler's, and a static pod has no scheduler: it runs on the node whose file it is.
+    ("spec.affinity", NOT_OURS),
+    ("spec.nodeSelector", NOT_OURS),
+    ("spec.preemptionPolicy", NOT_OURS),
+    ("spec.priority", NOT_OURS),
+    ("spec.priorityClassName", NOT_OURS),
+    ("spec.schedulerName", NOT_OURS),
+    ("spec.tolerations", NOT_OURS),
+    ("spec.topologySpreadConstraints", NOT_OURS),
+    ("spec.containers", WITHIN),
+    ("spec.initContainers", WITHIN),
+    ("spec.volumes", WITHIN),
+    ("spec.volumes.name", YES),
+    ("spec.volumes.emptyDir", WITHIN),
+    ("spec.volumes.emptyDir.medium", Rule::Only(&["", "Memory"])),
+    ("spec.volumes.emptyDir.sizeLimit", YES),
+    ("spec.volumes.hostPath", YES),
+];
+
+/// Every container, regular or init.
+const CONTAINER: &[(&str, Rule)] = &[
+    ("name", YES),
+    ("image", YES),
+    ("imagePullPolicy", YES),
+    ("command", YES),
+    ("args", YES),
+    ("workingDir", YES),
+    ("env", WITHIN),
+    ("env.name", YES),
+    ("env.value", YES),
+    ("ports", YES),
+    ("volumeMounts", WITHIN),
+    ("volumeMounts.name", YES),
+    ("volumeMounts.mountPath", YES),
+    ("volumeMounts.mountPropagation", Rule::Only(&["None", "HostToContainer", "Bidirectional"])),
+    ("volumeMounts.readOnly", YES),
+    ("volumeMounts.recursiveReadOnly", Rule::Only(&["Disabled"])),
+    ("volumeMounts.subPath", Rule::Empty),
+    ("volumeMounts.subPathExpr", Rule::Empty),
+    ("resources", Rule::Empty),
+    ("securityContext", Rule::Empty),
+    ("terminationMessagePath", Rule::Only(&["/dev/termination-log"])),
+    ("terminationMessagePolicy", Rule::Only(&["File"])),
+    ("stdin", YES),
+    ("stdinOnce", YES),
+    ("tty", YES),
+    ("envFrom", Rule::Empty),
+    ("volumeDevices", Rule::Empty),
+    ("restartPolicyRules", Rule::Empty),
+    ("resizePolicy", Rule::Empty),
+];
+
+/// Each of the three probes.
+const PROBE: &[(&str, Rule)] = &[
+    ("", WITHIN),
+    (".exec", YES),
+    (".httpGet", YES),
+    (".tcpSocket", YES),
+    (".initialDelaySeconds", YES),
+    (".timeoutSeconds", YES),
+    (".periodSeconds", YES),
+    (".successThreshold", YES),
+    (".failureThreshold", YES),
+    (".terminationGracePeriodSeconds", YES),
+];
+
+/// Lists that may be given empty, as manifests written by programs do.
+const EMPTY_LISTS: &[&str] = &[
+    "spec.ephemeralContainers",
+    "spec.hostAliases",
+    "spec.imagePullSecrets",
+    "spec.readinessGates",
+    "spec.resourceClaims",
+    "spec.schedulingGates",
+    "spec.overhead",
+    "spec.hostname",
+    "spec.subdomain",
+    "spec.serviceAccount",
+    "spec.serviceAccountName",
+];
+
+impl Supported {
+    /// What this version of the kubelet does.
+    pub fn this_version() -> Self {
+        let mut supported = Self { rules: Default::default(), size_limit_of_memory_only: true };
+        for (path, rule) in POD {
+            supported = supported.with(path, rule.clone());
+        }
+        for path in EMPTY_LISTS {
+            supported = supported.with(path, Rule::Empty);
+        }
+        for list in ["spec.containers", "spec.initContainers"] {
+            for (field, rule) in CONTAINER {
+                supported = supported.with(&format!("{list}.{field}"), rule.clone());
+            }
+            for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+                for (field, rule) in PROBE {
+                    supported = supported.with(&format!("{list}.{probe}{field}"), rule.clone());
+                }
+            }
+        }
+        // A container's own restart policy makes an init container a sidecar; other uses of it are not done.
+        supported.with("spec.initContainers.restartPolicy", Rule::Only(&["Always"]))
+    }
+
+    /// The same with one row added or replaced. `path` leaves out indexes.
+    #[must_use]
+    pub fn with(mut self, path: &str, rule: Rule) -> Self {
+        self.rules.insert(path.to_owned(), rule);
+        self
+    }
+
+    /// The same with size limits done for emptyDir volumes on disk, too.
+    #[must_use]
+    pub fn with_size_limits_on_disk(mut self) -> Self {
+        self.size_limit_of_memory_only = false;
+        self
+    }
+
+    /// The rule of a path without indexes.
+    pub(super) fn rule(&self, path: &str) -> Option<&Rule> {
+        self.rules.get(path)
+    }
+
+    pub(super) fn size_limit_of_memory_only(&self) -> bool {
+        self.size_limit_of_memory_only
+    }
+}

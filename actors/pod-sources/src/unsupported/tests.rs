@@ -1,0 +1,169 @@
+use super::*;
+use crate::decode::decode_pod;
+use crate::default::with_defaults;
+use serde_json::{Value, json};
+
+fn found(spec: &Value) -> Vec<String> {
+    found_by(spec, &Supported::this_version())
+}
+
+fn found_by(spec: &Value, supported: &Supported) -> Vec<String> {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"a": "b"}}, "spec": spec});
+    let pod = decode_pod("test", pod.to_string().as_bytes()).unwrap().pods.remove(0);
+    unsupported(&with_defaults(pod), supported).into_iter().map(|field| field.path).collect()
+}
+
+fn base() -> Value {
+    let text = include_str!("../../testdata/valid/everything-supported.yaml");
+    let pod = decode_pod("test", text.as_bytes()).unwrap().pods.remove(0);
+    serde_json::to_value(pod).unwrap()["spec"].take()
+}
+
+#[test]
+fn what_this_version_does_is_not_reported() {
+    assert_eq!(found(&base()), Vec::<String>::new());
+}
+
+#[test]
+fn every_other_field_is_reported() {
+    let env = json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
+    for (pointer, value, expected) in [
+        ("/activeDeadlineSeconds", json!(5), "spec.activeDeadlineSeconds"),
+        ("/dnsPolicy", json!("None"), "spec.dnsPolicy"),
+        ("/dnsPolicy", json!("ClusterFirstWithHostNet"), "spec.dnsPolicy"),
+        ("/dnsConfig", json!({"searches": ["a"]}), "spec.dnsConfig"),
+        ("/hostAliases", json!([{"ip": "1.2.3.4"}]), "spec.hostAliases"),
+        ("/hostname", json!("h"), "spec.hostname"),
+        ("/hostnameOverride", json!("h"), "spec.hostnameOverride"),
+        ("/setHostnameAsFQDN", json!(true), "spec.setHostnameAsFQDN"),
+        ("/subdomain", json!("h"), "spec.subdomain"),
+        ("/hostUsers", json!(false), "spec.hostUsers"),
+        ("/os/name", json!("windows"), "spec.os.name"),
+        ("/overhead", json!({"cpu": "1"}), "spec.overhead.cpu"),
+        ("/imagePullSecrets", json!([{"name": "s"}]), "spec.imagePullSecrets"),
+        ("/runtimeClassName", json!("r"), "spec.runtimeClassName"),
+        ("/readinessGates", json!([{"conditionType": "a"}]), "spec.readinessGates"),
+        ("/resources", json!({"requests": {"cpu": "1"}}), "spec.resources"),
+        ("/schedulingGroup", json!({"podGroupName": "g"}), "spec.schedulingGroup"),
+        ("/ephemeralContainers", json!([{"name": "e"}]), "spec.ephemeralContainers"),
+        ("/securityContext", json!({"runAsUser": 0}), "spec.securityContext.runAsUser"),
+        ("/securityContext", json!({"runAsNonRoot": false}), "spec.securityContext.runAsNonRoot"),
+        (
+            "/securityContext",
+            json!({"sysctls": [{"name": "a", "value": "b"}]}),
+            "spec.securityContext.sysctls",
+        ),
+        ("/volumes/0/emptyDir", json!({"medium": "HugePages"}), "spec.volumes[0].emptyDir.medium"),
+        ("/volumes/0/emptyDir", json!({"sizeLimit": "1Mi"}), "spec.volumes[0].emptyDir.sizeLimit"),
+        ("/volumes/0/configMap", json!({"name": "c"}), "spec.volumes[0].configMap"),
+        ("/volumes/0/projected", json!({"sources": []}), "spec.volumes[0].projected"),
+        ("/volumes/0/nfs", json!({"server": "s", "path": "/"}), "spec.volumes[0].nfs"),
+        ("/volumes/0/image", json!({"reference": "s"}), "spec.volumes[0].image"),
+        ("/initContainers/0/restartPolicy", json!("Never"), "spec.initContainers[0].restartPolicy"),
+        (
+            "/initContainers/1/resources",
+            json!({"requests": {"cpu": "1"}}),
+            "spec.initContainers[1].resources.requests",
+        ),
+        ("/containers/0/restartPolicy", json!("Always"), "spec.containers[0].restartPolicy"),
+        (
+            "/containers/0/restartPolicyRules",
+            json!([{"action": "Restart"}]),
+            "spec.containers[0].restartPolicyRules",
+        ),
+        ("/containers/0/resizePolicy", json!([{"resourceName": "cpu"}]), "spec.containers[0].resizePolicy"),
+        (
+            "/containers/0/resources",
+            json!({"claims": [{"name": "x"}]}),
+            "spec.containers[0].resources.claims",
+        ),
+        (
+            "/containers/0/securityContext",
+            json!({"privileged": true}),
+            "spec.containers[0].securityContext.privileged",
+        ),
+        (
+            "/containers/0/securityContext",
+            json!({"readOnlyRootFilesystem": false}),
+            "spec.containers[0].securityContext.readOnlyRootFilesystem",
+        ),
+        (
+            "/containers/0/lifecycle",
+            json!({"preStop": {"sleep": {"seconds": 1}}}),
+            "spec.containers[0].lifecycle",
+        ),
+        ("/containers/0/env", env, "spec.containers[0].env[0].valueFrom"),
+        ("/containers/0/envFrom", json!([{"secretRef": {"name": "s"}}]), "spec.containers[0].envFrom"),
+        ("/containers/0/volumeDevices", json!([{"name": "a"}]), "spec.containers[0].volumeDevices"),
+        ("/containers/0/volumeMounts/0/subPath", json!("a"), "spec.containers[0].volumeMounts[0].subPath"),
+        (
+            "/containers/0/volumeMounts/0/subPathExpr",
+            json!("a"),
+            "spec.containers[0].volumeMounts[0].subPathExpr",
+        ),
+        (
+            "/containers/0/volumeMounts/0/recursiveReadOnly",
+            json!("Enabled"),
+            "spec.containers[0].volumeMounts[0].recursiveReadOnly",
+        ),
+        (
+            "/containers/0/livenessProbe",
+            json!({"grpc": {"port": 1}}),
+            "spec.containers[0].livenessProbe.grpc",
+        ),
+        ("/containers/0/terminationMessagePath", json!("/x"), "spec.containers[0].terminationMessagePath"),
+        (
+            "/containers/0/terminationMessagePolicy",
+            json!("FallbackToLogsOnError"),
+            "spec.containers[0].terminationMessagePolicy",
+        ),
+    ] {
+        let mut spec = base();
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        spec.pointer_mut(parent).unwrap()[name] = value.clone();
+        assert_eq!(found(&spec), [expected], "{pointer} = {value}");
+    }
+}
+
+#[test]
+fn all_reasons_are_given_at_once_and_name_what_is_known() {
+    let mut spec = base();
+    spec["dnsPolicy"] = json!("None");
+    spec["runtimeClassName"] = json!("r");
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
+    let pod = with_defaults(decode_pod("test", pod.to_string().as_bytes()).unwrap().pods.remove(0));
+    let reasons: Vec<_> =
+        unsupported(&pod, &Supported::this_version()).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        reasons,
+        [
+            "spec.dnsPolicy \"None\" is not supported by this version of the kubelet, which knows \"Default\", \"ClusterFirst\"",
+            "spec.runtimeClassName is not supported by this version of the kubelet",
+        ]
+    );
+}
+
+#[test]
+fn a_later_version_adds_rows() {
+    let mut spec = base();
+    spec["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 1}}});
+    spec["volumes"][0] = json!({"name": "plain", "emptyDir": {"sizeLimit": "1Mi"}});
+    assert_eq!(found(&spec).len(), 2);
+    let later =
+        Supported::this_version().with("spec.containers.lifecycle", Rule::Yes).with_size_limits_on_disk();
+    assert_eq!(found_by(&spec, &later), Vec::<String>::new());
+}
+
+#[test]
+fn a_placed_static_pod_is_supported() {
+    let text = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "creationTimestamp": null},
+        "spec": {"containers": [{"name": "a", "image": "i"}]}, "status": {"phase": "Running"}});
+    let source = crate::static_pod::Source::File("/x".into());
+    let pods = crate::static_pod::static_pods(
+        text.to_string().as_bytes(),
+        &source,
+        "n",
+        jiff::Timestamp::UNIX_EPOCH,
+    );
+    assert_eq!(unsupported(&pods.unwrap().pods[0], &Supported::this_version()), []);
+}

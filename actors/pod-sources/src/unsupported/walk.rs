@@ -1,0 +1,111 @@
+//! The walk over a pod's fields.
+
+use serde_json::{Map, Value};
+
+use super::{Rule, Supported, UnsupportedField};
+
+const NOT_DONE: &str = "is not supported by this version of the kubelet";
+
+/// Reports what the table does not have.
+pub(super) fn check(pod: &Value, supported: &Supported, found: &mut Vec<UnsupportedField>) {
+    if let Value::Object(fields) = pod {
+        object(fields, &Place::default(), supported, found);
+    }
+}
+
+/// Where the walk stands: the path with indexes for people and the one without for the table.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    shown: String,
+    row: String,
+}
+
+impl Place {
+    fn field(&self, name: &str) -> Self {
+        let dot = if self.shown.is_empty() { "" } else { "." };
+        Self { shown: format!("{}{dot}{name}", self.shown), row: format!("{}{dot}{name}", self.row) }
+    }
+
+    fn index(&self, index: usize) -> Self {
+        Self { shown: format!("{}[{index}]", self.shown), row: self.row.clone() }
+    }
+
+    fn report(&self, reason: impl Into<String>, found: &mut Vec<UnsupportedField>) {
+        found.push(UnsupportedField { path: self.shown.clone(), reason: reason.into() });
+    }
+}
+
+fn object(
+    fields: &Map<String, Value>,
+    place: &Place,
+    supported: &Supported,
+    found: &mut Vec<UnsupportedField>,
+) {
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        field(value, &place.field(name), supported, found);
+    }
+    let on_disk = fields.get("medium").and_then(Value::as_str) != Some("Memory");
+    if place.row == "spec.volumes.emptyDir"
+        && on_disk
+        && fields.contains_key("sizeLimit")
+        && supported.size_limit_of_memory_only()
+    {
+        let reason = format!("{NOT_DONE} unless medium is Memory");
+        place.field("sizeLimit").report(reason, found);
+    }
+}
+
+fn field(value: &Value, place: &Place, supported: &Supported, found: &mut Vec<UnsupportedField>) {
+    match supported.rule(&place.row) {
+        Some(Rule::Yes | Rule::NotOurs) => {}
+        Some(Rule::Only(allowed)) => {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            if !allowed.contains(&text.as_str()) {
+                let list = allowed.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ");
+                place.report(format!("{text:?} {NOT_DONE}, which knows {list}"), found);
+            }
+        }
+        Some(Rule::Empty) => not_empty(value, place, found),
+        Some(Rule::Within) => within(value, place, supported, found),
+        None => place.report(NOT_DONE, found),
+    }
+}
+
+/// Names the innermost fields that say something.
+fn not_empty(value: &Value, place: &Place, found: &mut Vec<UnsupportedField>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if !is_empty(value) || !matches!(value, Value::Object(_) | Value::Array(_)) {
+                    place.field(name).report(NOT_DONE, found);
+                }
+            }
+        }
+        value if is_empty(value) => {}
+        _ => place.report(NOT_DONE, found),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+fn within(value: &Value, place: &Place, supported: &Supported, found: &mut Vec<UnsupportedField>) {
+    match value {
+        Value::Object(fields) => object(fields, place, supported, found),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                within(item, &place.index(index), supported, found);
+            }
+        }
+        // The table says that there are fields here; a plain value is none that it knows.
+        _ => place.report(NOT_DONE, found),
+    }
+}

@@ -1,0 +1,253 @@
+//! Crash-loop back-off (row 5.15): the first restart at once, then 10 s doubling to a maximum, counted from the last
+//! exit; afresh when an exit comes more than ten minutes after the last start.
+//!
+//! The book lives in the worker. After a crash of the worker it is rebuilt from what the runtime remembers: attempt
+//! numbers and times of exited instances. A rebuilt delay may be too long, never too short.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+
+/// Delay after the second exit, unless the maximum is lower.
+const INITIAL: SignedDuration = SignedDuration::from_secs(10);
+/// A container that ran this long before it exited starts over.
+const RESET_AFTER: SignedDuration = SignedDuration::from_secs(600);
+/// `maxContainerRestartPeriod` if it is not configured.
+pub const MAX_DEFAULT: SignedDuration = SignedDuration::from_secs(300);
+
+/// Whether a container may be restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// At once.
+    Start,
+    /// Not before `until`.
+    Wait {
+        /// When the delay is over.
+        until: Timestamp,
+        /// The whole delay, for messages.
+        delay: SignedDuration,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    hash: u64,
+    delay: SignedDuration,
+    /// When the container was last started.
+    started: Timestamp,
+}
+
+/// The delays of one pod's containers, by name. A changed image begins a new entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrashBackoff {
+    initial: SignedDuration,
+    max: SignedDuration,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl CrashBackoff {
+    /// An empty book; `max` is `crashLoopBackOff.maxContainerRestartPeriod`, and below 10 s the first delay too.
+    pub fn new(max: SignedDuration) -> Self {
+        Self { initial: INITIAL.min(max), max, entries: BTreeMap::new() }
+    }
+
+    /// Whether the container `name`, with this hash in its spec, may start now.
+    pub fn verdict(&self, pod: &RuntimePod, name: &str, hash: u64, now: Timestamp) -> Verdict {
+        let Some(finished) = last_exit(pod, name).and_then(|exit| exit.finished_at) else {
+            return Verdict::Start;
+        };
+        let Some(entry) = self.entry(pod, name, hash) else { return Verdict::Start };
+        if finished.duration_since(entry.started) > RESET_AFTER {
+            return Verdict::Start;
+        }
+        let until = finished.saturating_add(entry.delay).unwrap_or(Timestamp::MAX);
+        if now < until { Verdict::Wait { until, delay: entry.delay } } else { Verdict::Start }
+    }
+
+    /// Notes that an instance of the container has been started, as the next after those in `pod`.
+    pub fn started(&mut self, pod: &RuntimePod, name: &str, hash: u64, now: Timestamp) {
+        let Some(finished) = last_exit(pod, name).and_then(|exit| exit.finished_at) else {
+            return;
+        };
+        let delay = match self.entry(pod, name, hash) {
+            Some(entry) if finished.duration_since(entry.started) <= RESET_AFTER => {
+                (entry.delay * 2).min(self.max)
+            }
+            _ => self.initial,
+        };
+        self.entries.insert(name.to_owned(), Entry { hash, delay, started: now });
+    }
+
+    fn entry(&self, pod: &RuntimePod, name: &str, hash: u64) -> Option<Entry> {
+        match self.entries.get(name) {
+            Some(entry) if entry.hash == hash => Some(*entry),
+            // The book knows the container under another image: the new one has no history.
+            Some(_) => None,
+            None => self.rebuilt(pod, name, hash),
+        }
+    }
+
+    /// The entry as a worker that never crashed would have it, or one with a longer delay.
+    fn rebuilt(&self, pod: &RuntimePod, name: &str, hash: u64) -> Option<Entry> {
+        let mut exits = pod.instances(name).filter(|c| c.state == ContainerState::Exited);
+        let last = exits.next()?;
+        if last.hash.is_some_and(|known| known != hash) || last.attempt == 0 {
+            return None;
+        }
+        let started = last.started_at.unwrap_or(last.created_at);
+        let by_count = self.after_restarts(last.attempt);
+        let by_gap = exits
+            .find(|older| older.attempt.checked_add(1) == Some(last.attempt))
+            .and_then(|older| older.finished_at)
+            .map(|finished| self.after_gap(started.duration_since(finished)));
+        let delay = by_gap.map_or(by_count, |gap| gap.min(by_count));
+        Some(Entry { hash, delay, started })
+    }
+
+    /// The delay after the start of this attempt if no quiet time has reset it.
+    fn after_restarts(&self, attempt: u32) -> SignedDuration {
+        let mut delay = self.initial;
+        for _ in 1..attempt {
+            if delay >= self.max {
+                break;
+            }
+            delay = (delay * 2).min(self.max);
+        }
+        delay
+    }
+
+    /// The delay that follows the one that was kept between an exit and the next start: the longest that fits into
+    /// that gap has been kept at most, so the next is at most twice that.
+    fn after_gap(&self, gap: SignedDuration) -> SignedDuration {
+        if gap < self.initial {
+            return self.initial;
+        }
+        let mut kept = self.initial;
+        while kept < self.max && (kept * 2).min(self.max) <= gap {
+            kept = (kept * 2).min(self.max);
+        }
+        (kept * 2).min(self.max)
+    }
+}
+
+/// The newest instance that has exited: from its end the delay is counted.
+fn last_exit<'a>(pod: &'a RuntimePod, name: &'a str) -> Option<&'a RuntimeContainer> {
+    pod.instances(name).find(|c| c.state == ContainerState::Exited)
+}
+
+/// A delay as Go prints a `time.Duration`: `10s`, `2m40s`, `5m0s`.
+pub fn go_duration(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs();
+    let (hours, minutes, rest) = (seconds / 3600, seconds % 3600 / 60, seconds % 60);
+    let millis = duration.subsec_millis();
+    let rest = if millis == 0 {
+        format!("{rest}s")
+    } else {
+        format!("{rest}.{}s", format!("{millis:03}").trim_end_matches('0'))
+    };
+    if hours > 0 {
+        format!("{hours}h{minutes}m{rest}")
+    } else if minutes > 0 {
+        format!("{minutes}m{rest}")
+    } else {
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::{at, exited, runtime_pod};
+
+    const HASH: u64 = 7;
+
+    /// Lets a container crash again and again, each run of the given length, and returns the kept delays.
+    fn delays(runs_seconds: &[i64], max: SignedDuration, forget: impl Fn(usize) -> bool) -> Vec<i64> {
+        let mut book = CrashBackoff::new(max);
+        let mut now = 0;
+        let mut instances = Vec::new();
+        let mut delays = Vec::new();
+        for (index, run) in runs_seconds.iter().enumerate() {
+            if forget(index) {
+                book = CrashBackoff::new(max);
+            }
+            let attempt = u32::try_from(index).expect("few");
+            let pod = runtime_pod(instances.clone());
+            if index > 0 {
+                let kept = match book.verdict(&pod, "c", HASH, at(now)) {
+                    Verdict::Start => 0,
+                    Verdict::Wait { until, .. } => until.duration_since(at(now)).as_secs(),
+                };
+                delays.push(kept);
+                now += kept;
+                assert_eq!(book.verdict(&pod, "c", HASH, at(now)), Verdict::Start);
+            }
+            book.started(&pod, "c", HASH, at(now));
+            let mut instance = exited("c", attempt, now, now + run, 1);
+            instance.hash = Some(HASH);
+            instances.insert(0, instance);
+            instances.truncate(2);
+            now += run;
+        }
+        delays
+    }
+
+    #[test]
+    fn the_first_restart_is_at_once_then_ten_seconds_double_to_the_maximum() {
+        assert_eq!(delays(&[1; 10], MAX_DEFAULT, |_| false), [0, 10, 20, 40, 80, 160, 300, 300, 300]);
+    }
+
+    #[test]
+    fn a_low_maximum_is_the_initial_delay_too() {
+        assert_eq!(delays(&[1; 4], SignedDuration::from_secs(3), |_| false), [0, 3, 3]);
+        assert_eq!(delays(&[1; 5], SignedDuration::from_secs(25), |_| false), [0, 10, 20, 25]);
+    }
+
+    #[test]
+    fn more_than_ten_minutes_of_running_reset_the_delay() {
+        assert_eq!(delays(&[1, 1, 1, 601, 1, 1], MAX_DEFAULT, |_| false), [0, 10, 20, 0, 10]);
+        assert_eq!(delays(&[1, 1, 1, 600, 1], MAX_DEFAULT, |_| false), [0, 10, 20, 40]);
+    }
+
+    #[test]
+    fn a_changed_image_has_no_history() {
+        let mut book = CrashBackoff::new(MAX_DEFAULT);
+        let pod = runtime_pod(vec![exited("c", 4, 0, 1, 1)]);
+        book.started(&pod, "c", HASH, at(2));
+        assert!(matches!(book.verdict(&pod, "c", HASH, at(2)), Verdict::Wait { .. }));
+        assert_eq!(book.verdict(&pod, "c", HASH + 1, at(2)), Verdict::Start);
+    }
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        for (millis, text) in [(10_000, "10s"), (160_000, "2m40s"), (300_000, "5m0s"), (1_500, "1.5s")] {
+            assert_eq!(go_duration(SignedDuration::from_millis(millis)), text);
+        }
+    }
+
+    proptest! {
+        /// Whenever the worker crashes, the rebuilt book never lets a container restart earlier than the one that was
+        /// lost.
+        #[test]
+        fn a_rebuilt_book_is_never_early(
+            runs in proptest::collection::vec(0i64..700, 2..9), crash in 1usize..9, max in 1i64..400,
+        ) {
+            let max = SignedDuration::from_secs(max);
+            let kept = delays(&runs, max, |_| false);
+            let rebuilt = delays(&runs, max, |index| index == crash);
+            if let (Some(kept), Some(rebuilt)) = (kept.get(crash - 1), rebuilt.get(crash - 1)) {
+                prop_assert!(rebuilt >= kept, "kept {kept}, rebuilt {rebuilt}");
+            }
+        }
+
+        #[test]
+        fn no_delay_exceeds_the_maximum(runs in proptest::collection::vec(0i64..700, 2..12), max in 1i64..400) {
+            for delay in delays(&runs, SignedDuration::from_secs(max), |index| index % 3 == 0) {
+                prop_assert!(delay <= max);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the pool and its workers are given by the wiring.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use messages::event_recorder::RecordEvent;
+use messages::facts::WorkerReported;
+use messages::image_manager::EnsureImage;
+use messages::pleg::{PodTouched, ResendObserved};
+use messages::pod_manager::ResendDesired;
+use messages::pod_worker::ResendPod;
+use messages::probe_manager::ResendVerdicts;
+use messages::status_manager::GetPodStatus;
+use messages::volume_manager::{MountVolumes, UnmountVolumes};
+use runtime_bridge::cgroups::Cgroups;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::cri::Operations;
+use runtime_bridge::host::PodDirs;
+use supervision::Address;
+
+use crate::backoff::MAX_DEFAULT;
+use crate::dns::ClusterDns;
+use crate::metrics::PodWorkerMetrics;
+
+/// Reads the node's resolver configuration, the file named by `resolvConf`. The error is for people.
+pub type ReadResolvConf = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
+/// Called before each step of a worker's work with the step's text, such as `StartContainer web`. The step begins when
+/// the future ends: tests panic, wait or never end in it.
+pub type FaultPoint = Arc<dyn Fn(&str) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// The configuration of pod workers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodWorkerConfig {
+    /// `syncFrequency`: how often a pod is looked over when nothing happens.
+    pub sync_frequency: Duration,
+    /// `crashLoopBackOff.maxContainerRestartPeriod`.
+    pub crash_backoff_max: SignedDuration,
+    /// `clusterDNS` and `clusterDomain`.
+    pub cluster_dns: ClusterDns,
+}
+
+impl Default for PodWorkerConfig {
+    fn default() -> Self {
+        Self {
+            sync_frequency: Duration::from_secs(60),
+            crash_backoff_max: MAX_DEFAULT,
+            cluster_dns: ClusterDns::default(),
+        }
+    }
+}
+
+/// What one worker needs.
+#[derive(Clone)]
+pub struct PodWorkerDeps {
+    /// Pleg: look at the pod.
+    pub pleg: Address<PodTouched>,
+    /// VolumeManager: have the volumes ready.
+    pub mount: Address<MountVolumes>,
+    /// VolumeManager: undo all mounts of the pod.
+    pub unmount: Address<UnmountVolumes>,
+    /// ImageManager.
+    pub images: Address<EnsureImage>,
+    /// StatusManager.
+    pub status: Address<GetPodStatus>,
+    /// The pool: send everything again.
+    pub resend: Address<ResendPod>,
+    /// Everybody who is told of a worker's state, the pool among them.
+    pub reports: Vec<Address<WorkerReported>>,
+    /// EventRecorder.
+    pub events: Address<RecordEvent>,
+    /// The container runtime.
+    pub operations: Operations,
+    /// The pods' directories and logs.
+    pub dirs: Arc<dyn PodDirs>,
+    /// The pods' cgroups.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// The node's resolver configuration; absent if `resolvConf` is empty.
+    pub resolv_conf: Option<ReadResolvConf>,
+    /// Configuration.
+    pub config: Arc<PodWorkerConfig>,
+    /// Counts.
+    pub metrics: PodWorkerMetrics,
+    /// Only in tests.
+    pub fault_point: Option<FaultPoint>,
+}
+
+impl fmt::Debug for PodWorkerDeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PodWorkerDeps").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// What the pool needs.
+#[derive(Clone, Debug)]
+pub struct PodWorkerPoolDeps {
+    /// For each worker.
+    pub worker: PodWorkerDeps,
+    /// PodManager: send the desired pods again.
+    pub resend_desired: Address<ResendDesired>,
+    /// Pleg: send what was observed again.
+    pub resend_observed: Address<ResendObserved>,
+    /// ProbeManager: send the verdicts again.
+    pub resend_verdicts: Address<ResendVerdicts>,
+}

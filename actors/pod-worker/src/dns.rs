@@ -1,0 +1,234 @@
+//! What a pod's `/etc/resolv.conf` gets (row 12.1).
+
+use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
+use runtime_bridge::cri::wire::DnsConfig;
+
+/// Limits of the resolvers in use: upstream cuts what is beyond.
+const NAMESERVERS_MAX: usize = 3;
+const SEARCHES_MAX: usize = 32;
+const SEARCH_LINE_BYTES_MAX: usize = 2048;
+const SEARCH_BYTES_MAX: usize = 253;
+
+/// The cluster's DNS, from `clusterDNS` and `clusterDomain`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterDns {
+    /// Addresses; without any, policy ClusterFirst means Default.
+    pub servers: Vec<String>,
+    /// Empty if there is none.
+    pub domain: String,
+}
+
+/// What a pod gets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodDns {
+    /// For the sandbox.
+    pub config: DnsConfig,
+    /// The pod wants the cluster's DNS, and there is none: event MissingClusterDNS.
+    pub missing_cluster: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Cluster,
+    Host,
+    None,
+}
+
+/// The resolver configuration of a pod. `resolv_conf` is the text of the node's file; absent if `resolvConf` is
+/// configured empty, which leaves the pod without name resolution.
+pub fn pod_dns(pod: &Pod, resolv_conf: Option<&str>, cluster: &ClusterDns) -> PodDns {
+    let mut config = resolv_conf.map(parse).unwrap_or_default();
+    let policy = policy_of(pod);
+    let missing_cluster = policy == Policy::Cluster && cluster.servers.is_empty();
+    match policy {
+        Policy::None => config = DnsConfig::default(),
+        Policy::Cluster if !missing_cluster => {
+            config.servers = cluster.servers.clone();
+            config.searches = cluster_searches(pod, cluster, &config.searches);
+            config.options = vec!["ndots:5".to_owned()];
+        }
+        Policy::Cluster | Policy::Host => {
+            if resolv_conf.is_none() {
+                config.servers = vec!["127.0.0.1".to_owned()];
+                config.searches = vec![".".to_owned()];
+            }
+        }
+    }
+    if let Some(own) = pod.spec.as_ref().and_then(|spec| spec.dns_config.as_ref()) {
+        append(&mut config, own);
+    }
+    cut(&mut config);
+    PodDns { config, missing_cluster }
+}
+
+fn policy_of(pod: &Pod) -> Policy {
+    let spec = pod.spec.as_ref();
+    let host_network = spec.and_then(|spec| spec.host_network).unwrap_or(false);
+    match spec.and_then(|spec| spec.dns_policy.as_deref()) {
+        Some("Default") => Policy::Host,
+        Some("None") => Policy::None,
+        Some("ClusterFirst") if host_network => Policy::Host,
+        _ => Policy::Cluster,
+    }
+}
+
+fn parse(text: &str) -> DnsConfig {
+    let mut config = DnsConfig::default();
+    for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+        let mut fields = line.split_whitespace();
+        match fields.next() {
+            Some("nameserver") => config.servers.extend(fields.next().map(str::to_owned)),
+            // The last such line holds.
+            Some("search") => {
+                config.searches = fields
+                    .filter(|search| *search != ".")
+                    .map(|search| search.strip_suffix('.').unwrap_or(search).to_owned())
+                    .collect();
+            }
+            Some("options") => {
+                for option in fields {
+                    set_option(&mut config.options, option.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    config
+}
+
+fn cluster_searches(pod: &Pod, cluster: &ClusterDns, host: &[String]) -> Vec<String> {
+    if cluster.domain.is_empty() {
+        return host.to_vec();
+    }
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let domain = &cluster.domain;
+    let mut searches = vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
+    for search in host {
+        add(&mut searches, search);
+    }
+    searches
+}
+
+fn append(config: &mut DnsConfig, own: &PodDNSConfig) {
+    for server in own.nameservers.as_deref().unwrap_or_default() {
+        add(&mut config.servers, server);
+    }
+    for search in own.searches.as_deref().unwrap_or_default() {
+        add(&mut config.searches, search);
+    }
+    for option in own.options.as_deref().unwrap_or_default() {
+        let Some(name) = &option.name else { continue };
+        let text = match option.value.as_deref() {
+            None | Some("") => name.clone(),
+            Some(value) => format!("{name}:{value}"),
+        };
+        set_option(&mut config.options, text);
+    }
+}
+
+fn add(list: &mut Vec<String>, item: &str) {
+    if !list.iter().any(|known| known == item) {
+        list.push(item.to_owned());
+    }
+}
+
+fn set_option(options: &mut Vec<String>, option: String) {
+    let name = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
+    let wanted = name(&option);
+    match options.iter_mut().find(|known| name(known) == wanted) {
+        Some(known) => *known = option,
+        None => options.push(option),
+    }
+}
+
+fn cut(config: &mut DnsConfig) {
+    config.servers.truncate(NAMESERVERS_MAX);
+    config.searches.truncate(SEARCHES_MAX);
+    config.searches.retain(|search| search.len() <= SEARCH_BYTES_MAX);
+    let line_bytes = |searches: &[String]| searches.iter().map(|search| search.len() + 1).sum::<usize>();
+    while line_bytes(&config.searches) > SEARCH_LINE_BYTES_MAX + 1 {
+        config.searches.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodDNSConfigOption;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::{container, pod};
+
+    const HOST: &str = "# by hand\nsearch old\nnameserver 10.0.0.2\n nameserver 10.0.0.3\nsearch a.b. c . \n\
+                        options ndots:2 rotate\noptions ndots:3\nnameserver\n";
+
+    fn with_policy(policy: &str, host_network: bool) -> Pod {
+        let mut pod = pod("Always", vec![], vec![container("c")]);
+        let spec = pod.spec.as_mut().expect("spec");
+        spec.dns_policy = Some(policy.into());
+        spec.host_network = Some(host_network);
+        pod
+    }
+
+    fn cluster() -> ClusterDns {
+        ClusterDns { servers: vec!["10.96.0.10".into()], domain: "cluster.local".into() }
+    }
+
+    #[test]
+    fn policy_default_takes_the_nodes() {
+        let dns = pod_dns(&with_policy("Default", false), Some(HOST), &cluster());
+        assert_eq!(dns.config.servers, ["10.0.0.2", "10.0.0.3"]);
+        assert_eq!(dns.config.searches, ["a.b", "c"]);
+        assert_eq!(dns.config.options, ["ndots:3", "rotate"]);
+        assert!(!dns.missing_cluster);
+        let dns = pod_dns(&with_policy("Default", false), None, &cluster());
+        assert_eq!(
+            (&dns.config.servers[..], &dns.config.searches[..]),
+            (&["127.0.0.1".into()][..], &[".".into()][..])
+        );
+    }
+
+    #[test]
+    fn policy_cluster_first() {
+        let dns = pod_dns(&with_policy("ClusterFirst", false), Some(HOST), &cluster());
+        assert_eq!(dns.config.servers, ["10.96.0.10"]);
+        assert_eq!(
+            dns.config.searches,
+            ["ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "a.b", "c"]
+        );
+        assert_eq!(dns.config.options, ["ndots:5"]);
+        let on_host = pod_dns(&with_policy("ClusterFirst", true), Some(HOST), &cluster());
+        assert_eq!(on_host.config.servers, ["10.0.0.2", "10.0.0.3"]);
+        let both = pod_dns(&with_policy("ClusterFirstWithHostNet", true), Some(HOST), &cluster());
+        assert_eq!(both.config.servers, ["10.96.0.10"]);
+        let none = pod_dns(&with_policy("ClusterFirst", false), Some(HOST), &ClusterDns::default());
+        assert!(none.missing_cluster);
+        assert_eq!(none.config.servers, ["10.0.0.2", "10.0.0.3"]);
+    }
+
+    #[test]
+    fn the_pods_own_configuration_is_added() {
+        let mut pod = with_policy("None", false);
+        pod.spec.as_mut().expect("spec").dns_config = Some(PodDNSConfig {
+            nameservers: Some(vec!["1.1.1.1".into(), "1.1.1.1".into()]),
+            searches: Some(vec!["x".into()]),
+            options: Some(vec![
+                PodDNSConfigOption { name: Some("ndots".into()), value: Some("2".into()) },
+                PodDNSConfigOption { name: Some("edns0".into()), value: None },
+            ]),
+        });
+        let dns = pod_dns(&pod, Some(HOST), &cluster());
+        assert_eq!(dns.config.servers, ["1.1.1.1"]);
+        assert_eq!(dns.config.searches, ["x"]);
+        assert_eq!(dns.config.options, ["ndots:2", "edns0"]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_limits_hold(text in proptest::collection::vec("(search( [a-z.]{1,300}){0,40}|nameserver [0-9.]{7})", 0..8)) {
+            let dns = pod_dns(&with_policy("Default", false), Some(&text.join("\n")), &cluster());
+            prop_assert!(dns.config.servers.len() <= 3 && dns.config.searches.len() <= 32);
+            prop_assert!(dns.config.searches.join(" ").len() <= SEARCH_LINE_BYTES_MAX);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Stopping containers and sandboxes (rows 5.13, 5.17, 5.18).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::Executor;
+use crate::plan::KillContainer;
+use crate::termination::{Kill, TerminationPlan, remaining_seconds};
+use crate::texts;
+
+/// What came of stopping a pod.
+#[derive(Debug, Default)]
+pub(crate) struct StopOutcome {
+    /// What could not be stopped, and why; the next try begins with a look.
+    pub error: Option<String>,
+    /// Sandboxes that have been stopped.
+    pub sandboxes: BTreeSet<Arc<str>>,
+}
+
+/// Stops everything in the plan: containers at the same time as far as their order allows, then sandboxes, which are
+/// stopped even if a container was not.
+pub(crate) async fn stop_all(exec: Executor, plan: TerminationPlan) -> StopOutcome {
+    let turns: BTreeMap<Arc<str>, watch::Sender<bool>> =
+        plan.kills.iter().map(|kill| (kill.id.clone(), watch::Sender::new(false))).collect();
+    let kills = plan.kills.iter().map(|kill| stop_in_turn(&exec, kill, &turns));
+    let mut errors: Vec<String> = join_all(kills).await.into_iter().filter_map(Result::err).collect();
+    let stops = plan.sandboxes.iter().map(|id| stop_sandbox(&exec, id));
+    let mut sandboxes = BTreeSet::new();
+    for (id, stopped) in plan.sandboxes.iter().zip(join_all(stops).await) {
+        match stopped {
+            Ok(()) => {
+                sandboxes.insert(id.clone());
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    let error = match errors.len() {
+        0 => None,
+        1 => errors.pop(),
+        _ => Some(format!("[{}]", errors.join(", "))),
+    };
+    StopOutcome { error, sandboxes }
+}
+
+async fn stop_in_turn(
+    exec: &Executor,
+    kill: &Kill,
+    turns: &BTreeMap<Arc<str>, watch::Sender<bool>>,
+) -> Result<(), String> {
+    let field_path = kill.kind.field_path(&kill.name);
+    exec.record(texts::killing(&kill.message).naming(&kill.id, &kill.name), &field_path);
+    let since = Instant::now();
+    let turn = since + Duration::from_secs(u64::try_from(kill.grace_seconds).unwrap_or(0));
+    for before in kill.after.iter().filter_map(|id| turns.get(id)) {
+        let mut stopped = before.subscribe();
+        // Its grace is over: it goes whether or not the others have.
+        if timeout_at(turn, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+            break;
+        }
+    }
+    let waited = i64::try_from(since.elapsed().as_secs()).unwrap_or(i64::MAX);
+    stop_container(exec, &kill.id, &kill.name, remaining_seconds(kill.grace_seconds, waited)).await?;
+    if let Some(turn) = turns.get(&kill.id) {
+        turn.send_replace(true);
+    }
+    Ok(())
+}
+
+/// Stops one container of a pod that goes on.
+pub(super) async fn stop_one(
+    exec: &Executor,
+    kill: &KillContainer,
+    grace_seconds: i64,
+) -> Result<(), String> {
+    let field_path = kill.kind.field_path(&kill.name);
+    exec.record(texts::killing(&kill.message).naming(&kill.id, &kill.name), &field_path);
+    stop_container(exec, &kill.id, &kill.name, grace_seconds).await
+}
+
+async fn stop_container(exec: &Executor, id: &str, name: &str, grace_seconds: i64) -> Result<(), String> {
+    let _step = exec.step(format!("StopContainer {name}")).await;
+    exec.deps
+        .operations
+        .stop_container(exec.uid(), id, grace_seconds)
+        .await
+        .map_err(|error| failed("KillContainer", name, "KillContainerError", &error.message))
+}
+
+/// Stops a sandbox, which gives back its network.
+pub(super) async fn stop_sandbox(exec: &Executor, id: &str) -> Result<(), String> {
+    let _step = exec.step("StopPodSandbox".to_owned()).await;
+    exec.deps
+        .operations
+        .stop_pod_sandbox(exec.uid(), id)
+        .await
+        .map_err(|error| failed("KillPodSandbox", exec.uid(), "KillPodSandboxError", &error.message))
+}
+
+fn failed(action: &str, target: &str, reason: &str, message: &str) -> String {
+    format!("failed to {action:?} for {target:?} with {reason}: {message:?}")
+}

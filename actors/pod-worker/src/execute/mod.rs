@@ -1,0 +1,53 @@
+//! Carrying out plans through the bridge: each step idempotent, named, and separately faultable.
+//!
+//! A task of this module may be dropped at any await: what it has asked of the runtime goes on in the bridge, and the
+//! next plan begins with a fresh look.
+
+mod images;
+mod kill;
+mod progress;
+mod release;
+mod sandbox;
+mod start;
+mod sync;
+
+use messages::PodRef;
+
+pub(crate) use self::images::{ImageAnswer, ask as ask_image};
+pub(crate) use self::kill::{StopOutcome, stop_all};
+pub(crate) use self::progress::Progress;
+use self::progress::StepGuard;
+pub(crate) use self::release::release;
+pub(crate) use self::start::image_failure;
+pub(crate) use self::sync::{Floors, StartFailure, SyncOutcome, SyncTask};
+use crate::deps::PodWorkerDeps;
+use crate::texts::Text;
+
+/// What every task of one pod needs.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    pub deps: PodWorkerDeps,
+    pub pod: PodRef,
+    pub progress: Progress,
+}
+
+impl Executor {
+    fn uid(&self) -> &str {
+        self.pod.uid.as_str()
+    }
+
+    /// Begins a step; it is shown as what the pod waits for until the guard goes.
+    async fn step(&self, what: String) -> StepGuard {
+        let guard = self.progress.begin(what.clone());
+        if let Some(fault_point) = &self.deps.fault_point {
+            fault_point(&what).await;
+        }
+        guard
+    }
+
+    /// An event about the pod, or about the container with this field path.
+    fn record(&self, text: Text, field_path: &str) {
+        // Refused: counted at the recorder; an event is not worth more.
+        let _ = self.deps.events.tell(text.about(&self.pod, field_path));
+    }
+}

@@ -1,0 +1,74 @@
+//! Giving back what a stopped pod had on the node (row 4.5).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use messages::runtime::RuntimePod;
+use messages::volume_manager::UnmountVolumes;
+
+use super::Executor;
+use crate::step::Release;
+
+/// Longest wait for the volumes of a pod to be undone; then it is tried again.
+const UNMOUNT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// Undoes the pod's mounts and removes its cgroup, and what else `what` says.
+///
+/// Errors name the step; everything is tried again from the start, which is idempotent.
+pub(crate) async fn release(exec: Executor, held: Arc<RuntimePod>, what: Release) -> Result<(), String> {
+    let runtime = async { if what.containers { remove_from_runtime(&exec, &held).await } else { Ok(()) } };
+    // Both only need that nothing runs, and neither waits for the other.
+    let (unmounted, removed) = join(unmount(&exec), runtime).await;
+    unmounted.and(removed)?;
+    {
+        let _step = exec.step("RemovePodCgroup".to_owned()).await;
+        exec.deps.cgroups.remove_pod_cgroup(exec.uid()).await.map_err(|error| error.to_string())?;
+    }
+    if what.logs {
+        let _step = exec.step("RemovePodLogs".to_owned()).await;
+        let pod = &exec.pod;
+        let removed = exec.deps.dirs.remove_pod_log_dir(&pod.namespace, &pod.name, exec.uid()).await;
+        removed.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+async fn unmount(exec: &Executor) -> Result<(), String> {
+    let _step = exec.step("UnmountVolumes".to_owned()).await;
+    match exec.deps.unmount.ask(UnmountVolumes { pod: exec.pod.clone() }, UNMOUNT_DEADLINE).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) if error.volume.is_empty() => Err(format!("UnmountVolumes: {}", error.message)),
+        Ok(Err(error)) => Err(format!("UnmountVolumes {}: {}", error.volume, error.message)),
+        Err(error) => Err(format!("UnmountVolumes: {error}")),
+    }
+}
+
+async fn remove_from_runtime(exec: &Executor, held: &RuntimePod) -> Result<(), String> {
+    let containers =
+        held.containers.iter().map(|container| remove_container(exec, &container.id, &container.name));
+    for removed in join_all(containers).await {
+        removed?;
+    }
+    for sandbox in &held.sandboxes {
+        remove_sandbox(exec, &sandbox.id).await?;
+    }
+    Ok(())
+}
+
+/// Removes a container and the link to its log.
+pub(super) async fn remove_container(exec: &Executor, id: &str, name: &str) -> Result<(), String> {
+    let _step = exec.step(format!("RemoveContainer {name}")).await;
+    let pod = &exec.pod;
+    let unlinked = exec.deps.dirs.remove_legacy_link(&pod.namespace, &pod.name, name, id).await;
+    if let Err(error) = unlinked {
+        tracing::warn!(%error, pod = %pod, container = name, "Log link was not removed");
+    }
+    exec.deps.operations.remove_container(exec.uid(), id).await.map_err(|error| error.to_string())
+}
+
+/// Removes a sandbox, with whatever containers are left in it.
+pub(super) async fn remove_sandbox(exec: &Executor, id: &str) -> Result<(), String> {
+    let _step = exec.step("RemovePodSandbox".to_owned()).await;
+    exec.deps.operations.remove_pod_sandbox(exec.uid(), id).await.map_err(|error| error.to_string())
+}

@@ -1,0 +1,216 @@
+//! Starting containers, one after another (rows 5.7, 5.9, 5.22, 5.23, 30.3).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use k8s_openapi::api::core::v1::Container;
+use messages::facts::WaitingReason;
+use messages::image_manager::PresentImage;
+use runtime_bridge::cri::wire::{ContainerState, ContainerStatusRequest};
+use runtime_bridge::cri::{EnsureError, Ensured};
+
+use super::images::Images;
+use super::release::remove_container;
+use super::sandbox::{ATTEMPTS_MAX, Ground};
+use super::sync::{StartFailure, SyncOutcome, SyncTask};
+use crate::container_config::{ContainerSetting, container_config};
+use crate::plan::StartContainer;
+use crate::retry::AFTER_LOST_ANSWER;
+use crate::spec::{ContainerKind, PodView};
+use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR, CREATE_CONTAINER_ERROR, RUN_CONTAINER_ERROR};
+
+/// How long a sync waits for an image that all others are ready for; then the image is waited for on its own, and the
+/// rest of the pod goes on.
+const IMAGE_PATIENCE: Duration = Duration::from_secs(1);
+/// The reason when ImageManager was asked and did not answer.
+const IMAGE_UNANSWERED: &str = "ErrImagePull";
+
+/// Starts all that the plan names. An init container that does not start holds up what follows it; a sidecar or a
+/// regular container does not.
+pub(super) async fn start_all(
+    task: &SyncTask,
+    ground: &Ground,
+    images: &mut Images,
+    outcome: &mut SyncOutcome,
+) {
+    let mut links = Vec::new();
+    for start in &task.plan.start {
+        let Some((kind, container)) = PodView::of(&task.desired.pod).find(&start.name) else { continue };
+        let done = start_one(task, ground, start, kind, container, images, outcome).await;
+        match done {
+            Done::Started(link) => links.push(link),
+            Done::Runs => {}
+            Done::NotStarted if kind == ContainerKind::Init => break,
+            Done::NotStarted => {}
+        }
+    }
+    join_all(links).await;
+}
+
+enum Done {
+    /// With what makes the link to its log.
+    Started(BoxFuture<'static, ()>),
+    /// It ran already.
+    Runs,
+    NotStarted,
+}
+
+async fn start_one(
+    task: &SyncTask,
+    ground: &Ground,
+    start: &StartContainer,
+    kind: ContainerKind,
+    container: &Container,
+    images: &mut Images,
+    outcome: &mut SyncOutcome,
+) -> Done {
+    let exec = &task.exec;
+    exec.deps.metrics.started_containers.with_label_values(&[kind.metric_label()]).inc();
+    let step = exec.step(format!("EnsureImage {}", start.name)).await;
+    let answer = images.answer(&start.name, IMAGE_PATIENCE).await;
+    drop(step);
+    let failure = match answer {
+        None => {
+            outcome.image_waits.push((kind, start.name.clone()));
+            return Done::NotStarted;
+        }
+        Some(Ok(Ok(image))) => {
+            match create_and_start(task, ground, start, kind, container, &image, outcome).await {
+                Ok(done) => return done,
+                Err(failure) => failure,
+            }
+        }
+        Some(Ok(Err(error))) => image_failure(&error),
+        Some(Err(error)) => StartFailure {
+            waiting: waiting(IMAGE_UNANSWERED, &error.to_string()),
+            retry_after: Some(AFTER_LOST_ANSWER),
+        },
+    };
+    let labels = [kind.metric_label(), failure.waiting.reason.as_str()];
+    exec.deps.metrics.started_containers_errors.with_label_values(&labels).inc();
+    let text = match failure.waiting.reason.as_str() {
+        CREATE_CONTAINER_CONFIG_ERROR | CREATE_CONTAINER_ERROR | RUN_CONTAINER_ERROR => {
+            &failure.waiting.message
+        }
+        // About an image ImageManager has said more already.
+        reason => reason,
+    };
+    exec.record(texts::failed(text), &kind.field_path(&start.name));
+    outcome.failures.insert(start.name.clone(), failure);
+    Done::NotStarted
+}
+
+/// What the worker remembers of an image that could not be had.
+pub(crate) fn image_failure(error: &messages::image_manager::ImageError) -> StartFailure {
+    StartFailure {
+        waiting: waiting(&error.reason, &error.message),
+        // Nothing but a change helps: it is looked over with the next resync.
+        retry_after: Some(error.retry_after_ms.map_or(Duration::from_secs(60), Duration::from_millis)),
+    }
+}
+
+fn waiting(reason: &str, message: &str) -> WaitingReason {
+    WaitingReason { reason: reason.to_owned(), message: message.to_owned() }
+}
+
+fn failure(reason: &str, message: &str) -> StartFailure {
+    StartFailure { waiting: waiting(reason, message), retry_after: None }
+}
+
+async fn create_and_start(
+    task: &SyncTask,
+    ground: &Ground,
+    start: &StartContainer,
+    kind: ContainerKind,
+    container: &Container,
+    image: &Arc<PresentImage>,
+    outcome: &mut SyncOutcome,
+) -> Result<Done, StartFailure> {
+    let exec = &task.exec;
+    let (id, attempt, adopted) = create(task, ground, start, container, image, outcome).await?;
+    outcome.created.push(start.name.clone());
+    let field_path = kind.field_path(&start.name);
+    exec.record(texts::created(), &field_path);
+    if adopted && runs(task, &id).await? {
+        return Ok(Done::Runs);
+    }
+    let step = exec.step(format!("StartContainer {}", start.name)).await;
+    let answer = exec.deps.operations.start_container(exec.uid(), &id).await;
+    drop(step);
+    answer.map_err(|error| failure(RUN_CONTAINER_ERROR, &error.message.replace(&id, &start.name)))?;
+    exec.record(texts::started(), &field_path);
+    Ok(Done::Started(link(task, ground, &start.name, attempt, &id)))
+}
+
+/// Creates the container, under a higher attempt if the name turns out to be taken by something unusable. The ID, the
+/// attempt, and whether it was there already.
+async fn create(
+    task: &SyncTask,
+    ground: &Ground,
+    start: &StartContainer,
+    container: &Container,
+    image: &PresentImage,
+    outcome: &mut SyncOutcome,
+) -> Result<(String, u32, bool), StartFailure> {
+    let exec = &task.exec;
+    let mut attempt = ground.attempts.get(&start.name).copied().unwrap_or(0);
+    let mut tries = 0;
+    // A file for each instance: the message of the one before stays to be read.
+    let suffix = format!("{:08x}", exec.deps.clock.random_u64() >> 32);
+    let log = exec.deps.dirs.create_termination_log(exec.uid(), &start.name, &suffix).await;
+    let log = log.map_err(|error| failure(CREATE_CONTAINER_ERROR, &error.to_string()))?.display().to_string();
+    loop {
+        let etc_hosts = ground.etc_hosts.as_deref();
+        let termination_log = Some(log.as_str());
+        let setting =
+            ContainerSetting { attempt, image, volumes: &ground.volumes, etc_hosts, termination_log };
+        let config = container_config(&task.desired.pod, &exec.pod, container, &setting)
+            .map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error.to_string()))?;
+        let step = exec.step(format!("CreateContainer {}", start.name)).await;
+        let answer = exec
+            .deps
+            .operations
+            .ensure_container(exec.uid(), &ground.sandbox_id, attempt, config, ground.sandbox_config.clone())
+            .await;
+        drop(step);
+        match answer {
+            Ok(Ensured::Created(id)) => return Ok((id, attempt, false)),
+            Ok(Ensured::Adopted(id)) => return Ok((id, attempt, true)),
+            Err(EnsureError::RaiseAttempt { error, unusable }) => {
+                attempt = attempt.saturating_add(1);
+                outcome.floors.containers.insert(start.name.clone(), attempt);
+                if let Some(id) = unusable {
+                    let removed = remove_container(exec, &id, &start.name).await;
+                    removed.map_err(|error| failure(CREATE_CONTAINER_ERROR, &error))?;
+                }
+                tries += 1;
+                if tries == ATTEMPTS_MAX {
+                    return Err(failure(CREATE_CONTAINER_ERROR, &error.message));
+                }
+            }
+            Err(error) => return Err(failure(CREATE_CONTAINER_ERROR, &error.cri().message)),
+        }
+    }
+}
+
+/// Whether an adopted container has been started by the call that made it.
+async fn runs(task: &SyncTask, id: &str) -> Result<bool, StartFailure> {
+    let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+    let answer = task.exec.deps.operations.container_status(request).await;
+    let status = answer.map_err(|error| failure(RUN_CONTAINER_ERROR, &error.message))?.status;
+    Ok(status.is_some_and(|status| status.state() == ContainerState::ContainerRunning))
+}
+
+fn link(task: &SyncTask, ground: &Ground, name: &str, attempt: u32, id: &str) -> BoxFuture<'static, ()> {
+    let (dirs, pod) = (task.exec.deps.dirs.clone(), task.exec.pod.clone());
+    let log = PathBuf::from(&ground.sandbox_config.log_directory)
+        .join(runtime_bridge::host::Layout::container_log_path(name, attempt));
+    let made = dirs.create_legacy_link(&pod.namespace, &pod.name, name, id, &log);
+    Box::pin(async move {
+        if let Err(error) = made.await {
+            tracing::warn!(%error, pod = %pod, "Log link was not made");
+        }
+    })
+}

@@ -1,0 +1,40 @@
+//! **Duty.** One worker per pod UID brings the pod from desired to running, from unwanted to gone; the pool sees that
+//!   each pod has its worker and hands it every fact about the pod.
+//! **Receives.** Pool: `DesiredPods`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `WorkerReported`, `EvictPod`,
+//!   `ResendPod`, `ResendReports`, `GetWorkers`. Worker, from the pool alone: `SyncPod`, `PodObserved`, `RuntimeObserved`,
+//!   `ProbeVerdict`, `EvictPod`.
+//! **Sends.** `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`, `GetPodStatus`, `WorkerReported`,
+//!   `RecordEvent`, resend requests; calls to the runtime through the bridge.
+//! **State (rebuilt from).** Desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager
+//!   resends), back-off (attempts and times in the runtime), whether a pod has ended (StatusManager).
+//! **On crash.** The pool adopts the workers that live and tells them again. A worker first waits for its predecessor's
+//!   calls in flight, then for a look at the runtime; nothing is created before both, and no container restarts.
+//! **Never does.** Touch a pod from two tasks at once, create anything once termination has begun, unmount before the
+//!   containers have died, write a pod's status.
+
+pub mod backoff;
+pub mod container_config;
+pub mod deps;
+pub mod dns;
+pub mod env;
+mod execute;
+#[cfg(test)]
+mod fixtures;
+pub mod hash;
+pub mod lifecycle;
+pub mod metrics;
+pub mod plan;
+pub mod pool;
+pub mod retry;
+pub mod roster;
+pub mod sandbox_config;
+pub mod spec;
+pub mod step;
+pub mod termination;
+pub mod texts;
+pub mod worker;
+
+pub use deps::{FaultPoint, PodWorkerConfig, PodWorkerDeps, PodWorkerPoolDeps, ReadResolvConf};
+pub use metrics::PodWorkerMetrics;
+pub use pool::PodWorkerPool;
+pub use worker::PodWorker;

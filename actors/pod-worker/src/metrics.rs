@@ -1,0 +1,133 @@
+//! Metric handles; names, labels and buckets are upstream's (section 27).
+
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    exponential_buckets,
+};
+
+/// Buckets of the time to a pod's start, in seconds.
+const START_BUCKETS: [f64; 25] = [
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
+    480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+
+/// What the pool and its workers count. Cheap to clone; clones count together, so counts survive restarts.
+#[derive(Clone, Debug)]
+pub struct PodWorkerMetrics {
+    /// Seconds of one operation of a worker, by type.
+    pub worker_seconds: HistogramVec,
+    /// Seconds from seeing a pod to its worker's first sync.
+    pub worker_start_seconds: Histogram,
+    /// Seconds from seeing a pod to its containers running.
+    pub pod_start_seconds: Histogram,
+    /// Sandboxes asked for.
+    pub started_pods: IntCounter,
+    /// Sandboxes that could not be had.
+    pub started_pods_errors: IntCounter,
+    /// Containers asked for, by type.
+    pub started_containers: IntCounterVec,
+    /// Containers that could not be started, by type and waiting reason.
+    pub started_containers_errors: IntCounterVec,
+    /// Workers, by lifecycle, whether desired, and whether static.
+    pub working_pods: IntGaugeVec,
+    /// Pods that came back under the same UID, by whether static.
+    pub restarted_pods: IntCounterVec,
+    /// Regular containers per started pod.
+    pub containers_per_pod: Histogram,
+}
+
+impl PodWorkerMetrics {
+    /// Makes the handles.
+    ///
+    /// # Errors
+    /// Only if a name or label were malformed.
+    pub fn new() -> prometheus::Result<Self> {
+        let counter = |name: &str, help: &str| IntCounter::new(name, help);
+        let counters =
+            |name: &str, help: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
+        let seconds = |name: &str, help: &str, buckets: Option<Vec<f64>>| {
+            let options = HistogramOpts::new(name, help);
+            Histogram::with_opts(match buckets {
+                Some(buckets) => options.buckets(buckets),
+                None => options,
+            })
+        };
+        Ok(Self {
+            worker_seconds: HistogramVec::new(
+                HistogramOpts::new(
+                    "kubelet_pod_worker_duration_seconds",
+                    "Seconds that one operation on a pod took, by type.",
+                ),
+                &["operation_type"],
+            )?,
+            worker_start_seconds: seconds(
+                "kubelet_pod_worker_start_duration_seconds",
+                "Seconds from seeing a pod to starting its worker.",
+                None,
+            )?,
+            pod_start_seconds: seconds(
+                "kubelet_pod_start_duration_seconds",
+                "Seconds from seeing a pod to it running.",
+                Some(START_BUCKETS.to_vec()),
+            )?,
+            started_pods: counter("kubelet_started_pods_total", "Pods started.")?,
+            started_pods_errors: counter("kubelet_started_pods_errors_total", "Pods that did not start.")?,
+            started_containers: counters(
+                "kubelet_started_containers_total",
+                "Containers started, by type.",
+                &["container_type"],
+            )?,
+            started_containers_errors: counters(
+                "kubelet_started_containers_errors_total",
+                "Containers that did not start, by type and reason.",
+                &["container_type", "code"],
+            )?,
+            working_pods: IntGaugeVec::new(
+                Opts::new("kubelet_working_pods", "Pods that are worked on."),
+                &["lifecycle", "config", "static"],
+            )?,
+            restarted_pods: counters(
+                "kubelet_restarted_pods_total",
+                "Pods that were deleted and came back under the same UID.",
+                &["static"],
+            )?,
+            containers_per_pod: seconds(
+                "kubelet_containers_per_pod_count",
+                "Containers per pod.",
+                Some(exponential_buckets(1.0, 2.0, 5)?),
+            )?,
+        })
+    }
+
+    /// Registers all of them.
+    ///
+    /// # Errors
+    /// When the registry has one of the names already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        let all: [Box<dyn Collector>; 10] = [
+            Box::new(self.worker_seconds.clone()),
+            Box::new(self.worker_start_seconds.clone()),
+            Box::new(self.pod_start_seconds.clone()),
+            Box::new(self.started_pods.clone()),
+            Box::new(self.started_pods_errors.clone()),
+            Box::new(self.started_containers.clone()),
+            Box::new(self.started_containers_errors.clone()),
+            Box::new(self.working_pods.clone()),
+            Box::new(self.restarted_pods.clone()),
+            Box::new(self.containers_per_pod.clone()),
+        ];
+        all.into_iter().try_for_each(|collector| registry.register(collector))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_names_are_valid_and_distinct() {
+        let registry = Registry::new();
+        PodWorkerMetrics::new().expect("well-formed").register(&registry).expect("distinct");
+    }
+}

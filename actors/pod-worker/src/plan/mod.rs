@@ -1,0 +1,368 @@
+//! What has to be done so that a pod runs as desired: decided from what was seen, as a value.
+//!
+//! The order of the steps is the order of the fields (row 5.3). [`plan`] never does the same thing twice for one
+//! observation: the worker looks again before it plans again.
+
+mod init;
+mod prune;
+mod regular;
+mod sandbox;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use messages::facts::{ContainerVerdict, WaitingReason};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+
+use crate::backoff::{CrashBackoff, Verdict};
+use crate::hash::container_hash;
+use crate::spec::{ContainerKind, PodView};
+use crate::texts;
+
+/// All that a plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// The desired pod.
+    pub pod: &'a Pod,
+    /// What the runtime holds of it.
+    pub runtime: &'a RuntimePod,
+    /// Settled probe verdicts by container name.
+    pub verdicts: &'a BTreeMap<String, ContainerVerdict>,
+    /// Restart delays.
+    pub backoff: &'a CrashBackoff,
+    /// What the worker remembers of failed attempts.
+    pub known: &'a Known,
+    /// The network plugin is not ready: only pods on the node's network start anything (row 3.8).
+    pub network_ready: bool,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What a worker remembers of its last attempts. Losing it costs one early retry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Containers that could not be started, by name.
+    pub failures: BTreeMap<String, Failure>,
+    /// The sandbox (or what it needs: volumes, directories, cgroup) could not be made: not again before this.
+    pub pod_retry_at: Option<Timestamp>,
+    /// Removing dead instances has failed: not again before this.
+    pub prune_retry_at: Option<Timestamp>,
+    /// Containers whose image is being waited for, by name: nothing of theirs is started meanwhile.
+    pub pulling: BTreeSet<String>,
+}
+
+/// A container that could not be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Shown as the container's waiting state.
+    pub waiting: WaitingReason,
+    /// Not before this.
+    pub retry_at: Timestamp,
+    /// The hash of the spec that failed; another one is tried at once.
+    pub hash: u64,
+}
+
+/// The plan of one sync.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodPlan {
+    /// Stop all live containers, then all sandboxes.
+    pub kill_pod: bool,
+    /// Ready sandboxes without live containers that a lost answer left behind: stop and remove.
+    pub discard_sandboxes: Vec<Arc<str>>,
+    /// Single containers to stop, one after another.
+    pub kill: Vec<KillContainer>,
+    /// Instances to remove before anything starts.
+    pub purge: Vec<Prune>,
+    /// A sandbox to create.
+    pub create_sandbox: Option<NewSandbox>,
+    /// Containers to start, in this order.
+    pub start: Vec<StartContainer>,
+    /// Instances to remove afterwards, at leisure: nothing waits for it.
+    pub prune: Vec<Prune>,
+    /// Containers that wait, by name, and why.
+    pub waiting: BTreeMap<String, WaitingReason>,
+    /// Containers whose wait is a restart delay: one event BackOff each.
+    pub backing_off: Vec<BackingOff>,
+    /// The next moment at which the same inputs give another plan.
+    pub look_again: Option<Timestamp>,
+    /// Something would start if the network were ready.
+    pub needs_network: bool,
+    /// The pod has nothing more to run.
+    pub finished: Option<Finished>,
+}
+
+impl PodPlan {
+    /// Nothing is to be done.
+    pub fn is_idle(&self) -> bool {
+        !self.kill_pod
+            && self.discard_sandboxes.is_empty()
+            && self.kill.is_empty()
+            && self.purge.is_empty()
+            && self.create_sandbox.is_none()
+            && self.start.is_empty()
+            && self.prune.is_empty()
+    }
+
+    /// Something waits until this moment.
+    fn not_before(&mut self, moment: Timestamp) {
+        self.look_again = Some(self.look_again.map_or(moment, |earlier| earlier.min(moment)));
+    }
+}
+
+/// A container that waits for its restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackingOff {
+    /// Kind, for the event's field path.
+    pub kind: ContainerKind,
+    /// Its name.
+    pub name: String,
+    /// Until then.
+    pub until: Timestamp,
+}
+
+/// A sandbox to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSandbox {
+    /// `metadata.attempt`.
+    pub attempt: u32,
+    /// It replaces one: event SandboxChanged.
+    pub replaces: bool,
+}
+
+/// Why a container is killed; it decides which grace period holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillReason {
+    /// The startup probe has failed for good.
+    StartupProbe,
+    /// The liveness probe has failed for good.
+    LivenessProbe,
+    /// Anything else.
+    Other,
+}
+
+/// A container to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KillContainer {
+    /// The runtime's ID.
+    pub id: Arc<str>,
+    /// Its name in the spec.
+    pub name: String,
+    /// Kind, for the event's field path.
+    pub kind: ContainerKind,
+    /// The message of event Killing.
+    pub message: String,
+    /// Why.
+    pub reason: KillReason,
+}
+
+/// A container to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartContainer {
+    /// Index in `spec.initContainers` or `spec.containers`.
+    pub index: usize,
+    /// Which of the two, and how.
+    pub kind: ContainerKind,
+    /// Its name.
+    pub name: String,
+    /// The restart count; absent if the runtime knows no instance: then the log files decide (row 5.16).
+    pub attempt: Option<u32>,
+    /// Why.
+    pub why: StartReason,
+}
+
+/// Why a container is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartReason {
+    /// There is no instance of it.
+    New,
+    /// Its last instance was created, and never ran.
+    NeverRan,
+    /// Its last instance has exited.
+    Exited,
+    /// It is killed by this plan and comes back.
+    Killed,
+    /// Its sandbox is replaced.
+    NewSandbox,
+}
+
+/// An instance to remove from the runtime, with its log link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prune {
+    /// The runtime's ID.
+    pub id: Arc<str>,
+    /// Its name in the spec, or what the runtime calls it.
+    pub name: Arc<str>,
+}
+
+/// Why a pod has nothing more to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// No container is left that runs or will.
+    Done,
+    /// An init container has failed and may not be restarted.
+    InitFailed,
+    /// The sandbox is gone, and the restart policy forbids another.
+    SandboxGone,
+}
+
+/// Makes the plan.
+pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
+    let mut plan = PodPlan::default();
+    let view = PodView::of(inputs.pod);
+    match sandbox::verdict(view, inputs.runtime) {
+        sandbox::Verdict::Keep { discard } => {
+            plan.discard_sandboxes = discard;
+            keep_sandbox(inputs, view, &mut plan);
+        }
+        sandbox::Verdict::Replace(new) => sandbox::replace(inputs, view, new, &mut plan),
+    }
+    if plan.finished.is_some() {
+        // The worker goes on to terminate the pod, which kills what is left in the right order.
+        return PodPlan { finished: plan.finished, ..PodPlan::default() };
+    }
+    hold_back(inputs, view, &mut plan);
+    plan
+}
+
+fn keep_sandbox(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
+    plan.purge = prune::init_before_start(view, inputs.runtime);
+    plan.prune = prune::dead(view, inputs.runtime)
+        .into_iter()
+        .filter(|prune| !plan.purge.iter().any(|purge| purge.id == prune.id))
+        .collect();
+    match init::progress(inputs, view, plan) {
+        init::Progress::Failed => plan.finished = Some(Finished::InitFailed),
+        init::Progress::Running => {}
+        init::Progress::Initialized => regular::decide(inputs, view, plan),
+    }
+}
+
+/// Takes out what has to wait: for a restart delay, or for the retry of a failure. An init container that waits holds
+/// up all that follow it.
+fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
+    for (_, container) in view.containers() {
+        if let Some(failure) = still_failing(inputs, container) {
+            plan.waiting.insert(container.name.clone(), failure.waiting.clone());
+        }
+    }
+    if inputs.known.prune_retry_at.is_some_and(|at| at > inputs.now) {
+        plan.prune.clear();
+    }
+    if !inputs.network_ready && !view.host_network() {
+        plan.needs_network = hold_pod(inputs, plan);
+        return;
+    }
+    if let Some(retry_at) = inputs.known.pod_retry_at.filter(|at| *at > inputs.now) {
+        if hold_pod(inputs, plan) {
+            plan.not_before(retry_at);
+        }
+        return;
+    }
+    let mut ready = Vec::new();
+    let mut blocked = false;
+    for start in std::mem::take(&mut plan.start) {
+        let Some((_, container)) = view.find(&start.name) else { continue };
+        if blocked {
+            continue;
+        }
+        if inputs.known.pulling.contains(&start.name) {
+            blocked = start.kind == ContainerKind::Init;
+            continue;
+        }
+        match wait_of(inputs, container) {
+            None => ready.push(start),
+            Some(wait) => {
+                blocked = start.kind == ContainerKind::Init;
+                plan.not_before(wait.until);
+                plan.waiting.insert(start.name.clone(), wait.reason);
+                if wait.crash_loop {
+                    plan.backing_off.push(BackingOff {
+                        kind: start.kind,
+                        name: start.name,
+                        until: wait.until,
+                    });
+                }
+            }
+        }
+    }
+    plan.start = ready;
+}
+
+/// What the whole pod needs is not there: nothing starts, and what is dead already is not killed again and again.
+/// True if that held anything back.
+fn hold_pod(inputs: &Inputs<'_>, plan: &mut PodPlan) -> bool {
+    if plan.create_sandbox.is_none() && plan.start.is_empty() {
+        return false;
+    }
+    plan.create_sandbox = None;
+    plan.start.clear();
+    plan.purge.clear();
+    plan.kill_pod &= inputs.runtime.live().next().is_some();
+    true
+}
+
+struct Wait {
+    until: Timestamp,
+    reason: WaitingReason,
+    crash_loop: bool,
+}
+
+fn wait_of(inputs: &Inputs<'_>, container: &Container) -> Option<Wait> {
+    let hash = container_hash(container);
+    let name = &container.name;
+    if let Verdict::Wait { until, delay } = inputs.backoff.verdict(inputs.runtime, name, hash, inputs.now) {
+        let reason = WaitingReason {
+            reason: texts::CRASH_LOOP_BACK_OFF.to_owned(),
+            message: texts::back_off_message(delay, name, &inputs.runtime.pod),
+        };
+        return Some(Wait { until, reason, crash_loop: true });
+    }
+    let failure = inputs.known.failures.get(name).filter(|failure| failure.hash == hash)?;
+    (failure.retry_at > inputs.now).then(|| Wait {
+        until: failure.retry_at,
+        reason: failure.waiting.clone(),
+        crash_loop: false,
+    })
+}
+
+/// A failure stays visible until an instance has been started after it.
+fn still_failing<'a>(inputs: &Inputs<'a>, container: &Container) -> Option<&'a Failure> {
+    let failure = inputs.known.failures.get(&container.name)?;
+    let running = inputs.runtime.latest(&container.name).is_some_and(|c| c.state == ContainerState::Running);
+    (!running && failure.hash == container_hash(container)).then_some(failure)
+}
+
+/// The verdict over this very instance.
+fn verdict_of<'a>(inputs: &Inputs<'a>, instance: &RuntimeContainer) -> Option<&'a ContainerVerdict> {
+    inputs.verdicts.get(&*instance.name).filter(|verdict| verdict.container_id == instance.id)
+}
+
+/// The image in the spec is not the one the instance was made of, or nobody knows of what it was made.
+fn changed(container: &Container, instance: &RuntimeContainer) -> bool {
+    instance.hash != Some(container_hash(container))
+}
+
+fn start_of(
+    runtime: &RuntimePod,
+    kind: ContainerKind,
+    index: usize,
+    container: &Container,
+    why: StartReason,
+) -> StartContainer {
+    StartContainer {
+        index,
+        kind,
+        name: container.name.clone(),
+        attempt: next_attempt(runtime, &container.name),
+        why,
+    }
+}
+
+/// One more than the newest instance has, and than any other: the name of an attempt is never used twice.
+fn next_attempt(runtime: &RuntimePod, name: &str) -> Option<u32> {
+    runtime.instances(name).map(|instance| instance.attempt.saturating_add(1)).max()
+}

@@ -1,0 +1,55 @@
+//! Instances that are not needed any more (rows 5.12 and 9.5).
+
+use std::collections::BTreeMap;
+
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+
+use super::Prune;
+use crate::spec::PodView;
+
+/// Dead instances except the newest of each container: one is kept, for its logs and the last state.
+pub(super) fn dead(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Prune> {
+    let mut kept: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut prunes = Vec::new();
+    for instance in &runtime.containers {
+        let newest = runtime.latest(&instance.name).is_some_and(|latest| latest.id == instance.id);
+        let dead = instance.state == ContainerState::Exited
+            || (instance.state == ContainerState::Created && !newest);
+        if !dead || view.find(&instance.name).is_none() {
+            continue;
+        }
+        // An instance that never ran says nothing to anybody.
+        if instance.state == ContainerState::Exited {
+            let count = kept.entry(&instance.name).or_default();
+            *count += 1;
+            if *count == 1 {
+                continue;
+            }
+        }
+        prunes.push(prune(instance));
+    }
+    prunes
+}
+
+/// Exited and unknown instances of init containers except the newest such: what must be gone before one is started.
+pub(super) fn init_before_start(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Prune> {
+    view.init()
+        .iter()
+        .flat_map(|container| {
+            runtime
+                .instances(&container.name)
+                .filter(|c| matches!(c.state, ContainerState::Exited | ContainerState::Unknown))
+                .skip(1)
+        })
+        .map(prune)
+        .collect()
+}
+
+/// Every instance of every init container: a new sandbox is initialized from the start.
+pub(super) fn all_init(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Prune> {
+    view.init().iter().flat_map(|container| runtime.instances(&container.name)).map(prune).collect()
+}
+
+fn prune(instance: &RuntimeContainer) -> Prune {
+    Prune { id: instance.id.clone(), name: instance.name.clone() }
+}

@@ -1,0 +1,103 @@
+//! The regular containers of an initialized pod (rows 5.10, 5.17, 7.8).
+
+use k8s_openapi::api::core::v1::Container;
+use messages::runtime::{ContainerState, RuntimeContainer};
+
+use super::{
+    Finished, Inputs, KillContainer, KillReason, PodPlan, StartReason, changed, start_of, verdict_of,
+};
+use crate::spec::{ContainerKind, PodView};
+use crate::texts;
+
+pub(super) fn decide(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
+    let mut kept = 0_usize;
+    let mut starts = Vec::new();
+    for (index, container) in view.regular().iter().enumerate() {
+        let why = match inputs.runtime.latest(&container.name) {
+            None => Some(StartReason::New),
+            Some(instance) => match instance.state {
+                ContainerState::Running => match fault_of(inputs, container, instance) {
+                    None => {
+                        kept += 1;
+                        None
+                    }
+                    Some(fault) => kill(view, container, instance, fault, plan),
+                },
+                // It may still run: two instances of one container must never be.
+                ContainerState::Unknown => {
+                    let fault =
+                        Fault { message: texts::unknown_state(), reason: KillReason::Other, always: true };
+                    kill_silently(container, instance, fault, plan);
+                    Some(StartReason::Killed)
+                }
+                ContainerState::Created => Some(StartReason::NeverRan),
+                ContainerState::Exited => {
+                    view.restarts_after(container, instance.exit_code).then_some(StartReason::Exited)
+                }
+            },
+        };
+        if let Some(why) = why {
+            starts.push(start_of(inputs.runtime, ContainerKind::Regular, index, container, why));
+        }
+    }
+    if kept == 0 && starts.is_empty() {
+        plan.finished = Some(Finished::Done);
+    }
+    plan.start.append(&mut starts);
+}
+
+/// Why a running container cannot stay.
+struct Fault {
+    message: String,
+    reason: KillReason,
+    /// It comes back whatever the restart policy says.
+    always: bool,
+}
+
+fn fault_of(inputs: &Inputs<'_>, container: &Container, instance: &RuntimeContainer) -> Option<Fault> {
+    let name = &container.name;
+    if changed(container, instance) {
+        return Some(Fault {
+            message: texts::definition_changed(name),
+            reason: KillReason::Other,
+            always: true,
+        });
+    }
+    let verdict = verdict_of(inputs, instance)?;
+    if verdict.liveness == Some(false) {
+        Some(Fault {
+            message: texts::failed_liveness(name),
+            reason: KillReason::LivenessProbe,
+            always: false,
+        })
+    } else if verdict.startup == Some(false) {
+        Some(Fault { message: texts::failed_startup(name), reason: KillReason::StartupProbe, always: false })
+    } else {
+        None
+    }
+}
+
+fn kill(
+    view: PodView<'_>,
+    container: &Container,
+    instance: &RuntimeContainer,
+    mut fault: Fault,
+    plan: &mut PodPlan,
+) -> Option<StartReason> {
+    let restarts = fault.always || view.restarts_after_kill(container);
+    if restarts {
+        fault.message = texts::will_be_restarted(&fault.message);
+    }
+    kill_silently(container, instance, fault, plan);
+    restarts.then_some(StartReason::Killed)
+}
+
+fn kill_silently(container: &Container, instance: &RuntimeContainer, fault: Fault, plan: &mut PodPlan) {
+    plan.kill.push(KillContainer {
+        id: instance.id.clone(),
+        name: container.name.clone(),
+        kind: ContainerKind::Regular,
+        message: fault.message,
+        reason: fault.reason,
+    });
+}

@@ -1,0 +1,285 @@
+//! PodWorkerPool: hands every fact about a pod to that pod's worker, and sees that there is one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use actix::{Actor, Handler, MessageResult};
+use messages::facts::{DesiredPods, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported};
+use messages::pleg::ResendObserved;
+use messages::pod_manager::ResendDesired;
+use messages::pod_worker::worker::{SyncPod, Want};
+use messages::pod_worker::{EvictPod, GetWorkers, RECEIVER, ResendPod, ResendReports};
+use messages::probe_manager::ResendVerdicts;
+use messages::{Delivery, PodRef, PodUid};
+use supervision::{Child, ChildSpec, Ctx, Subsystem};
+
+use crate::deps::PodWorkerPoolDeps;
+use crate::roster::{Order, Roster};
+use crate::worker::PodWorker;
+
+/// Messages that may wait for one worker: the newest of each kind, with room.
+const WORKER_MAILBOX: usize = 16;
+/// Pause until it is seen again whether a worker that ends has ended.
+const ENDING_PAUSE: Duration = Duration::from_millis(20);
+
+/// The pool's timers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Workers that were told to end may have ended.
+    Ending,
+}
+
+/// The pool of all pod workers.
+pub struct PodWorkerPool {
+    deps: PodWorkerPoolDeps,
+    roster: Roster,
+    children: BTreeMap<PodUid, Child<PodWorker>>,
+    /// Workers that are over and may not have ended yet.
+    ending: BTreeSet<PodUid>,
+    health: Option<RuntimeObserved>,
+    observed: BTreeMap<PodUid, PodObserved>,
+    verdicts: BTreeMap<PodUid, ProbeVerdict>,
+    evictions: BTreeMap<PodUid, EvictPod>,
+}
+
+impl PodWorkerPool {
+    /// A pool that knows nothing yet.
+    pub fn new(deps: PodWorkerPoolDeps) -> Self {
+        Self {
+            deps,
+            roster: Roster::default(),
+            children: BTreeMap::new(),
+            ending: BTreeSet::new(),
+            health: None,
+            observed: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
+            evictions: BTreeMap::new(),
+        }
+    }
+
+    fn forward<M: Delivery>(&self, uid: &PodUid, message: M)
+    where
+        PodWorker: Handler<M>,
+    {
+        if let Some(child) = self.children.get(uid) {
+            // Refused: it has ended, or it asks for everything when it is back.
+            let _ = child.address::<M>().tell(message);
+        }
+    }
+
+    fn act(&mut self, ctx: &mut Ctx<Self>) {
+        for order in self.roster.decide() {
+            match order {
+                Order::Start(pod, want) => self.start(pod, want, ctx),
+                Order::Tell(pod, want) => self.forward(&pod.uid.clone(), SyncPod { pod, want }),
+                Order::Forget(uid) => self.forget(uid, ctx),
+            }
+        }
+        self.count();
+    }
+
+    fn start(&mut self, pod: PodRef, want: Want, ctx: &mut Ctx<Self>) {
+        let uid = pod.uid.clone();
+        if self.ending.contains(&uid) {
+            // Its predecessor would be taken for it. The timer that waits for that end brings it back.
+            self.roster.not_started(&uid);
+            return;
+        }
+        let (worker, name) = (self.deps.worker.clone(), uid.clone());
+        let spec = ChildSpec { mailbox_bound: Some(WORKER_MAILBOX) };
+        let child = ctx.child(&uid, spec, move || PodWorker::new(name.clone(), worker.clone()));
+        self.children.insert(uid.clone(), child);
+        self.forward(&uid, SyncPod { pod, want });
+        self.tell_all_but_goal(&uid);
+    }
+
+    /// Everything but its goal that a worker works from.
+    fn tell_all_but_goal(&self, uid: &PodUid) {
+        if let Some(health) = &self.health {
+            self.forward(uid, health.clone());
+        }
+        if let Some(observed) = self.observed.get(uid) {
+            self.forward(uid, observed.clone());
+        }
+        if let Some(verdict) = self.verdicts.get(uid) {
+            self.forward(uid, verdict.clone());
+        }
+        if let Some(eviction) = self.evictions.get(uid) {
+            self.forward(uid, eviction.clone());
+        }
+    }
+
+    fn forget(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
+        if self.roster.is_desired(&uid) {
+            let label = if self.roster.is_static(&uid) { "true" } else { "" };
+            self.deps.worker.metrics.restarted_pods.with_label_values(&[label]).inc();
+        }
+        self.children.remove(&uid);
+        self.observed.remove(&uid);
+        self.verdicts.remove(&uid);
+        self.evictions.remove(&uid);
+        // It ends by itself; this is for one that is just being restarted.
+        ctx.stop_child::<PodWorker>(&uid);
+        self.ending.insert(uid);
+        ctx.set_timer(Timer::Ending, ENDING_PAUSE);
+    }
+
+    fn see_endings(&mut self, ctx: &mut Ctx<Self>) {
+        let living: BTreeSet<PodUid> = ctx.children::<PodWorker>().into_iter().map(|(uid, _)| uid).collect();
+        self.ending.retain(|uid| living.contains(uid));
+        if !self.ending.is_empty() {
+            ctx.set_timer(Timer::Ending, ENDING_PAUSE);
+        }
+        self.act(ctx);
+    }
+
+    fn count(&self) {
+        let gauge = &self.deps.worker.metrics.working_pods;
+        gauge.reset();
+        for ((lifecycle, config, fixed), count) in self.roster.counts() {
+            gauge.with_label_values(&[lifecycle, config, fixed]).set(count);
+        }
+    }
+}
+
+impl Actor for PodWorkerPool {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for PodWorkerPool {
+    const NAME: &'static str = RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        for (uid, child) in ctx.children::<PodWorker>() {
+            self.roster.adopt(&uid);
+            self.children.insert(uid, child);
+        }
+        // Refused: their own restarts send everything too.
+        let _ = self.deps.resend_desired.tell(ResendDesired);
+        let _ = self.deps.resend_observed.tell(ResendObserved);
+        let _ = self.deps.resend_verdicts.tell(ResendVerdicts);
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Ending => self.see_endings(ctx),
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        let counts = self.roster.counts();
+        let of = |state: &str| -> i64 {
+            counts.iter().filter(|((lifecycle, _, _), _)| *lifecycle == state).map(|(_, count)| count).sum()
+        };
+        serde_json::json!({
+            "workers": self.children.len(),
+            "syncing": of("sync"),
+            "terminating": of("terminating"),
+            "terminated": of("terminated"),
+            "ending": self.ending.len(),
+        })
+    }
+}
+
+impl Handler<DesiredPods> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, fact: DesiredPods, ctx: &mut Ctx<Self>) {
+        self.roster.desire(&fact);
+        self.act(ctx);
+    }
+}
+
+impl Handler<PodObserved> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
+        let uid = fact.uid.clone();
+        self.roster.observe(&uid, &fact.state);
+        if self.roster.has(&uid) {
+            self.observed.insert(uid.clone(), fact.clone());
+            self.forward(&uid, fact);
+        } else if !fact.state.is_absent() {
+            self.observed.insert(uid, fact);
+            self.act(ctx);
+        }
+    }
+}
+
+impl Handler<RuntimeObserved> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, fact: RuntimeObserved, _ctx: &mut Ctx<Self>) {
+        for child in self.children.values() {
+            let _ = child.address::<RuntimeObserved>().tell(fact.clone());
+        }
+        self.health = Some(fact);
+    }
+}
+
+impl Handler<ProbeVerdict> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, fact: ProbeVerdict, _ctx: &mut Ctx<Self>) {
+        let uid = fact.uid.clone();
+        if self.roster.has(&uid) {
+            self.verdicts.insert(uid.clone(), fact.clone());
+            self.forward(&uid, fact);
+        }
+    }
+}
+
+impl Handler<WorkerReported> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, fact: WorkerReported, ctx: &mut Ctx<Self>) {
+        if self.roster.report(&fact.uid, &fact.report) {
+            self.act(ctx);
+        }
+    }
+}
+
+impl Handler<EvictPod> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, order: EvictPod, _ctx: &mut Ctx<Self>) {
+        let uid = order.uid.clone();
+        if self.roster.has(&uid) {
+            self.evictions.insert(uid.clone(), order.clone());
+            self.forward(&uid, order);
+        }
+    }
+}
+
+impl Handler<ResendPod> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, request: ResendPod, _ctx: &mut Ctx<Self>) {
+        if let Some((pod, want)) = self.roster.goal(&request.uid) {
+            self.forward(&request.uid, SyncPod { pod, want });
+        }
+        self.tell_all_but_goal(&request.uid);
+    }
+}
+
+impl Handler<ResendReports> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, _: ResendReports, _ctx: &mut Ctx<Self>) {
+        for (uid, report) in self.roster.reports() {
+            for address in &self.deps.worker.reports {
+                // Refused: whoever restarts asks again.
+                let _ = address.tell(WorkerReported { uid: uid.clone(), report: report.clone() });
+            }
+        }
+    }
+}
+
+impl Handler<GetWorkers> for PodWorkerPool {
+    type Result = MessageResult<GetWorkers>;
+
+    fn handle(&mut self, _: GetWorkers, _ctx: &mut Ctx<Self>) -> Self::Result {
+        MessageResult(self.roster.reports())
+    }
+}

@@ -1,0 +1,56 @@
+//! When to try again (row 3.4).
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// After an error of a sync.
+pub const AFTER_ERROR: Duration = Duration::from_secs(10);
+/// While the network plugin is not ready.
+pub const NETWORK_NOT_READY: Duration = Duration::from_secs(1);
+/// When nobody answered who was asked.
+pub const AFTER_LOST_ANSWER: Duration = Duration::from_secs(1);
+
+/// `base` stretched by 1 to 1.5, so that many pods do not come at the same moment.
+pub fn jittered(base: Duration, random: u64) -> Duration {
+    // 53 bits are what a double holds exactly.
+    let unit = (random >> 11) as f64 / (1_u64 << 53) as f64;
+    base.mul_f64(1.0 + unit / 2.0)
+}
+
+/// This much later, at most the end of time.
+pub fn later(now: Timestamp, after: Duration) -> Timestamp {
+    SignedDuration::try_from(after)
+        .ok()
+        .and_then(|after| now.checked_add(after).ok())
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// How long until `moment`; zero if it has passed.
+pub fn until(moment: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(moment.duration_since(now)).unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::at;
+
+    proptest! {
+        #[test]
+        fn jitter_stretches_by_one_to_one_and_a_half(ms in 0u64..1_000_000, random: u64) {
+            let base = Duration::from_millis(ms);
+            let stretched = jittered(base, random);
+            prop_assert!(stretched >= base && stretched <= base.mul_f64(1.5));
+        }
+
+        #[test]
+        fn waiting_until_later_takes_as_long(ms in 0u64..1_000_000) {
+            let after = Duration::from_millis(ms);
+            prop_assert_eq!(until(later(at(0), after), at(0)), after);
+            prop_assert_eq!(until(at(0), later(at(0), after)), Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What a pod spec says, read once: kinds of containers, restart policies, probes, namespaces.
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use serde::Serialize;
+
+/// What a container of a pod is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum ContainerKind {
+    /// Runs to completion before the next one starts.
+    Init,
+    /// An init container with restart policy Always (row 5.13).
+    Sidecar,
+    /// One of `spec.containers`.
+    Regular,
+}
+
+impl ContainerKind {
+    /// `spec.initContainers{name}` or `spec.containers{name}`: the field path of events about a container.
+    pub fn field_path(self, name: &str) -> String {
+        match self {
+            Self::Init | Self::Sidecar => format!("spec.initContainers{{{name}}}"),
+            Self::Regular => format!("spec.containers{{{name}}}"),
+        }
+    }
+
+    /// The value of the label `container_type` of the metrics of started containers.
+    pub fn metric_label(self) -> &'static str {
+        match self {
+            Self::Init | Self::Sidecar => "init_container",
+            Self::Regular => "container",
+        }
+    }
+}
+
+/// `spec.restartPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// The default.
+    Always,
+    /// Only after a non-zero exit code.
+    OnFailure,
+    /// Never.
+    Never,
+}
+
+impl RestartPolicy {
+    /// Anything that is not known is Always, as upstream takes it.
+    pub fn of(text: Option<&str>) -> Self {
+        match text {
+            Some("OnFailure") => Self::OnFailure,
+            Some("Never") => Self::Never,
+            _ => Self::Always,
+        }
+    }
+
+    /// Whether an exit with this code is followed by a restart.
+    pub fn restarts(self, exit_code: i32) -> bool {
+        match self {
+            Self::Always => true,
+            Self::OnFailure => exit_code != 0,
+            Self::Never => false,
+        }
+    }
+}
+
+/// A pod's spec with the questions that planning asks of it. An absent spec has no containers.
+#[derive(Clone, Copy, Debug)]
+pub struct PodView<'a> {
+    spec: Option<&'a PodSpec>,
+}
+
+impl<'a> PodView<'a> {
+    /// Looks at a pod.
+    pub fn of(pod: &'a Pod) -> Self {
+        Self { spec: pod.spec.as_ref() }
+    }
+
+    /// `spec.initContainers`, sidecars among them.
+    pub fn init(self) -> &'a [Container] {
+        self.spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default()
+    }
+
+    /// `spec.containers`.
+    pub fn regular(self) -> &'a [Container] {
+        self.spec.map(|spec| spec.containers.as_slice()).unwrap_or_default()
+    }
+
+    /// Every container with its kind, init containers first.
+    pub fn containers(self) -> impl Iterator<Item = (ContainerKind, &'a Container)> {
+        self.init()
+            .iter()
+            .map(|container| (init_kind(container), container))
+            .chain(self.regular().iter().map(|container| (ContainerKind::Regular, container)))
+    }
+
+    /// The container of this name.
+    pub fn find(self, name: &str) -> Option<(ContainerKind, &'a Container)> {
+        self.containers().find(|(_, container)| container.name == name)
+    }
+
+    /// The pod's restart policy.
+    pub fn restart_policy(self) -> RestartPolicy {
+        RestartPolicy::of(self.spec.and_then(|spec| spec.restart_policy.as_deref()))
+    }
+
+    /// The pod shares the node's network namespace.
+    pub fn host_network(self) -> bool {
+        self.spec.and_then(|spec| spec.host_network).unwrap_or(false)
+    }
+
+    /// `spec.terminationGracePeriodSeconds`.
+    pub fn grace_seconds(self) -> Option<i64> {
+        self.spec.and_then(|spec| spec.termination_grace_period_seconds)
+    }
+
+    /// The spec itself.
+    pub fn spec(self) -> Option<&'a PodSpec> {
+        self.spec
+    }
+
+    /// Whether an exit of a container is followed by a restart: its rules, else its own policy, else the pod's
+    /// (rows 5.10 and 5.11).
+    pub fn restarts_after(self, container: &Container, exit_code: i32) -> bool {
+        if let Some(own) = container.restart_policy.as_deref() {
+            if rule_restarts(container, exit_code) {
+                return true;
+            }
+            return RestartPolicy::of(Some(own)).restarts(exit_code);
+        }
+        self.restart_policy().restarts(exit_code)
+    }
+
+    /// Whether a container that is killed for a failed probe, or whose end is unknown, comes back. There is no exit
+    /// code, so only policies count, not rules.
+    pub fn restarts_after_kill(self, container: &Container) -> bool {
+        match container.restart_policy.as_deref() {
+            Some(own) => RestartPolicy::of(Some(own)) != RestartPolicy::Never,
+            None => self.restart_policy() != RestartPolicy::Never,
+        }
+    }
+}
+
+/// Init container or sidecar.
+pub fn init_kind(container: &Container) -> ContainerKind {
+    if container.restart_policy.as_deref() == Some("Always") {
+        ContainerKind::Sidecar
+    } else {
+        ContainerKind::Init
+    }
+}
+
+fn rule_restarts(container: &Container, exit_code: i32) -> bool {
+    let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
+    let matching = rules.iter().find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
+            match codes.operator.as_str() {
+                "In" => listed,
+                "NotIn" => !listed,
+                _ => false,
+            }
+        })
+    });
+    matching.is_some_and(|rule| rule.action == "Restart")
+}

@@ -1,0 +1,289 @@
+//! What a worker does next: decided from all it knows, as a value.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use messages::facts::{ContainerVerdict, WorkerState};
+use messages::runtime::{RuntimeHealth, RuntimePod};
+
+use crate::backoff::CrashBackoff;
+use crate::lifecycle::Lifecycle;
+use crate::plan::{Finished, Inputs, Known, PodPlan, plan};
+use crate::termination::{TerminationPlan, terminate};
+
+/// All that a worker knows when it has nothing in hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// Where the pod is on its way.
+    pub lifecycle: &'a Lifecycle,
+    /// The pod as last desired; absent for one that only the runtime knows.
+    pub pod: Option<&'a Pod>,
+    /// It was removed from its source: when it is released the worker ends too.
+    pub gone: bool,
+    /// Whether StatusManager has said if the pod had ended before.
+    pub restored: bool,
+    /// No call of an earlier incarnation, or of a sync that was cut short, is in flight.
+    pub settled: bool,
+    /// What the runtime holds, if that was looked at after the last thing done.
+    pub observed: Option<&'a RuntimePod>,
+    /// The runtime's health, once heard.
+    pub health: Option<&'a RuntimeHealth>,
+    /// Settled probe verdicts by container name.
+    pub verdicts: &'a BTreeMap<String, ContainerVerdict>,
+    /// Restart delays.
+    pub backoff: &'a CrashBackoff,
+    /// Failures remembered.
+    pub known: &'a Known,
+    /// Sandboxes that have been stopped, though the runtime still has them.
+    pub stopped_sandboxes: &'a BTreeSet<Arc<str>>,
+    /// Something that concerns the whole pod has failed: nothing before this.
+    pub retry_at: Option<Timestamp>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What to give back besides mounts and cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Containers and sandboxes: of pods that were deleted or evicted (row 9.5).
+    pub containers: bool,
+    /// Logs: of pods that were deleted.
+    pub logs: bool,
+}
+
+/// The next thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Ask StatusManager whether the pod has ended before.
+    Restore,
+    /// Wait for calls in flight.
+    Settle,
+    /// Wait for a look at the runtime.
+    Look,
+    /// Carry out this plan; it may be idle.
+    Sync(PodPlan),
+    /// The pod has nothing more to run: it terminates.
+    Finish(Finished),
+    /// Stop this.
+    Terminate(TerminationPlan),
+    /// Nothing of the pod runs any more.
+    Stopped,
+    /// Give back what the pod had.
+    Release(Release),
+    /// Nothing, until something is heard or this moment.
+    Rest(Option<Timestamp>),
+    /// The worker ends.
+    End,
+}
+
+/// Decides.
+pub fn next(situation: &Situation<'_>) -> Step {
+    let lifecycle = situation.lifecycle;
+    if lifecycle.released() {
+        return if situation.gone && lifecycle.deleted() { Step::End } else { Step::Rest(None) };
+    }
+    if let Some(retry_at) = situation.retry_at.filter(|at| *at > situation.now) {
+        return Step::Rest(Some(retry_at));
+    }
+    if !situation.settled {
+        return Step::Settle;
+    }
+    let state = lifecycle.state();
+    if state == WorkerState::Syncing {
+        if situation.pod.is_none() {
+            return Step::Rest(None);
+        }
+        if !situation.restored {
+            return Step::Restore;
+        }
+    }
+    let Some(observed) = situation.observed else { return Step::Look };
+    match (state, situation.pod) {
+        (WorkerState::Syncing, Some(pod)) => sync(situation, pod, observed),
+        (WorkerState::Syncing, None) => Step::Rest(None),
+        (WorkerState::Terminating, pod) => {
+            let grace = lifecycle.grace_seconds().unwrap_or(1);
+            let plan = terminate(pod, observed, grace, situation.stopped_sandboxes);
+            if plan.is_done() { Step::Stopped } else { Step::Terminate(plan) }
+        }
+        (WorkerState::Terminated, _) => Step::Release(Release {
+            containers: lifecycle.deleted() || lifecycle.failed().is_some(),
+            logs: lifecycle.deleted(),
+        }),
+    }
+}
+
+fn sync(situation: &Situation<'_>, pod: &Pod, observed: &RuntimePod) -> Step {
+    let Some(health) = situation.health.filter(|health| health.ready) else {
+        return Step::Rest(None);
+    };
+    let plan = plan(&Inputs {
+        pod,
+        runtime: observed,
+        verdicts: situation.verdicts,
+        backoff: situation.backoff,
+        known: situation.known,
+        network_ready: health.network_ready,
+        now: situation.now,
+    });
+    match plan.finished {
+        Some(finished) => Step::Finish(finished),
+        None => Step::Sync(plan),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::facts::Rejection;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::backoff::MAX_DEFAULT;
+    use crate::fixtures::{at, container, exited, pod, running, runtime_pod, sandbox};
+    use crate::lifecycle::Trigger;
+
+    struct World {
+        lifecycle: Lifecycle,
+        pod: Option<Pod>,
+        gone: bool,
+        restored: bool,
+        settled: bool,
+        observed: Option<RuntimePod>,
+        health: Option<RuntimeHealth>,
+        stopped: BTreeSet<Arc<str>>,
+        retry_at: Option<Timestamp>,
+    }
+
+    impl World {
+        fn new(policy: &str, containers: Vec<messages::runtime::RuntimeContainer>) -> Self {
+            Self {
+                lifecycle: Lifecycle::new(),
+                pod: Some(pod(policy, vec![], vec![container("a")])),
+                gone: false,
+                restored: true,
+                settled: true,
+                observed: Some(runtime_pod(containers)),
+                health: Some(health(true)),
+                stopped: BTreeSet::new(),
+                retry_at: None,
+            }
+        }
+
+        fn next(&self) -> Step {
+            next(&Situation {
+                lifecycle: &self.lifecycle,
+                pod: self.pod.as_ref(),
+                gone: self.gone,
+                restored: self.restored,
+                settled: self.settled,
+                observed: self.observed.as_ref(),
+                health: self.health.as_ref(),
+                verdicts: &BTreeMap::new(),
+                backoff: &CrashBackoff::new(MAX_DEFAULT),
+                known: &Known::default(),
+                stopped_sandboxes: &self.stopped,
+                retry_at: self.retry_at,
+                now: at(1_000),
+            })
+        }
+    }
+
+    fn health(ready: bool) -> RuntimeHealth {
+        RuntimeHealth {
+            name: "containerd".into(),
+            version: "2".into(),
+            ready,
+            network_ready: true,
+            problem: String::new(),
+            events: true,
+        }
+    }
+
+    #[test]
+    fn nothing_is_created_before_all_is_known() {
+        let mut world = World::new("Always", vec![]);
+        world.observed.as_mut().expect("set").sandboxes.clear();
+        let Step::Sync(plan) = world.next() else { panic!("it syncs") };
+        assert!(plan.create_sandbox.is_some());
+        world.restored = false;
+        assert_eq!(world.next(), Step::Restore);
+        world.restored = true;
+        world.settled = false;
+        assert_eq!(world.next(), Step::Settle);
+        world.settled = true;
+        world.health = Some(health(false));
+        assert_eq!(world.next(), Step::Rest(None));
+        world.health = None;
+        assert_eq!(world.next(), Step::Rest(None));
+        world.observed = None;
+        assert_eq!(world.next(), Step::Look);
+        world.retry_at = Some(at(1_010));
+        assert_eq!(world.next(), Step::Rest(Some(at(1_010))));
+        world.retry_at = Some(at(1_000));
+        assert_eq!(world.next(), Step::Look);
+        world.pod = None;
+        assert_eq!(world.next(), Step::Rest(None));
+    }
+
+    #[test]
+    fn a_finished_job_is_stopped_released_and_rests() {
+        let mut world = World::new("Never", vec![exited("a", 0, 0, 1, 0)]);
+        assert_eq!(world.next(), Step::Finish(Finished::Done));
+        world.lifecycle.end(&Trigger::Finished, world.pod.as_ref());
+        let Step::Terminate(plan) = world.next() else { panic!("the sandbox is still there") };
+        assert!(plan.kills.is_empty() && plan.sandboxes.len() == 1);
+        world.observed.as_mut().expect("set").sandboxes[0].ready = false;
+        world.stopped.extend(plan.sandboxes);
+        assert_eq!(world.next(), Step::Stopped);
+        world.lifecycle.stopped();
+        assert_eq!(world.next(), Step::Release(Release { containers: false, logs: false }));
+        world.lifecycle.release();
+        assert_eq!(world.next(), Step::Rest(None));
+        world.lifecycle.end(&Trigger::Removed, world.pod.as_ref());
+        assert_eq!(world.next(), Step::Release(Release { containers: true, logs: true }));
+        world.lifecycle.release();
+        assert_eq!(world.next(), Step::Rest(None));
+        world.gone = true;
+        assert_eq!(world.next(), Step::End);
+    }
+
+    #[test]
+    fn an_evicted_pod_keeps_its_logs_only() {
+        let mut world = World::new("Always", vec![]);
+        world.observed.as_mut().expect("set").sandboxes.clear();
+        let why = Rejection { reason: "Evicted".into(), message: String::new() };
+        world.lifecycle.end(&Trigger::Evicted { grace_seconds: None, why }, world.pod.as_ref());
+        assert_eq!(world.next(), Step::Stopped);
+        world.lifecycle.stopped();
+        assert_eq!(world.next(), Step::Release(Release { containers: true, logs: false }));
+    }
+
+    #[test]
+    fn an_orphan_is_stopped_without_status_or_health() {
+        let mut world = World::new("Always", vec![running("a", 0)]);
+        world.pod = None;
+        world.restored = false;
+        world.health = None;
+        world.lifecycle.end(&Trigger::Orphaned, None);
+        let Step::Terminate(plan) = world.next() else { panic!("it is stopped") };
+        assert_eq!(plan.kills[0].grace_seconds, 1);
+    }
+
+    proptest! {
+        /// Once termination has begun nothing is created any more, whatever is seen.
+        #[test]
+        fn a_terminating_pod_never_syncs(live in proptest::bool::ANY, ready in proptest::bool::ANY, settled in proptest::bool::ANY, evicted in proptest::bool::ANY) {
+            let mut world = World::new("Always", if live { vec![running("a", 0)] } else { vec![] });
+            world.observed.as_mut().expect("set").sandboxes = vec![sandbox(0, ready)];
+            world.settled = settled;
+            let why = Rejection { reason: "Evicted".into(), message: String::new() };
+            let trigger =
+                if evicted { Trigger::Evicted { grace_seconds: None, why } } else { Trigger::Removed };
+            world.lifecycle.end(&trigger, world.pod.as_ref());
+            prop_assert!(!matches!(world.next(), Step::Sync(_) | Step::Finish(_)));
+            prop_assert_eq!(world.next() == Step::Settle, !settled);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Stopping containers: who first, and how much time each one gets (rows 4.3, 5.13, 5.17, 7.10).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod, Probe};
+use messages::runtime::{RuntimeContainer, RuntimePod};
+
+use crate::plan::KillReason;
+use crate::spec::{ContainerKind, PodView, init_kind};
+use crate::texts;
+
+/// Least time between the stop signal and SIGKILL, in seconds: nobody gets less.
+pub const GRACE_SECONDS_MIN: i64 = 2;
+/// Grace of a pod that nobody knows any more, in seconds (row 3.6).
+pub const ORPHAN_GRACE_SECONDS: i64 = 1;
+
+/// What stops a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TerminationPlan {
+    /// Containers to stop, all at the same time as far as `after` lets them.
+    pub kills: Vec<Kill>,
+    /// Sandboxes to stop when all containers have been.
+    pub sandboxes: Vec<Arc<str>>,
+}
+
+/// A container to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kill {
+    /// The runtime's ID.
+    pub id: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Kind, for the event's field path.
+    pub kind: ContainerKind,
+    /// Its grace in seconds, from now: waiting for others uses it up.
+    pub grace_seconds: i64,
+    /// Containers (by ID) of this plan that have to be stopped before it, or its grace be over.
+    pub after: Vec<Arc<str>>,
+    /// The message of event Killing.
+    pub message: String,
+}
+
+impl TerminationPlan {
+    /// Nothing is left to stop.
+    pub fn is_done(&self) -> bool {
+        self.kills.is_empty() && self.sandboxes.is_empty()
+    }
+}
+
+/// Plans the stop of everything that may live. `pod` is absent for one that only the runtime knows.
+///
+/// A sandbox that is not ready may still hold a network: it is stopped too unless `stopped` says that this was done.
+pub fn terminate(
+    pod: Option<&Pod>,
+    runtime: &RuntimePod,
+    grace_seconds: i64,
+    stopped: &BTreeSet<Arc<str>>,
+) -> TerminationPlan {
+    let view = pod.map(PodView::of);
+    let live: Vec<&RuntimeContainer> = runtime.live().collect();
+    let kills = live
+        .iter()
+        .map(|container| Kill {
+            id: container.id.clone(),
+            name: container.name.clone(),
+            kind: kind_of(view, &container.name),
+            grace_seconds,
+            after: view.map(|view| stopped_before(view, container, &live)).unwrap_or_default(),
+            message: texts::stopping(&container.name),
+        })
+        .collect();
+    let sandboxes = runtime
+        .sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.ready || !stopped.contains(&sandbox.id))
+        .map(|sandbox| sandbox.id.clone())
+        .collect();
+    TerminationPlan { kills, sandboxes }
+}
+
+fn kind_of(view: Option<PodView<'_>>, name: &str) -> ContainerKind {
+    view.and_then(|view| view.find(name)).map_or(ContainerKind::Regular, |(kind, _)| kind)
+}
+
+/// A sidecar is stopped after all regular containers and after the sidecars that were started later than it.
+fn stopped_before(
+    view: PodView<'_>,
+    container: &RuntimeContainer,
+    live: &[&RuntimeContainer],
+) -> Vec<Arc<str>> {
+    let sidecars: Vec<&str> = view
+        .init()
+        .iter()
+        .filter(|container| init_kind(container) == ContainerKind::Sidecar)
+        .map(|container| container.name.as_str())
+        .collect();
+    let Some(place) = sidecars.iter().position(|name| *name == &*container.name) else {
+        return Vec::new();
+    };
+    live.iter()
+        .filter(|other| {
+            view.regular().iter().any(|regular| regular.name == *other.name)
+                || sidecars[place + 1..].contains(&&*other.name)
+        })
+        .map(|other| other.id.clone())
+        .collect()
+}
+
+/// The grace of a single container that is killed while its pod goes on, in seconds, at least 2: the pod's deletion
+/// grace, else the failed probe's own (which needs a pod-level value), else the pod's.
+pub fn kill_grace_seconds(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
+    let of_probe = |probe: Option<&Probe>| probe.and_then(|probe| probe.termination_grace_period_seconds);
+    let grace = match (pod.metadata.deletion_grace_period_seconds, PodView::of(pod).grace_seconds()) {
+        (Some(deletion), _) => deletion,
+        (None, None) => GRACE_SECONDS_MIN,
+        (None, Some(own)) => {
+            let probe = match reason {
+                KillReason::StartupProbe => of_probe(container.and_then(|c| c.startup_probe.as_ref())),
+                KillReason::LivenessProbe => of_probe(container.and_then(|c| c.liveness_probe.as_ref())),
+                KillReason::Other => None,
+            };
+            probe.unwrap_or(own)
+        }
+    };
+    grace.max(GRACE_SECONDS_MIN)
+}
+
+/// What StopContainer gets after some seconds of the grace have passed; whole seconds count, as upstream cuts them.
+pub fn remaining_seconds(grace_seconds: i64, waited_whole_seconds: i64) -> i64 {
+    (grace_seconds - waited_whole_seconds).max(GRACE_SECONDS_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::runtime::ContainerState;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::{container, exited, instance, pod, probe, running, runtime_pod, sandbox, sidecar};
+
+    fn after<'a>(plan: &'a TerminationPlan, id: &str) -> Vec<&'a str> {
+        let kill = plan.kills.iter().find(|kill| &*kill.id == id).expect("is killed");
+        kill.after.iter().map(|id| &**id).collect()
+    }
+
+    #[test]
+    fn sidecars_go_last_and_in_reverse_order() {
+        let pod = pod(
+            "Always",
+            vec![sidecar("s1"), container("i"), sidecar("s2")],
+            vec![container("a"), container("b")],
+        );
+        let runtime = runtime_pod(vec![
+            running("a", 0),
+            exited("b", 0, 0, 1, 0),
+            exited("i", 0, 0, 1, 0),
+            running("s1", 0),
+            running("s2", 0),
+        ]);
+        let plan = terminate(Some(&pod), &runtime, 30, &BTreeSet::new());
+        assert_eq!(plan.kills.len(), 3);
+        assert_eq!(after(&plan, "a-0"), Vec::<&str>::new());
+        assert_eq!(after(&plan, "s2-0"), ["a-0"]);
+        assert_eq!(after(&plan, "s1-0"), ["a-0", "s2-0"]);
+        assert_eq!(plan.kills[0].message, "Stopping container a");
+    }
+
+    #[test]
+    fn without_a_spec_all_are_killed_at_once() {
+        let runtime = runtime_pod(vec![running("a", 0), instance("b", 0, ContainerState::Unknown)]);
+        let plan = terminate(None, &runtime, ORPHAN_GRACE_SECONDS, &BTreeSet::new());
+        assert!(plan.kills.iter().all(|kill| kill.after.is_empty() && kill.grace_seconds == 1));
+        assert_eq!(plan.kills.len(), 2);
+    }
+
+    #[test]
+    fn every_sandbox_is_stopped_once_and_a_ready_one_until_it_is_not() {
+        let mut runtime = runtime_pod(vec![]);
+        runtime.sandboxes = vec![sandbox(1, true), sandbox(0, false)];
+        let plan = terminate(None, &runtime, 1, &BTreeSet::new());
+        assert_eq!(plan.sandboxes.len(), 2);
+        let stopped = plan.sandboxes.iter().cloned().collect();
+        assert_eq!(terminate(None, &runtime, 1, &stopped).sandboxes, [Arc::from("sb-1")]);
+        runtime.sandboxes[0].ready = false;
+        assert!(terminate(None, &runtime, 1, &stopped).is_done());
+    }
+
+    #[test]
+    fn grace_of_a_single_kill() {
+        let mut c = container("c");
+        c.liveness_probe = probe().map(|mut p| {
+            p.termination_grace_period_seconds = Some(100);
+            p
+        });
+        let mut pod = pod("Always", vec![], vec![c.clone()]);
+        let grace = |pod: &Pod, reason| kill_grace_seconds(pod, Some(&c), reason);
+        assert_eq!(grace(&pod, KillReason::LivenessProbe), 100);
+        assert_eq!(grace(&pod, KillReason::StartupProbe), 30);
+        assert_eq!(grace(&pod, KillReason::Other), 30);
+        pod.spec.as_mut().expect("spec").termination_grace_period_seconds = None;
+        assert_eq!(grace(&pod, KillReason::LivenessProbe), 2);
+        pod.metadata.deletion_grace_period_seconds = Some(5);
+        assert_eq!(grace(&pod, KillReason::LivenessProbe), 5);
+        pod.metadata.deletion_grace_period_seconds = Some(0);
+        assert_eq!(grace(&pod, KillReason::Other), 2);
+    }
+
+    proptest! {
+        /// Whatever runs, the order has no circle, and every live container is killed.
+        #[test]
+        fn the_order_always_ends(mask in 0u8..32) {
+            let pod = pod("Always", vec![sidecar("s1"), sidecar("s2"), container("i")], vec![
+                container("a"), container("b"),
+            ]);
+            let names = ["a", "b", "i", "s1", "s2"];
+            let live: Vec<_> = names.iter().enumerate()
+                .filter(|(bit, _)| mask & (1 << bit) != 0)
+                .map(|(_, name)| running(name, 0))
+                .collect();
+            let count = live.len();
+            let plan = terminate(Some(&pod), &runtime_pod(live), 30, &BTreeSet::new());
+            prop_assert_eq!(plan.kills.len(), count);
+            let mut stopped: BTreeSet<Arc<str>> = BTreeSet::new();
+            for _ in 0..count {
+                let ready: Vec<_> = plan.kills.iter()
+                    .filter(|kill| kill.after.iter().all(|id| stopped.contains(id)))
+                    .map(|kill| kill.id.clone())
+                    .collect();
+                stopped.extend(ready);
+            }
+            prop_assert_eq!(stopped.len(), count);
+        }
+
+        #[test]
+        fn nobody_gets_less_than_two_seconds(grace in -5i64..1000, waited in 0i64..2000) {
+            prop_assert!(remaining_seconds(grace, waited) >= GRACE_SECONDS_MIN);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Beginning the steps.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use actix::ActorContext;
+use jiff::Timestamp;
+use messages::runtime::ContainerState;
+use messages::status_manager::GetPodStatus;
+use supervision::{Ctx, EffectId};
+use tokio::time::Instant;
+
+use super::report::BLOCKED_AFTER;
+use super::{PodWorker, Timer};
+use crate::execute::{Executor, Progress, SyncTask, release, stop_all};
+use crate::lifecycle::Trigger;
+use crate::plan::PodPlan;
+use crate::retry::{self, jittered, later};
+use crate::spec::PodView;
+use crate::step::{Release, Step};
+use crate::termination::TerminationPlan;
+use crate::texts;
+
+/// StatusManager's answer is waited for this long.
+const STATUS_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Pause before a step that changed nothing.
+const IN_VAIN_PAUSE: Duration = Duration::from_secs(1);
+
+/// The work under way.
+pub(super) struct Task {
+    pub effect: EffectId,
+    pub since: Instant,
+    kind: TaskKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TaskKind {
+    Settle,
+    Sync,
+    Stop,
+    Release,
+}
+
+impl Task {
+    pub fn is_sync(&self) -> bool {
+        self.kind == TaskKind::Sync
+    }
+
+    pub fn is_stop(&self) -> bool {
+        self.kind == TaskKind::Stop
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            TaskKind::Settle => "settle",
+            TaskKind::Sync => "sync",
+            TaskKind::Stop => "stop",
+            TaskKind::Release => "release",
+        }
+    }
+}
+
+impl PodWorker {
+    pub(super) fn begin(&mut self, step: Step, ctx: &mut Ctx<Self>) {
+        let step = self.not_in_vain(step);
+        match step {
+            Step::Restore => self.restore(ctx),
+            Step::Settle => self.settle(ctx),
+            // It has been asked for when it became necessary.
+            Step::Look if self.awaited.is_some() => {}
+            Step::Look => self.touch(ctx),
+            Step::Sync(plan) => self.sync(plan, ctx),
+            Step::Finish(_) => {
+                self.end(&Trigger::Finished, ctx);
+                self.reconcile(ctx);
+            }
+            Step::Terminate(plan) => self.terminate(plan, ctx),
+            Step::Stopped => {
+                self.lifecycle.stopped();
+                self.tell_report();
+                self.reconcile(ctx);
+            }
+            Step::Release(what) => self.release(what, ctx),
+            Step::Rest(until) => self.wake_at(until, ctx),
+            Step::End => ctx.stop(),
+        }
+    }
+
+    /// A step that was carried out, and is asked for again because it changed nothing, waits a moment.
+    fn not_in_vain(&mut self, step: Step) -> Step {
+        let works = match &step {
+            Step::Sync(plan) => !plan.is_idle(),
+            Step::Terminate(_) => true,
+            Step::Settle | Step::Look | Step::Rest(_) => return step,
+            _ => false,
+        };
+        if works && self.last.as_ref() == Some(&step) {
+            tracing::warn!(pod = %self.uid, "The last step changed nothing");
+            self.last = None;
+            let again = later(self.now(), jittered(IN_VAIN_PAUSE, self.deps.clock.random_u64()));
+            self.retry_at = Some(again);
+            return Step::Rest(Some(again));
+        }
+        self.last = works.then(|| step.clone());
+        step
+    }
+
+    pub(super) fn executor(&self) -> Option<Executor> {
+        let pod = self.pod.clone()?;
+        Some(Executor { deps: self.deps.clone(), pod, progress: self.progress.clone() })
+    }
+
+    fn started(&mut self, kind: TaskKind, effect: EffectId, ctx: &mut Ctx<Self>) {
+        self.task = Some(Task { effect, since: Instant::now(), kind });
+        ctx.set_timer(Timer::Progress, BLOCKED_AFTER);
+    }
+
+    fn wake_at(&mut self, moment: Option<Timestamp>, ctx: &mut Ctx<Self>) {
+        match moment {
+            Some(moment) => ctx.set_timer(Timer::Wake, retry::until(moment, self.now())),
+            None => ctx.cancel_timer(&Timer::Wake),
+        }
+    }
+
+    /// A pod that ended before this worker began must not run again.
+    fn restore(&mut self, ctx: &mut Ctx<Self>) {
+        if self.asking {
+            return;
+        }
+        self.asking = true;
+        let question = self.deps.status.ask(GetPodStatus { uid: self.uid.clone() }, STATUS_DEADLINE);
+        ctx.effect("GetPodStatus", Some(self.uid.clone()), question, |worker, answer, ctx| {
+            worker.asking = false;
+            match answer {
+                Ok(status) => {
+                    worker.restored = true;
+                    let phase = status.as_ref().and_then(|status| status.phase.as_deref());
+                    if matches!(phase, Some("Succeeded" | "Failed")) {
+                        worker.end(&Trigger::Finished, ctx);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, pod = %worker.uid, "StatusManager did not answer");
+                    worker.retry_at = Some(later(worker.now(), retry::AFTER_LOST_ANSWER));
+                }
+            }
+            worker.reconcile(ctx);
+        });
+    }
+
+    fn settle(&mut self, ctx: &mut Ctx<Self>) {
+        let (operations, uid) = (self.deps.operations.clone(), self.uid.clone());
+        self.progress = Progress::default();
+        let in_flight = operations.in_flight(uid.as_str()).into_iter().max_by_key(|call| call.age);
+        let step = self.progress.begin(in_flight.map_or_else(String::new, |call| format!("{:?}", call.rpc)));
+        let work = async move {
+            let _step = step;
+            operations.settled(uid.as_str()).await;
+        };
+        let effect = ctx.effect("settle", Some(self.uid.clone()), work, |worker, (), ctx| {
+            worker.task = None;
+            worker.settled = true;
+            worker.unblocked(ctx);
+            worker.touch(ctx);
+            worker.reconcile(ctx);
+        });
+        self.started(TaskKind::Settle, effect, ctx);
+    }
+
+    fn sync(&mut self, plan: PodPlan, ctx: &mut Ctx<Self>) {
+        self.say_back_off(&plan);
+        if plan.needs_network {
+            self.say_network_not_ready();
+        }
+        if *self.waiting != plan.waiting {
+            self.waiting = std::sync::Arc::new(plan.waiting.clone());
+        }
+        self.count_start();
+        if plan.is_idle() {
+            self.rest(&plan, ctx);
+            self.tell_report();
+            return;
+        }
+        self.tell_report();
+        let (Some(exec), Some(desired), Some(runtime)) =
+            (self.executor(), self.desired.clone(), self.observed.clone())
+        else {
+            return;
+        };
+        let wanted = plan.start.iter().filter_map(|start| self.images.remove_entry(&start.name));
+        let images: BTreeMap<_, _> = wanted.collect();
+        self.starting |= plan.create_sandbox.is_some();
+        let task =
+            SyncTask { exec, desired, runtime: runtime.clone(), plan, images, floors: self.floors.clone() };
+        let effect = ctx.effect("sync", Some(self.uid.clone()), task.run(), move |worker, outcome, ctx| {
+            worker.synced(&runtime, outcome, ctx);
+        });
+        self.started(TaskKind::Sync, effect, ctx);
+    }
+
+    /// Nothing is to be done: until when?
+    fn rest(&mut self, plan: &PodPlan, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        let frequency = self.deps.config.sync_frequency;
+        let resync = match self.resync_at.filter(|at| *at > now) {
+            Some(at) => at,
+            None => later(now, jittered(frequency, self.deps.clock.random_u64())),
+        };
+        self.resync_at = Some(resync);
+        let network = plan
+            .needs_network
+            .then(|| later(now, jittered(retry::NETWORK_NOT_READY, self.deps.clock.random_u64())));
+        let moment = [Some(resync), plan.look_again, network].into_iter().flatten().min();
+        self.wake_at(moment, ctx);
+    }
+
+    /// One event per delay and container, not one per sync.
+    fn say_back_off(&mut self, plan: &PodPlan) {
+        let Some(pod) = self.pod.clone() else { return };
+        for wait in &plan.backing_off {
+            if self.announced.insert(wait.name.clone(), wait.until) != Some(wait.until) {
+                self.record(texts::back_off(&wait.name, &pod), &wait.kind.field_path(&wait.name));
+            }
+        }
+    }
+
+    /// The pod has come to run: that took so long.
+    fn count_start(&mut self) {
+        let (Some(desired), Some(runtime)) = (&self.desired, &self.observed) else { return };
+        if !self.synced {
+            self.synced = true;
+            self.deps.metrics.worker_start_seconds.observe(self.seen.elapsed().as_secs_f64());
+        }
+        let runs = |name: &str| {
+            runtime
+                .latest(name)
+                .is_some_and(|c| matches!(c.state, ContainerState::Running | ContainerState::Exited))
+        };
+        if self.starting && PodView::of(&desired.pod).regular().iter().all(|container| runs(&container.name))
+        {
+            self.starting = false;
+            self.deps.metrics.pod_start_seconds.observe(self.seen.elapsed().as_secs_f64());
+        }
+    }
+
+    fn terminate(&mut self, plan: TerminationPlan, ctx: &mut Ctx<Self>) {
+        let Some(exec) = self.executor() else { return };
+        let work = stop_all(exec, plan);
+        let effect = ctx.effect("stop", Some(self.uid.clone()), work, Self::stopped);
+        self.started(TaskKind::Stop, effect, ctx);
+    }
+
+    fn release(&mut self, what: Release, ctx: &mut Ctx<Self>) {
+        let (Some(exec), Some(held)) = (self.executor(), self.observed.clone()) else { return };
+        let work = release(exec, held, what);
+        let effect = ctx.effect("release", Some(self.uid.clone()), work, move |worker, done, ctx| {
+            worker.given_back(what, done, ctx);
+        });
+        self.started(TaskKind::Release, effect, ctx);
+    }
+}

@@ -1,0 +1,360 @@
+//! PodWorker: brings one pod to where it is desired, and out of the world again.
+//!
+//! All deciding is in [`step`](crate::step) and what it calls; here facts are kept, steps begun, and outcomes taken in.
+//! At most one task touches the pod at a time, and between two of them lies a look at the runtime.
+
+mod begin;
+mod outcome;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Handler};
+use jiff::Timestamp;
+use messages::facts::{
+    ContainerVerdict, DesiredPod, PodObserved, ProbeVerdict, RuntimeObserved, WaitingReason, WorkerReport,
+};
+use messages::image_manager::PresentImage;
+use messages::pleg::PodTouched;
+use messages::pod_worker::worker::{RECEIVER, SyncPod, Want};
+use messages::pod_worker::{EvictPod, ResendPod};
+use messages::runtime::{RuntimeHealth, RuntimePod};
+use messages::{PodRef, PodUid};
+use supervision::{Ctx, EffectId, Subsystem};
+use tokio::time::Instant;
+
+use self::begin::Task;
+use crate::backoff::CrashBackoff;
+use crate::deps::PodWorkerDeps;
+use crate::execute::{Floors, Progress};
+use crate::lifecycle::{Change, Lifecycle, Trigger};
+use crate::plan::Known;
+use crate::step::{Situation, Step, next};
+
+/// A look that was asked for and did not come is asked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// A pod that was never told is asked for again.
+const RESEND_AGAIN: Duration = Duration::from_secs(5);
+
+/// A worker's timers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Something is due.
+    Wake,
+    /// The look that was asked for has not come.
+    Look,
+    /// Nothing has been told yet.
+    Resend,
+    /// See what the running task waits for.
+    Progress,
+}
+
+/// The worker of one pod.
+pub struct PodWorker {
+    deps: PodWorkerDeps,
+    uid: PodUid,
+    // What was told.
+    pod: Option<PodRef>,
+    desired: Option<Arc<DesiredPod>>,
+    gone: bool,
+    observed: Option<Arc<RuntimePod>>,
+    health: Option<Arc<RuntimeHealth>>,
+    verdicts: Arc<BTreeMap<String, ContainerVerdict>>,
+    // Where the pod is.
+    lifecycle: Lifecycle,
+    restored: bool,
+    settled: bool,
+    /// The look that has to come before anything else is done.
+    awaited: Option<u64>,
+    token: u64,
+    // What was learnt.
+    known: Known,
+    backoff: CrashBackoff,
+    floors: Floors,
+    images: BTreeMap<String, Arc<PresentImage>>,
+    stopped_sandboxes: BTreeSet<Arc<str>>,
+    waiting: Arc<BTreeMap<String, WaitingReason>>,
+    retry_at: Option<Timestamp>,
+    problem: Option<String>,
+    /// The step that was carried out last: one that changes nothing is not repeated at once.
+    last: Option<Step>,
+    // What is under way.
+    task: Option<Task>,
+    asking: bool,
+    pulls: BTreeMap<String, EffectId>,
+    progress: Progress,
+    resync_at: Option<Timestamp>,
+    // What was said.
+    announced: BTreeMap<String, Timestamp>,
+    network_said: Option<Instant>,
+    complained: Option<String>,
+    blocked_on: Option<String>,
+    report: Option<Arc<WorkerReport>>,
+    // For the metrics of a start.
+    seen: Instant,
+    starting: bool,
+    synced: bool,
+}
+
+impl PodWorker {
+    /// A worker that knows nothing yet but whose it is.
+    pub fn new(uid: PodUid, deps: PodWorkerDeps) -> Self {
+        let backoff = CrashBackoff::new(deps.config.crash_backoff_max);
+        Self {
+            deps,
+            uid,
+            pod: None,
+            desired: None,
+            gone: false,
+            observed: None,
+            health: None,
+            verdicts: Arc::default(),
+            lifecycle: Lifecycle::new(),
+            restored: false,
+            settled: false,
+            awaited: None,
+            token: 0,
+            known: Known::default(),
+            backoff,
+            floors: Floors::default(),
+            images: BTreeMap::new(),
+            stopped_sandboxes: BTreeSet::new(),
+            waiting: Arc::default(),
+            retry_at: None,
+            problem: None,
+            last: None,
+            task: None,
+            asking: false,
+            pulls: BTreeMap::new(),
+            progress: Progress::default(),
+            resync_at: None,
+            announced: BTreeMap::new(),
+            network_said: None,
+            complained: None,
+            blocked_on: None,
+            report: None,
+            seen: Instant::now(),
+            starting: false,
+            synced: false,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.deps.clock.now()
+    }
+
+    /// Goes on, unless a task is running: then its end will.
+    fn reconcile(&mut self, ctx: &mut Ctx<Self>) {
+        if self.task.is_some() {
+            return;
+        }
+        let observed = self.observed.as_deref().filter(|_| self.awaited.is_none());
+        let step = next(&Situation {
+            lifecycle: &self.lifecycle,
+            pod: self.desired.as_ref().map(|desired| &*desired.pod),
+            gone: self.gone,
+            restored: self.restored,
+            settled: self.settled,
+            observed,
+            health: self.health.as_deref(),
+            verdicts: &self.verdicts,
+            backoff: &self.backoff,
+            known: &self.known,
+            stopped_sandboxes: &self.stopped_sandboxes,
+            retry_at: self.retry_at,
+            now: self.now(),
+        });
+        self.begin(step, ctx);
+    }
+
+    /// Asks for a look at the pod; nothing is done before it has come.
+    fn touch(&mut self, ctx: &mut Ctx<Self>) {
+        // From the clock, so that a new incarnation's tokens are higher than those of the last one.
+        let by_clock = u64::try_from(self.now().as_microsecond()).unwrap_or(0);
+        self.token = by_clock.max(self.token + 1);
+        self.awaited = Some(self.token);
+        self.ask_for_look(ctx);
+    }
+
+    fn ask_for_look(&mut self, ctx: &mut Ctx<Self>) {
+        if let Some(token) = self.awaited {
+            // Refused: asked for again when the timer runs out.
+            let _ = self.deps.pleg.tell(PodTouched { uid: self.uid.clone(), token });
+            ctx.set_timer(Timer::Look, LOOK_AGAIN);
+        }
+    }
+
+    /// The pod ends, or ends sooner.
+    fn end(&mut self, trigger: &Trigger, ctx: &mut Ctx<Self>) {
+        let change = self.lifecycle.end(trigger, self.desired.as_ref().map(|desired| &*desired.pod));
+        if change == Change::None {
+            return;
+        }
+        tracing::info!(pod = %self.uid, ?trigger, ?change, "Pod ends");
+        self.retry_at = None;
+        self.problem = None;
+        self.last = None;
+        self.cut_short(change, ctx);
+        self.tell_report();
+    }
+
+    /// Stops waiting for what a terminating pod does not need. What was asked of the runtime goes on in the bridge; it
+    /// is waited for and looked at before anything is killed.
+    fn cut_short(&mut self, change: Change, ctx: &mut Ctx<Self>) {
+        for (_, pull) in std::mem::take(&mut self.pulls) {
+            ctx.cancel_effect(pull);
+        }
+        self.known.pulling.clear();
+        let Some(task) = &self.task else { return };
+        let cut = match change {
+            Change::Began => task.is_sync(),
+            // The stop with the shorter grace makes the one in flight end sooner.
+            Change::Shortened => task.is_stop(),
+            Change::None | Change::NowDeleted => false,
+        };
+        if cut {
+            ctx.cancel_effect(task.effect);
+            let was_sync = task.is_sync();
+            self.task = None;
+            self.progress = Progress::default();
+            if was_sync {
+                self.settled = false;
+            } else {
+                self.touch(ctx);
+            }
+        }
+    }
+}
+
+impl Actor for PodWorker {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for PodWorker {
+    const NAME: &'static str = RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        if ctx.incarnation() > 1 {
+            let _ = self.deps.resend.tell(ResendPod { uid: self.uid.clone() });
+        }
+        ctx.set_timer(Timer::Resend, RESEND_AGAIN);
+        self.reconcile(ctx);
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Wake => self.reconcile(ctx),
+            Timer::Look => self.ask_for_look(ctx),
+            Timer::Resend if self.pod.is_none() => {
+                let _ = self.deps.resend.tell(ResendPod { uid: self.uid.clone() });
+                ctx.set_timer(Timer::Resend, RESEND_AGAIN);
+            }
+            Timer::Resend => {}
+            Timer::Progress => self.see_progress(ctx),
+        }
+    }
+
+    fn timer_pod(_timer: &Timer) -> Option<PodUid> {
+        // A worker is one pod's in any case.
+        None
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        serde_json::json!({
+            "state": self.lifecycle.state(),
+            "released": self.lifecycle.released(),
+            "task": self.task.as_ref().map(Task::name),
+            "awaitsLook": self.awaited.is_some(),
+            "blockedOn": self.blocked_on,
+            "waiting": self.waiting.len(),
+        })
+    }
+}
+
+impl Handler<SyncPod> for PodWorker {
+    type Result = ();
+
+    fn handle(&mut self, message: SyncPod, ctx: &mut Ctx<Self>) {
+        // A pool that has restarted knows no more of some than the UID.
+        if self.pod.is_none() || !message.pod.name.is_empty() {
+            self.pod = Some(message.pod);
+        }
+        match message.want {
+            Want::Run(desired) => self.wanted(desired, ctx),
+            Want::Gone(known) => {
+                self.gone = true;
+                let orphaned = self.desired.is_none() && known.is_none();
+                if let (None, Some(known)) = (&self.desired, known) {
+                    self.desired = Some(known);
+                }
+                self.end(if orphaned { &Trigger::Orphaned } else { &Trigger::Removed }, ctx);
+            }
+        }
+        // The pool may have restarted and know nothing of this worker.
+        self.report = None;
+        self.tell_report();
+        self.reconcile(ctx);
+    }
+}
+
+impl PodWorker {
+    fn wanted(&mut self, desired: Arc<DesiredPod>, ctx: &mut Ctx<Self>) {
+        let changed = self.desired.as_ref().is_none_or(|known| known.pod != desired.pod);
+        self.desired = Some(desired.clone());
+        if changed {
+            // Another spec: what was learnt about the old one's images says nothing.
+            self.images.clear();
+        }
+        let pod = &desired.pod;
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if pod.metadata.deletion_timestamp.is_some() {
+            self.end(&Trigger::Deleted, ctx);
+        } else if matches!(phase, Some("Succeeded" | "Failed")) {
+            self.end(&Trigger::Finished, ctx);
+        }
+    }
+}
+
+impl Handler<PodObserved> for PodWorker {
+    type Result = ();
+
+    fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
+        self.observed = Some(fact.state);
+        if self.awaited.is_some_and(|token| fact.touch >= token) {
+            self.awaited = None;
+            ctx.cancel_timer(&Timer::Look);
+        }
+        self.forget_failures_of_running();
+        self.reconcile(ctx);
+    }
+}
+
+impl Handler<RuntimeObserved> for PodWorker {
+    type Result = ();
+
+    fn handle(&mut self, fact: RuntimeObserved, ctx: &mut Ctx<Self>) {
+        self.health = Some(fact.0);
+        self.reconcile(ctx);
+    }
+}
+
+impl Handler<ProbeVerdict> for PodWorker {
+    type Result = ();
+
+    fn handle(&mut self, fact: ProbeVerdict, ctx: &mut Ctx<Self>) {
+        self.verdicts = fact.containers;
+        self.reconcile(ctx);
+    }
+}
+
+impl Handler<EvictPod> for PodWorker {
+    type Result = ();
+
+    fn handle(&mut self, order: EvictPod, ctx: &mut Ctx<Self>) {
+        self.end(&Trigger::Evicted { grace_seconds: order.grace_seconds, why: order.why }, ctx);
+        self.reconcile(ctx);
+    }
+}

@@ -1,0 +1,163 @@
+//! Taking in what came of a step.
+
+use std::sync::Arc;
+
+use messages::runtime::{ContainerState, RuntimePod};
+use supervision::Ctx;
+
+use super::PodWorker;
+use crate::execute::{ImageAnswer, StartFailure, StopOutcome, SyncOutcome, ask_image, image_failure};
+use crate::hash::container_hash;
+use crate::plan::Failure;
+use crate::retry::{self, jittered, later};
+use crate::spec::{ContainerKind, PodView};
+use crate::step::Release;
+use crate::texts;
+
+impl PodWorker {
+    fn ended(&mut self, operation: &str, ctx: &mut Ctx<Self>) {
+        if let Some(task) = self.task.take() {
+            let seconds = task.since.elapsed().as_secs_f64();
+            self.deps.metrics.worker_seconds.with_label_values(&[operation]).observe(seconds);
+        }
+        self.unblocked(ctx);
+    }
+
+    fn after_error(&self) -> jiff::Timestamp {
+        later(self.now(), jittered(retry::AFTER_ERROR, self.deps.clock.random_u64()))
+    }
+
+    pub(super) fn synced(&mut self, before: &RuntimePod, outcome: SyncOutcome, ctx: &mut Ctx<Self>) {
+        let now = self.now();
+        self.ended(if before.is_absent() { "create" } else { "sync" }, ctx);
+        self.floors = outcome.floors;
+        let Some(desired) = self.desired.clone() else { return };
+        let view = PodView::of(&desired.pod);
+        for name in &outcome.created {
+            if let Some((_, container)) = view.find(name) {
+                self.backoff.started(before, name, container_hash(container), now);
+            }
+            self.known.failures.remove(name);
+            self.announced.remove(name);
+        }
+        for (name, failure) in outcome.failures {
+            self.remember(&name, failure);
+        }
+        self.known.pod_retry_at = outcome.pod_error.is_some().then(|| self.after_error());
+        self.known.prune_retry_at = outcome.prune_failed.then(|| self.after_error());
+        self.retry_at = outcome.kill_error.is_some().then(|| self.after_error());
+        self.problem = outcome.kill_error.or(outcome.pod_error);
+        if let Some(problem) = &self.problem {
+            tracing::warn!(problem, pod = %self.uid, "Sync failed");
+        }
+        for (kind, name) in outcome.image_waits {
+            self.wait_for_image(kind, &name, ctx);
+        }
+        self.resync_at = None;
+        self.touch(ctx);
+        self.tell_report();
+        self.reconcile(ctx);
+    }
+
+    fn remember(&mut self, name: &str, failure: StartFailure) {
+        let Some(desired) = &self.desired else { return };
+        let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
+        let retry_at = match failure.retry_after {
+            Some(after) => later(self.now(), after),
+            None => self.after_error(),
+        };
+        let remembered = Failure { waiting: failure.waiting, retry_at, hash: container_hash(container) };
+        self.known.failures.insert(name.to_owned(), remembered);
+    }
+
+    /// The image takes long: it is waited for apart from everything else.
+    fn wait_for_image(&mut self, kind: ContainerKind, name: &str, ctx: &mut Ctx<Self>) {
+        let (Some(desired), Some(exec)) = (&self.desired, self.executor()) else { return };
+        let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
+        let step = self.progress.begin(format!("EnsureImage {name}"));
+        let question = ask_image(&exec, kind, container);
+        let work = async move {
+            let _step = step;
+            question.await
+        };
+        let (waited, hash) = (name.to_owned(), container_hash(container));
+        let effect = ctx.effect("EnsureImage", Some(self.uid.clone()), work, move |worker, answer, ctx| {
+            worker.pulls.remove(&waited);
+            worker.known.pulling.remove(&waited);
+            worker.image_answered(kind, &waited, hash, answer);
+            worker.unblocked(ctx);
+            worker.tell_report();
+            worker.reconcile(ctx);
+        });
+        self.pulls.insert(name.to_owned(), effect);
+        self.known.pulling.insert(name.to_owned());
+        ctx.set_timer(super::Timer::Progress, super::report::BLOCKED_AFTER);
+    }
+
+    fn image_answered(&mut self, kind: ContainerKind, name: &str, hash: u64, answer: ImageAnswer) {
+        let current = self.desired.as_ref().and_then(|desired| PodView::of(&desired.pod).find(name));
+        if current.is_none_or(|(_, container)| container_hash(container) != hash) {
+            return;
+        }
+        match answer {
+            Ok(Ok(image)) => {
+                self.images.insert(name.to_owned(), image);
+            }
+            Ok(Err(error)) => {
+                self.record(texts::failed(&error.reason), &kind.field_path(name));
+                self.remember(name, image_failure(&error));
+            }
+            // The next sync asks anew.
+            Err(error) => {
+                tracing::warn!(%error, pod = %self.uid, container = name, "ImageManager did not answer")
+            }
+        }
+    }
+
+    pub(super) fn stopped(&mut self, outcome: StopOutcome, ctx: &mut Ctx<Self>) {
+        self.ended("kill", ctx);
+        self.stopped_sandboxes.extend(outcome.sandboxes);
+        self.failed_to_stop(outcome.error);
+        self.touch(ctx);
+        self.tell_report();
+        self.reconcile(ctx);
+    }
+
+    fn failed_to_stop(&mut self, error: Option<String>) {
+        if let Some(error) = &error {
+            self.record(texts::failed_kill_pod(error), "");
+            self.retry_at = Some(self.after_error());
+        }
+        self.problem = error;
+    }
+
+    pub(super) fn given_back(&mut self, what: Release, done: Result<(), String>, ctx: &mut Ctx<Self>) {
+        self.ended("terminated", ctx);
+        match done {
+            // It may have been deleted while only its mounts were given back.
+            Ok(()) if what.logs || !self.lifecycle.deleted() => {
+                self.problem = None;
+                self.lifecycle.release();
+                // Nothing waits for it, but everybody shall see soon that the pod is gone.
+                self.touch(ctx);
+            }
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(error, pod = %self.uid, "Pod could not be given back");
+                self.problem = Some(error);
+                self.retry_at = Some(self.after_error());
+                self.touch(ctx);
+            }
+        }
+        self.tell_report();
+        self.reconcile(ctx);
+    }
+
+    /// A container that runs has no failure, whatever its start's answer was.
+    pub(super) fn forget_failures_of_running(&mut self) {
+        let Some(runtime): Option<Arc<RuntimePod>> = self.observed.clone() else { return };
+        self.known.failures.retain(|name, _| {
+            runtime.latest(name).is_none_or(|instance| instance.state != ContainerState::Running)
+        });
+    }
+}

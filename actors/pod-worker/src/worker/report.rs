@@ -1,0 +1,90 @@
+//! What a worker tells the others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::facts::{WorkerReport, WorkerReported};
+use supervision::Ctx;
+use tokio::time::Instant;
+
+use super::{PodWorker, Timer};
+use crate::texts::{self, Text};
+
+/// A step that takes longer than this is named in the report.
+pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
+/// How often the report's time is brought up to date at most, while a step lasts.
+const BLOCKED_REPORT_MAX: Duration = Duration::from_secs(60);
+/// A step that takes longer than this is an event too: no ordinary grace period is that long.
+const COMPLAIN_AFTER: Duration = Duration::from_secs(120);
+/// The event of a network that is not ready is repeated this often.
+const NETWORK_EVENT_INTERVAL: Duration = Duration::from_secs(60);
+
+impl PodWorker {
+    /// Tells everybody, if there is something new to tell.
+    pub(super) fn tell_report(&mut self) {
+        let Some(pod) = self.pod.clone() else { return };
+        let report = WorkerReport {
+            pod,
+            state: self.lifecycle.state(),
+            released: self.lifecycle.released(),
+            waiting: self.waiting.clone(),
+            failed: self.lifecycle.failed().cloned(),
+            deleted: self.lifecycle.deleted(),
+            blocked_on: self.blocked_on.clone().or_else(|| self.problem.clone()),
+        };
+        if self.report.as_deref() == Some(&report) {
+            return;
+        }
+        let report = Arc::new(report);
+        self.report = Some(report.clone());
+        for address in &self.deps.reports {
+            // Refused: a receiver that has restarted asks the pool for all reports.
+            let _ = address.tell(WorkerReported { uid: self.uid.clone(), report: report.clone() });
+        }
+    }
+
+    /// An event about the pod, or about the container with this field path.
+    pub(super) fn record(&self, text: Text, field_path: &str) {
+        if let Some(pod) = &self.pod {
+            let _ = self.deps.events.tell(text.about(pod, field_path));
+        }
+    }
+
+    /// A step has been waited for: the pod says which.
+    pub(super) fn see_progress(&mut self, ctx: &mut Ctx<Self>) {
+        let Some((step, lasts)) = self.progress.longest() else {
+            if self.task.is_some() {
+                ctx.set_timer(Timer::Progress, BLOCKED_AFTER);
+            }
+            return;
+        };
+        if lasts >= BLOCKED_AFTER {
+            self.blocked_on = Some(format!("{step} ({}s)", lasts.as_secs()));
+            self.tell_report();
+        }
+        if lasts >= COMPLAIN_AFTER && self.complained.as_ref() != Some(&step) {
+            self.record(texts::blocked(&step, lasts), "");
+            self.complained = Some(step);
+        }
+        ctx.set_timer(Timer::Progress, lasts.clamp(BLOCKED_AFTER, BLOCKED_REPORT_MAX));
+    }
+
+    /// The task has ended: nothing is waited for.
+    pub(super) fn unblocked(&mut self, ctx: &mut Ctx<Self>) {
+        self.complained = None;
+        if self.progress.longest().is_none() {
+            ctx.cancel_timer(&Timer::Progress);
+            self.blocked_on = None;
+        }
+    }
+
+    /// Event NetworkNotReady, now and then.
+    pub(super) fn say_network_not_ready(&mut self) {
+        if self.network_said.is_some_and(|said| said.elapsed() < NETWORK_EVENT_INTERVAL) {
+            return;
+        }
+        self.network_said = Some(Instant::now());
+        let problem = self.health.as_ref().map(|health| health.problem.clone()).unwrap_or_default();
+        self.record(texts::network_not_ready(&problem), "");
+    }
+}

@@ -1,0 +1,498 @@
+//! The actor: keeps the queue of probes moving and hands on what their answers settle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::MessageResult;
+use jiff::Timestamp;
+use messages::event_recorder::{EventObject, RecordEvent};
+use messages::facts::{DesiredPods, PodObserved, ProbeVerdict, WorkerReported, WorkerState};
+use messages::pleg::ResendObserved;
+use messages::pod_manager::ResendDesired;
+use messages::pod_worker::ResendReports;
+use messages::probe_manager::{GetVerdicts, ResendVerdicts};
+use messages::runtime::RuntimePod;
+use messages::{PodRef, PodUid};
+use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
+use runtime_bridge::clock::Clock;
+use supervision::{Address, Ctx, Subsystem};
+use tokio::time::Instant;
+
+use crate::execute::{self, Ways};
+use crate::lanes::{Lane, Lanes, ProbeLimits};
+use crate::metrics::ProbeMetrics;
+use crate::pod::{At, Ended, Heard, PodProbes, ProbeName, Run};
+use crate::saved::{self, SavedPod};
+use crate::target::{self, Target};
+use crate::texts;
+use crate::timer::{ProbeKey, Timer};
+use crate::verdict::{Answer, Unasked};
+
+/// A checkpoint that could not be written is tried again after this long.
+const SAVE_AGAIN: Duration = Duration::from_secs(10);
+
+/// What the actor works with.
+#[derive(Clone)]
+pub struct ProbeManagerDeps {
+    /// HTTP, TCP and commands in containers.
+    pub ways: Ways,
+    /// Where verdicts survive a restart.
+    pub checkpoints: Arc<dyn CheckpointStore>,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// When this process began.
+    pub kubelet_started: Timestamp,
+    /// The node's first address: that of pods in the host's network.
+    pub node_ip: Arc<str>,
+    /// Caps on probes in flight.
+    pub limits: ProbeLimits,
+    /// Counters that outlive the incarnation.
+    pub metrics: ProbeMetrics,
+    /// Who is told verdicts: PodWorkerPool and StatusManager.
+    pub verdicts: Vec<Address<ProbeVerdict>>,
+    /// Where events go.
+    pub events: Address<RecordEvent>,
+    /// Who sends the desired pods again.
+    pub resend_desired: Address<ResendDesired>,
+    /// Who sends what runs again.
+    pub resend_observed: Address<ResendObserved>,
+    /// Who sends the workers' reports again.
+    pub resend_reports: Address<ResendReports>,
+}
+
+/// The actor.
+pub struct ProbeManager {
+    deps: ProbeManagerDeps,
+    origin: Instant,
+    lanes: Lanes,
+    pods: BTreeMap<PodUid, PodProbes>,
+    /// The newest facts, also of pods that are not desired yet, or not any more.
+    desired: Option<DesiredPods>,
+    observed: BTreeMap<PodUid, Arc<RuntimePod>>,
+    ending: BTreeMap<PodUid, WorkerState>,
+    /// Checkpoints not taken over yet; `None` until they are read. Before that nobody is told anything, or Ready
+    /// would flap.
+    restored: Option<BTreeMap<PodUid, SavedPod>>,
+    saved: BTreeMap<PodUid, SavedPod>,
+}
+
+impl ProbeManager {
+    /// A fresh incarnation.
+    pub fn new(deps: ProbeManagerDeps) -> Self {
+        Self {
+            lanes: Lanes::new(deps.limits),
+            deps,
+            origin: Instant::now(),
+            pods: BTreeMap::new(),
+            desired: None,
+            observed: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            restored: None,
+            saved: BTreeMap::new(),
+        }
+    }
+
+    fn at(&self) -> At {
+        At {
+            now: self.origin.elapsed(),
+            wall: self.deps.clock.now(),
+            kubelet_started: self.deps.kubelet_started,
+            random: self.deps.clock.random_u64(),
+        }
+    }
+
+    /// Brings the pods in line with the newest facts.
+    fn reconcile(&mut self, ctx: &mut Ctx<Self>) {
+        let (Some(desired), Some(_)) = (self.desired.clone(), &self.restored) else { return };
+        let rejected = |uid: &PodUid| desired.pods.get(uid).is_some_and(|pod| pod.rejected.is_some());
+        let gone: Vec<PodUid> = self
+            .pods
+            .keys()
+            .filter(|uid| rejected(uid) || (desired.sources_ready && !desired.pods.contains_key(*uid)))
+            .cloned()
+            .collect();
+        for uid in gone {
+            self.not_desired(&uid, ctx);
+        }
+        for (uid, pod) in desired.pods.iter().filter(|(_, pod)| pod.rejected.is_none()) {
+            match self.pods.get_mut(uid) {
+                Some(probes) => probes.set_desired(pod.clone()),
+                None => {
+                    let restored = self.restored.as_mut().and_then(|all| all.remove(uid)).unwrap_or_default();
+                    let probes = PodProbes::new(pod.clone(), restored.clone());
+                    if !probes.has_probes() {
+                        continue;
+                    }
+                    self.saved.insert(uid.clone(), restored);
+                    self.pods.insert(uid.clone(), probes);
+                    self.catch_up(uid);
+                }
+            }
+            self.settled(uid, ctx);
+        }
+        if desired.sources_ready {
+            self.drop_stale_checkpoints(ctx);
+            let (pods, observed) = (&self.pods, &self.observed);
+            let known = |uid: &PodUid| {
+                desired.pods.contains_key(uid) || pods.contains_key(uid) || observed.contains_key(uid)
+            };
+            self.ending.retain(|uid, _| known(uid));
+        }
+    }
+
+    /// A new pod hears what was known of it before it was desired.
+    fn catch_up(&mut self, uid: &PodUid) {
+        let at = self.at();
+        let Some(probes) = self.pods.get_mut(uid) else { return };
+        if self.ending.contains_key(uid) {
+            probes.set_terminating(true);
+        }
+        if let Some(state) = self.observed.get(uid)
+            && probes.observe(state, at)
+        {
+            self.publish(uid);
+        }
+    }
+
+    /// A pod was removed: readiness goes on while its containers stop (row 7.9).
+    fn not_desired(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let Some(probes) = self.pods.get_mut(uid) else { return };
+        probes.set_terminating(true);
+        let stopped = !probes.may_run() || self.ending.get(uid) == Some(&WorkerState::Terminated);
+        if stopped { self.remove(uid, ctx) } else { self.reschedule(uid, ctx) }
+    }
+
+    fn is_desired(&self, uid: &PodUid) -> bool {
+        self.desired.as_ref().is_none_or(|desired| !desired.sources_ready || desired.pods.contains_key(uid))
+    }
+
+    fn remove(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let Some(probes) = self.pods.remove(uid) else { return };
+        for name in probes.names() {
+            let key = key_of(uid, &name);
+            self.lanes.forget(&key);
+            self.deps.metrics.forget(&probes.desired().pod_ref, &name.0, name.1);
+            ctx.cancel_timer(&Timer::Due(key));
+        }
+        self.saved.remove(uid);
+        self.ending.remove(uid);
+        ctx.cancel_timer(&Timer::Save(uid.clone()));
+        self.forget_checkpoint(uid, ctx);
+    }
+
+    fn forget_checkpoint(&self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let removal = self.deps.checkpoints.remove(&saved::name(uid));
+        ctx.effect("remove checkpoint", Some(uid.clone()), removal, |_, removed, _| {
+            if let Err(error) = removed {
+                tracing::warn!(%error, "the verdicts of a pod that is gone stay on disk until the next start");
+            }
+        });
+    }
+
+    fn drop_stale_checkpoints(&mut self, ctx: &mut Ctx<Self>) {
+        for uid in self.restored.as_mut().map(std::mem::take).unwrap_or_default().into_keys() {
+            self.forget_checkpoint(&uid, ctx);
+        }
+    }
+
+    /// Tells whoever needs it what is settled of a pod.
+    fn publish(&self, uid: &PodUid) {
+        let Some(probes) = self.pods.get(uid) else { return };
+        let verdict = ProbeVerdict { uid: uid.clone(), containers: Arc::new(probes.verdicts()) };
+        for address in &self.deps.verdicts {
+            // Whoever has lost it asks for a resend.
+            let _ = address.tell(verdict.clone());
+        }
+    }
+
+    /// After any change to a pod: keep what has to survive, and move its probes' places in the queue.
+    fn settled(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        self.save(uid, ctx);
+        self.reschedule(uid, ctx);
+    }
+
+    fn save(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let Some(probes) = self.pods.get(uid) else { return };
+        let now = probes.saved();
+        // A container that has not come into view yet says nothing against what is kept of it.
+        if now.is_empty() || self.saved.get(uid) == Some(&now) {
+            return;
+        }
+        let content = match serde_json::to_value(&now) {
+            Ok(content) => content,
+            Err(error) => return tracing::error!(%uid, %error, "verdicts cannot be written as JSON"),
+        };
+        self.saved.insert(uid.clone(), now);
+        let save = self.deps.checkpoints.save(&saved::name(uid), &content);
+        let uid = uid.clone();
+        ctx.effect("save verdicts", Some(uid.clone()), save, move |actor, saved, ctx| {
+            if let Err(error) = saved {
+                tracing::warn!(%uid, %error, "verdicts are not on disk: Ready may flap if the kubelet restarts now");
+                actor.saved.remove(&uid);
+                ctx.set_timer(Timer::Save(uid), SAVE_AGAIN);
+            }
+        });
+    }
+
+    fn reschedule(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let Some(probes) = self.pods.get(uid) else { return };
+        let now = self.origin.elapsed();
+        for name in probes.names() {
+            let key = key_of(uid, &name);
+            match probes.due(&name) {
+                Ok(_) if self.lanes.waits(&key) => {}
+                Ok(due) => ctx.set_timer(Timer::Due(key), due.saturating_sub(now)),
+                Err(_) => {
+                    self.lanes.forget(&key);
+                    ctx.cancel_timer(&Timer::Due(key));
+                }
+            }
+        }
+    }
+
+    /// Begins as many of the probes that are due as may be in flight.
+    fn pump(&mut self, ctx: &mut Ctx<Self>) {
+        while let Some((lane, key)) = self.lanes.next() {
+            let name = (key.container.clone(), key.kind);
+            let run = self.pods.get_mut(&key.pod).and_then(|probes| probes.begin(&name));
+            match run {
+                Some(run) => self.run(lane, key.pod, name, run, ctx),
+                None => self.lanes.ended(lane),
+            }
+        }
+        self.deps.metrics.traffic(self.lanes.in_flight(), self.lanes.waiting());
+    }
+
+    fn run(&mut self, lane: Lane, uid: PodUid, name: ProbeName, run: Run, ctx: &mut Ctx<Self>) {
+        let began = self.origin.elapsed();
+        self.deps.metrics.began(began.saturating_sub(run.due));
+        let target = self.target(&uid, &run);
+        let (ways, id, timeout) = (self.deps.ways.clone(), run.container_id.clone(), run.timeout);
+        let work = async move {
+            match target {
+                Ok(target) => execute::run(ways, target, id, timeout).await,
+                Err(message) => Answer::Errored { why: Unasked::Unknown, message },
+            }
+        };
+        ctx.effect("probe", Some(uid.clone()), work, move |actor, answer, ctx| {
+            actor.lanes.ended(lane);
+            actor.answered(&uid, &name, &run, began, &answer, ctx);
+            actor.pump(ctx);
+        });
+    }
+
+    fn target(&self, uid: &PodUid, run: &Run) -> Result<Target, String> {
+        let probes = self.pods.get(uid).ok_or("the pod is gone")?;
+        let desired = probes.desired();
+        let host_network = desired.pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or(false);
+        let ip = if host_network { &*self.deps.node_ip } else { probes.pod_ip() };
+        let target = target::target(&run.probe, &run.container, &desired.pod_ref.to_string(), ip)
+            .map_err(|error| error.to_string())?;
+        // An empty host would be this machine itself.
+        match &target {
+            Target::Http { host, .. } | Target::Tcp { host, .. } | Target::Grpc { host, .. }
+                if host.is_empty() =>
+            {
+                Err("the pod has no IP address yet".to_owned())
+            }
+            _ => Ok(target),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        uid: &PodUid,
+        name: &ProbeName,
+        run: &Run,
+        began: Duration,
+        answer: &Answer,
+        ctx: &mut Ctx<Self>,
+    ) {
+        let at = self.origin.elapsed();
+        let Some(probes) = self.pods.get_mut(uid) else { return };
+        let pod = probes.desired().pod_ref.clone();
+        let heard =
+            probes.ended(name, &run.container_id, Ended { due: run.due, at, passed: answer.passed() });
+        if heard != Heard::Dropped {
+            if let Some(passed) = answer.passed() {
+                self.deps.metrics.answered(&pod, &name.0, name.1, passed, at.saturating_sub(began));
+            }
+            self.record(pod, run, texts::event(name.1, answer));
+        }
+        if heard == Heard::Changed {
+            self.publish(uid);
+        }
+        self.settled(uid, ctx);
+    }
+
+    fn record(&self, pod: PodRef, run: &Run, event: Option<texts::Event>) {
+        let Some(event) = event else { return };
+        let object = EventObject::Pod { pod, field_path: run.field_path.as_str().into() };
+        // A full recorder counts what it drops; no probe waits for an event.
+        let _ = self.deps.events.tell(RecordEvent {
+            object,
+            event_type: event.event_type,
+            reason: event.reason.into(),
+            message: event.message.into(),
+        });
+    }
+}
+
+fn key_of(uid: &PodUid, name: &ProbeName) -> ProbeKey {
+    ProbeKey { pod: uid.clone(), container: name.0.clone(), kind: name.1 }
+}
+
+/// Reads all checkpoints. One that cannot be read is as good as none; the others still count.
+async fn load(checkpoints: Arc<dyn CheckpointStore>) -> Result<BTreeMap<PodUid, SavedPod>, CheckpointError> {
+    let mut all = BTreeMap::new();
+    for name in checkpoints.list(saved::PREFIX).await? {
+        let Some(uid) = saved::uid(&name) else { continue };
+        match checkpoints.load(&name).await {
+            Ok(Some(content)) => match serde_json::from_value(content) {
+                Ok(pod) => drop(all.insert(uid, pod)),
+                Err(error) => tracing::warn!(name, %error, "ignoring verdicts of another form"),
+            },
+            Ok(None) => {}
+            Err(error) => tracing::warn!(name, %error, "ignoring verdicts that cannot be read"),
+        }
+    }
+    Ok(all)
+}
+
+impl actix::Actor for ProbeManager {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for ProbeManager {
+    const NAME: &'static str = messages::probe_manager::RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.effect("load verdicts", None, load(self.deps.checkpoints.clone()), |actor, loaded, ctx| {
+            let restored = loaded.unwrap_or_else(|error| {
+                tracing::warn!(%error, "beginning without the verdicts of earlier runs");
+                BTreeMap::new()
+            });
+            actor.restored = Some(restored);
+            actor.reconcile(ctx);
+        });
+        // If they restart as well they send everything anyway.
+        let _ = self.deps.resend_desired.tell(ResendDesired);
+        let _ = self.deps.resend_observed.tell(ResendObserved);
+        let _ = self.deps.resend_reports.tell(ResendReports);
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Save(uid) => self.save(&uid, ctx),
+            Timer::Due(key) => {
+                let name = (key.container.clone(), key.kind);
+                let Some(probes) = self.pods.get(&key.pod) else { return };
+                let Ok(due) = probes.due(&name) else { return };
+                let lane = if probes.is_exec(&name) { Lane::Exec } else { Lane::Network };
+                self.lanes.wait(lane, due, key);
+                self.pump(ctx);
+            }
+        }
+    }
+
+    fn timer_pod(timer: &Timer) -> Option<PodUid> {
+        Some(timer.pod().clone())
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        serde_json::json!({
+            "pods": self.pods.len(),
+            "probes": self.pods.values().map(|probes| probes.names().len()).sum::<usize>(),
+            "inFlight": self.lanes.in_flight(),
+            "waiting": self.lanes.waiting(),
+            "checkpointsRead": self.restored.is_some(),
+        })
+    }
+}
+
+impl actix::Handler<DesiredPods> for ProbeManager {
+    type Result = ();
+
+    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
+        self.desired = Some(desired);
+        self.reconcile(ctx);
+    }
+}
+
+impl actix::Handler<PodObserved> for ProbeManager {
+    type Result = ();
+
+    fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
+        let at = self.at();
+        if fact.state.is_absent() {
+            self.observed.remove(&fact.uid);
+        } else {
+            self.observed.insert(fact.uid.clone(), fact.state.clone());
+        }
+        let Some(probes) = self.pods.get_mut(&fact.uid) else { return };
+        if probes.observe(&fact.state, at) {
+            self.publish(&fact.uid);
+        }
+        if self.is_desired(&fact.uid) {
+            self.settled(&fact.uid, ctx);
+        } else {
+            self.not_desired(&fact.uid, ctx);
+        }
+    }
+}
+
+impl actix::Handler<WorkerReported> for ProbeManager {
+    type Result = ();
+
+    fn handle(&mut self, fact: WorkerReported, ctx: &mut Ctx<Self>) {
+        let uid = fact.uid;
+        match fact.report.state {
+            // The same pod may come back to life under its UID: a static pod whose file returns.
+            WorkerState::Syncing => {
+                self.ending.remove(&uid);
+                if let Some(probes) = self.pods.get_mut(&uid) {
+                    probes.set_terminating(false);
+                }
+            }
+            state if fact.report.released && !self.pods.contains_key(&uid) => {
+                tracing::trace!(%uid, ?state, "the pod is gone");
+                self.ending.remove(&uid);
+            }
+            state => {
+                self.ending.insert(uid.clone(), state);
+                if let Some(probes) = self.pods.get_mut(&uid) {
+                    probes.set_terminating(true);
+                }
+            }
+        }
+        if self.is_desired(&uid) {
+            self.reschedule(&uid, ctx);
+        } else {
+            self.not_desired(&uid, ctx);
+        }
+    }
+}
+
+impl actix::Handler<ResendVerdicts> for ProbeManager {
+    type Result = ();
+
+    fn handle(&mut self, _: ResendVerdicts, _: &mut Ctx<Self>) {
+        for uid in self.pods.keys() {
+            self.publish(uid);
+        }
+    }
+}
+
+impl actix::Handler<GetVerdicts> for ProbeManager {
+    type Result = MessageResult<GetVerdicts>;
+
+    fn handle(&mut self, _: GetVerdicts, _: &mut Ctx<Self>) -> Self::Result {
+        let verdict = |(uid, probes): (&PodUid, &PodProbes)| ProbeVerdict {
+            uid: uid.clone(),
+            containers: Arc::new(probes.verdicts()),
+        };
+        MessageResult(self.pods.iter().map(verdict).collect())
+    }
+}

@@ -1,0 +1,126 @@
+//! Runs one probe through the bridge.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime_bridge::cri::wire::ExecSyncRequest;
+use runtime_bridge::cri::{CriErrorKind, Operations};
+use runtime_bridge::probes::{HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, Scheme, TcpProbe};
+
+use crate::target::Target;
+use crate::texts;
+use crate::verdict::{Answer, TRIES_ON_ERROR, Unasked};
+
+/// Bytes of a command's output that are kept.
+const OUTPUT_BYTES_MAX: usize = 10 * 1024;
+/// How much longer than the probe's own timeout the runtime may take to say that it has passed. Beyond that it is the
+/// runtime that does not answer, which is not the container's failure.
+const RUNTIME_SLACK: Duration = Duration::from_secs(10);
+
+/// What probes go through.
+#[derive(Clone)]
+pub struct Ways {
+    /// Commands in containers.
+    pub operations: Operations,
+    /// HTTP and TCP.
+    pub prober: Arc<dyn Prober>,
+}
+
+/// Runs a probe; one that cannot be asked is tried again at once, so often and no more.
+pub async fn run(ways: Ways, target: Target, container_id: Arc<str>, timeout: Duration) -> Answer {
+    let mut tries = 1;
+    loop {
+        let answer = run_once(&ways, &target, &container_id, timeout).await;
+        match &answer {
+            Answer::Errored { why, .. } if *why != Unasked::NoRuntime && tries < TRIES_ON_ERROR => tries += 1,
+            _ => return answer,
+        }
+    }
+}
+
+async fn run_once(ways: &Ways, target: &Target, container_id: &str, timeout: Duration) -> Answer {
+    match target {
+        Target::Exec { command } => exec(ways, container_id, command, timeout).await,
+        Target::Http { scheme, host, port, path, headers } => {
+            let scheme = match scheme.as_str() {
+                "http" => Scheme::Http,
+                "https" => Scheme::Https,
+                other => return unasked(format!("unsupported protocol scheme {other:?}")),
+            };
+            let probe = HttpProbe {
+                scheme,
+                host: host.clone(),
+                port: *port,
+                path: path.clone(),
+                headers: headers.clone(),
+                timeout,
+            };
+            reported(ways.prober.http_get(probe)).await
+        }
+        Target::Tcp { host, port } => {
+            let probe = TcpProbe { host: host.clone(), port: *port, timeout };
+            reported(ways.prober.tcp(probe)).await
+        }
+        Target::Grpc { .. } => unasked("gRPC probes are not supported by this kubelet yet".to_owned()),
+    }
+}
+
+fn unasked(message: String) -> Answer {
+    Answer::Errored { why: Unasked::Unknown, message }
+}
+
+async fn reported(probe: impl Future<Output = Result<ProbeReport, ProbeError>>) -> Answer {
+    match probe.await {
+        Ok(ProbeReport { outcome, output }) => match outcome {
+            ProbeOutcome::Success => Answer::Success,
+            ProbeOutcome::Warning => Answer::Warning { output },
+            ProbeOutcome::Failure => Answer::Failure { output },
+            ProbeOutcome::Unknown => unasked(output),
+        },
+        Err(ProbeError::Body(message)) => Answer::Errored { why: Unasked::BrokenOff, message },
+        Err(error @ ProbeError::RuntimeGone(_)) => unasked(error.to_string()),
+    }
+}
+
+async fn exec(ways: &Ways, container_id: &str, command: &[String], timeout: Duration) -> Answer {
+    let timeout_s = timeout.as_secs();
+    let request = ExecSyncRequest {
+        container_id: container_id.to_owned(),
+        cmd: command.to_vec(),
+        timeout: i64::try_from(timeout_s).unwrap_or(i64::MAX),
+    };
+    let call = ways.operations.exec_sync(request);
+    match tokio::time::timeout(timeout + RUNTIME_SLACK, call).await {
+        Err(_elapsed) => Answer::Errored {
+            why: Unasked::NoRuntime,
+            message: format!("the container runtime did not answer within {:?}", timeout + RUNTIME_SLACK),
+        },
+        Ok(Ok(answer)) if answer.exit_code == 0 => Answer::Success,
+        Ok(Ok(answer)) => Answer::Failure { output: output(answer.stdout, &answer.stderr) },
+        Ok(Err(error)) if error.kind == CriErrorKind::DeadlineExceeded => {
+            Answer::Failure { output: texts::command_timed_out(command, timeout_s) }
+        }
+        Ok(Err(error)) => unasked(error.message),
+    }
+}
+
+/// Both outputs of a command, one after the other, cut off.
+fn output(mut stdout: Vec<u8>, stderr: &[u8]) -> String {
+    stdout.truncate(OUTPUT_BYTES_MAX);
+    let room = OUTPUT_BYTES_MAX - stdout.len();
+    stdout.extend(stderr.iter().take(room));
+    String::from_utf8_lossy(&stdout).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_both_streams_and_never_more_than_ten_kibibytes() {
+        assert_eq!(output(b"out".to_vec(), b"err"), "outerr");
+        assert_eq!(output(vec![b'a'; 20_000], b"err").len(), OUTPUT_BYTES_MAX);
+        assert_eq!(output(vec![b'a'; OUTPUT_BYTES_MAX - 1], b"err").chars().last(), Some('e'));
+    }
+}

@@ -1,0 +1,474 @@
+//! The probes of one pod: which there are, when each is due, and the verdicts so far. A value that facts and answers
+//! change; it neither waits nor asks anybody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, Probe};
+use messages::facts::{ContainerVerdict, DesiredPod, ProbeKind};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+
+use crate::saved::{SavedPod, SavedVerdict};
+use crate::schedule::{self, Blocked, LastRun, Running, Situation, Timing};
+use crate::verdict::{Streak, Thresholds};
+
+/// Containers started this long before the kubelet are taken over from an earlier one (row 7.11).
+const TAKEN_OVER: Duration = Duration::from_secs(10);
+/// Row 7.1's defaults, for pods that no API server has defaulted.
+const PERIOD_S: i32 = 10;
+const TIMEOUT_S: i32 = 1;
+const SUCCESSES: i32 = 1;
+const FAILURES: i32 = 3;
+
+/// The moment at which something is told.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    /// Since one fixed moment; only differences count.
+    pub now: Duration,
+    /// The wall's time, to know how long containers have been running.
+    pub wall: Timestamp,
+    /// When this kubelet's process began, by the same wall.
+    pub kubelet_started: Timestamp,
+    /// 64 random bits, to spread first probes.
+    pub random: u64,
+}
+
+impl At {
+    fn age_of(&self, since: Timestamp) -> Duration {
+        Duration::try_from(self.wall.duration_since(since)).unwrap_or_default()
+    }
+}
+
+/// One probe of the pod: container and kind.
+pub type ProbeName = (String, ProbeKind);
+
+/// A run that begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The container instance.
+    pub container_id: Arc<str>,
+    /// What to ask.
+    pub probe: Probe,
+    /// The container's spec.
+    pub container: Container,
+    /// Field path for events.
+    pub field_path: String,
+    /// `timeoutSeconds`.
+    pub timeout: Duration,
+    /// When it should have begun.
+    pub due: Duration,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// When it should have begun.
+    pub due: Duration,
+    /// When it had ended.
+    pub at: Duration,
+    /// What the container answered; `None` when it could not be asked.
+    pub passed: Option<bool>,
+}
+
+/// What an ended run has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It was about an instance that is no more, or is being stopped: nobody is told.
+    Dropped,
+    /// It counts, and the verdicts are as before.
+    Unchanged,
+    /// It counts, and a verdict has changed.
+    Changed,
+}
+
+/// One pod's probes.
+#[derive(Debug)]
+pub struct PodProbes {
+    desired: Arc<DesiredPod>,
+    terminating: bool,
+    pod_ip: String,
+    restored: SavedPod,
+    containers: BTreeMap<String, ContainerProbes>,
+}
+
+#[derive(Debug)]
+struct ContainerProbes {
+    spec: Container,
+    field_path: String,
+    instance: Option<Instance>,
+    probes: BTreeMap<ProbeKind, ProbeState>,
+}
+
+/// The newest instance of a container and what is settled about it.
+#[derive(Debug)]
+struct Instance {
+    verdict: ContainerVerdict,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct ProbeState {
+    spec: Probe,
+    timing: Timing,
+    thresholds: Thresholds,
+    streak: Streak,
+    last: Option<LastRun>,
+    under_way: bool,
+    on_hold: bool,
+    spread: Duration,
+    brought_forward: Option<Duration>,
+}
+
+impl ProbeState {
+    fn new(spec: Probe) -> Self {
+        let at_least_one =
+            |given: Option<i32>, default: i32| given.filter(|given| *given > 0).unwrap_or(default);
+        let seconds = |given: i32| Duration::from_secs(u64::try_from(given).unwrap_or(0));
+        let count = |given: i32| u32::try_from(given).unwrap_or(1);
+        Self {
+            timing: Timing {
+                initial_delay: seconds(spec.initial_delay_seconds.unwrap_or(0)),
+                period: seconds(at_least_one(spec.period_seconds, PERIOD_S)),
+            },
+            thresholds: Thresholds {
+                success: count(at_least_one(spec.success_threshold, SUCCESSES)),
+                failure: count(at_least_one(spec.failure_threshold, FAILURES)),
+            },
+            spec,
+            streak: Streak::default(),
+            last: None,
+            under_way: false,
+            on_hold: false,
+            spread: Duration::ZERO,
+            brought_forward: None,
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        let seconds = self.spec.timeout_seconds.filter(|given| *given > 0).unwrap_or(TIMEOUT_S);
+        Duration::from_secs(u64::try_from(seconds).unwrap_or(1))
+    }
+}
+
+/// The containers that may have probes, with their field paths: ordinary ones and sidecars.
+fn probed_containers(spec: &PodSpec) -> impl Iterator<Item = (&Container, &'static str)> {
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let ordinary = spec.containers.iter().map(|container| (container, "spec.containers"));
+    ordinary.chain(sidecars.map(|container| (container, "spec.initContainers")))
+}
+
+impl ContainerProbes {
+    fn new(spec: &Container, list: &str) -> Self {
+        let kinds = [
+            (ProbeKind::Startup, &spec.startup_probe),
+            (ProbeKind::Liveness, &spec.liveness_probe),
+            (ProbeKind::Readiness, &spec.readiness_probe),
+        ];
+        let probes = kinds
+            .into_iter()
+            .filter_map(|(kind, probe)| Some((kind, ProbeState::new(probe.clone()?))))
+            .collect();
+        Self { spec: spec.clone(), field_path: format!("{list}{{{}}}", spec.name), instance: None, probes }
+    }
+
+    fn started(&self, verdict: &ContainerVerdict) -> bool {
+        !self.probes.contains_key(&ProbeKind::Startup) || verdict.startup == Some(true)
+    }
+
+    fn situation(&self, kind: ProbeKind, probe: &ProbeState, terminating: bool) -> Situation {
+        let instance = self.instance.as_ref();
+        Situation {
+            kind,
+            timing: probe.timing,
+            running: instance.and_then(|instance| instance.running),
+            started: instance.is_some_and(|instance| self.started(&instance.verdict)),
+            on_hold: probe.on_hold,
+            terminating,
+            under_way: probe.under_way,
+            last: probe.last,
+            spread: probe.spread,
+        }
+    }
+
+    /// There is a new instance: its probes begin anew, on hold where its verdict is settled for good already.
+    fn begin_instance(&mut self, verdict: ContainerVerdict, at: At) {
+        let kubelet_age = at.age_of(at.kubelet_started);
+        for (kind, probe) in &mut self.probes {
+            let on_hold = match kind {
+                ProbeKind::Startup => verdict.startup.is_some(),
+                ProbeKind::Liveness => verdict.liveness == Some(false),
+                ProbeKind::Readiness => false,
+            };
+            let spread = schedule::spread(probe.timing.period, kubelet_age, at.random);
+            *probe = ProbeState { on_hold, spread, ..ProbeState::new(probe.spec.clone()) };
+        }
+        self.instance = Some(Instance { verdict, running: None });
+    }
+
+    /// The verdict over an instance of which nothing is settled yet.
+    fn initial(&self, container_id: &Arc<str>) -> ContainerVerdict {
+        let readiness = self.probes.contains_key(&ProbeKind::Readiness).then_some(false);
+        ContainerVerdict { container_id: container_id.clone(), startup: None, liveness: None, readiness }
+    }
+
+    fn bring_readiness_forward(&mut self, terminating: bool, now: Duration) {
+        let Some(probe) = self.probes.get(&ProbeKind::Readiness) else { return };
+        let ready = self.instance.as_ref().is_some_and(|instance| instance.verdict.readiness == Some(true));
+        let situation = self.situation(ProbeKind::Readiness, probe, terminating);
+        let due = schedule::next_on_fact(&situation, ready, now).ok();
+        if let Some(probe) = self.probes.get_mut(&ProbeKind::Readiness) {
+            probe.brought_forward = match (due, probe.brought_forward) {
+                (Some(due), Some(before)) => Some(due.min(before)),
+                (due, _) => due,
+            };
+        }
+    }
+}
+
+impl PodProbes {
+    /// The probes of a pod, with what an earlier kubelet or incarnation had settled about it.
+    pub fn new(desired: Arc<DesiredPod>, restored: SavedPod) -> Self {
+        let mut probes = Self {
+            desired: desired.clone(),
+            terminating: false,
+            pod_ip: String::new(),
+            restored,
+            containers: BTreeMap::new(),
+        };
+        probes.set_desired(desired);
+        probes
+    }
+
+    /// The pod's object has changed. Probes of containers that stay keep their course.
+    pub fn set_desired(&mut self, desired: Arc<DesiredPod>) {
+        let mut before = std::mem::take(&mut self.containers);
+        for (spec, list) in desired.pod.spec.iter().flat_map(probed_containers) {
+            let mut container = ContainerProbes::new(spec, list);
+            if container.probes.is_empty() {
+                continue;
+            }
+            if let Some(mut old) = before.remove(&spec.name) {
+                container.instance = old.instance.take();
+                for (kind, probe) in &mut container.probes {
+                    if let Some(old) = old.probes.remove(kind).filter(|old| old.spec == probe.spec) {
+                        *probe = old;
+                    }
+                }
+            }
+            self.containers.insert(spec.name.clone(), container);
+        }
+        self.desired = desired;
+        self.set_terminating(self.terminating);
+    }
+
+    /// The pod has at least one probe.
+    pub fn has_probes(&self) -> bool {
+        !self.containers.is_empty()
+    }
+
+    /// The pod as desired last.
+    pub fn desired(&self) -> &Arc<DesiredPod> {
+        &self.desired
+    }
+
+    /// The pod's first address; empty while it has none of its own.
+    pub fn pod_ip(&self) -> &str {
+        &self.pod_ip
+    }
+
+    /// Whether the pod is being stopped: then no more startup and liveness probes; readiness goes on (row 7.9). What
+    /// the API has deleted is being stopped whatever else is said.
+    pub fn set_terminating(&mut self, terminating: bool) {
+        self.terminating = terminating || self.desired.pod.metadata.deletion_timestamp.is_some();
+    }
+
+    /// A container of this pod runs or may run.
+    pub fn may_run(&self) -> bool {
+        self.containers
+            .values()
+            .any(|container| container.instance.as_ref().is_some_and(|instance| instance.running.is_some()))
+    }
+
+    /// The runtime's state of the pod. Returns whether a verdict has changed.
+    pub fn observe(&mut self, state: &RuntimePod, at: At) -> bool {
+        let before = self.verdicts();
+        if let Some(ip) = state.ready_sandbox().and_then(|sandbox| sandbox.ips.first()) {
+            self.pod_ip = ip.to_string();
+        }
+        let statuses = container_statuses(&self.desired);
+        for (name, container) in &mut self.containers {
+            match state.latest(name) {
+                Some(seen) => {
+                    let status = statuses.get(name.as_str()).copied();
+                    observe_container(container, seen, self.restored.get(name), status, at);
+                }
+                // Should the same instance come back into view, it is no new one.
+                None => {
+                    if let Some(gone) = container.instance.take() {
+                        self.restored.insert(name.clone(), SavedVerdict::of(&gone.verdict));
+                    }
+                }
+            }
+            container.bring_readiness_forward(self.terminating, at.now);
+        }
+        before != self.verdicts()
+    }
+
+    /// When a probe is due.
+    ///
+    /// # Errors
+    /// [`Blocked`] when it is not, before a fact changes that; also for a probe that does not exist.
+    pub fn due(&self, name: &ProbeName) -> Result<Duration, Blocked> {
+        let container = self.containers.get(&name.0).ok_or(Blocked::NotRunning)?;
+        let probe = container.probes.get(&name.1).ok_or(Blocked::NotRunning)?;
+        let due = schedule::next(&container.situation(name.1, probe, self.terminating))?;
+        Ok(probe.brought_forward.map_or(due, |forward| due.min(forward)))
+    }
+
+    /// The probe runs a command in its container.
+    pub fn is_exec(&self, name: &ProbeName) -> bool {
+        let probe = self.containers.get(&name.0).and_then(|container| container.probes.get(&name.1));
+        probe.is_some_and(|probe| probe.spec.exec.is_some())
+    }
+
+    /// All probes of the pod.
+    pub fn names(&self) -> Vec<ProbeName> {
+        let of = |(name, container): (&String, &ContainerProbes)| -> Vec<ProbeName> {
+            container.probes.keys().map(|kind| (name.clone(), *kind)).collect()
+        };
+        self.containers.iter().flat_map(of).collect()
+    }
+
+    /// A run of the probe begins, if it is due.
+    pub fn begin(&mut self, name: &ProbeName) -> Option<Run> {
+        let due = self.due(name).ok()?;
+        let container = self.containers.get_mut(&name.0)?;
+        let container_id = container.instance.as_ref()?.verdict.container_id.clone();
+        let probe = container.probes.get_mut(&name.1)?;
+        probe.under_way = true;
+        probe.brought_forward = None;
+        Some(Run {
+            container_id,
+            probe: probe.spec.clone(),
+            container: container.spec.clone(),
+            field_path: container.field_path.clone(),
+            timeout: probe.timeout(),
+            due,
+        })
+    }
+
+    /// A run has ended. What it says counts only for the instance that was asked, while that runs.
+    pub fn ended(&mut self, name: &ProbeName, container_id: &str, ended: Ended) -> Heard {
+        let Some(container) = self.containers.get_mut(&name.0) else { return Heard::Dropped };
+        let Some(instance) = &mut container.instance else { return Heard::Dropped };
+        let Some(probe) = container.probes.get_mut(&name.1) else { return Heard::Dropped };
+        if &*instance.verdict.container_id != container_id || !probe.under_way {
+            return Heard::Dropped;
+        }
+        probe.under_way = false;
+        probe.last = Some(LastRun { due: ended.due, ended: ended.at });
+        let stopped = self.terminating && name.1 != ProbeKind::Readiness;
+        if stopped || instance.running.is_none() {
+            return Heard::Dropped;
+        }
+        let settled = ended.passed.and_then(|passed| probe.streak.count(passed, probe.thresholds));
+        let Some(settled) = settled else { return Heard::Unchanged };
+        let before = instance.verdict.clone();
+        match name.1 {
+            ProbeKind::Readiness => instance.verdict.readiness = Some(settled),
+            ProbeKind::Liveness => {
+                instance.verdict.liveness = (!settled).then_some(false);
+                probe.on_hold = !settled;
+            }
+            ProbeKind::Startup => {
+                instance.verdict.startup = Some(settled);
+                probe.on_hold = true;
+            }
+        }
+        let changed = before != instance.verdict;
+        if name.1 == ProbeKind::Startup && settled {
+            container.bring_readiness_forward(self.terminating, ended.at);
+        }
+        if changed { Heard::Changed } else { Heard::Unchanged }
+    }
+
+    /// What is settled, by container.
+    pub fn verdicts(&self) -> BTreeMap<String, ContainerVerdict> {
+        let of = |(name, container): (&String, &ContainerProbes)| {
+            Some((name.clone(), container.instance.as_ref()?.verdict.clone()))
+        };
+        self.containers.iter().filter_map(of).collect()
+    }
+
+    /// What a later incarnation has to know.
+    pub fn saved(&self) -> SavedPod {
+        self.verdicts().into_iter().map(|(name, verdict)| (name, SavedVerdict::of(&verdict))).collect()
+    }
+}
+
+/// The API's last word on the pod's containers, by name.
+fn container_statuses(desired: &DesiredPod) -> BTreeMap<&str, &ContainerStatus> {
+    let status = desired.pod.status.iter();
+    let lists = status.flat_map(|status| [&status.init_container_statuses, &status.container_statuses]);
+    lists.flatten().flatten().map(|status| (status.name.as_str(), status)).collect()
+}
+
+fn observe_container(
+    container: &mut ContainerProbes,
+    seen: &RuntimeContainer,
+    restored: Option<&SavedVerdict>,
+    status: Option<&ContainerStatus>,
+    at: At,
+) {
+    let known = container.instance.as_ref().is_some_and(|known| known.verdict.container_id == seen.id);
+    if !known {
+        let initial = container.initial(&seen.id);
+        let taken_over = || verdict_of_earlier_kubelet(&initial, seen, status, at);
+        let verdict = restored
+            .filter(|restored| *restored.container_id == *seen.id)
+            .map(|restored| restored.apply_to(&initial))
+            .or_else(taken_over)
+            .unwrap_or(initial);
+        container.begin_instance(verdict, at);
+    }
+    let Some(instance) = &mut container.instance else { return };
+    match seen.started_at.filter(|_| seen.state == ContainerState::Running) {
+        Some(started_at) => {
+            instance.running.get_or_insert(Running { seen: at.now, age: at.age_of(started_at) });
+        }
+        None => {
+            instance.running = None;
+            if let Some(ready) = &mut instance.verdict.readiness {
+                *ready = false;
+            }
+        }
+    }
+}
+
+/// A container that an earlier kubelet started and reported on keeps what was reported, until probed anew (row 7.11).
+fn verdict_of_earlier_kubelet(
+    initial: &ContainerVerdict,
+    seen: &RuntimeContainer,
+    status: Option<&ContainerStatus>,
+    at: At,
+) -> Option<ContainerVerdict> {
+    let before_us = at.kubelet_started.duration_since(seen.started_at?);
+    if Duration::try_from(before_us).unwrap_or_default() <= TAKEN_OVER {
+        return None;
+    }
+    let status = status?;
+    let (_, id) = status.container_id.as_deref()?.split_once("://")?;
+    let same = id == &*seen.id;
+    same.then(|| ContainerVerdict {
+        startup: status.started.filter(|started| *started),
+        readiness: initial.readiness.map(|_| status.ready),
+        ..initial.clone()
+    })
+}
+
+#[cfg(test)]
+#[path = "pod_tests.rs"]
+mod tests;

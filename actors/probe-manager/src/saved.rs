@@ -1,0 +1,97 @@
+//! What is kept on disk of a pod's verdicts, so that neither a restart of the kubelet nor of this actor makes Ready
+//! flap (row 7.11): neither the API server (standalone) nor the runtime knows it.
+
+use std::collections::BTreeMap;
+
+use messages::PodUid;
+use messages::facts::ContainerVerdict;
+use serde::{Deserialize, Serialize};
+
+/// Names of the checkpoints begin with this.
+pub const PREFIX: &str = "probe-results/";
+
+/// The checkpoint of a pod.
+pub fn name(uid: &PodUid) -> String {
+    format!("{PREFIX}{uid}")
+}
+
+/// The pod of a checkpoint.
+pub fn uid(name: &str) -> Option<PodUid> {
+    name.strip_prefix(PREFIX).map(PodUid::new)
+}
+
+/// What is kept of one pod, by container name.
+pub type SavedPod = BTreeMap<String, SavedVerdict>;
+
+/// What is kept of one container instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedVerdict {
+    /// The instance it is about; it says nothing of another.
+    pub container_id: String,
+    /// See [`ContainerVerdict::startup`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub startup: Option<bool>,
+    /// See [`ContainerVerdict::liveness`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness: Option<bool>,
+    /// See [`ContainerVerdict::readiness`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness: Option<bool>,
+}
+
+impl SavedVerdict {
+    /// What is kept of a verdict.
+    pub fn of(verdict: &ContainerVerdict) -> Self {
+        Self {
+            container_id: verdict.container_id.to_string(),
+            startup: verdict.startup,
+            liveness: verdict.liveness,
+            readiness: verdict.readiness,
+        }
+    }
+
+    /// The verdict to begin with, where `initial` is that of a new instance.
+    pub fn apply_to(&self, initial: &ContainerVerdict) -> ContainerVerdict {
+        ContainerVerdict {
+            container_id: initial.container_id.clone(),
+            startup: self.startup,
+            liveness: self.liveness,
+            // A probe that the pod no longer has decides nothing.
+            readiness: initial.readiness.map(|_| self.readiness.unwrap_or(false)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn saving_and_loading_gives_the_verdict_back(
+            startup in any::<Option<bool>>(), liveness in any::<Option<bool>>(), readiness in any::<Option<bool>>(),
+        ) {
+            let container_id: Arc<str> = "c1".into();
+            let verdict = ContainerVerdict { container_id: container_id.clone(), startup, liveness, readiness };
+            let initial = ContainerVerdict {
+                container_id, startup: None, liveness: None, readiness: readiness.map(|_| false),
+            };
+            let text = serde_json::to_value(SavedVerdict::of(&verdict)).expect("it is plain data");
+            let loaded: SavedVerdict = serde_json::from_value(text).expect("it was saved");
+            prop_assert_eq!(loaded.apply_to(&initial), verdict);
+        }
+    }
+
+    #[test]
+    fn checkpoints_are_named_for_their_pod() {
+        let pod = PodUid::new("1-2");
+        assert_eq!(name(&pod), "probe-results/1-2");
+        assert_eq!(uid("probe-results/1-2"), Some(pod));
+        assert_eq!(uid("pod-status/1-2"), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! What the events say (row 7.7), word for word as the Go kubelet says it.
+
+use messages::event_recorder::EventType;
+use messages::facts::ProbeKind;
+
+use crate::verdict::{Answer, Unasked};
+
+/// An event about a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Severity; always a warning here.
+    pub event_type: EventType,
+    /// CamelCase reason.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// The probe's kind as events and metrics write it.
+pub fn kind_name(kind: ProbeKind) -> &'static str {
+    match kind {
+        ProbeKind::Startup => "Startup",
+        ProbeKind::Liveness => "Liveness",
+        ProbeKind::Readiness => "Readiness",
+    }
+}
+
+/// The event for an answer; success has none.
+pub fn event(kind: ProbeKind, answer: &Answer) -> Option<Event> {
+    let kind = kind_name(kind);
+    let (reason, message) = match answer {
+        Answer::Success => return None,
+        Answer::Warning { output } => ("ProbeWarning", format!("{kind} probe warning: {output}")),
+        Answer::Failure { output } => ("Unhealthy", format!("{kind} probe failed: {output}")),
+        Answer::Errored { why, message } => {
+            let state = match why {
+                Unasked::Unknown | Unasked::NoRuntime => "unknown",
+                Unasked::BrokenOff => "failure",
+            };
+            ("Unhealthy", format!("{kind} probe errored and resulted in {state} state: {message}"))
+        }
+    };
+    Some(Event { event_type: EventType::Warning, reason, message })
+}
+
+/// What a command that ran into its timeout failed with.
+pub fn command_timed_out(command: &[String], timeout_s: u64) -> String {
+    let (minutes, seconds) = (timeout_s / 60, timeout_s % 60);
+    let timeout = match (minutes / 60, minutes % 60) {
+        (0, 0) => format!("{seconds}s"),
+        (0, minutes) => format!("{minutes}m{seconds}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+    };
+    format!("command timed out: {:?} timed out after {timeout}", command.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_upstreams() {
+        let text = |kind, answer: Answer| event(kind, &answer).map(|event| (event.reason, event.message));
+        assert_eq!(text(ProbeKind::Liveness, Answer::Success), None);
+        assert_eq!(
+            text(
+                ProbeKind::Liveness,
+                Answer::Failure { output: "HTTP probe failed with statuscode: 500".to_owned() }
+            ),
+            Some(("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 500".to_owned()))
+        );
+        assert_eq!(
+            text(
+                ProbeKind::Readiness,
+                Answer::Errored { why: Unasked::Unknown, message: "no such port".to_owned() }
+            ),
+            Some((
+                "Unhealthy",
+                "Readiness probe errored and resulted in unknown state: no such port".to_owned()
+            ))
+        );
+        assert_eq!(
+            text(ProbeKind::Startup, Answer::Warning { output: "Probe terminated redirects".to_owned() }),
+            Some(("ProbeWarning", "Startup probe warning: Probe terminated redirects".to_owned()))
+        );
+        let command: Vec<String> = ["sh", "-c", "sleep 9"].map(str::to_owned).to_vec();
+        assert_eq!(
+            command_timed_out(&command, 61),
+            "command timed out: \"sh -c sleep 9\" timed out after 1m1s"
+        );
+    }
+}

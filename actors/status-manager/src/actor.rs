@@ -1,0 +1,382 @@
+//! The actor: facts go into the ledger, statuses come out and are written down.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Handler, MessageResult};
+use k8s_openapi::api::core::v1::PodStatus;
+use messages::PodUid;
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::facts::{
+    DesiredPods, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReport, WorkerReported,
+};
+use messages::pleg::{PodTouched, ResendObserved};
+use messages::pod_manager::ResendDesired;
+use messages::pod_worker::GetWorkers;
+use messages::probe_manager::ResendVerdicts;
+use messages::status_manager::{self, GetPodStatus, GetPodStatuses};
+use messages::supervision::PodQuarantined;
+use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
+use runtime_bridge::clock::Clock;
+use supervision::{Address, AskError, Ctx, Reply, ReplyLater, Subsystem, reply_later};
+
+use crate::checkpoint::{PREFIX, Step, Writes};
+use crate::ledger::{Change, Ledger};
+use crate::metrics::StatusMetrics;
+use crate::restore::{Restored, restore};
+
+/// How long to wait for a fact before it is asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// How long the pool may take to answer.
+const WORKERS_DEADLINE: Duration = Duration::from_secs(5);
+/// The longest wait before the checkpoints are read again.
+const RESTORE_BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Asks that wait for the checkpoints to be read; more are dropped, and their askers ask again.
+const WAITING_MAX: usize = 4096;
+
+/// What StatusManager is given.
+#[derive(Clone)]
+pub struct StatusManagerDeps {
+    /// The node's addresses, primary first, at most one of each family; empty if none is known.
+    pub host_ips: Vec<String>,
+    /// Where statuses are written down.
+    pub checkpoints: Arc<dyn CheckpointStore>,
+    /// Wall time, for start and transition times.
+    pub clock: Arc<dyn Clock>,
+    /// Asked for the desired pods after a restart.
+    pub desired: Address<ResendDesired>,
+    /// Asked for the workers' reports after a restart.
+    pub workers: Address<GetWorkers>,
+    /// Asked for every pod's runtime state after a restart.
+    pub observed: Address<ResendObserved>,
+    /// Asked to look at a pod whose end waits for the runtime's word.
+    pub touched: Address<PodTouched>,
+    /// Asked for the probe verdicts after a restart.
+    pub verdicts: Address<ResendVerdicts>,
+    /// Events.
+    pub events: Address<RecordEvent>,
+    /// Counts.
+    pub metrics: StatusMetrics,
+}
+
+/// StatusManager's timers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Compute this pod: a fact about all pods has changed. One pod at a time, so that a panic is that pod's.
+    Compute(PodUid),
+    /// Read the checkpoints again.
+    Restore,
+    /// Try this pod's checkpoint again.
+    Checkpoint(PodUid),
+    /// Ask again for what is still missing.
+    Ask,
+}
+
+/// An ask that cannot be answered yet.
+struct Waiting {
+    uid: PodUid,
+    reply: Reply<Option<Arc<PodStatus>>>,
+}
+
+/// The single writer of pod status.
+pub struct StatusManager {
+    deps: StatusManagerDeps,
+    ledger: Ledger,
+    writes: Writes,
+    /// Asks that wait for the checkpoints; `None` once they have been read.
+    waiting: Option<Vec<Waiting>>,
+    restore_failures: u32,
+    restore_problem: Option<String>,
+    unusable: usize,
+    is_asking: bool,
+}
+
+impl StatusManager {
+    /// An incarnation that knows nothing yet.
+    pub fn new(deps: StatusManagerDeps) -> Self {
+        Self {
+            ledger: Ledger::new(deps.host_ips.clone()),
+            writes: Writes::default(),
+            waiting: Some(Vec::new()),
+            restore_failures: 0,
+            restore_problem: None,
+            unusable: 0,
+            is_asking: false,
+            deps,
+        }
+    }
+
+    fn restore(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.effect("restore", None, restore(self.deps.checkpoints.clone()), Self::restored);
+    }
+
+    fn restored(&mut self, outcome: Result<Restored, CheckpointError>, ctx: &mut Ctx<Self>) {
+        let restored = match outcome {
+            Ok(restored) => restored,
+            Err(error) => {
+                // Going on without would run finished pods again, so nobody is answered until it works.
+                tracing::error!(%error, "Cannot read the pod statuses written down earlier");
+                self.deps.metrics.checkpoint("load", "failed");
+                self.restore_problem = Some(error.to_string());
+                self.restore_failures = self.restore_failures.saturating_add(1);
+                let wait = Duration::from_millis(100 << self.restore_failures.min(7));
+                ctx.set_timer(Timer::Restore, wait.min(RESTORE_BACKOFF_MAX));
+                return;
+            }
+        };
+        self.restore_problem = None;
+        self.unusable = restored.unusable.len();
+        for unusable in &restored.unusable {
+            tracing::error!(%unusable, "Ignoring a pod status written down earlier");
+            self.deps.metrics.checkpoint("load", "corrupt");
+            let _ = self.deps.events.tell(RecordEvent {
+                object: EventObject::Node,
+                event_type: EventType::Warning,
+                reason: Arc::from("CorruptPodStatus"),
+                message: Arc::from(format!("Ignoring a pod status written down earlier: {unusable}")),
+            });
+        }
+        for (uid, status) in &restored.statuses {
+            self.deps.metrics.checkpoint("load", "ok");
+            self.writes.restored(uid, status);
+        }
+        for uid in self.ledger.restored(restored.statuses) {
+            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
+        }
+        for Waiting { uid, reply } in self.waiting.take().into_iter().flatten() {
+            reply.send(self.ledger.status(&uid));
+        }
+    }
+
+    fn compute(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let step = match self.ledger.compute(uid, self.deps.clock.now()) {
+            None => None,
+            Some(Change::Gone { uid }) => self.writes.gone(&uid),
+            Some(Change::Told { pod, status }) => {
+                self.deps.metrics.changes.inc();
+                tracing::debug!(
+                    %pod,
+                    phase = status.phase.as_deref().unwrap_or_default(),
+                    reason = status.reason.as_deref().unwrap_or_default(),
+                    "Pod status changed"
+                );
+                self.writes.told(&pod, status)
+            }
+        };
+        self.run(step, ctx);
+        self.ask_later(ctx);
+    }
+
+    fn run(&mut self, step: Option<Step>, ctx: &mut Ctx<Self>) {
+        let store = &self.deps.checkpoints;
+        let (operation, uid, work) = match step {
+            None => return,
+            Some(Step::Wait(uid, after)) => {
+                ctx.set_timer(Timer::Checkpoint(uid), after);
+                return;
+            }
+            Some(Step::Remove(uid)) => {
+                let work = store.remove(&format!("{PREFIX}{uid}"));
+                ("remove", uid, work)
+            }
+            Some(Step::Save(checkpoint)) => {
+                let uid = checkpoint.pod.uid.clone();
+                let content = serde_json::to_value(&checkpoint)
+                    .expect("a checkpoint has only string keys, so it can be written as JSON");
+                let work = store.save(&format!("{PREFIX}{uid}"), &content);
+                ("save", uid, work)
+            }
+        };
+        ctx.effect("checkpoint", Some(uid.clone()), work, move |actor, outcome, ctx| {
+            actor.written(&uid, operation, outcome, ctx);
+        });
+    }
+
+    fn written(
+        &mut self,
+        uid: &PodUid,
+        operation: &'static str,
+        outcome: Result<(), CheckpointError>,
+        ctx: &mut Ctx<Self>,
+    ) {
+        if let Err(error) = &outcome {
+            tracing::warn!(%error, pod = %uid, operation, "Pod status is not safe on disk");
+        }
+        self.deps.metrics.checkpoint(operation, if outcome.is_ok() { "ok" } else { "failed" });
+        let step = self.writes.done(uid, outcome.map_err(|error| error.to_string()));
+        self.run(step, ctx);
+    }
+
+    fn ask_workers(&self, ctx: &mut Ctx<Self>) {
+        let asked = self.deps.workers.ask(GetWorkers, WORKERS_DEADLINE);
+        ctx.effect("ask workers", None, asked, fill_reports);
+    }
+
+    /// A fact that is lost on the way is asked for again; when none is missing nothing runs.
+    fn ask_later(&mut self, ctx: &mut Ctx<Self>) {
+        if !self.is_asking && !self.ledger.missing().is_empty() {
+            self.is_asking = true;
+            ctx.set_timer(Timer::Ask, ASK_AGAIN);
+        }
+    }
+
+    fn ask(&mut self, ctx: &mut Ctx<Self>) {
+        let missing = self.ledger.missing();
+        // Refused: the next round asks again.
+        let _ = self.deps.verdicts.tell(ResendVerdicts);
+        if missing.desired {
+            let _ = self.deps.desired.tell(ResendDesired);
+        }
+        if missing.reports {
+            self.ask_workers(ctx);
+        }
+        if missing.runtime || !missing.looks.is_empty() {
+            let _ = self.deps.observed.tell(ResendObserved);
+        }
+        for uid in missing.looks {
+            // The token of nobody: any look answers it.
+            let _ = self.deps.touched.tell(PodTouched { uid, token: 0 });
+        }
+    }
+}
+
+/// The pool's answer is older than what a worker has said itself meanwhile.
+fn fill_reports(actor: &mut StatusManager, answer: WorkersAnswer, ctx: &mut Ctx<StatusManager>) {
+    // Without an answer the next round asks again.
+    for (uid, report) in answer.into_iter().flatten() {
+        if actor.ledger.report_if_unknown(&uid, report) {
+            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
+        }
+    }
+}
+
+type WorkersAnswer = Result<BTreeMap<PodUid, Arc<WorkerReport>>, AskError>;
+
+impl Actor for StatusManager {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for StatusManager {
+    const NAME: &'static str = status_manager::RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        self.restore(ctx);
+        let _ = self.deps.desired.tell(ResendDesired);
+        self.ask_workers(ctx);
+        let _ = self.deps.observed.tell(ResendObserved);
+        let _ = self.deps.verdicts.tell(ResendVerdicts);
+        // A resend that is lost on the way is asked for once more.
+        self.is_asking = true;
+        ctx.set_timer(Timer::Ask, ASK_AGAIN);
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Compute(uid) => self.compute(&uid, ctx),
+            Timer::Restore => self.restore(ctx),
+            Timer::Checkpoint(uid) => {
+                let step = self.writes.due(&uid);
+                self.run(step, ctx);
+            }
+            Timer::Ask => {
+                self.is_asking = false;
+                self.ask(ctx);
+                self.ask_later(ctx);
+            }
+        }
+    }
+
+    fn timer_pod(timer: &Timer) -> Option<PodUid> {
+        match timer {
+            Timer::Compute(uid) | Timer::Checkpoint(uid) => Some(uid.clone()),
+            Timer::Restore | Timer::Ask => None,
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        let (pods, phases) = self.ledger.phases();
+        let (under_way, problems) = self.writes.problems();
+        serde_json::json!({
+            "pods": pods,
+            "phases": phases,
+            "restored": self.waiting.is_none(),
+            "restoreProblem": self.restore_problem,
+            "unusableCheckpoints": self.unusable,
+            "checkpointsUnderWay": under_way,
+            "checkpointsFailed": problems.len(),
+            "checkpointProblem": problems.into_values().next(),
+        })
+    }
+}
+
+impl Handler<DesiredPods> for StatusManager {
+    type Result = ();
+    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
+        for uid in self.ledger.desired(&desired) {
+            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
+        }
+    }
+}
+
+impl Handler<RuntimeObserved> for StatusManager {
+    type Result = ();
+    fn handle(&mut self, RuntimeObserved(health): RuntimeObserved, ctx: &mut Ctx<Self>) {
+        for uid in self.ledger.runtime(&health.name) {
+            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
+        }
+    }
+}
+
+impl Handler<PodObserved> for StatusManager {
+    type Result = ();
+    fn handle(&mut self, observed: PodObserved, ctx: &mut Ctx<Self>) {
+        self.ledger.observed(&observed.uid, observed.state);
+        self.compute(&observed.uid, ctx);
+    }
+}
+
+impl Handler<WorkerReported> for StatusManager {
+    type Result = ();
+    fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
+        self.ledger.reported(&reported.uid, reported.report);
+        self.compute(&reported.uid, ctx);
+    }
+}
+
+impl Handler<ProbeVerdict> for StatusManager {
+    type Result = ();
+    fn handle(&mut self, verdict: ProbeVerdict, ctx: &mut Ctx<Self>) {
+        self.ledger.verdicts(&verdict.uid, verdict.containers);
+        self.compute(&verdict.uid, ctx);
+    }
+}
+
+impl Handler<PodQuarantined> for StatusManager {
+    type Result = ();
+    fn handle(&mut self, quarantined: PodQuarantined, ctx: &mut Ctx<Self>) {
+        self.ledger.quarantined(&quarantined.uid, quarantined.subsystem, quarantined.panic);
+        self.compute(&quarantined.uid, ctx);
+    }
+}
+
+impl Handler<GetPodStatus> for StatusManager {
+    type Result = ReplyLater<Option<Arc<PodStatus>>>;
+    fn handle(&mut self, query: GetPodStatus, _ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        match &mut self.waiting {
+            None => reply.send(self.ledger.status(&query.uid)),
+            Some(waiting) if waiting.len() < WAITING_MAX => waiting.push(Waiting { uid: query.uid, reply }),
+            Some(_) => drop(reply),
+        }
+        later
+    }
+}
+
+impl Handler<GetPodStatuses> for StatusManager {
+    type Result = MessageResult<GetPodStatuses>;
+    fn handle(&mut self, _: GetPodStatuses, _ctx: &mut Ctx<Self>) -> Self::Result {
+        MessageResult(self.ledger.statuses())
+    }
+}

@@ -1,0 +1,274 @@
+//! A pod's status from its facts: the one pure function behind the actor.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
+use messages::facts::{DesiredPod, Rejection, Source, WorkerState};
+use messages::runtime::RuntimePod;
+
+use crate::conditions::{self, CONTAINERS_READY, ConditionsInput, READY};
+use crate::containers::{self, Context};
+use crate::facts::{NodeFacts, PodFacts};
+use crate::merge::{PhaseVerdict, settle};
+use crate::phase::{Phase, PhaseInput, phase};
+use crate::{addresses, finish, qos, spec};
+
+/// Bytes of all containers' termination messages together in one status (row 5.21).
+const MESSAGES_BYTES_MAX: usize = 12288;
+
+/// The status of a pod, given the one last known. `None` while its spec is not known.
+///
+/// Repeated with the same facts it gives the same status, whatever `now` is. Each fact may be missing: then what
+/// was known stays, and nothing final is concluded from its absence.
+pub fn compute(
+    facts: &PodFacts,
+    node: &NodeFacts,
+    previous: Option<&PodStatus>,
+    now: Timestamp,
+) -> Option<PodStatus> {
+    let desired = facts.desired.as_deref()?;
+    let spec = desired.pod.spec.as_ref()?;
+    // What the API server knows is the status before the first of our own.
+    let previous = previous.or_else(|| from_api(desired));
+    let status = match &desired.rejected {
+        Some(rejection) => rejected(desired, rejection, previous),
+        None => Computation { facts, node, previous, desired, spec }.run(),
+    };
+    let mut status = inherit(desired, status, previous);
+    status.conditions.get_or_insert_default().extend(conditions::quarantined(&facts.quarantine));
+    for condition in status.conditions.iter_mut().flatten() {
+        let known = previous.and_then(|p| p.conditions.as_ref()).into_iter().flatten();
+        let observed = known.filter(|c| c.type_ == condition.type_).find_map(|c| c.observed_generation);
+        condition.observed_generation = generation(desired).max(observed);
+    }
+    if status.conditions.as_ref().is_some_and(Vec::is_empty) {
+        status.conditions = None;
+    }
+    Some(settle(previous, status, now))
+}
+
+/// A manifest's status is its author's fancy; only the API server's is a fact.
+fn from_api(desired: &DesiredPod) -> Option<&PodStatus> {
+    desired.pod.status.as_ref().filter(|_| desired.source == Source::Api)
+}
+
+fn generation(desired: &DesiredPod) -> Option<i64> {
+    desired.pod.metadata.generation.filter(|g| *g != 0)
+}
+
+/// The fields that do not depend on containers, and those that are not the kubelet's.
+fn inherit(desired: &DesiredPod, mut status: PodStatus, previous: Option<&PodStatus>) -> PodStatus {
+    status.qos_class = Some(qos::qos_class(&desired.pod));
+    status.observed_generation = generation(desired);
+    if let Some(theirs) = from_api(desired).or(previous) {
+        status.resource_claim_statuses.clone_from(&theirs.resource_claim_statuses);
+        status.extended_resource_claim_status.clone_from(&theirs.extended_resource_claim_status);
+        status
+            .node_allocatable_resource_claim_statuses
+            .clone_from(&theirs.node_allocatable_resource_claim_statuses);
+        status.nominated_node_name.clone_from(&theirs.nominated_node_name);
+    }
+    status
+}
+
+/// A pod that the node refuses has no containers; those of an earlier time are kept as they were.
+fn rejected(desired: &DesiredPod, rejection: &Rejection, previous: Option<&PodStatus>) -> PodStatus {
+    let verdict = PhaseVerdict {
+        phase: Phase::Failed,
+        reason: Some(rejection.reason.clone()),
+        message: Some(format!("Pod was rejected: {}", rejection.message)),
+    };
+    let verdict = verdict.after(&PhaseVerdict::of(previous), true);
+    let known = previous.and_then(|p| p.conditions.clone()).unwrap_or_default();
+    let mut kept = conditions::foreign(&desired.pod, &known);
+    let ours = |c: &PodCondition| c.type_ == READY || c.type_ == CONTAINERS_READY;
+    kept.extend(known.into_iter().filter(ours));
+    told(
+        verdict,
+        PodStatus {
+            conditions: Some(kept),
+            start_time: previous.and_then(|p| p.start_time.clone()),
+            host_ip: previous.and_then(|p| p.host_ip.clone()),
+            host_ips: previous.and_then(|p| p.host_ips.clone()),
+            pod_ip: previous.and_then(|p| p.pod_ip.clone()),
+            pod_ips: previous.and_then(|p| p.pod_ips.clone()),
+            container_statuses: previous.and_then(|p| p.container_statuses.clone()),
+            init_container_statuses: previous.and_then(|p| p.init_container_statuses.clone()),
+            ephemeral_container_statuses: previous.and_then(|p| p.ephemeral_container_statuses.clone()),
+            ..PodStatus::default()
+        },
+    )
+}
+
+fn told(verdict: PhaseVerdict, status: PodStatus) -> PodStatus {
+    PodStatus {
+        phase: Some(verdict.phase.as_str().to_owned()),
+        reason: verdict.reason,
+        message: verdict.message,
+        ..status
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Computation<'a> {
+    facts: &'a PodFacts,
+    node: &'a NodeFacts,
+    previous: Option<&'a PodStatus>,
+    desired: &'a DesiredPod,
+    spec: &'a PodSpec,
+}
+
+struct Containers {
+    init: Vec<ContainerStatus>,
+    regular: Vec<ContainerStatus>,
+    ephemeral: Vec<ContainerStatus>,
+}
+
+impl<'a> Computation<'a> {
+    fn run(self) -> PodStatus {
+        let mut containers = self.containers();
+        let failure = conditions::failure(self.facts.report.as_deref());
+        // The end needs both the worker's and the runtime's word.
+        let may_end =
+            self.facts.is_stopped() && self.observed().is_some() && !self.facts.has_live_container();
+        let over = may_end && self.facts.is_released();
+        if over {
+            finish::finish(self.spec, &mut containers.init, &mut containers.regular);
+        }
+
+        let known = PhaseVerdict::of(self.previous);
+        let coming = self.coming(&containers, may_end, over, known.phase);
+        let verdict = if coming.phase.is_terminal() && !may_end {
+            PhaseVerdict::plain(meanwhile(&containers))
+        } else {
+            coming.clone()
+        };
+        let verdict = verdict.after(&known, may_end);
+        // Conditions speak of the end already while it is still held back.
+        let speak_of = if known.phase.is_terminal() { known.phase } else { coming.phase };
+        let mut conditions = self.conditions(&containers, speak_of);
+        if verdict.phase == Phase::Failed
+            && let Some(failure) = failure.filter(|f| verdict.reason.as_ref() == Some(&f.reason))
+            && let Some(condition) = conditions::disruption(failure)
+            && !conditions.iter().any(|c| c.type_ == condition.type_)
+        {
+            // Where it stands from then on, as one of those that are kept.
+            let ours = conditions.iter().position(|c| c.type_ == conditions::READY_TO_START);
+            conditions.insert(ours.unwrap_or(0), condition);
+        }
+
+        let mut status = told(
+            verdict,
+            PodStatus {
+                conditions: Some(conditions),
+                container_statuses: Some(containers.regular),
+                init_container_statuses: Some(containers.init),
+                ephemeral_container_statuses: Some(containers.ephemeral),
+                ..PodStatus::default()
+            },
+        );
+        let host_network = self.spec.host_network.unwrap_or(false);
+        addresses::fill(&mut status, self.previous, self.observed(), &self.node.host_ips, host_network);
+        status
+    }
+
+    /// What the runtime holds; unknown as well while the runtime's name is, since then no container has an ID.
+    fn observed(&self) -> Option<&'a RuntimePod> {
+        self.node.runtime_name.as_ref().and(self.facts.observed.as_deref())
+    }
+
+    fn containers(&self) -> Containers {
+        let report = self.facts.report.as_deref();
+        let observed = self.observed();
+        let created = |c: &spec::ContainerSpec<'_>| observed.is_some_and(|o| o.latest(c.name).is_some());
+        let context = Context {
+            observed,
+            runtime_name: self.node.runtime_name.as_deref().unwrap_or_default(),
+            waiting: report.map(|r| &*r.waiting),
+            verdicts: self.facts.verdicts.as_deref(),
+            message_bytes_max: MESSAGES_BYTES_MAX
+                / (spec::init(self.spec).count() + spec::regular(self.spec).count()).max(1),
+            has_init: spec::init(self.spec).next().is_some(),
+            reported: report.is_some(),
+            regular_created: spec::regular(self.spec).any(|c| created(&c)),
+            deleted: self.desired.pod.metadata.deletion_timestamp.is_some()
+                || report.is_some_and(|r| r.deleted),
+            syncing: report.is_some_and(|r| r.state == WorkerState::Syncing),
+            restart_policy: self.spec.restart_policy.as_deref(),
+        };
+        let old = |list: Option<&'a Vec<ContainerStatus>>| list.map(Vec::as_slice).unwrap_or_default();
+        let previous = self.previous;
+        Containers {
+            init: containers::statuses(
+                spec::init(self.spec),
+                old(previous.and_then(|p| p.init_container_statuses.as_ref())),
+                &context,
+            ),
+            regular: containers::statuses(
+                spec::regular(self.spec),
+                old(previous.and_then(|p| p.container_statuses.as_ref())),
+                &context,
+            ),
+            ephemeral: containers::statuses(
+                spec::ephemeral(self.spec),
+                old(previous.and_then(|p| p.ephemeral_container_statuses.as_ref())),
+                &context,
+            ),
+        }
+    }
+
+    /// The phase that follows from the facts, even while the end is still held back.
+    fn coming(&self, containers: &Containers, stopped: bool, over: bool, known: Phase) -> PhaseVerdict {
+        if let Some(failure) = conditions::failure(self.facts.report.as_deref()) {
+            return PhaseVerdict {
+                phase: Phase::Failed,
+                reason: Some(failure.reason.clone()),
+                message: Some(failure.message.clone()),
+            };
+        }
+        let is_static = self.desired.source != Source::Api;
+        let has_initialized = match self.observed() {
+            Some(observed) => {
+                let sandbox = observed.ready_sandbox().map(|s| &s.id);
+                let active = |c: &spec::ContainerSpec<'_>| {
+                    observed.instances(c.name).any(|i| Some(&i.sandbox_id) == sandbox)
+                };
+                spec::regular(self.spec).any(|c| active(&c))
+            }
+            None => known != Phase::Pending,
+        };
+        let computed = phase(
+            self.spec,
+            &PhaseInput {
+                init: &containers.init,
+                regular: &containers.regular,
+                ended: stopped && !is_static,
+                has_initialized,
+            },
+        );
+        // At the very end there is no more waiting for anything.
+        let is_late = over && !is_static && !computed.is_terminal();
+        PhaseVerdict::plain(if is_late { Phase::Failed } else { computed })
+    }
+
+    fn conditions(&self, containers: &Containers, phase: Phase) -> Vec<PodCondition> {
+        let input = ConditionsInput {
+            pod: &self.desired.pod,
+            previous: self.previous.and_then(|p| p.conditions.as_deref()).unwrap_or_default(),
+            init: &containers.init,
+            regular: &containers.regular,
+            phase,
+            observed: self.observed(),
+        };
+        conditions::conditions(self.spec, &input)
+    }
+}
+
+/// What is told of a pod that has come to its end while that is held back.
+fn meanwhile(containers: &Containers) -> Phase {
+    let has_run =
+        |s: &ContainerStatus| containers::waiting(s).is_none() || containers::last_terminated(s).is_some();
+    if containers.regular.iter().any(has_run) { Phase::Running } else { Phase::Pending }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,395 @@
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodReadinessGate;
+use messages::facts::{DesiredPod, Source, WorkerReport, WorkerState};
+use messages::runtime::{ContainerState, RuntimePod};
+
+use crate::scenes::*;
+
+fn terminated_report() -> WorkerReport {
+    report(WorkerState::Terminated)
+}
+
+#[test]
+fn a_pod_starts() {
+    let mut scene = Scene::new(spec("Always", vec![container("b"), container("a")]));
+    let status = scene.step();
+    assert_eq!(phase_of(status), "Pending");
+    assert_eq!(waiting_for(status, "a"), "ContainerCreating");
+    assert_eq!(told(status, "PodScheduled"), "True");
+    assert_eq!(told(status, "PodReadyToStartContainers"), "False");
+    assert_eq!(told(status, "Initialized"), "True");
+    assert_eq!(
+        told(status, "Ready"),
+        "False ContainersNotReady: containers with unready status: [b a]",
+        "in the order of the spec"
+    );
+    assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+    assert_eq!(status.observed_generation, Some(2));
+    assert_eq!(condition(status, "Ready").observed_generation, Some(2));
+    assert_eq!(status.host_ip.as_deref(), Some("192.0.2.1"));
+    let started = status.start_time.clone();
+
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    assert_eq!(phase_of(status), "Pending");
+    assert_eq!(told(status, "PodReadyToStartContainers"), "True");
+    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.5"));
+
+    let status = scene.observed(observed(vec![running("a", "a0", 0), running("b", "b0", 0)]));
+    assert_eq!(phase_of(status), "Running");
+    assert_eq!(told(status, "Ready"), "True");
+    assert_eq!(told(status, "ContainersReady"), "True");
+    assert_eq!(status.start_time, started);
+    let a = of(status, "a");
+    assert_eq!(a.container_id.as_deref(), Some("containerd://a0"));
+    assert_eq!(a.image_id, "registry.test/a@sha256:0");
+    assert_eq!((a.ready, a.started, a.restart_count), (true, Some(true), 0));
+    let names: Vec<_> = status.container_statuses.iter().flatten().map(|c| &*c.name).collect();
+    assert_eq!(names, ["a", "b"], "sorted by name");
+}
+
+#[test]
+fn waiting_reasons_come_from_the_worker() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    assert_eq!(waiting_for(scene.reported(waits("a", "ErrImagePull")), "a"), "ErrImagePull");
+    assert_eq!(
+        waiting_for(scene.reported(waits("a", "CreateContainerConfigError")), "a"),
+        "CreateContainerConfigError"
+    );
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    assert!(of(status, "a").state.clone().unwrap().running.is_some(), "an older reason is outlived");
+}
+
+#[test]
+fn a_crash_loop_shows_how_the_last_run_ended() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.observed(observed(vec![exited("a", "a0", 0, 1)]));
+    let status = scene.reported(waits("a", "CrashLoopBackOff"));
+    assert_eq!(phase_of(status), "Running");
+    assert_eq!(waiting_for(status, "a"), "CrashLoopBackOff");
+    let last = of(status, "a").last_state.clone().unwrap().terminated.unwrap();
+    assert_eq!((last.exit_code, last.container_id.as_deref()), (1, Some("containerd://a0")));
+
+    let status = scene.observed(observed(vec![running("a", "a1", 1), exited("a", "a0", 0, 1)]));
+    let a = of(status, "a");
+    assert_eq!((a.restart_count, a.ready), (1, true));
+    assert_eq!(a.last_state.clone().unwrap().terminated.unwrap().exit_code, 1);
+}
+
+#[test]
+fn restarts_are_counted_when_the_runtime_has_forgotten_the_earlier_ones() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.observed(observed(vec![exited("a", "a5", 5, 1)]));
+    let status = scene.observed(observed(vec![running("a", "fresh", 0)]));
+    assert_eq!(of(status, "a").restart_count, 6);
+    assert_eq!(of(status, "a").last_state.clone().unwrap().terminated.unwrap().exit_code, 1);
+}
+
+#[test]
+fn a_container_that_vanished_while_running_is_told_as_lost() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.observed(observed(vec![running("a", "a0", 0)]));
+    let status = scene.observed(observed(vec![]));
+    assert_eq!(phase_of(status), "Running", "it does not fall back to Pending");
+    let a = of(status, "a");
+    let last = a.last_state.clone().unwrap().terminated.unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+    assert_eq!(a.restart_count, 1);
+
+    let status = scene.observed(observed(vec![running("a", "a1", 1)]));
+    assert_eq!(of(status, "a").restart_count, 1);
+}
+
+#[test]
+fn a_container_that_the_runtime_cannot_tell_of_is_told_as_lost_once() {
+    let mut scene = Scene::new(spec("Never", vec![container("a")]));
+    scene.observed(observed(vec![running("a", "a0", 0)]));
+    let mut unknown = running("a", "a0", 0);
+    unknown.state = ContainerState::Unknown;
+    let status = scene.observed(observed(vec![unknown]));
+    let end = of(status, "a").state.clone().unwrap().terminated.unwrap();
+    assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+    assert_eq!(phase_of(status), "Running", "it may still run");
+}
+
+#[test]
+fn a_finished_pod_is_told_when_its_worker_has_stopped_everything() {
+    let mut scene = Scene::new(spec("OnFailure", vec![container("a"), container("b")]));
+    scene.observed(observed(vec![running("a", "a0", 0), running("b", "b0", 0)]));
+    let status = scene.observed(observed(vec![exited("a", "a0", 0, 0), exited("b", "b0", 0, 0)]));
+    assert_eq!(phase_of(status), "Running", "held back");
+    assert_eq!(told(status, "Ready"), "False PodCompleted");
+    assert_eq!(told(status, "Initialized"), "True PodCompleted");
+
+    let status = scene.reported(terminated_report());
+    assert_eq!(phase_of(status), "Succeeded");
+    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.5"));
+
+    let status = scene.observed(RuntimePod::absent(pod_ref()));
+    assert_eq!(phase_of(status), "Succeeded");
+    assert_eq!(of(status, "a").state.clone().unwrap().terminated.unwrap().exit_code, 0);
+    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.5"), "addresses stay after the sandbox has gone");
+}
+
+#[test]
+fn a_terminal_phase_waits_for_live_containers() {
+    let mut scene = Scene::new(spec("Never", vec![container("a")]));
+    scene.observed(observed(vec![running("a", "a0", 0)]));
+    let status = scene.reported(failed(WorkerState::Terminating, "Evicted"));
+    assert_eq!((phase_of(status), status.reason.as_deref()), ("Running", None));
+    assert_eq!(told(status, "Ready"), "False PodFailed");
+    let status = scene.reported(failed(WorkerState::Terminated, "Evicted"));
+    assert_eq!(phase_of(status), "Running", "the runtime still shows a live one");
+    assert!(status.conditions.iter().flatten().all(|c| c.type_ != "DisruptionTarget"));
+
+    let status = scene.observed(stopped(vec![exited("a", "a0", 0, 137)]));
+    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some("Evicted")));
+    assert_eq!(status.message.as_deref(), Some("because"));
+    assert_eq!(told(status, "DisruptionTarget"), "True TerminationByKubelet: because");
+
+    let status = scene.reported(terminated_report());
+    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some("Evicted")));
+    assert_eq!(told(status, "DisruptionTarget"), "True TerminationByKubelet: because");
+}
+
+#[test]
+fn a_deadline_is_no_disruption() {
+    let mut scene = Scene::new(spec("Never", vec![container("a")]));
+    scene.observed(RuntimePod::absent(pod_ref()));
+    let status = scene.reported(failed(WorkerState::Terminated, "DeadlineExceeded"));
+    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some("DeadlineExceeded")));
+    assert!(status.conditions.iter().flatten().all(|c| c.type_ != "DisruptionTarget"));
+}
+
+#[test]
+fn a_deleted_pod_ends_by_its_exit_codes_whatever_the_restart_policy() {
+    for (code, phase) in [(0, "Succeeded"), (143, "Failed")] {
+        let mut scene = Scene::new(spec("Always", vec![container("a")]));
+        scene.observed(observed(vec![running("a", "a0", 0)]));
+        scene.observed(stopped(vec![exited("a", "a0", 0, code)]));
+        let status = scene.reported(WorkerReport { deleted: true, ..terminated_report() });
+        assert_eq!(phase_of(status), phase);
+    }
+}
+
+#[test]
+fn a_deleted_static_pod_keeps_its_phase() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")])).with_source(Source::File);
+    scene.observed(observed(vec![running("a", "a0", 0)]));
+    scene.observed(stopped(vec![exited("a", "a0", 0, 0)]));
+    let status = scene.reported(WorkerReport { deleted: true, released: true, ..terminated_report() });
+    assert_eq!(phase_of(status), "Running");
+}
+
+#[test]
+fn what_never_started_is_failed_at_the_very_end() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.reported(waits("a", "ImagePullBackOff"));
+    scene.observed(stopped(vec![]));
+    let status = scene.reported(WorkerReport { deleted: true, ..terminated_report() });
+    assert_eq!(phase_of(status), "Pending");
+    let status = scene.reported(WorkerReport { deleted: true, released: true, ..terminated_report() });
+    assert_eq!(phase_of(status), "Failed");
+    let end = of(status, "a").state.clone().unwrap().terminated.unwrap();
+    assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+}
+
+#[test]
+fn the_end_of_an_uninitialized_pod_blames_its_init_container_alone() {
+    let mut pod = spec("Always", vec![container("a")]);
+    pod.init_containers = Some(vec![container("i0"), container("i1")]);
+    let mut scene = Scene::new(pod);
+    scene.observed(stopped(vec![]));
+    let status = scene.reported(WorkerReport { deleted: true, released: true, ..terminated_report() });
+    assert_eq!(phase_of(status), "Failed");
+    assert!(of(status, "i0").state.clone().unwrap().terminated.is_some());
+    assert_eq!(waiting_for(status, "i1"), "PodInitializing");
+    assert_eq!(waiting_for(status, "a"), "PodInitializing");
+}
+
+#[test]
+fn init_containers_go_before() {
+    let mut pod = spec("Never", vec![container("a")]);
+    pod.init_containers = Some(vec![container("z"), container("y")]);
+    let mut scene = Scene::new(pod);
+    let status = scene.observed(observed(vec![running("z", "z0", 0)]));
+    assert_eq!(phase_of(status), "Pending");
+    assert_eq!(
+        told(status, "Initialized"),
+        "False ContainersNotInitialized: containers with incomplete status: [z y]"
+    );
+    assert_eq!(waiting_for(status, "a"), "PodInitializing");
+    assert!(!of(status, "z").ready);
+
+    let status = scene.observed(observed(vec![exited("z", "z0", 0, 0), running("y", "y0", 0)]));
+    assert!(of(status, "z").ready);
+    let names: Vec<_> = status.init_container_statuses.iter().flatten().map(|c| &*c.name).collect();
+    assert_eq!(names, ["z", "y"], "in the order of the spec");
+
+    let done = vec![exited("z", "z0", 0, 0), exited("y", "y0", 0, 0), running("a", "a0", 0)];
+    let status = scene.observed(observed(done));
+    assert_eq!((phase_of(status), &*told(status, "Initialized")), ("Running", "True"));
+
+    // The runtime has collected the init containers, and nothing was written down.
+    scene.status = None;
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    assert_eq!(of(status, "z").state.clone().unwrap().terminated.unwrap().exit_code, 0);
+    assert_eq!((phase_of(status), &*told(status, "Initialized")), ("Running", "True"));
+}
+
+#[test]
+fn a_failed_init_container_fails_a_pod_that_is_not_restarted() {
+    for (policy, phase) in [("Never", "Failed"), ("OnFailure", "Pending")] {
+        let mut pod = spec(policy, vec![container("a")]);
+        pod.init_containers = Some(vec![container("i")]);
+        let mut scene = Scene::new(pod);
+        scene.observed(observed(vec![exited("i", "i0", 0, 1)]));
+        let status = scene.reported(terminated_report());
+        assert_eq!(phase_of(status), phase, "{policy}");
+    }
+}
+
+#[test]
+fn sidecars() {
+    let mut pod = spec("Never", vec![container("a")]);
+    pod.init_containers = Some(vec![with_startup(with_readiness(sidecar("s")))]);
+    let mut scene = Scene::new(pod);
+    let status = scene.observed(observed(vec![running("s", "s0", 0)]));
+    assert_eq!(phase_of(status), "Pending");
+    assert_eq!(
+        told(status, "Initialized"),
+        "False ContainersNotInitialized: containers with incomplete status: [s]"
+    );
+
+    scene.verdicts("s", verdict("s0", Some(true), Some(false)));
+    let status = scene.observed(observed(vec![running("s", "s0", 0), running("a", "a0", 0)]));
+    assert_eq!((phase_of(status), &*told(status, "Initialized")), ("Running", "True"));
+    assert_eq!(told(status, "Ready"), "False ContainersNotReady: containers with unready status: [s]");
+
+    // It starts again while the pod's own container runs: the pod does not fall back.
+    let status = scene.observed(observed(vec![created("s", "s1", 1), running("a", "a0", 0)]));
+    assert_eq!(phase_of(status), "Running");
+
+    // One that has ended does not count.
+    scene.observed(stopped(vec![exited("s", "s1", 1, 137), exited("a", "a0", 0, 0)]));
+    let status = scene.reported(terminated_report());
+    assert_eq!(phase_of(status), "Succeeded");
+}
+
+#[test]
+fn readiness_follows_the_verdict_on_this_very_instance() {
+    let mut scene = Scene::new(spec("Always", vec![with_readiness(container("a"))]));
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    assert_eq!((of(status, "a").started, of(status, "a").ready), (Some(true), false));
+    let status = scene.verdicts("a", verdict("a0", None, Some(true)));
+    assert_eq!(told(status, "Ready"), "True");
+    let status = scene.verdicts("a", verdict("a0", None, Some(false)));
+    assert!(!of(status, "a").ready);
+    scene.verdicts("a", verdict("a0", None, Some(true)));
+    let status = scene.observed(observed(vec![running("a", "a1", 1), exited("a", "a0", 0, 1)]));
+    assert!(!of(status, "a").ready, "the verdict is about another instance");
+}
+
+#[test]
+fn startup_gates_readiness() {
+    let mut scene = Scene::new(spec("Always", vec![with_startup(container("a"))]));
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    assert_eq!((of(status, "a").started, of(status, "a").ready), (Some(false), false));
+    let status = scene.verdicts("a", verdict("a0", Some(true), None));
+    assert_eq!((of(status, "a").started, of(status, "a").ready), (Some(true), true));
+}
+
+#[test]
+fn ready_survives_a_restart_of_the_kubelet() {
+    let probed = with_startup(with_readiness(container("a")));
+    let mut scene = Scene::new(spec("Always", vec![probed]));
+    scene.observed(observed(vec![running("a", "a0", 0)]));
+    let before = scene.verdicts("a", verdict("a0", Some(true), Some(true))).clone();
+    assert_eq!(told(&before, "Ready"), "True");
+
+    scene.restart();
+    assert_eq!(scene.step(), &before);
+    assert_eq!(scene.observed(observed(vec![running("a", "a0", 0)])), &before);
+    assert_eq!(scene.reported(report(WorkerState::Syncing)), &before);
+    // ProbeManager is back but has no settled answer yet.
+    assert_eq!(scene.verdicts("a", verdict("a0", None, None)), &before);
+    let status = scene.verdicts("a", verdict("a0", Some(true), Some(false)));
+    assert!(told(status, "Ready").starts_with("False"));
+}
+
+#[test]
+fn nothing_is_lost_before_runtime_and_worker_have_spoken() {
+    let mut scene = Scene::new(spec("Never", vec![container("a")]));
+    let before = scene.observed(observed(vec![running("a", "a0", 0)])).clone();
+    scene.restart();
+    assert_eq!(scene.reported(WorkerReport { released: true, ..terminated_report() }), &before);
+    // The node was rebooted.
+    let status = scene.observed(RuntimePod::absent(pod_ref()));
+    assert_eq!(phase_of(status), "Failed");
+    let end = of(status, "a").state.clone().unwrap().terminated.unwrap();
+    assert_eq!(end.reason.as_deref(), Some("ContainerStatusUnknown"));
+}
+
+#[test]
+fn no_container_is_told_of_before_the_runtime_has_a_name() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.node.runtime_name = None;
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    assert_eq!(waiting_for(status, "a"), "ContainerCreating");
+    scene.node = node();
+    assert_eq!(phase_of(scene.step()), "Running");
+}
+
+#[test]
+fn a_rejected_pod_fails_without_containers() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.facts.report = None;
+    let pod = scene.facts.desired.take().unwrap();
+    scene.facts.desired =
+        Some(Arc::new(DesiredPod { rejected: Some(rejection("OutOfpods")), ..(*pod).clone() }));
+    let status = scene.step();
+    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some("OutOfpods")));
+    assert_eq!(status.message.as_deref(), Some("Pod was rejected: because"));
+    assert_eq!((&status.container_statuses, &status.conditions), (&None, &None));
+    assert!(status.start_time.is_some());
+    assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+}
+
+#[test]
+fn readiness_gates() {
+    let mut pod = spec("Always", vec![container("a")]);
+    pod.readiness_gates = Some(vec![PodReadinessGate { condition_type: "example.com/gate".into() }]);
+    let mut scene = Scene::new(pod);
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    assert_eq!(told(status, "ContainersReady"), "True");
+    assert_eq!(
+        told(status, "Ready"),
+        "False ReadinessGatesNotReady: corresponding condition of pod readiness gate \"example.com/gate\" \
+         does not exist."
+    );
+}
+
+#[test]
+fn a_quarantined_pod_says_who_leaves_it_alone_and_why() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.facts.quarantine.insert(Arc::from("VolumeManager"), Arc::from("index out of bounds at plan.rs:7"));
+    let status = scene.step();
+    assert_eq!(
+        told(status, "understudy.dev/Quarantined"),
+        "True RepeatedPanics: VolumeManager leaves the pod alone after repeated panics: index out of bounds at \
+         plan.rs:7"
+    );
+    scene.facts.quarantine.clear();
+    let status = scene.step();
+    assert!(status.conditions.iter().flatten().all(|c| c.type_ != "understudy.dev/Quarantined"));
+}
+
+#[test]
+fn long_termination_messages_share_the_room() {
+    let mut scene = Scene::new(spec("Never", vec![container("a"), container("b")]));
+    let mut end = exited("a", "a0", 0, 1);
+    end.message = Arc::from("ä".repeat(10_000));
+    let status = scene.observed(observed(vec![end]));
+    let message = of(status, "a").state.clone().unwrap().terminated.unwrap().message.unwrap();
+    assert_eq!(message.len(), 6 * 1024);
+}

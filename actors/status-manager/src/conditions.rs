@@ -1,0 +1,231 @@
+//! The conditions of a pod (row 8.4), without their times: those depend on what was known before.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodSpec};
+use messages::facts::{Rejection, WorkerReport};
+use messages::runtime::RuntimePod;
+
+use crate::containers::{last_terminated, running, terminated};
+use crate::phase::Phase;
+use crate::spec::{self, Kind};
+
+pub(crate) const READY_TO_START: &str = "PodReadyToStartContainers";
+pub(crate) const INITIALIZED: &str = "Initialized";
+pub(crate) const READY: &str = "Ready";
+pub(crate) const CONTAINERS_READY: &str = "ContainersReady";
+pub(crate) const SCHEDULED: &str = "PodScheduled";
+pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// Our own: a subsystem leaves the pod alone because of it panicking.
+pub(crate) const QUARANTINED: &str = "understudy.dev/Quarantined";
+
+/// The reasons with which the node itself disrupts a pod: eviction, preemption, shutdown.
+const DISRUPTIONS: [&str; 3] = ["Evicted", "Preempting", "Terminated"];
+
+/// Whose conditions are rewritten each time. All others are somebody else's and are kept.
+const OWNED: [&str; 9] = [
+    SCHEDULED,
+    READY,
+    INITIALIZED,
+    CONTAINERS_READY,
+    READY_TO_START,
+    "PodResizeInProgress",
+    "PodResizePending",
+    "AllContainersRestarting",
+    QUARANTINED,
+];
+
+/// What the conditions depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConditionsInput<'a> {
+    /// The pod as desired.
+    pub(crate) pod: &'a Pod,
+    /// Conditions that were known before, of whatever owner.
+    pub(crate) previous: &'a [PodCondition],
+    /// Statuses of the init containers.
+    pub(crate) init: &'a [ContainerStatus],
+    /// Statuses of the regular containers.
+    pub(crate) regular: &'a [ContainerStatus],
+    /// The phase that follows from the facts, even while a terminal one is still held back.
+    pub(crate) phase: Phase,
+    /// What the runtime holds, if known.
+    pub(crate) observed: Option<&'a RuntimePod>,
+}
+
+/// All conditions of a pod that is not rejected.
+pub(crate) fn conditions(spec: &PodSpec, input: &ConditionsInput<'_>) -> Vec<PodCondition> {
+    let mut conditions = foreign(input.pod, input.previous);
+    conditions.push(of(READY_TO_START, sandbox_ready(spec, input), "", ""));
+    conditions.push(initialized(spec, input));
+    let containers_ready = containers_ready(spec, input);
+    conditions.push(ready(spec, &conditions, &containers_ready));
+    conditions.push(containers_ready);
+    conditions.push(of(SCHEDULED, true, "", ""));
+    conditions
+}
+
+/// Conditions that are not the kubelet's, from the API server, and the one that it shares, which stays once told.
+pub(crate) fn foreign(pod: &Pod, previous: &[PodCondition]) -> Vec<PodCondition> {
+    let api = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let shared = previous.iter().filter(|c| c.type_ == DISRUPTION_TARGET);
+    let mut kept: Vec<PodCondition> = Vec::new();
+    for condition in api.iter().chain(shared) {
+        let known = kept.iter().any(|k| k.type_ == condition.type_);
+        if !known && !OWNED.contains(&&*condition.type_) {
+            kept.push(condition.clone());
+        }
+    }
+    kept
+}
+
+/// `DisruptionTarget`, told together with the terminal phase and not before.
+pub(crate) fn disruption(failed: &Rejection) -> Option<PodCondition> {
+    DISRUPTIONS
+        .contains(&&*failed.reason)
+        .then(|| of(DISRUPTION_TARGET, true, "TerminationByKubelet", &failed.message))
+}
+
+/// Names every subsystem that leaves the pod alone, and the panic.
+pub(crate) fn quarantined(panics: &BTreeMap<Arc<str>, Arc<str>>) -> Option<PodCondition> {
+    let mut message = String::new();
+    for (subsystem, panic) in panics {
+        let separator = if message.is_empty() { "" } else { "; " };
+        write!(message, "{separator}{subsystem} leaves the pod alone after repeated panics: {panic}")
+            .expect("writing to a string does not fail");
+    }
+    (!panics.is_empty()).then(|| of(QUARANTINED, true, "RepeatedPanics", &message))
+}
+
+/// Ready and ContainersReady of a pod that has ended.
+pub(crate) fn not_ready_in(phase: Phase, type_: &str) -> PodCondition {
+    of(type_, false, terminal_reason(phase), "")
+}
+
+/// Whether a sandbox with a network is there to start containers in.
+fn sandbox_ready(spec: &PodSpec, input: &ConditionsInput<'_>) -> bool {
+    let Some(observed) = input.observed else {
+        return input.previous.iter().any(|c| c.type_ == READY_TO_START && c.status == "True");
+    };
+    let Some(sandbox) = observed.ready_sandbox() else { return false };
+    let host_network = spec.host_network.unwrap_or(false);
+    observed.sandboxes.iter().filter(|s| s.ready).count() == 1
+        && sandbox.host_network == host_network
+        && (host_network || !sandbox.ips.is_empty())
+}
+
+fn initialized(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
+    let mut unknown = Vec::new();
+    let mut incomplete = Vec::new();
+    for container in spec::init(spec) {
+        match input.init.iter().find(|s| s.name == container.name) {
+            None => unknown.push(container.name),
+            Some(status) => {
+                let done = match container.kind {
+                    Kind::Sidecar => status.started == Some(true),
+                    _ => status.ready,
+                };
+                if !done {
+                    incomplete.push(container.name);
+                }
+            }
+        }
+    }
+    if input.phase == Phase::Succeeded && unknown.is_empty() {
+        return of(INITIALIZED, true, "PodCompleted", "");
+    }
+    // Once a regular container has started the pod is initialized for good, even while sidecars start again.
+    let regular_started = input
+        .regular
+        .iter()
+        .any(|s| running(s).is_some() || terminated(s).is_some() || last_terminated(s).is_some());
+    if regular_started {
+        return of(INITIALIZED, true, "", "");
+    }
+    match complaint(&unknown, "incomplete", &incomplete) {
+        None => of(INITIALIZED, true, "", ""),
+        Some(message) => of(INITIALIZED, false, "ContainersNotInitialized", &message),
+    }
+}
+
+fn containers_ready(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
+    let mut unknown = Vec::new();
+    let mut unready = Vec::new();
+    let sidecars = spec::init(spec).filter(|c| c.kind == Kind::Sidecar);
+    for container in sidecars.chain(spec::regular(spec)) {
+        let mut statuses = input.init.iter().chain(input.regular);
+        match statuses.find(|s| s.name == container.name) {
+            None => unknown.push(container.name),
+            Some(status) if !status.ready => unready.push(container.name),
+            Some(_) => {}
+        }
+    }
+    if input.phase == Phase::Failed || (input.phase == Phase::Succeeded && unknown.is_empty()) {
+        return not_ready_in(input.phase, CONTAINERS_READY);
+    }
+    match complaint(&unknown, "unready", &unready) {
+        None => of(CONTAINERS_READY, true, "", ""),
+        Some(message) => of(CONTAINERS_READY, false, "ContainersNotReady", &message),
+    }
+}
+
+/// ContainersReady and every readiness gate (row 8.10).
+fn ready(spec: &PodSpec, known: &[PodCondition], containers_ready: &PodCondition) -> PodCondition {
+    if containers_ready.status != "True" {
+        return PodCondition { type_: READY.to_owned(), ..containers_ready.clone() };
+    }
+    let mut closed = Vec::new();
+    for gate in spec.readiness_gates.iter().flatten() {
+        let type_ = &gate.condition_type;
+        match known.iter().find(|c| c.type_ == *type_) {
+            None => closed
+                .push(format!("corresponding condition of pod readiness gate \"{type_}\" does not exist.")),
+            Some(condition) if condition.status != "True" => closed.push(format!(
+                "the status of pod readiness gate \"{type_}\" is not \"True\", but {}",
+                condition.status
+            )),
+            Some(_) => {}
+        }
+    }
+    if closed.is_empty() {
+        of(READY, true, "", "")
+    } else {
+        of(READY, false, "ReadinessGatesNotReady", &closed.join(", "))
+    }
+}
+
+fn complaint(unknown: &[&str], what: &str, wrong: &[&str]) -> Option<String> {
+    let mut parts = Vec::new();
+    if !unknown.is_empty() {
+        parts.push(format!("containers with unknown status: [{}]", unknown.join(" ")));
+    }
+    if !wrong.is_empty() {
+        parts.push(format!("containers with {what} status: [{}]", wrong.join(" ")));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn terminal_reason(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Failed => "PodFailed",
+        Phase::Succeeded => "PodCompleted",
+        Phase::Pending | Phase::Running => "",
+    }
+}
+
+fn of(type_: &str, status: bool, reason: &str, message: &str) -> PodCondition {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    PodCondition {
+        type_: type_.to_owned(),
+        status: if status { "True" } else { "False" }.to_owned(),
+        reason: text(reason),
+        message: text(message),
+        ..PodCondition::default()
+    }
+}
+
+/// Whose decision the pod's end was, if it was the node's.
+pub(crate) fn failure(report: Option<&WorkerReport>) -> Option<&Rejection> {
+    report.and_then(|r| r.failed.as_ref())
+}

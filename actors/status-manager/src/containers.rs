@@ -1,0 +1,393 @@
+//! Container statuses: state, lastState, ready, started, restartCount (rows 8.2, 8.3, 5.9).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, ResourceRequirements, VolumeMountStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use messages::facts::{ContainerVerdict, WaitingReason};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+
+use crate::spec::{ContainerSpec, Kind};
+
+/// The reason of a container of which nobody knows how it ended.
+pub(crate) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+/// The exit code that goes with [`STATUS_UNKNOWN`]: as if killed.
+pub(crate) const STATUS_UNKNOWN_EXIT: i32 = 137;
+
+const VANISHED: &str =
+    "The container could not be located when the pod was deleted.  The container used to be Running";
+const REPLACED: &str = "The container could not be located.  Another instance has taken its place";
+const UNREADABLE: &str = "The container could not be located when the pod was terminated";
+const COMPLETED_UNSEEN: &str = "Unable to get init container status from container runtime and pod has been \
+                                initialized, treat it as exited normally";
+
+/// What all containers of a pod have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    /// What the runtime holds; `None` while that is not known.
+    pub(crate) observed: Option<&'a RuntimePod>,
+    /// The prefix of container IDs.
+    pub(crate) runtime_name: &'a str,
+    /// The worker has spoken: only with it is it known whether the pod was meant to end.
+    pub(crate) reported: bool,
+    /// Why containers wait, as their worker says.
+    pub(crate) waiting: Option<&'a BTreeMap<String, WaitingReason>>,
+    /// Probe verdicts.
+    pub(crate) verdicts: Option<&'a BTreeMap<String, ContainerVerdict>>,
+    /// Bytes of one container's termination message that are shown.
+    pub(crate) message_bytes_max: usize,
+    /// The pod has init containers.
+    pub(crate) has_init: bool,
+    /// A regular container has been created: non-restartable init containers must have completed.
+    pub(crate) regular_created: bool,
+    /// The pod has been deleted: nothing is started any more.
+    pub(crate) deleted: bool,
+    /// Its worker still works towards running: what has ended may be started again.
+    pub(crate) syncing: bool,
+    /// The pod's restart policy.
+    pub(crate) restart_policy: Option<&'a str>,
+}
+
+/// The statuses of these containers, in their order. `previous` are those last known.
+pub(crate) fn statuses<'a>(
+    specs: impl Iterator<Item = ContainerSpec<'a>>,
+    previous: &[ContainerStatus],
+    context: &Context<'_>,
+) -> Vec<ContainerStatus> {
+    specs.map(|spec| status(&spec, previous.iter().find(|s| s.name == spec.name), context)).collect()
+}
+
+fn status(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Context<'_>) -> ContainerStatus {
+    let mut instances =
+        context.observed.into_iter().flat_map(|o| o.containers.iter()).filter(|c| &*c.name == spec.name);
+    let newest = instances.next();
+    let mut status = match newest {
+        Some(container) => present(spec, container, instances.next(), old, context),
+        None if context.observed.is_some() && context.reported => missing(spec, old, context),
+        None => unheard(spec, old, context),
+    };
+    waiting_reason(&mut status, spec, newest, context);
+    status.volume_mounts = volume_mounts(spec);
+    readiness(&mut status, spec, old, context);
+    status
+}
+
+/// A container that waits, with what is known of the instance before.
+fn idle(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Context<'_>) -> ContainerStatus {
+    match old {
+        Some(old) => ContainerStatus { state: Some(default_waiting(context)), ..old.clone() },
+        None => blank(spec, context),
+    }
+}
+
+/// A container of which nothing was ever seen.
+fn blank(spec: &ContainerSpec<'_>, context: &Context<'_>) -> ContainerStatus {
+    ContainerStatus {
+        name: spec.name.to_owned(),
+        image: spec.image.to_owned(),
+        state: Some(default_waiting(context)),
+        last_state: Some(ApiState::default()),
+        ..ContainerStatus::default()
+    }
+}
+
+/// The runtime has not been heard of yet: what was known stays, except for why it waits.
+fn unheard(
+    spec: &ContainerSpec<'_>,
+    old: Option<&ContainerStatus>,
+    context: &Context<'_>,
+) -> ContainerStatus {
+    match old {
+        Some(old) if running(old).is_some() || terminated(old).is_some() => old.clone(),
+        _ => idle(spec, old, context),
+    }
+}
+
+/// The runtime holds no instance.
+fn missing(
+    spec: &ContainerSpec<'_>,
+    old: Option<&ContainerStatus>,
+    context: &Context<'_>,
+) -> ContainerStatus {
+    if spec.kind == Kind::Init && context.regular_created {
+        return completed(spec, old, context);
+    }
+    let mut status = match old {
+        Some(old) if terminated(old).is_some() => return old.clone(),
+        _ => idle(spec, old, context),
+    };
+    if let Some(old) = old.filter(|o| running(o).is_some()) {
+        // It ran, so it ended, though nobody saw how: without a last state the pod would fall back to Pending.
+        status = ContainerStatus {
+            restart_count: old.restart_count.saturating_add(i32::from(!context.deleted)),
+            last_state: Some(lost(VANISHED)),
+            ..blank(spec, context)
+        };
+    }
+    status
+}
+
+/// What runs after this init container has been created, so it must have completed.
+fn completed(
+    spec: &ContainerSpec<'_>,
+    old: Option<&ContainerStatus>,
+    context: &Context<'_>,
+) -> ContainerStatus {
+    if let Some(old) = old.filter(|o| terminated(o).is_some_and(|t| t.exit_code == 0)) {
+        return old.clone();
+    }
+    let end = ContainerStateTerminated {
+        reason: Some("Completed".to_owned()),
+        message: Some(COMPLETED_UNSEEN.to_owned()),
+        ..ContainerStateTerminated::default()
+    };
+    ContainerStatus {
+        state: Some(ApiState { terminated: Some(end), ..ApiState::default() }),
+        ..idle(spec, old, context)
+    }
+}
+
+/// The runtime holds an instance.
+fn present(
+    spec: &ContainerSpec<'_>,
+    newest: &RuntimeContainer,
+    before: Option<&RuntimeContainer>,
+    old: Option<&ContainerStatus>,
+    context: &Context<'_>,
+) -> ContainerStatus {
+    let id = full_id(context, newest);
+    let state = match newest.state {
+        ContainerState::Running => ApiState {
+            running: Some(ContainerStateRunning { started_at: newest.started_at.map(time) }),
+            ..ApiState::default()
+        },
+        ContainerState::Created => default_waiting(context),
+        ContainerState::Exited => ended(newest, &id, context.message_bytes_max),
+        ContainerState::Unknown => unreadable(&id, old, context),
+    };
+    let resources = spec.resources.cloned().unwrap_or_default();
+    ContainerStatus {
+        name: spec.name.to_owned(),
+        image: newest.image.to_string(),
+        image_id: newest.image_ref.to_string(),
+        restart_count: restart_count(newest, &id, old),
+        last_state: Some(last_state(&id, before, old, context)),
+        allocated_resources: resources.requests.clone().filter(|r| !r.is_empty()),
+        resources: (spec.kind != Kind::Ephemeral || resources != ResourceRequirements::default())
+            .then_some(resources),
+        container_id: Some(id),
+        state: Some(state),
+        ..ContainerStatus::default()
+    }
+}
+
+/// The attempt, but never less than was told before, and one more with every new instance.
+fn restart_count(newest: &RuntimeContainer, id: &str, old: Option<&ContainerStatus>) -> i32 {
+    let attempt = i32::try_from(newest.attempt).unwrap_or(i32::MAX);
+    let Some(old) = old else { return attempt };
+    // Attempts start over when the runtime has forgotten the earlier instances.
+    let known = old.container_id.as_deref();
+    let before = last_terminated(old).and_then(|t| t.container_id.as_deref());
+    let known_ran = running(old).is_some() || terminated(old).is_some() || before == known;
+    let is_new = known.is_some() && known != Some(id) && known_ran && before != Some(id);
+    attempt.max(old.restart_count.saturating_add(i32::from(is_new)))
+}
+
+/// How the instance before ended: from the runtime, else as last known.
+fn last_state(
+    id: &str,
+    before: Option<&RuntimeContainer>,
+    old: Option<&ContainerStatus>,
+    context: &Context<'_>,
+) -> ApiState {
+    if let Some(before) = before.filter(|b| b.state == ContainerState::Exited) {
+        return ended(before, &full_id(context, before), context.message_bytes_max);
+    }
+    let Some(old) = old else { return ApiState::default() };
+    if old.container_id.as_deref() != Some(id) {
+        if let Some(ended) = terminated(old) {
+            return ApiState { terminated: Some(ended.clone()), ..ApiState::default() };
+        }
+        if running(old).is_some() {
+            return lost(REPLACED);
+        }
+    }
+    old.last_state.clone().unwrap_or_default()
+}
+
+fn ended(container: &RuntimeContainer, id: &str, message_bytes_max: usize) -> ApiState {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    ApiState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code: container.exit_code,
+            reason: text(&container.reason),
+            message: text(cut(&container.message, message_bytes_max)),
+            started_at: container.started_at.map(time),
+            finished_at: container.finished_at.map(time),
+            container_id: Some(id.to_owned()),
+            signal: None,
+        }),
+        ..ApiState::default()
+    }
+}
+
+/// The beginning of a text, at most so many bytes.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+/// The runtime cannot say what the instance does: one that ran is taken to have ended.
+fn unreadable(id: &str, old: Option<&ContainerStatus>, context: &Context<'_>) -> ApiState {
+    let ran = old.is_some_and(|o| {
+        let guessed = terminated(o).is_some_and(|t| t.reason.as_deref() == Some(STATUS_UNKNOWN));
+        o.container_id.as_deref() == Some(id) && (running(o).is_some() || guessed)
+    });
+    if ran { lost(UNREADABLE) } else { default_waiting(context) }
+}
+
+/// The end of a container that nobody saw.
+pub(crate) fn lost(message: &str) -> ApiState {
+    ApiState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code: STATUS_UNKNOWN_EXIT,
+            reason: Some(STATUS_UNKNOWN.to_owned()),
+            message: Some(message.to_owned()),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ApiState::default()
+    }
+}
+
+/// A container that will be started (again) shows why it has not been yet.
+fn waiting_reason(
+    status: &mut ContainerStatus,
+    spec: &ContainerSpec<'_>,
+    newest: Option<&RuntimeContainer>,
+    context: &Context<'_>,
+) {
+    let Some(reason) = context.waiting.and_then(|w| w.get(spec.name)) else { return };
+    let starts = match newest.map(|c| c.state) {
+        _ if context.deleted => false,
+        Some(ContainerState::Running) => false,
+        Some(ContainerState::Created) => true,
+        Some(ContainerState::Unknown) => terminated(status).is_none(),
+        None => match terminated(status) {
+            Some(end) => context.syncing && !(spec.kind == Kind::Init && end.exit_code == 0),
+            None => true,
+        },
+        Some(ContainerState::Exited) => {
+            let exit_code = newest.map_or(0, |c| c.exit_code);
+            let done = spec.kind == Kind::Init && exit_code == 0;
+            context.syncing && !done && spec.should_restart(context.restart_policy, exit_code)
+        }
+    };
+    if !starts || (context.observed.is_none() && waiting(status).is_none()) {
+        return;
+    }
+    if terminated(status).is_some() {
+        status.last_state = status.state.take();
+    }
+    status.state = Some(ApiState {
+        waiting: Some(ContainerStateWaiting {
+            reason: Some(reason.reason.clone()),
+            message: (!reason.message.is_empty()).then(|| reason.message.clone()),
+        }),
+        ..ApiState::default()
+    });
+}
+
+/// Row 7.2, 7.11: a verdict counts for the instance it is about; without one, what was said of the same instance
+/// before stays, so that Ready does not flap while ProbeManager starts again.
+fn readiness(
+    status: &mut ContainerStatus,
+    spec: &ContainerSpec<'_>,
+    old: Option<&ContainerStatus>,
+    context: &Context<'_>,
+) {
+    if spec.kind == Kind::Ephemeral {
+        return;
+    }
+    let Some(running_id) = running(status).and(status.container_id.as_deref()) else {
+        status.started = Some(false);
+        status.ready = spec.kind == Kind::Init && terminated(status).is_some_and(|t| t.exit_code == 0);
+        return;
+    };
+    let bare = running_id.rsplit("://").next().unwrap_or(running_id);
+    let verdict = context.verdicts.and_then(|v| v.get(spec.name)).filter(|v| &*v.container_id == bare);
+    let same = old.filter(|o| o.container_id.as_deref() == Some(running_id));
+
+    let started = !spec.has_startup_probe
+        || verdict.and_then(|v| v.startup).unwrap_or_else(|| same.is_some_and(|o| o.started == Some(true)));
+    let ready = started
+        && spec.kind != Kind::Init
+        && (!spec.has_readiness_probe
+            || verdict.and_then(|v| v.readiness).unwrap_or_else(|| same.is_some_and(|o| o.ready)));
+    status.started = Some(started);
+    status.ready = ready;
+}
+
+fn volume_mounts(spec: &ContainerSpec<'_>) -> Option<Vec<VolumeMountStatus>> {
+    let mounts: Vec<_> = spec
+        .volume_mounts
+        .iter()
+        .map(|mount| VolumeMountStatus {
+            name: mount.name.clone(),
+            mount_path: mount.mount_path.clone(),
+            read_only: mount.read_only.filter(|read_only| *read_only),
+            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+            volume_status: None,
+        })
+        .collect();
+    (!mounts.is_empty()).then_some(mounts)
+}
+
+fn default_waiting(context: &Context<'_>) -> ApiState {
+    let reason = if context.has_init { "PodInitializing" } else { "ContainerCreating" };
+    ApiState {
+        waiting: Some(ContainerStateWaiting { reason: Some(reason.to_owned()), message: None }),
+        ..ApiState::default()
+    }
+}
+
+fn full_id(context: &Context<'_>, container: &RuntimeContainer) -> String {
+    format!("{}://{}", context.runtime_name, container.id)
+}
+
+/// The API server keeps whole seconds only; anything finer would differ from what it gives back.
+pub(crate) fn time(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}
+
+/// The running state, if that is the state.
+pub(crate) fn running(status: &ContainerStatus) -> Option<&ContainerStateRunning> {
+    status.state.as_ref()?.running.as_ref()
+}
+
+/// The terminated state, if that is the state.
+pub(crate) fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.state.as_ref()?.terminated.as_ref()
+}
+
+/// The waiting state, if that is the state.
+pub(crate) fn waiting(status: &ContainerStatus) -> Option<&ContainerStateWaiting> {
+    status.state.as_ref()?.waiting.as_ref()
+}
+
+/// How the instance before ended.
+pub(crate) fn last_terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.last_state.as_ref()?.terminated.as_ref()
+}
+
+#[cfg(test)]
+mod cut_tests {
+    #[test]
+    fn a_long_message_keeps_its_beginning_and_whole_characters() {
+        assert_eq!(super::cut("abc", 2), "ab");
+        assert_eq!(super::cut("aé", 2), "a");
+        assert_eq!(super::cut("abc", 100), "abc");
+    }
+}

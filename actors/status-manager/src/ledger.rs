@@ -1,0 +1,350 @@
+//! All pods: their facts, their statuses, and what a new fact changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
+use messages::facts::{ContainerVerdict, DesiredPods, Source, WorkerReport};
+use messages::runtime::{ContainerState, RuntimePod};
+use messages::{PodRef, PodUid};
+
+use crate::compute::compute;
+use crate::facts::{NodeFacts, PodFacts};
+
+/// What a fact has changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A pod has another status than before.
+    Told {
+        /// Which pod.
+        pod: PodRef,
+        /// Its status now.
+        status: Arc<PodStatus>,
+    },
+    /// A pod is over and forgotten.
+    Gone {
+        /// Which pod it was.
+        uid: PodUid,
+    },
+}
+
+/// Facts to ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// The desired pods.
+    pub desired: bool,
+    /// The runtime's name.
+    pub runtime: bool,
+    /// The report of some desired pod's worker.
+    pub reports: bool,
+    /// What the runtime holds of these pods, whose end waits for it.
+    pub looks: Vec<PodUid>,
+}
+
+impl Missing {
+    /// Everything has been heard of.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Entry {
+    facts: PodFacts,
+    /// Among the desired pods, as far as the sources have been heard.
+    is_desired: bool,
+    status: Option<Arc<PodStatus>>,
+}
+
+/// The facts and statuses of all pods. Bounded by what is desired, worked on or held by the runtime.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    node: NodeFacts,
+    has_desired: bool,
+    sources_ready: bool,
+    is_restored: bool,
+    pods: BTreeMap<PodUid, Entry>,
+}
+
+impl Ledger {
+    /// Nothing is known yet but the node's addresses, primary first. No status is computed before
+    /// [`Ledger::restored`] has been called.
+    pub fn new(host_ips: Vec<String>) -> Self {
+        Self { node: NodeFacts { runtime_name: None, host_ips }, ..Self::default() }
+    }
+
+    /// The status of a pod as last computed or restored.
+    pub fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.pods.get(uid)?.status.clone()
+    }
+
+    /// The statuses of all pods that have one.
+    pub fn statuses(&self) -> BTreeMap<PodUid, Arc<PodStatus>> {
+        let told = |(uid, entry): (&PodUid, &Entry)| Some((uid.clone(), entry.status.clone()?));
+        self.pods.iter().filter_map(told).collect()
+    }
+
+    /// How many pods are known, and how many of them have each phase.
+    pub fn phases(&self) -> (usize, BTreeMap<String, usize>) {
+        let mut phases = BTreeMap::new();
+        for status in self.pods.values().filter_map(|e| e.status.as_ref()) {
+            *phases.entry(status.phase.clone().unwrap_or_default()).or_insert(0) += 1;
+        }
+        (self.pods.len(), phases)
+    }
+
+    /// The statuses known from before this incarnation have been read. Returns the pods to compute.
+    pub fn restored(&mut self, statuses: BTreeMap<PodUid, PodStatus>) -> Vec<PodUid> {
+        for (uid, status) in statuses {
+            let entry = self.pods.entry(uid).or_default();
+            entry.status.get_or_insert_with(|| Arc::new(status));
+        }
+        self.is_restored = true;
+        self.pods.keys().cloned().collect()
+    }
+
+    /// The desired pods. Returns the pods to compute.
+    pub fn desired(&mut self, desired: &DesiredPods) -> Vec<PodUid> {
+        self.has_desired = true;
+        self.sources_ready = desired.sources_ready;
+        let mut touched = Vec::new();
+        for (uid, pod) in &*desired.pods {
+            let entry = self.pods.entry(uid.clone()).or_default();
+            entry.is_desired = true;
+            if entry.facts.desired.as_ref().is_none_or(|known| !Arc::ptr_eq(known, pod) && known != pod) {
+                entry.facts.desired = Some(pod.clone());
+                touched.push(uid.clone());
+            }
+            entry.renew();
+        }
+        // Before every source has been heard absence means nothing (row 1.7).
+        if desired.sources_ready {
+            for (uid, entry) in &mut self.pods {
+                if !desired.pods.contains_key(uid) {
+                    entry.is_desired = false;
+                    touched.push(uid.clone());
+                }
+            }
+        }
+        touched
+    }
+
+    /// What the runtime holds of a pod.
+    pub fn observed(&mut self, uid: &PodUid, state: Arc<RuntimePod>) {
+        let entry = self.pods.entry(uid.clone()).or_default();
+        if entry.facts.observed.as_ref().is_none_or(|known| !contradicts(known, &state)) {
+            entry.facts.observed = Some(state);
+        }
+    }
+
+    /// What a worker says.
+    pub fn reported(&mut self, uid: &PodUid, report: Arc<WorkerReport>) {
+        let entry = self.pods.entry(uid.clone()).or_default();
+        entry.facts.report = Some(report);
+        entry.renew();
+    }
+
+    /// What the pool says on behalf of a worker; whether it is news.
+    pub fn report_if_unknown(&mut self, uid: &PodUid, report: Arc<WorkerReport>) -> bool {
+        let is_news = self.pods.get(uid).is_none_or(|e| e.facts.report.is_none());
+        if is_news {
+            self.reported(uid, report);
+        }
+        is_news
+    }
+
+    /// The settled probe verdicts of a pod.
+    pub fn verdicts(&mut self, uid: &PodUid, verdicts: Arc<BTreeMap<String, ContainerVerdict>>) {
+        self.pods.entry(uid.clone()).or_default().facts.verdicts = Some(verdicts);
+    }
+
+    /// A subsystem leaves a pod alone because of this panic, or not any more.
+    pub fn quarantined(&mut self, uid: &PodUid, subsystem: Arc<str>, panic: Option<Arc<str>>) {
+        let quarantine = &mut self.pods.entry(uid.clone()).or_default().facts.quarantine;
+        match panic {
+            Some(panic) => quarantine.insert(subsystem, panic),
+            None => quarantine.remove(&subsystem),
+        };
+    }
+
+    /// The runtime's name, the prefix of container IDs. Returns the pods to compute.
+    pub fn runtime(&mut self, name: &Arc<str>) -> Vec<PodUid> {
+        // A runtime that does not answer has no name; the one it had stays.
+        if name.is_empty() || self.node.runtime_name.as_ref() == Some(name) {
+            return Vec::new();
+        }
+        self.node.runtime_name = Some(name.clone());
+        self.pods.keys().cloned().collect()
+    }
+
+    /// What has not been heard of yet and may have been lost on the way.
+    pub fn missing(&self) -> Missing {
+        let unseen = |e: &Entry| e.facts.observed.is_none() && e.facts.is_stopped();
+        let silent = |e: &Entry| {
+            e.is_desired
+                && e.facts.report.is_none()
+                && e.facts.desired.as_ref().is_some_and(|d| d.rejected.is_none())
+        };
+        Missing {
+            desired: !self.has_desired,
+            runtime: self.node.runtime_name.is_none(),
+            reports: self.pods.values().any(silent),
+            looks: self.pods.iter().filter(|(_, e)| unseen(e)).map(|(uid, _)| uid.clone()).collect(),
+        }
+    }
+
+    /// The pod's status from what is known of it; what that changes, if anything.
+    pub fn compute(&mut self, uid: &PodUid, now: Timestamp) -> Option<Change> {
+        if !self.is_restored {
+            return None;
+        }
+        let entry = self.pods.get_mut(uid)?;
+        if self.sources_ready && entry.is_over() {
+            self.pods.remove(uid);
+            return Some(Change::Gone { uid: uid.clone() });
+        }
+        let pod = entry.facts.desired.as_ref()?.pod_ref.clone();
+        let status = compute(&entry.facts, &self.node, entry.status.as_deref(), now)?;
+        if entry.status.as_deref() == Some(&status) {
+            return None;
+        }
+        let status = Arc::new(status);
+        entry.status = Some(status.clone());
+        Some(Change::Told { pod, status })
+    }
+}
+
+impl Entry {
+    /// A static pod that was taken away and put back has the same UID but begins anew (row 4.7).
+    fn renew(&mut self) {
+        let is_static = self.facts.desired.as_ref().is_some_and(|d| d.source != Source::Api);
+        let was_removed = self.facts.report.as_ref().is_some_and(|r| r.released && r.deleted);
+        if self.is_desired && is_static && was_removed {
+            self.facts.report = None;
+            self.status = None;
+        }
+    }
+
+    /// Nobody wants the pod, and nobody holds anything of it.
+    fn is_over(&self) -> bool {
+        let runtime_empty = self.facts.observed.as_ref().is_none_or(|o| o.is_absent());
+        !self.is_desired && self.facts.report.as_ref().map_or(runtime_empty, |r| r.released)
+    }
+}
+
+/// A container never runs again once it has exited: such a fact is older than the one known. (Its number does not
+/// tell: a restarted Pleg counts anew.)
+fn contradicts(known: &RuntimePod, seen: &RuntimePod) -> bool {
+    known.containers.iter().filter(|k| k.state == ContainerState::Exited).any(|k| {
+        seen.containers
+            .iter()
+            .any(|s| s.id == k.id && matches!(s.state, ContainerState::Running | ContainerState::Created))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use messages::facts::{DesiredPod, WorkerState};
+
+    use crate::scenes::*;
+
+    fn desired_pods(pods: Vec<DesiredPod>, sources_ready: bool) -> DesiredPods {
+        let pods = pods.into_iter().map(|pod| (pod.pod_ref.uid.clone(), Arc::new(pod))).collect();
+        DesiredPods { pods: Arc::new(pods), sources_ready }
+    }
+
+    /// A ledger with one running pod.
+    fn running_pod() -> (Ledger, PodUid) {
+        let uid = pod_ref().uid;
+        let mut ledger = Ledger::new(Vec::new());
+        ledger.restored(BTreeMap::new());
+        ledger.desired(&desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
+        ledger.runtime(&Arc::from("containerd"));
+        ledger.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
+        ledger.reported(&uid, Arc::new(report(WorkerState::Syncing)));
+        assert!(matches!(ledger.compute(&uid, at(0)), Some(Change::Told { .. })));
+        assert_eq!(ledger.compute(&uid, at(9)), None, "nothing has changed");
+        (ledger, uid)
+    }
+
+    #[test]
+    fn nothing_is_computed_before_the_checkpoints_are_read() {
+        let uid = pod_ref().uid;
+        let mut ledger = Ledger::new(Vec::new());
+        ledger.desired(&desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
+        assert_eq!(ledger.compute(&uid, at(0)), None);
+        let done = PodStatus { phase: Some("Succeeded".into()), ..PodStatus::default() };
+        assert_eq!(ledger.restored(BTreeMap::from([(uid.clone(), done)])), std::slice::from_ref(&uid));
+        ledger.compute(&uid, at(1));
+        assert_eq!(ledger.status(&uid).unwrap().phase.as_deref(), Some("Succeeded"));
+    }
+
+    #[test]
+    fn a_pod_is_forgotten_when_nobody_wants_it_and_its_worker_has_let_go() {
+        let (mut ledger, uid) = running_pod();
+        assert!(ledger.desired(&desired_pods(vec![], false)).is_empty(), "absence means nothing yet");
+        assert_eq!(ledger.desired(&desired_pods(vec![], true)), std::slice::from_ref(&uid));
+        assert_eq!(ledger.compute(&uid, at(1)), None, "its worker still has it");
+        let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
+        ledger.reported(&uid, Arc::new(gone.clone()));
+        assert!(!matches!(ledger.compute(&uid, at(2)), Some(Change::Gone { .. })));
+        ledger.reported(&uid, Arc::new(WorkerReport { released: true, ..gone }));
+        assert_eq!(ledger.compute(&uid, at(3)), Some(Change::Gone { uid: uid.clone() }));
+        assert_eq!((ledger.status(&uid), ledger.phases().0), (None, 0));
+    }
+
+    #[test]
+    fn a_static_pod_that_is_put_back_begins_anew() {
+        let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
+        let over = Arc::new(WorkerReport { released: true, ..gone.clone() });
+        for (source, phase) in [(Source::File, "Pending"), (Source::Api, "Failed")] {
+            let (mut ledger, uid) = running_pod();
+            let pod = desired(spec("Never", vec![container("a")]));
+            ledger.desired(&desired_pods(vec![DesiredPod { source, ..pod }], true));
+            ledger.observed(&uid, Arc::new(stopped(vec![exited("a", "a0", 0, 1)])));
+            ledger.reported(&uid, Arc::new(gone.clone()));
+            ledger.compute(&uid, at(1));
+            assert_eq!(ledger.status(&uid).unwrap().phase.as_deref(), Some("Failed"));
+            ledger.observed(&uid, Arc::new(RuntimePod::absent(pod_ref())));
+            ledger.reported(&uid, over.clone());
+            ledger.compute(&uid, at(2));
+            assert_eq!(ledger.status(&uid).unwrap().phase.as_deref(), Some(phase), "{source:?}");
+        }
+    }
+
+    #[test]
+    fn the_pools_answer_does_not_overwrite_what_a_worker_said_itself() {
+        let (mut ledger, uid) = running_pod();
+        ledger.reported(&uid, Arc::new(report(WorkerState::Terminating)));
+        assert!(!ledger.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
+        let known = ledger.pods[&uid].facts.report.as_ref().map(|r| r.state);
+        assert_eq!(known, Some(WorkerState::Terminating));
+        ledger.pods.get_mut(&uid).unwrap().facts.report = None;
+        assert!(ledger.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
+    }
+
+    #[test]
+    fn a_look_that_is_older_than_what_is_known_is_ignored() {
+        let (mut ledger, uid) = running_pod();
+        ledger.observed(&uid, Arc::new(observed(vec![exited("a", "a0", 0, 1)])));
+        ledger.compute(&uid, at(1));
+        let known = ledger.status(&uid);
+        ledger.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
+        assert_eq!(ledger.compute(&uid, at(2)), None);
+        assert_eq!(ledger.status(&uid), known);
+    }
+
+    #[test]
+    fn what_is_missing_is_known() {
+        let ledger = Ledger::new(Vec::new());
+        let missing = ledger.missing();
+        assert!(missing.desired && missing.runtime);
+        let (mut ledger, uid) = running_pod();
+        assert!(ledger.missing().is_empty());
+        ledger.pods.get_mut(&uid).unwrap().facts.observed = None;
+        ledger.reported(&uid, Arc::new(report(WorkerState::Terminated)));
+        assert_eq!(ledger.missing(), Missing { looks: vec![uid], ..Missing::default() });
+    }
+}

@@ -1,0 +1,35 @@
+//! Duty: computes every pod's status from facts; the single writer of pod status.
+//! Receives: DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined, GetPodStatus, GetPodStatuses.
+//! Sends: RecordEvent, ResendDesired, GetWorkers, ResendObserved, ResendVerdicts, PodTouched.
+//! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew).
+//! On crash: asks wait until the checkpoints have been read; Ready and restart counts go on as they were.
+//! Never does: starts, stops or probes anything, or concludes an end that worker and runtime have not both told.
+
+mod actor;
+mod addresses;
+mod checkpoint;
+mod compute;
+mod conditions;
+mod containers;
+mod facts;
+mod finish;
+mod ledger;
+mod merge;
+mod metrics;
+mod phase;
+#[cfg(test)]
+mod props;
+mod qos;
+mod restore;
+#[cfg(test)]
+mod scenes;
+mod spec;
+
+pub use actor::{StatusManager, StatusManagerDeps, Timer};
+pub use compute::compute;
+pub use facts::{NodeFacts, PodFacts};
+pub use merge::PhaseVerdict;
+pub use metrics::StatusMetrics;
+pub use phase::Phase;
+pub use qos::qos_class;
+pub use restore::UnusableCheckpoint;

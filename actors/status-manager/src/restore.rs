@@ -1,0 +1,109 @@
+//! Reading at start what earlier incarnations wrote down.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::PodStatus;
+use messages::PodUid;
+use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
+use serde_json::Value;
+
+use crate::checkpoint::{Checkpoint, PREFIX};
+
+/// How many checkpoints are read at the same time.
+const LOADS_MAX: usize = 16;
+
+/// Why a checkpoint that was read is of no use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableCheckpoint {
+    /// It does not hold together.
+    #[error("{0}")]
+    Corrupt(CheckpointError),
+    /// It is not a pod status.
+    #[error("checkpoint {name} is no pod status: {reason}")]
+    Foreign {
+        /// The checkpoint.
+        name: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// It is the status of another pod than its name says.
+    #[error("checkpoint {name} is of pod {uid}")]
+    Misnamed {
+        /// The checkpoint.
+        name: String,
+        /// Whose status it holds.
+        uid: PodUid,
+    },
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Restored {
+    pub(crate) statuses: BTreeMap<PodUid, PodStatus>,
+    /// Of no use; they are ignored and told of.
+    pub(crate) unusable: Vec<UnusableCheckpoint>,
+}
+
+/// Reads every checkpoint. An error means that reading itself failed: then nothing is known, which is not the same
+/// as nothing being there.
+pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored, CheckpointError> {
+    let names = store.list(PREFIX).await?;
+    let loads = names.into_iter().map(|name| {
+        let load = store.load(&name);
+        async move { (name, load.await) }
+    });
+    let mut loaded = futures::stream::iter(loads).buffered(LOADS_MAX);
+    let mut restored = Restored::default();
+    while let Some((name, content)) = loaded.next().await {
+        match content {
+            Ok(None) => {}
+            Ok(Some(content)) => match decode(&name, content) {
+                Ok(checkpoint) => {
+                    restored.statuses.insert(checkpoint.pod.uid, checkpoint.status);
+                }
+                Err(unusable) => {
+                    // The next start would find it again; a failure to remove it only means that it will.
+                    let _ = store.remove(&name).await;
+                    restored.unusable.push(unusable);
+                }
+            },
+            Err(error @ CheckpointError::Corrupt { .. }) => {
+                restored.unusable.push(UnusableCheckpoint::Corrupt(error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(restored)
+}
+
+fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {
+    let checkpoint: Checkpoint = serde_json::from_value(content)
+        .map_err(|error| UnusableCheckpoint::Foreign { name: name.to_owned(), reason: error.to_string() })?;
+    if name.strip_prefix(PREFIX) == Some(checkpoint.pod.uid.as_str()) {
+        Ok(checkpoint)
+    } else {
+        Err(UnusableCheckpoint::Misnamed { name: name.to_owned(), uid: checkpoint.pod.uid })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenes::pod_ref;
+
+    #[test]
+    fn a_status_survives_being_written_down() {
+        let status = PodStatus { phase: Some("Succeeded".into()), ..PodStatus::default() };
+        let checkpoint = Checkpoint { pod: pod_ref(), status };
+        let content = serde_json::to_value(&checkpoint).unwrap();
+        assert_eq!(decode("pod-status/uid-1", content.clone()), Ok(checkpoint));
+        assert_eq!(
+            decode("pod-status/uid-2", content).unwrap_err().to_string(),
+            "checkpoint pod-status/uid-2 is of pod uid-1"
+        );
+        let foreign = decode("pod-status/uid-1", serde_json::json!({"pod": 1})).unwrap_err();
+        assert!(foreign.to_string().starts_with("checkpoint pod-status/uid-1 is no pod status"));
+    }
+}

@@ -1,0 +1,251 @@
+//! Typed addresses. They outlive every incarnation of the actor behind them.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Handler;
+use actix::dev::OneshotSender;
+use messages::{Delivery, WhenFull};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::cell::Cell;
+use crate::context::Subsystem;
+use crate::mailbox::{Label, Mailbox, Posted, Refusal};
+use crate::parcel::{Entry, Typed};
+
+/// Why an ask got no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// The mailbox had no room until the deadline, or at once where the message's type says so.
+    #[error("the mailbox is full")]
+    Full,
+    /// No answer until the deadline; the message may still be handled.
+    #[error("no answer within the deadline")]
+    Deadline,
+    /// The receiver crashed or dropped the message before it answered.
+    #[error("the answer was lost: the receiver restarted")]
+    Lost,
+    /// The receiver has quarantined the pod that the message names.
+    #[error("the receiver has quarantined this pod")]
+    Quarantined,
+    /// The receiver has ended for good.
+    #[error("the receiver has stopped")]
+    Stopped,
+}
+
+/// A tell that was not taken, with the message.
+#[derive(Debug)]
+pub struct Refused<M> {
+    /// The message, back.
+    pub message: M,
+    /// Why.
+    pub why: AskError,
+}
+
+impl From<Refusal> for AskError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Full => Self::Full,
+            Refusal::Closed => Self::Stopped,
+            Refusal::Quarantined => Self::Quarantined,
+        }
+    }
+}
+
+/// Where messages of one type go. Cheap to clone; bounded; survives restarts of the receiver.
+pub struct Address<M: Delivery>(Arc<dyn Post<M>>);
+
+impl<M: Delivery> Clone for Address<M> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<M: Delivery> fmt::Debug for Address<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address<{}>({})", M::NAME, self.0.receiver())
+    }
+}
+
+/// A wait for room in a mailbox.
+type Room = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub(crate) trait Post<M: Delivery>: Send + Sync {
+    fn post(&self, message: M, asker: Option<OneshotSender<M::Result>>) -> Result<(), (M, Refusal)>;
+    /// Ends when there may be room.
+    fn room(&self) -> Room;
+    fn receiver(&self) -> &str;
+    fn refused(&self);
+}
+
+impl<M: Delivery> Address<M> {
+    pub(crate) fn new(post: Arc<dyn Post<M>>) -> Self {
+        Self(post)
+    }
+
+    /// An address whose messages go to a closure: recording sinks of tests and benchmarks.
+    pub fn sink(name: &'static str, sink: impl Fn(M) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Sink { name, sink }))
+    }
+
+    /// An address whose asks are answered by a closure (`None`: the answer is lost): scripted answers of tests.
+    pub fn answering(
+        name: &'static str,
+        answer: impl Fn(M) -> Option<M::Result> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Answering { name, answer }))
+    }
+
+    /// Fire and forget. Never blocks. A refusal is counted at the receiver and returned.
+    pub fn tell(&self, message: M) -> Result<(), Refused<M>> {
+        self.0.post(message, None).map_err(|(message, refusal)| {
+            self.0.refused();
+            Refused { message, why: refusal.into() }
+        })
+    }
+
+    /// Request with reply. Waits for room only where the message's type says so, and for both at most
+    /// `deadline`.
+    pub fn ask(
+        &self,
+        message: M,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<M::Result, AskError>> + Send + 'static {
+        let post = self.0.clone();
+        async move {
+            let until = Instant::now() + deadline;
+            let mut message = message;
+            let answer = loop {
+                let (sender, answer) = oneshot::channel();
+                match post.post(message, Some(sender)) {
+                    Ok(()) => break answer,
+                    Err((back, Refusal::Full)) if M::WHEN_FULL == WhenFull::Wait => {
+                        message = back;
+                        if tokio::time::timeout_at(until, post.room()).await.is_err() {
+                            post.refused();
+                            return Err(AskError::Full);
+                        }
+                    }
+                    Err((_, refusal)) => {
+                        post.refused();
+                        return Err(refusal.into());
+                    }
+                }
+            };
+            match tokio::time::timeout_at(until, answer).await {
+                Ok(Ok(answer)) => Ok(answer),
+                Ok(Err(_)) => Err(AskError::Lost),
+                Err(_) => Err(AskError::Deadline),
+            }
+        }
+    }
+}
+
+/// An address's way into the mailbox of an actor of type `A`.
+pub(crate) struct Door<A: Subsystem> {
+    pub mailbox: Arc<Mailbox<A>>,
+    pub cell: Arc<Cell>,
+}
+
+impl<A, M> Post<M> for Door<A>
+where
+    A: Subsystem + Handler<M>,
+    M: Delivery,
+{
+    fn post(&self, message: M, asker: Option<OneshotSender<M::Result>>) -> Result<(), (M, Refusal)> {
+        let label = Label {
+            name: M::NAME,
+            key: (M::WHEN_FULL == WhenFull::LatestPerKey).then(|| message.key()),
+            pod: message.pod().cloned(),
+            is_ask: asker.is_some(),
+        };
+        let mut message = Some((message, asker));
+        let posted = self.mailbox.post(label, M::WHEN_FULL, |label| {
+            let (message, asker) = message.take().expect("the mailbox builds an entry at most once");
+            Entry {
+                name: label.name,
+                kind: M::KIND,
+                key: label.key,
+                pod: label.pod,
+                parcel: Box::new(Typed { message, asker }),
+            }
+        });
+        match (posted, message) {
+            (Ok(Posted::Replaced | Posted::HeldReplacing), _) => self.cell.counters.replaced(),
+            (Ok(Posted::DroppedOldest), _) => self.cell.counters.dropped(),
+            (Err(refusal), Some((message, _))) => return Err((message, refusal)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn room(&self) -> Room {
+        let mailbox = self.mailbox.clone();
+        Box::pin(async move {
+            let mut room = std::pin::pin!(mailbox.room.notified());
+            // On the list first, then known to be on it: room made in between is not missed.
+            if !room.as_mut().enable() {
+                mailbox.want_room();
+                room.await;
+            }
+        })
+    }
+
+    fn receiver(&self) -> &str {
+        &self.cell.name
+    }
+
+    fn refused(&self) {
+        self.cell.counters.dead_letter();
+    }
+}
+
+struct Sink<F> {
+    name: &'static str,
+    sink: F,
+}
+
+impl<M: Delivery, F: Fn(M) + Send + Sync> Post<M> for Sink<F> {
+    fn post(&self, message: M, _asker: Option<OneshotSender<M::Result>>) -> Result<(), (M, Refusal)> {
+        (self.sink)(message);
+        Ok(())
+    }
+
+    fn room(&self) -> Room {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn receiver(&self) -> &str {
+        self.name
+    }
+
+    fn refused(&self) {}
+}
+
+struct Answering<F> {
+    name: &'static str,
+    answer: F,
+}
+
+impl<M: Delivery, F: Fn(M) -> Option<M::Result> + Send + Sync> Post<M> for Answering<F> {
+    fn post(&self, message: M, asker: Option<OneshotSender<M::Result>>) -> Result<(), (M, Refusal)> {
+        if let (Some(answer), Some(asker)) = ((self.answer)(message), asker) {
+            let _asker_gone = asker.send(answer);
+        }
+        Ok(())
+    }
+
+    fn room(&self) -> Room {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn receiver(&self) -> &str {
+        self.name
+    }
+
+    fn refused(&self) {}
+}

@@ -1,0 +1,317 @@
+//! The context that actors run on: an ordinary actix context, with effects, streams and timers that belong
+//! to the incarnation.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix::dev::{AsyncContextParts, ContextParts};
+use actix::{Actor, ActorContext, ActorFuture, ActorState, Addr, AsyncContext, SpawnHandle};
+use futures::Stream;
+use messages::PodUid;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::time::{DelayQueue, delay_queue};
+
+use crate::cell::Cell;
+use crate::panics::{self, PanicReport};
+use crate::tree::Tree;
+
+/// An actor under supervision.
+pub trait Subsystem: Actor<Context = Ctx<Self>> {
+    /// Its name in the supervision tree: the `RECEIVER` of its file in `messages`.
+    const NAME: &'static str;
+    /// What its timers are about.
+    type Timer: Ord + Clone + Debug + Unpin + 'static;
+
+    /// Each incarnation begins here, with fresh state: rebuild it from the truth, ask for resends.
+    fn on_start(&mut self, _ctx: &mut Ctx<Self>) {}
+
+    /// A timer set with [`Ctx::set_timer`] has run out.
+    fn on_timer(&mut self, _timer: Self::Timer, _ctx: &mut Ctx<Self>) {}
+
+    /// The pod a timer is about: a panic in [`Subsystem::on_timer`] counts against that pod.
+    fn timer_pod(_timer: &Self::Timer) -> Option<PodUid> {
+        None
+    }
+
+    /// The state worth seeing from outside, small: counts rather than objects.
+    fn observe(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+}
+
+/// Names an effect or stream of one incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EffectId(u64);
+
+/// The context of a supervised actor.
+pub struct Ctx<A: Subsystem> {
+    parts: ContextParts<A>,
+    incarnation: u64,
+    pub(crate) effects: Effects<A>,
+    pub(crate) streams: Vec<(EffectId, Box<dyn Source<A>>)>,
+    /// Streams cancelled while the pump holds them.
+    pub(crate) streams_cancelled: Vec<EffectId>,
+    pub(crate) timers: Timers<A::Timer>,
+    pub(crate) cell: Arc<Cell>,
+    pub(crate) tree: Tree,
+    next_id: u64,
+}
+
+impl<A: Subsystem> Ctx<A> {
+    pub(crate) fn new(parts: ContextParts<A>, incarnation: u64, cell: Arc<Cell>, tree: Tree) -> Self {
+        Self {
+            parts,
+            incarnation,
+            effects: Effects { tasks: JoinSet::new(), handles: BTreeMap::new() },
+            streams: Vec::new(),
+            streams_cancelled: Vec::new(),
+            timers: Timers { queue: None, keys: BTreeMap::new() },
+            cell,
+            tree,
+            next_id: 0,
+        }
+    }
+
+    /// 1 for the first incarnation, then 2, 3, …
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Runs `work` as a task that belongs to this incarnation and is aborted with it; when it is done, `then`
+    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given.
+    pub fn effect<T: Send + 'static>(
+        &mut self,
+        name: &'static str,
+        pod: Option<PodUid>,
+        work: impl Future<Output = T> + Send + 'static,
+        then: impl FnOnce(&mut A, T, &mut Self) + Send + 'static,
+    ) -> EffectId {
+        let id = self.next_id();
+        let handle = self.effects.tasks.spawn(async move {
+            let mut work = std::pin::pin!(Some(work));
+            let mut outcome = std::future::poll_fn(|cx| {
+                let polled = panics::catch(|| match work.as_mut().as_pin_mut() {
+                    Some(work) => work.poll(cx),
+                    None => Poll::Pending,
+                });
+                match polled {
+                    Ok(Poll::Pending) => Poll::Pending,
+                    Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+                    Err(report) => Poll::Ready(Err(report)),
+                }
+            })
+            .await;
+            // Dropped here and not with the task, which would keep a panic of the drop to itself.
+            if let Err(report) = panics::catch(|| work.set(None)) {
+                outcome = outcome.and(Err(report));
+            }
+            let then: Result<Then<A>, PanicReport> = outcome.map(|value| {
+                Box::new(move |actor: &mut A, ctx: &mut Self| then(actor, value, ctx)) as Then<A>
+            });
+            Done { id, name, pod, then }
+        });
+        self.effects.handles.insert(id, handle);
+        id
+    }
+
+    /// Aborts an effect or a stream: its continuation never runs. What the bridge does for it goes on.
+    pub fn cancel_effect(&mut self, id: EffectId) {
+        if let Some(handle) = self.effects.handles.remove(&id) {
+            handle.abort();
+        } else {
+            self.streams.retain(|(stream, _)| *stream != id);
+            self.streams_cancelled.push(id);
+        }
+    }
+
+    /// Calls `each` for every item of a stream, and `end` when it ends.
+    pub fn stream<T: Send + 'static>(
+        &mut self,
+        name: &'static str,
+        stream: impl Stream<Item = T> + Send + 'static,
+        each: impl FnMut(&mut A, T, &mut Self) + Send + 'static,
+        end: impl FnOnce(&mut A, &mut Self) + Send + 'static,
+    ) -> EffectId {
+        let id = self.next_id();
+        self.streams.push((id, Box::new(Flow { name, stream: Box::pin(stream), each, end: Some(end) })));
+        id
+    }
+
+    /// Sets the timer, or moves it if it is set.
+    pub fn set_timer(&mut self, timer: A::Timer, after: Duration) {
+        self.timers.set(timer, after);
+    }
+
+    /// Takes the timer back, if it is set.
+    pub fn cancel_timer(&mut self, timer: &A::Timer) {
+        self.timers.cancel(timer);
+    }
+
+    fn next_id(&mut self) -> EffectId {
+        self.next_id += 1;
+        EffectId(self.next_id)
+    }
+}
+
+type Then<A> = Box<dyn FnOnce(&mut A, &mut Ctx<A>) + Send>;
+
+/// An effect that has ended.
+pub(crate) struct Done<A: Subsystem> {
+    pub id: EffectId,
+    pub name: &'static str,
+    pub pod: Option<PodUid>,
+    pub then: Result<Then<A>, PanicReport>,
+}
+
+pub(crate) struct Effects<A: Subsystem> {
+    pub tasks: JoinSet<Done<A>>,
+    pub handles: BTreeMap<EffectId, AbortHandle>,
+}
+
+impl<A: Subsystem> Effects<A> {
+    /// The next effect that has ended and was not cancelled meanwhile.
+    pub fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done<A>> {
+        loop {
+            match self.tasks.poll_join_next(cx) {
+                Poll::Ready(Some(Ok(done))) => {
+                    if self.handles.remove(&done.id).is_some() {
+                        return Poll::Ready(done);
+                    }
+                }
+                // Aborted.
+                Poll::Ready(Some(Err(_))) => {}
+                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+pub(crate) struct Timers<K> {
+    // Some kilobytes, so made with the first timer: many actors never have one.
+    queue: Option<DelayQueue<K>>,
+    keys: BTreeMap<K, delay_queue::Key>,
+}
+
+impl<K: Ord + Clone> Timers<K> {
+    fn set(&mut self, timer: K, after: Duration) {
+        let queue = self.queue.get_or_insert_with(DelayQueue::new);
+        if let Some(key) = self.keys.get(&timer) {
+            queue.reset(key, after);
+        } else {
+            let key = queue.insert(timer.clone(), after);
+            self.keys.insert(timer, key);
+        }
+    }
+
+    fn cancel(&mut self, timer: &K) {
+        if let (Some(key), Some(queue)) = (self.keys.remove(timer), &mut self.queue) {
+            queue.remove(&key);
+        }
+    }
+
+    pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<K> {
+        let Some(queue) = &mut self.queue else { return Poll::Pending };
+        match queue.poll_expired(cx) {
+            Poll::Ready(Some(expired)) => {
+                let timer = expired.into_inner();
+                self.keys.remove(&timer);
+                Poll::Ready(timer)
+            }
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// What a stream's poll led to.
+pub(crate) enum Flowed {
+    Item,
+    Ended,
+    Quiet,
+}
+
+/// A stream with its item type erased.
+pub(crate) trait Source<A: Subsystem> {
+    fn name(&self) -> &'static str;
+    fn poll_once(&mut self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> Flowed;
+}
+
+struct Flow<T, F, E> {
+    name: &'static str,
+    stream: Pin<Box<dyn Stream<Item = T> + Send>>,
+    each: F,
+    end: Option<E>,
+}
+
+impl<A, T, F, E> Source<A> for Flow<T, F, E>
+where
+    A: Subsystem,
+    F: FnMut(&mut A, T, &mut Ctx<A>),
+    E: FnOnce(&mut A, &mut Ctx<A>),
+{
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn poll_once(&mut self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> Flowed {
+        match self.stream.as_mut().poll_next(cx) {
+            Poll::Ready(Some(item)) => {
+                (self.each)(actor, item, ctx);
+                Flowed::Item
+            }
+            Poll::Ready(None) => {
+                if let Some(end) = self.end.take() {
+                    end(actor, ctx);
+                }
+                Flowed::Ended
+            }
+            Poll::Pending => Flowed::Quiet,
+        }
+    }
+}
+
+impl<A: Subsystem> ActorContext for Ctx<A> {
+    fn stop(&mut self) {
+        self.parts.stop();
+    }
+
+    fn terminate(&mut self) {
+        self.parts.terminate();
+    }
+
+    fn state(&self) -> ActorState {
+        self.parts.state()
+    }
+}
+
+impl<A: Subsystem> AsyncContext<A> for Ctx<A> {
+    fn address(&self) -> Addr<A> {
+        self.parts.address()
+    }
+
+    fn spawn<F: ActorFuture<A, Output = ()> + 'static>(&mut self, fut: F) -> SpawnHandle {
+        self.parts.spawn(fut)
+    }
+
+    fn wait<F: ActorFuture<A, Output = ()> + 'static>(&mut self, fut: F) {
+        self.parts.wait(fut);
+    }
+
+    fn waiting(&self) -> bool {
+        self.parts.waiting()
+    }
+
+    fn cancel_future(&mut self, handle: SpawnHandle) -> bool {
+        self.parts.cancel_future(handle)
+    }
+}
+
+impl<A: Subsystem> AsyncContextParts<A> for Ctx<A> {
+    fn parts(&mut self) -> &mut ContextParts<A> {
+        &mut self.parts
+    }
+}

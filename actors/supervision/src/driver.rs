@@ -1,0 +1,334 @@
+//! The supervising future of one actor: it makes incarnations, polls them under `catch_unwind`, and decides
+//! what follows a crash. Everything an actor is lives in its seat; an incarnation only borrows it.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix::dev::{AsyncContextParts, ContextFut, ContextParts, Mailbox as ActixMailbox};
+use actix::{ActorContext, AsyncContext};
+use messages::PodUid;
+use tokio::time::{Instant, Sleep};
+use tokio_util::time::{DelayQueue, delay_queue};
+
+use crate::cell::{Cell, Crash, State, Vitality};
+use crate::context::{Ctx, Subsystem};
+use crate::events::What;
+use crate::mailbox::Mailbox;
+use crate::orders::Order;
+use crate::panics::{self, PanicReport};
+use crate::pump::{Lane, Pump};
+use crate::quarantine::Panics;
+use crate::restart::{RestartHistory, Verdict};
+use crate::tree::{Spec, Tree};
+
+/// Everything of an actor that outlives an incarnation.
+pub(crate) struct Seat<A: Subsystem> {
+    pub spec: Spec,
+    pub cell: Arc<Cell>,
+    pub mailbox: Arc<Mailbox<A>>,
+    pub tree: Tree,
+    pub factory: Arc<dyn Fn() -> A + Send + Sync>,
+}
+
+/// How an incarnation ended.
+enum Exit {
+    Normal,
+    Ordered,
+    Crashed(PanicOrOrder),
+}
+
+enum PanicOrOrder {
+    Panic(PanicReport),
+    Other(String),
+}
+
+/// Runs the actor until it ends for good.
+pub(crate) async fn supervise<A: Subsystem>(seat: Seat<A>) {
+    seat.cell.lives_here();
+    let mut driver = Driver {
+        history: RestartHistory::new(seat.tree.seed(&seat.cell.name)),
+        panics: Panics::default(),
+        lane: Rc::new(RefCell::new(Lane::default())),
+        releases: None,
+        release_keys: std::collections::BTreeMap::new(),
+        seat,
+    };
+    loop {
+        let started = Instant::now();
+        let exit = driver.incarnation().await;
+        match exit {
+            Exit::Normal | Exit::Ordered => break,
+            Exit::Crashed(how) => {
+                if !driver.after_crash(started, how).await {
+                    break;
+                }
+            }
+        }
+    }
+    let seat = &driver.seat;
+    if seat.cell.state() != State::Failed {
+        seat.cell.set_state(State::Stopped);
+        seat.tree.emit(&seat.cell, What::Stopped);
+    }
+    seat.cell.counters.dropped_many(seat.mailbox.close());
+    seat.tree.ended(&seat.cell);
+}
+
+struct Driver<A: Subsystem> {
+    seat: Seat<A>,
+    history: RestartHistory,
+    panics: Panics,
+    lane: Rc<RefCell<Lane<A>>>,
+    // Made with the first quarantine.
+    releases: Option<DelayQueue<PodUid>>,
+    release_keys: std::collections::BTreeMap<PodUid, delay_queue::Key>,
+}
+
+impl<A: Subsystem> Driver<A> {
+    async fn incarnation(&mut self) -> Exit {
+        let seat = &self.seat;
+        let number = seat.cell.incarnation.fetch_add(1, Ordering::Relaxed) + 1;
+        seat.cell.begin("starting", None);
+        #[cfg(feature = "faults")]
+        self.lane.borrow_mut().faults.reset_stall();
+        let born = panics::catch(|| {
+            self.lane.borrow_mut().faults.starting();
+            let mailbox = ActixMailbox::<A>::default();
+            let mut ctx = Ctx::new(
+                ContextParts::new(mailbox.sender_producer()),
+                number,
+                seat.cell.clone(),
+                seat.tree.clone(),
+            );
+            let actor = (seat.factory)();
+            ctx.spawn(Pump::new(seat.mailbox.clone(), self.lane.clone()));
+            ContextFut::new(ctx, actor, mailbox)
+        });
+        let mut body = match born {
+            Ok(body) => body,
+            Err(report) => return Exit::Crashed(PanicOrOrder::Panic(report)),
+        };
+        seat.cell.end();
+        seat.cell.set_state(State::Running);
+        seat.tree.emit(&seat.cell, What::Started { incarnation: number });
+        let exit = Life { driver: self, body: &mut body, stall: None }.await;
+        // Terminated first: dropping a live context would poll the actor once more, broken as it may be.
+        body.ctx().parts().terminate();
+        let doing = self.seat.cell.take_doing();
+        if let Err(report) = panics::catch(|| drop(body)) {
+            tracing::warn!(actor = %self.seat.cell.name, panic = %report, "the state of a dead incarnation panicked while it was dropped");
+        }
+        if let (Exit::Crashed(_), Some(doing)) = (&exit, doing) {
+            self.seat.cell.begin(doing.what, doing.pod);
+        }
+        exit
+    }
+
+    /// Records the crash and waits for the next start. False: there is none.
+    async fn after_crash(&mut self, started: Instant, how: PanicOrOrder) -> bool {
+        let now = Instant::now();
+        let doing = self.seat.cell.take_doing();
+        let pod = doing.as_ref().and_then(|doing| doing.pod.clone());
+        let (reason, place, panic) = match how {
+            PanicOrOrder::Panic(report) => (report.message.clone(), Some(report.place.clone()), Some(report)),
+            PanicOrOrder::Other(reason) => (reason, None, None),
+        };
+        let crash = Crash {
+            incarnation: self.seat.cell.incarnation.load(Ordering::Relaxed),
+            handling: doing.map_or("", |doing| doing.what).to_owned(),
+            pod: pod.clone(),
+            reason,
+            place,
+        };
+        self.seat.cell.crashed(crash.clone());
+        self.seat.tree.emit(&self.seat.cell, What::Crashed(crash));
+        let counts = match &panic {
+            // A child is one pod already: its own budget is the quarantine.
+            Some(report) if self.seat.spec.vitality != Vitality::Child => {
+                self.blame(pod.as_ref(), report, now)
+            }
+            _ => true,
+        };
+        match self.history.crashed(&self.seat.spec.restart, started, now, counts) {
+            Verdict::Restart(delay) => {
+                self.seat.cell.set_state(State::Restarting);
+                if !self.wait(delay, false).await {
+                    return false;
+                }
+            }
+            Verdict::Exhausted => {
+                if !self.exhausted().await {
+                    return false;
+                }
+            }
+        }
+        self.seat.cell.restarts.fetch_add(1, Ordering::Relaxed);
+        let down_ms = now.elapsed().as_millis() as u64;
+        self.seat.tree.emit(&self.seat.cell, What::Restarted { down_ms });
+        true
+    }
+
+    /// Says whether the panic counts towards the restart limit, and quarantines a poison pod.
+    fn blame(&mut self, pod: Option<&PodUid>, report: &PanicReport, now: Instant) -> bool {
+        let blame = self.panics.blame(&self.seat.spec.quarantine, pod, now);
+        if let (Some(length), Some(pod)) = (blame.quarantine, pod) {
+            self.seat.cell.counters.dropped_many(self.seat.mailbox.quarantine(pod));
+            self.seat.cell.quarantined(pod, Some(report));
+            let releases = self.releases.get_or_insert_with(DelayQueue::new);
+            let key = releases.insert(pod.clone(), length);
+            if let Some(older) = self.release_keys.insert(pod.clone(), key) {
+                releases.try_remove(&older);
+            }
+            self.seat.tree.emit(
+                &self.seat.cell,
+                What::Quarantined { pod: pod.clone(), panic: report.clone(), seconds: length.as_secs() },
+            );
+        }
+        blame.counts
+    }
+
+    async fn exhausted(&mut self) -> bool {
+        if self.seat.spec.vitality == Vitality::Vital {
+            self.seat.cell.set_state(State::Failed);
+            self.seat.tree.emit(&self.seat.cell, What::Failed);
+            return false;
+        }
+        self.seat.cell.set_state(State::Dormant);
+        // What waits would wait for minutes: askers learn at once that nobody answers.
+        self.seat.cell.counters.dropped_many(self.seat.mailbox.clear());
+        let retry = self.seat.spec.dormant_retry;
+        self.seat.tree.emit(&self.seat.cell, What::Dormant { retry_seconds: retry.as_secs() });
+        if !self.wait(retry, true).await {
+            return false;
+        }
+        self.history.clear();
+        true
+    }
+
+    /// Waits, obeying orders. False: the order was to stop.
+    async fn wait(&mut self, delay: Duration, dormant: bool) -> bool {
+        if delay.is_zero() {
+            // Without a timer, which would take a millisecond; but others of the thread come first.
+            tokio::task::yield_now().await;
+            return true;
+        }
+        let mut sleep = std::pin::pin!(tokio::time::sleep(delay));
+        std::future::poll_fn(|cx| {
+            self.seat.mailbox.waker.register(cx.waker());
+            self.poll_releases(cx);
+            while let Some(order) = self.seat.mailbox.take_order() {
+                match order {
+                    Order::Stop => return Poll::Ready(false),
+                    Order::Revive if dormant => return Poll::Ready(true),
+                    Order::Ping => self.seat.cell.answered(),
+                    // There is no state to be seen: the asker learns it by the drop.
+                    Order::Observe(asker) => drop(asker),
+                    other => self.obey(other),
+                }
+            }
+            sleep.as_mut().poll(cx).map(|()| true)
+        })
+        .await
+    }
+
+    /// Orders that do not end the incarnation.
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Observe(asker) => {
+                let observers = &mut self.lane.borrow_mut().observers;
+                // Those of a stalled actor have long gone away.
+                observers.retain(|asker| !asker.is_closed());
+                observers.push(asker);
+            }
+            #[cfg(feature = "faults")]
+            Order::Fault(messages::supervision::Fault::SqueezeMailbox { bound }) => {
+                self.seat.mailbox.set_bound(bound)
+            }
+            #[cfg(feature = "faults")]
+            Order::Fault(fault) => self.lane.borrow_mut().faults.add(fault),
+            Order::Stop | Order::Kill(_) | Order::Ping | Order::Revive => {}
+        }
+    }
+
+    fn poll_releases(&mut self, cx: &mut Context<'_>) {
+        while let Some(releases) = &mut self.releases
+            && let Poll::Ready(Some(expired)) = releases.poll_expired(cx)
+        {
+            let pod = expired.into_inner();
+            self.release_keys.remove(&pod);
+            self.seat.cell.quarantined(&pod, None);
+            self.seat.cell.counters.dropped_many(self.seat.mailbox.release(&pod));
+            self.seat.tree.emit(&self.seat.cell, What::Released { pod });
+        }
+    }
+}
+
+/// One incarnation, polled.
+struct Life<'a, A: Subsystem> {
+    driver: &'a mut Driver<A>,
+    body: &'a mut ContextFut<A, Ctx<A>>,
+    stall: Option<Pin<Box<Sleep>>>,
+}
+
+impl<A: Subsystem> Life<'_, A> {
+    fn orders(&mut self) -> Option<Exit> {
+        while let Some(order) = self.driver.seat.mailbox.take_order() {
+            match order {
+                Order::Stop => {
+                    self.body.ctx().stop();
+                    return Some(Exit::Ordered);
+                }
+                Order::Kill(why) => return Some(Exit::Crashed(PanicOrOrder::Other(why.to_owned()))),
+                Order::Ping => {
+                    self.driver.seat.cell.answered();
+                    self.driver.lane.borrow_mut().ping.get_or_insert_with(Instant::now);
+                }
+                other => self.driver.obey(other),
+            }
+        }
+        None
+    }
+
+    /// A ping that the actor has not taken for too long: it waits for something that does not come.
+    fn stalled(&mut self, cx: &mut Context<'_>) -> Option<Exit> {
+        let pinged = self.driver.lane.borrow().ping;
+        let Some(pinged) = pinged else {
+            self.stall = None;
+            return None;
+        };
+        let after = self.driver.seat.spec.stall_after;
+        let timer = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(pinged + after)));
+        timer
+            .as_mut()
+            .poll(cx)
+            .is_ready()
+            .then(|| Exit::Crashed(PanicOrOrder::Other(format!("stalled: took no message for {after:?}"))))
+    }
+}
+
+impl<A: Subsystem> Future for Life<'_, A> {
+    type Output = Exit;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit> {
+        let this = self.get_mut();
+        this.driver.seat.mailbox.waker.register(cx.waker());
+        this.driver.poll_releases(cx);
+        if let Some(exit) = this.orders() {
+            return Poll::Ready(exit);
+        }
+        match panics::catch(|| Pin::new(&mut *this.body).poll(cx)) {
+            Err(report) => {
+                let effect = this.driver.lane.borrow_mut().effect_panic.take();
+                Poll::Ready(Exit::Crashed(PanicOrOrder::Panic(effect.unwrap_or(report))))
+            }
+            Ok(Poll::Ready(())) => Poll::Ready(Exit::Normal),
+            Ok(Poll::Pending) => this.stalled(cx).map_or(Poll::Pending, Poll::Ready),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What supervision saw: every start, crash, restart and escalation.
+
+use messages::PodUid;
+use serde::Serialize;
+
+use crate::cell::Crash;
+use crate::panics::PanicReport;
+
+/// One event of the tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SupervisionEvent {
+    /// The actor's name in the tree.
+    pub actor: String,
+    /// Milliseconds since the tree was made.
+    pub at_ms: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// The kinds of events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
+pub enum What {
+    /// An incarnation takes messages.
+    Started {
+        /// Its number, from 1.
+        incarnation: u64,
+    },
+    /// An incarnation died.
+    Crashed(Crash),
+    /// The backoff is over; the next incarnation starts.
+    Restarted {
+        /// Milliseconds between crash and start.
+        down_ms: u64,
+    },
+    /// Above the restart limit and degradable: asleep until the next try.
+    Dormant {
+        /// Seconds until then.
+        retry_seconds: u64,
+    },
+    /// Above the restart limit and vital: the process shall end.
+    Failed,
+    /// Ended normally.
+    Stopped,
+    /// A poison pod is left alone.
+    Quarantined {
+        /// The pod.
+        pod: PodUid,
+        /// The panic that was one too many.
+        panic: PanicReport,
+        /// For how many seconds.
+        seconds: u64,
+    },
+    /// A quarantine is over: the pod's messages are handled again.
+    Released {
+        /// The pod.
+        pod: PodUid,
+    },
+    /// The actor's thread has not come back.
+    ThreadBlocked {
+        /// For how many seconds.
+        seconds: u64,
+        /// The message type being handled.
+        handling: String,
+    },
+}
+
+/// Why the process has to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// The subsystem.
+    pub actor: String,
+    /// For people.
+    pub reason: String,
+}
+
+/// The event for the log.
+pub(crate) fn trace(event: &SupervisionEvent) {
+    let actor = event.actor.as_str();
+    match &event.what {
+        What::Started { incarnation } => tracing::debug!(actor, incarnation, "Actor started"),
+        What::Crashed(crash) => tracing::error!(
+            actor,
+            incarnation = crash.incarnation,
+            handling = crash.handling,
+            reason = crash.reason,
+            place = crash.place.as_deref().unwrap_or(""),
+            pod = crash.pod.as_ref().map_or("", PodUid::as_str),
+            "Actor crashed"
+        ),
+        What::Restarted { down_ms } => tracing::warn!(actor, down_ms, "Actor restarted"),
+        What::Dormant { retry_seconds } => {
+            tracing::error!(actor, retry_seconds, "Actor is above its restart limit and goes dormant");
+        }
+        What::Failed => tracing::error!(actor, "Vital actor is above its restart limit"),
+        What::Stopped => tracing::debug!(actor, "Actor stopped"),
+        What::Quarantined { pod, panic, seconds } => {
+            tracing::error!(actor, %pod, %panic, seconds, "Pod quarantined in this subsystem");
+        }
+        What::Released { pod } => tracing::info!(actor, %pod, "Pod released from quarantine"),
+        What::ThreadBlocked { seconds, handling } => {
+            tracing::error!(actor, seconds, handling, "The actor's thread has not come back");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Fault orders, carried out at the one place every message passes. Without the feature `faults` nothing of
+//! it exists: the type is empty and its methods do nothing.
+
+use std::cell::RefCell;
+use std::task::Context;
+
+use crate::cell::Cell;
+use crate::context::Subsystem;
+use crate::parcel::Entry;
+use crate::pump::Lane;
+
+#[cfg(feature = "faults")]
+pub(crate) use armed::Faults;
+#[cfg(not(feature = "faults"))]
+pub(crate) use unarmed::Faults;
+
+#[cfg(not(feature = "faults"))]
+mod unarmed {
+    use super::{Cell, Context, Entry, Lane, RefCell, Subsystem};
+
+    pub(crate) struct Faults<A>(std::marker::PhantomData<fn(A)>);
+
+    impl<A> Default for Faults<A> {
+        fn default() -> Self {
+            Self(std::marker::PhantomData)
+        }
+    }
+
+    #[allow(clippy::unused_self)]
+    impl<A: Subsystem> Faults<A> {
+        pub fn meet(&mut self, entry: Entry<A>, _cell: &Cell) -> Option<Entry<A>> {
+            Some(entry)
+        }
+        pub fn poll_delayed(&mut self, _cx: &mut Context<'_>) -> Option<Entry<A>> {
+            None
+        }
+        pub fn stalled(&mut self, _cx: &mut Context<'_>) -> bool {
+            false
+        }
+        pub fn maybe_panic(_lane: &RefCell<Lane<A>>, _name: &str) {}
+        pub fn maybe_panic_now(_lane: &RefCell<Lane<A>>) {}
+        pub fn starting(&mut self) {}
+    }
+}
+
+#[cfg(feature = "faults")]
+mod armed {
+    use std::collections::VecDeque;
+    use std::pin::Pin;
+    use std::time::Duration;
+
+    use messages::supervision::Fault;
+    use tokio::time::{Instant, Sleep};
+
+    use super::{Cell, Context, Entry, Lane, RefCell, Subsystem};
+
+    /// Faults ordered and not yet met. They outlive incarnations: the nth message is counted over crashes.
+    pub(crate) struct Faults<A: Subsystem> {
+        orders: Vec<Fault>,
+        again: VecDeque<Entry<A>>,
+        delayed: Vec<(Instant, Entry<A>)>,
+        wake: Option<Pin<Box<Sleep>>>,
+        stalled: bool,
+    }
+
+    impl<A: Subsystem> Default for Faults<A> {
+        fn default() -> Self {
+            Self {
+                orders: Vec::new(),
+                again: VecDeque::new(),
+                delayed: Vec::new(),
+                wake: None,
+                stalled: false,
+            }
+        }
+    }
+
+    impl<A: Subsystem> Faults<A> {
+        pub fn add(&mut self, fault: Fault) {
+            match fault {
+                Fault::Stall => self.stalled = true,
+                other => self.orders.push(other),
+            }
+        }
+
+        /// A new incarnation is not stalled any more.
+        pub fn reset_stall(&mut self) {
+            self.stalled = false;
+        }
+
+        pub fn stalled(&mut self, _cx: &mut Context<'_>) -> bool {
+            self.stalled
+        }
+
+        /// Panics if the next start shall fail.
+        pub fn starting(&mut self) {
+            let due = self.orders.iter().position(|fault| matches!(fault, Fault::PanicWhileStarting { .. }));
+            if let Some(at) = due {
+                if let Fault::PanicWhileStarting { times } = &mut self.orders[at] {
+                    *times = times.saturating_sub(1);
+                    if *times == 0 {
+                        self.orders.remove(at);
+                    }
+                }
+                panic!("fault: panic while starting");
+            }
+        }
+
+        pub fn maybe_panic_now(lane: &RefCell<Lane<A>>) {
+            let due = {
+                let orders = &mut lane.borrow_mut().faults.orders;
+                let at = orders.iter().position(|fault| matches!(fault, Fault::PanicNow));
+                at.map(|at| orders.remove(at)).is_some()
+            };
+            assert!(!due, "fault: panic now");
+        }
+
+        /// Panics if this is the nth piece of work of that name.
+        pub fn maybe_panic(lane: &RefCell<Lane<A>>, name: &str) {
+            let due = {
+                let orders = &mut lane.borrow_mut().faults.orders;
+                let mut due = None;
+                for (at, fault) in orders.iter_mut().enumerate() {
+                    if let Fault::PanicOn { message, nth } = fault
+                        && message == name
+                    {
+                        *nth = nth.saturating_sub(1);
+                        if *nth == 0 {
+                            due = Some(at);
+                        }
+                        break;
+                    }
+                }
+                due.map(|at| orders.remove(at)).is_some()
+            };
+            assert!(!due, "fault: panic on {name}");
+        }
+
+        /// The entry as it is to be handled now, or nothing: dropped or delayed.
+        pub fn meet(&mut self, entry: Entry<A>, cell: &Cell) -> Option<Entry<A>> {
+            let mut spent = None;
+            let mut met = Some(entry);
+            for (at, fault) in self.orders.iter_mut().enumerate() {
+                let Some(entry) = met.take() else { break };
+                let name = entry.name;
+                let count = match fault {
+                    Fault::Drop { message, count } if message == name => {
+                        cell.counters.dropped();
+                        count
+                    }
+                    Fault::Delay { message, count, ms } if message == name => {
+                        self.delayed.push((Instant::now() + Duration::from_millis(*ms), entry));
+                        count
+                    }
+                    Fault::Duplicate { message, count } if message == name => {
+                        self.again.push_back(Entry {
+                            name,
+                            kind: entry.kind,
+                            key: None,
+                            pod: entry.pod.clone(),
+                            parcel: entry.parcel.duplicate(),
+                        });
+                        met = Some(entry);
+                        count
+                    }
+                    _ => {
+                        met = Some(entry);
+                        continue;
+                    }
+                };
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    spent = Some(at);
+                }
+                break;
+            }
+            if let Some(at) = spent {
+                self.orders.remove(at);
+            }
+            met
+        }
+
+        /// A duplicate, or a delayed message whose time has come.
+        pub fn poll_delayed(&mut self, cx: &mut Context<'_>) -> Option<Entry<A>> {
+            if let Some(entry) = self.again.pop_front() {
+                return Some(entry);
+            }
+            let next =
+                self.delayed.iter().enumerate().min_by_key(|(_, (at, _))| *at).map(|(i, (at, _))| (i, *at));
+            let (index, at) = next?;
+            if at <= Instant::now() {
+                return Some(self.delayed.remove(index).1);
+            }
+            let sleep = self.wake.insert(Box::pin(tokio::time::sleep_until(at)));
+            let _not_yet = std::future::Future::poll(sleep.as_mut(), cx);
+            None
+        }
+    }
+}

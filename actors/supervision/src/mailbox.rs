@@ -1,0 +1,398 @@
+//! The bounded mailbox in front of an actor. It belongs to the actor's seat, not to an incarnation: what
+//! waits in it survives a restart. Orders have a lane of their own that a full mailbox cannot block.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::task::AtomicWaker;
+use messages::{Key, PodUid, WhenFull};
+use tokio::sync::Notify;
+
+use crate::context::Subsystem;
+use crate::orders::Order;
+use crate::parcel::Entry;
+
+/// Questions and faults waiting at most, each; more are refused. The other orders are each there or not.
+const ORDERS_MAX: usize = 64;
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posted {
+    Queued,
+    /// It took the place of an older one with the same key.
+    Replaced,
+    /// It was queued and the oldest of its name went.
+    DroppedOldest,
+    /// Its pod is quarantined: kept aside.
+    Held,
+    /// The same, in place of an older one: only the latest per message name is kept.
+    HeldReplacing,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Full,
+    Closed,
+    Quarantined,
+}
+
+/// What the mailbox must know of a message before it takes it.
+pub(crate) struct Label {
+    pub name: &'static str,
+    /// Only for messages of which the latest per key counts.
+    pub key: Option<Key>,
+    pub pod: Option<PodUid>,
+    pub is_ask: bool,
+}
+
+pub(crate) struct Mailbox<A: Subsystem> {
+    queue: Mutex<Queue<A>>,
+    orders: Mutex<Orders>,
+    pub waker: AtomicWaker,
+    pub room: Notify,
+}
+
+struct Queue<A: Subsystem> {
+    // Removing from the middle leaves a hole, so that sequence numbers stay indices.
+    entries: VecDeque<Option<Entry<A>>>,
+    first: u64,
+    waiting: usize,
+    bound: usize,
+    open: bool,
+    /// Askers on the list of `room`, at most: one that has given up stays counted, and costs a vain wake.
+    room_wanted: usize,
+    // By message name, then key.
+    by_key: BTreeMap<&'static str, BTreeMap<Key, u64>>,
+    held: BTreeMap<PodUid, BTreeMap<&'static str, Entry<A>>>,
+}
+
+impl<A: Subsystem> Mailbox<A> {
+    pub fn new(bound: usize) -> Self {
+        Self {
+            queue: Mutex::new(Queue {
+                entries: VecDeque::new(),
+                first: 0,
+                waiting: 0,
+                bound: bound.max(1),
+                open: true,
+                room_wanted: 0,
+                by_key: BTreeMap::new(),
+                held: BTreeMap::new(),
+            }),
+            orders: Mutex::new(Orders::default()),
+            waker: AtomicWaker::new(),
+            room: Notify::new(),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<A>> {
+        // Nothing that can panic runs under the lock; a poisoned one still holds a whole queue.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a message in, by the rule of its type. `entry` is only built when it is taken.
+    pub fn post(
+        &self,
+        label: Label,
+        when_full: WhenFull,
+        entry: impl FnOnce(Label) -> Entry<A>,
+    ) -> Result<Posted, Refusal> {
+        let (was_empty, (posted, older)) = {
+            let mut queue = self.queue();
+            (queue.waiting == 0, queue.post(label, when_full, entry)?)
+        };
+        // Outside the lock: its asker learns of it here, and a message's drop is not ours.
+        drop(older);
+        // Whoever has seen messages waiting comes back for them: only the first one wakes.
+        if was_empty && posted == Posted::Queued {
+            self.waker.wake();
+        }
+        Ok(posted)
+    }
+
+    pub fn pop(&self) -> Option<Entry<A>> {
+        let (entry, wanted) = {
+            let mut queue = self.queue();
+            let entry = queue.pop()?;
+            let wanted = queue.room_wanted > 0;
+            queue.room_wanted = queue.room_wanted.saturating_sub(1);
+            (entry, wanted)
+        };
+        if wanted {
+            self.room.notify_one();
+        }
+        Some(entry)
+    }
+
+    /// Somebody who is already on the list of `room` waits: every message that goes tells one of them.
+    pub fn want_room(&self) {
+        let mut queue = self.queue();
+        if queue.waiting < queue.bound || !queue.open {
+            drop(queue);
+            self.room.notify_one();
+        } else {
+            queue.room_wanted += 1;
+        }
+    }
+
+    pub fn depth(&self) -> usize {
+        self.queue().waiting
+    }
+
+    pub fn bound(&self) -> usize {
+        self.queue().bound
+    }
+
+    #[cfg(feature = "faults")]
+    pub fn set_bound(&self, bound: usize) {
+        self.queue().bound = bound.max(1);
+    }
+
+    /// Refuses everything from now on; returns how many messages waited.
+    pub fn close(&self) -> usize {
+        let held = {
+            let mut queue = self.queue();
+            queue.open = false;
+            std::mem::take(&mut queue.held)
+        };
+        drop(self.orders().close());
+        held.values().map(BTreeMap::len).sum::<usize>() + self.clear()
+    }
+
+    /// Drops what waits, asks above all: nobody will handle it for a long time. Returns how many.
+    pub fn clear(&self) -> usize {
+        let mut queue = self.queue();
+        queue.by_key.clear();
+        queue.waiting = 0;
+        let taken: Vec<_> = std::mem::take(&mut queue.entries).into_iter().flatten().collect();
+        queue.first = 0;
+        drop(queue);
+        self.room.notify_waiters();
+        taken.len()
+    }
+
+    /// From now on messages of this pod are kept aside, the latest per message name. Returns how many of
+    /// those that waited were dropped: asks, whose askers learn it, and older ones of a name.
+    pub fn quarantine(&self, pod: &PodUid) -> usize {
+        let dropped = self.queue().quarantine(pod);
+        for _ in &dropped {
+            self.room.notify_one();
+        }
+        dropped.len()
+    }
+
+    /// Messages of this pod are kept aside.
+    pub fn is_quarantined(&self, pod: &PodUid) -> bool {
+        self.queue().held.contains_key(pod)
+    }
+
+    /// Lets the pod's messages in again. Returns how many were dropped for want of room: the senders' next
+    /// resend brings them, since facts are level-triggered.
+    pub fn release(&self, pod: &PodUid) -> usize {
+        let mut dropped = Vec::new();
+        {
+            let mut queue = self.queue();
+            for (_, entry) in queue.held.remove(pod).unwrap_or_default() {
+                if queue.waiting < queue.bound {
+                    queue.push(entry);
+                } else {
+                    dropped.push(entry);
+                }
+            }
+        }
+        self.waker.wake();
+        dropped.len()
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn order(&self, order: Order) {
+        let refused = self.orders().push(order);
+        drop(refused);
+        self.waker.wake();
+    }
+
+    pub fn take_order(&self) -> Option<Order> {
+        self.orders().pop()
+    }
+}
+
+/// The control lane. A stop or kill is never refused, however many questions wait before it.
+#[derive(Default)]
+struct Orders {
+    stop: bool,
+    kill: Option<&'static str>,
+    revive: bool,
+    ping: bool,
+    questions: VecDeque<Order>,
+    #[cfg(feature = "faults")]
+    faults: VecDeque<Order>,
+    closed: bool,
+}
+
+impl Orders {
+    /// The order back, if there is no room for it or nobody to take it.
+    fn push(&mut self, order: Order) -> Option<Order> {
+        if self.closed {
+            return Some(order);
+        }
+        let lane = match order {
+            Order::Stop => {
+                self.stop = true;
+                return None;
+            }
+            Order::Kill(why) => {
+                self.kill.get_or_insert(why);
+                return None;
+            }
+            Order::Revive => {
+                self.revive = true;
+                return None;
+            }
+            Order::Ping => {
+                self.ping = true;
+                return None;
+            }
+            Order::Observe(_) => &mut self.questions,
+            #[cfg(feature = "faults")]
+            Order::Fault(_) => &mut self.faults,
+        };
+        if lane.len() >= ORDERS_MAX {
+            return Some(order);
+        }
+        lane.push_back(order);
+        None
+    }
+
+    /// The most urgent order. Faults come before pings: a test that orders a fault and then work meets it.
+    fn pop(&mut self) -> Option<Order> {
+        if std::mem::take(&mut self.stop) {
+            return Some(Order::Stop);
+        }
+        if let Some(why) = self.kill.take() {
+            return Some(Order::Kill(why));
+        }
+        if std::mem::take(&mut self.revive) {
+            return Some(Order::Revive);
+        }
+        #[cfg(feature = "faults")]
+        if let Some(fault) = self.faults.pop_front() {
+            return Some(fault);
+        }
+        if std::mem::take(&mut self.ping) {
+            return Some(Order::Ping);
+        }
+        self.questions.pop_front()
+    }
+
+    /// Nobody takes orders any more: whoever asked learns it by the drop of the returned questions.
+    fn close(&mut self) -> VecDeque<Order> {
+        self.closed = true;
+        std::mem::take(&mut self.questions)
+    }
+}
+
+impl<A: Subsystem> Queue<A> {
+    fn post(
+        &mut self,
+        label: Label,
+        when_full: WhenFull,
+        entry: impl FnOnce(Label) -> Entry<A>,
+    ) -> Result<(Posted, Option<Entry<A>>), Refusal> {
+        if !self.open {
+            return Err(Refusal::Closed);
+        }
+        if let Some(held) = label.pod.as_ref().and_then(|pod| self.held.get_mut(pod)) {
+            if label.is_ask {
+                return Err(Refusal::Quarantined);
+            }
+            let older = held.insert(label.name, entry(label));
+            let posted = if older.is_some() { Posted::HeldReplacing } else { Posted::Held };
+            return Ok((posted, older));
+        }
+        if let Some(key) = &label.key
+            && let Some(&at) = self.by_key.get(label.name).and_then(|keys| keys.get(key))
+            && let Some(older) = &mut self.entries[(at - self.first) as usize]
+        {
+            // The newer one takes over the place in the line.
+            return Ok((Posted::Replaced, Some(std::mem::replace(older, entry(label)))));
+        }
+        let (mut posted, mut oldest) = (Posted::Queued, None);
+        if self.waiting >= self.bound {
+            oldest = (when_full == WhenFull::DropOldest).then(|| self.take_oldest(label.name)).flatten();
+            if oldest.is_none() {
+                return Err(Refusal::Full);
+            }
+            posted = Posted::DroppedOldest;
+        }
+        self.push(entry(label));
+        Ok((posted, oldest))
+    }
+
+    fn push(&mut self, entry: Entry<A>) {
+        if self.entries.len() > 2 * self.bound + 16 {
+            self.close_holes();
+        }
+        if let Some(key) = &entry.key {
+            let at = self.first + self.entries.len() as u64;
+            self.by_key.entry(entry.name).or_default().insert(key.clone(), at);
+        }
+        self.entries.push_back(Some(entry));
+        self.waiting += 1;
+    }
+
+    fn pop(&mut self) -> Option<Entry<A>> {
+        while let Some(slot) = self.entries.pop_front() {
+            self.first += 1;
+            if let Some(entry) = slot {
+                self.waiting -= 1;
+                if let Some(key) = &entry.key
+                    && let Some(keys) = self.by_key.get_mut(entry.name)
+                {
+                    keys.remove(key);
+                }
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    fn take_oldest(&mut self, name: &'static str) -> Option<Entry<A>> {
+        let slot = self.entries.iter_mut().find(|slot| slot.as_ref().is_some_and(|e| e.name == name))?;
+        self.waiting -= 1;
+        slot.take()
+    }
+
+    fn close_holes(&mut self) {
+        self.entries.retain(Option::is_some);
+        self.by_key.clear();
+        self.first = 0;
+        for (at, entry) in self.entries.iter().flatten().enumerate() {
+            if let Some(key) = &entry.key {
+                self.by_key.entry(entry.name).or_default().insert(key.clone(), at as u64);
+            }
+        }
+    }
+
+    fn quarantine(&mut self, pod: &PodUid) -> Vec<Entry<A>> {
+        let mut dropped = Vec::new();
+        let held = self.held.entry(pod.clone()).or_default();
+        for slot in &mut self.entries {
+            if slot.as_ref().is_some_and(|entry| entry.pod.as_ref() == Some(pod)) {
+                let entry = slot.take().expect("the slot was just seen to be taken");
+                self.waiting -= 1;
+                // A dropped ask tells its asker that the answer is lost.
+                if entry.parcel.is_ask() {
+                    dropped.push(entry);
+                } else {
+                    dropped.extend(held.insert(entry.name, entry));
+                }
+            }
+        }
+        self.close_holes();
+        dropped
+    }
+}

@@ -1,0 +1,62 @@
+//! Where a panic happened. The panic hook notes the place on the panicking thread; whoever catches the
+//! unwind takes the note.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::sync::Once;
+
+use serde::Serialize;
+
+thread_local! {
+    static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
+    static SUPERVISED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A caught panic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PanicReport {
+    /// `file:line:column`, or `unknown`.
+    pub place: String,
+    /// The panic's message.
+    pub message: String,
+}
+
+impl std::fmt::Display for PanicReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}", self.message, self.place)
+    }
+}
+
+/// Installs the hook, once per process; panics outside supervised code still reach the hook before it.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let place = info.location().map_or_else(|| "unknown".to_owned(), ToString::to_string);
+            LAST.with(|last| *last.borrow_mut() = Some(place));
+            if !SUPERVISED.with(Cell::get) {
+                previous(info);
+            }
+        }));
+    });
+}
+
+/// Runs `f` and turns a panic into a report.
+pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
+    let outer = SUPERVISED.with(|flag| flag.replace(true));
+    // The actor that panicked is dropped by the caller; nobody looks at its broken state.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    SUPERVISED.with(|flag| flag.set(outer));
+    result.map_err(|payload| report(&*payload))
+}
+
+fn report(payload: &(dyn Any + Send)) -> PanicReport {
+    let message = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without text".to_owned());
+    let place = LAST.with(|last| last.borrow_mut().take()).unwrap_or_else(|| "unknown".to_owned());
+    PanicReport { place, message }
+}

@@ -1,0 +1,57 @@
+//! A message on its way into one actor, with its type erased.
+
+use actix::Handler;
+use actix::dev::{MessageResponse, OneshotSender};
+use messages::{Delivery, Key, Kind, PodUid};
+
+use crate::context::{Ctx, Subsystem};
+
+/// A waiting message and what the mailbox has to know of it.
+pub(crate) struct Entry<A: Subsystem> {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub key: Option<Key>,
+    pub pod: Option<PodUid>,
+    pub parcel: Box<dyn Parcel<A>>,
+}
+
+/// A message that can be handled by `A`.
+pub(crate) trait Parcel<A: Subsystem>: Send {
+    fn handle(self: Box<Self>, actor: &mut A, ctx: &mut Ctx<A>);
+    /// Somebody waits for the answer.
+    fn is_ask(&self) -> bool;
+    /// Somebody waited, and has gone.
+    fn asker_gone(&self) -> bool;
+    /// The same message once more, without an asker.
+    #[cfg(feature = "faults")]
+    fn duplicate(&self) -> Box<dyn Parcel<A>>;
+}
+
+pub(crate) struct Typed<M: Delivery> {
+    pub message: M,
+    pub asker: Option<OneshotSender<M::Result>>,
+}
+
+impl<A, M> Parcel<A> for Typed<M>
+where
+    A: Subsystem + Handler<M>,
+    M: Delivery,
+{
+    fn handle(self: Box<Self>, actor: &mut A, ctx: &mut Ctx<A>) {
+        let Self { message, asker } = *self;
+        actor.handle(message, ctx).handle(ctx, asker);
+    }
+
+    fn is_ask(&self) -> bool {
+        self.asker.is_some()
+    }
+
+    fn asker_gone(&self) -> bool {
+        self.asker.as_ref().is_some_and(OneshotSender::is_closed)
+    }
+
+    #[cfg(feature = "faults")]
+    fn duplicate(&self) -> Box<dyn Parcel<A>> {
+        Box::new(Self { message: self.message.clone(), asker: None })
+    }
+}

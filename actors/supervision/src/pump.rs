@@ -1,0 +1,204 @@
+//! Feeds one incarnation: results of effects, timers, streams, then messages, one at a time and with a
+//! budget, so that a flooded actor cannot starve its thread. It is the one future that actix polls for the
+//! actor.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix::{ActorFuture, AsyncContext};
+use messages::{Kind, PodUid};
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::context::{Ctx, Flowed, Subsystem};
+use crate::faults::Faults;
+use crate::mailbox::Mailbox;
+use crate::panics::PanicReport;
+use crate::parcel::Entry;
+
+/// Pieces of work done in one poll before the thread goes to somebody else.
+const BUDGET: usize = 128;
+/// Messages handled between two looks at effects, timers and streams.
+const BATCH: usize = 8;
+/// A timer of a quarantined pod is put off by this much.
+const QUARANTINED_TIMER: Duration = Duration::from_secs(5);
+
+/// What the driver and the pump of one actor share, on one thread.
+pub(crate) struct Lane<A: Subsystem> {
+    /// A ping that the pump has not seen yet.
+    pub ping: Option<Instant>,
+    pub observers: Vec<oneshot::Sender<Value>>,
+    pub faults: Faults<A>,
+    /// A panic that happened in an effect: the driver finds it here after the unwind.
+    pub effect_panic: Option<PanicReport>,
+}
+
+impl<A: Subsystem> Default for Lane<A> {
+    fn default() -> Self {
+        Self { ping: None, observers: Vec::new(), faults: Faults::default(), effect_panic: None }
+    }
+}
+
+pub(crate) struct Pump<A: Subsystem> {
+    mailbox: Arc<Mailbox<A>>,
+    lane: Rc<RefCell<Lane<A>>>,
+    started: bool,
+}
+
+impl<A: Subsystem> Pump<A> {
+    pub fn new(mailbox: Arc<Mailbox<A>>, lane: Rc<RefCell<Lane<A>>>) -> Self {
+        Self { mailbox, lane, started: false }
+    }
+
+    fn effects(actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>, lane: &RefCell<Lane<A>>) -> usize {
+        let mut done = 0;
+        while !ctx.waiting()
+            && let Poll::Ready(effect) = ctx.effects.poll_done(cx)
+        {
+            done += 1;
+            work(actor, ctx, lane, effect.name, effect.pod, |actor, ctx| match effect.then {
+                Ok(then) => then(actor, ctx),
+                Err(report) => {
+                    lane.borrow_mut().effect_panic = Some(report);
+                    // The panic goes on where it belongs: in the actor that started the effect.
+                    std::panic::resume_unwind(Box::new(EffectPanicked));
+                }
+            });
+            if done >= BUDGET {
+                break;
+            }
+        }
+        done
+    }
+
+    fn timers(&self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> usize {
+        let mut done = 0;
+        while done < BUDGET
+            && !ctx.waiting()
+            && let Poll::Ready(timer) = ctx.timers.poll_expired(cx)
+        {
+            done += 1;
+            let pod = A::timer_pod(&timer);
+            if pod.as_ref().is_some_and(|pod| self.mailbox.is_quarantined(pod)) {
+                // Left alone like its messages; it runs out again until the pod is let in.
+                ctx.set_timer(timer, QUARANTINED_TIMER);
+                continue;
+            }
+            work(actor, ctx, &self.lane, "timer", pod, |actor, ctx| actor.on_timer(timer, ctx));
+        }
+        done
+    }
+
+    fn streams(actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> usize {
+        let mut done = 0;
+        ctx.streams_cancelled.clear();
+        // Taken out, so that an item's handler may add or cancel streams.
+        for (id, mut source) in std::mem::take(&mut ctx.streams) {
+            if ctx.streams_cancelled.contains(&id) {
+                continue;
+            }
+            if ctx.waiting() {
+                ctx.streams.push((id, source));
+                continue;
+            }
+            ctx.cell.begin(source.name(), None);
+            let since = Instant::now();
+            let flowed = source.poll_once(actor, ctx, cx);
+            ctx.cell.end();
+            if !matches!(flowed, Flowed::Quiet) {
+                done += 1;
+                ctx.cell.counters.handled(since.elapsed());
+            }
+            if !matches!(flowed, Flowed::Ended) && !ctx.streams_cancelled.contains(&id) {
+                ctx.streams.push((id, source));
+            }
+        }
+        done
+    }
+
+    fn messages(&self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> usize {
+        let mut done = 0;
+        while done < BATCH && !ctx.waiting() {
+            let delayed = self.lane.borrow_mut().faults.poll_delayed(cx);
+            // What a fault has delayed or doubled has met its fault.
+            let fresh = delayed.is_none();
+            let Some(entry) = delayed.or_else(|| self.mailbox.pop()) else { break };
+            done += 1;
+            if entry.kind == Kind::Query && entry.parcel.asker_gone() {
+                ctx.cell.counters.skipped();
+                continue;
+            }
+            let met = if fresh { self.lane.borrow_mut().faults.meet(entry, &ctx.cell) } else { Some(entry) };
+            let Some(Entry { name, pod, parcel, .. }) = met else { continue };
+            work(actor, ctx, &self.lane, name, pod, |actor, ctx| parcel.handle(actor, ctx));
+        }
+        done
+    }
+}
+
+/// The panic of an effect, carried over into its actor.
+pub(crate) struct EffectPanicked;
+
+/// One piece of work, visible from outside while it lasts.
+fn work<A: Subsystem>(
+    actor: &mut A,
+    ctx: &mut Ctx<A>,
+    lane: &RefCell<Lane<A>>,
+    what: &'static str,
+    pod: Option<PodUid>,
+    run: impl FnOnce(&mut A, &mut Ctx<A>),
+) {
+    ctx.cell.begin(what, pod);
+    let since = Instant::now();
+    Faults::<A>::maybe_panic(lane, what);
+    run(actor, ctx);
+    ctx.cell.end();
+    ctx.cell.counters.handled(since.elapsed());
+}
+
+impl<A: Subsystem> ActorFuture<A> for Pump<A> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if this.lane.borrow_mut().faults.stalled(cx) {
+            return Poll::Pending;
+        }
+        if !this.started {
+            this.started = true;
+            work(actor, ctx, &this.lane, "starting", None, |actor, ctx| actor.on_start(ctx));
+        }
+        {
+            let mut lane = this.lane.borrow_mut();
+            lane.ping = None;
+            for observer in lane.observers.drain(..) {
+                let _asker_gone = observer.send(actor.observe());
+            }
+        }
+        Faults::<A>::maybe_panic_now(&this.lane);
+        let mut spent = 0;
+        while !ctx.waiting() {
+            let done = Self::effects(actor, ctx, cx, &this.lane)
+                + this.timers(actor, ctx, cx)
+                + Self::streams(actor, ctx, cx)
+                + this.messages(actor, ctx, cx);
+            if done == 0 {
+                break;
+            }
+            spent += done;
+            if spent >= BUDGET {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            if this.lane.borrow_mut().faults.stalled(cx) {
+                break;
+            }
+        }
+        Poll::Pending
+    }
+}

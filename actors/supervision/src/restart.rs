@@ -1,0 +1,177 @@
+//! PURE: restart intensity. When a crashed actor starts again, and when it does not.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+/// How often and how soon an actor is restarted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RestartPolicy {
+    /// Delay before the first restart of a series.
+    pub backoff_initial: Duration,
+    /// The delay doubles up to this.
+    pub backoff_max: Duration,
+    /// Restarts allowed within `window`; one more crash is above the limit.
+    pub restarts_max: u32,
+    /// The window of `restarts_max`.
+    pub window: Duration,
+    /// An actor that has lived this long starts with a clean history.
+    pub healthy_after: Duration,
+}
+
+impl Default for RestartPolicy {
+    fn default() -> Self {
+        Self {
+            backoff_initial: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(10),
+            restarts_max: 5,
+            window: Duration::from_secs(60),
+            healthy_after: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What to do about a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Start a new incarnation after this delay.
+    Restart(Duration),
+    /// Above the restart limit.
+    Exhausted,
+}
+
+/// The crashes of one actor that still matter.
+#[derive(Debug, Default)]
+pub struct RestartHistory {
+    counted: VecDeque<Instant>,
+    series: u32,
+    random: u64,
+}
+
+impl RestartHistory {
+    /// An empty history; `seed` fixes the jitter.
+    pub fn new(seed: u64) -> Self {
+        Self { counted: VecDeque::new(), series: 0, random: seed }
+    }
+
+    /// A crash at `now` of an incarnation that started at `started`. `counts` is false for a crash that is a
+    /// poison pod's fault: it is restarted with the same backoff, but never leads above the limit.
+    pub fn crashed(
+        &mut self,
+        policy: &RestartPolicy,
+        started: Instant,
+        now: Instant,
+        counts: bool,
+    ) -> Verdict {
+        if now.duration_since(started) >= policy.healthy_after {
+            self.counted.clear();
+            self.series = 0;
+        }
+        while self.counted.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {
+            self.counted.pop_front();
+        }
+        if counts {
+            if self.counted.len() >= policy.restarts_max as usize {
+                return Verdict::Exhausted;
+            }
+            self.counted.push_back(now);
+        }
+        let delay = policy
+            .backoff_initial
+            .saturating_mul(1u32.checked_shl(self.series.min(30)).unwrap_or(u32::MAX))
+            .min(policy.backoff_max);
+        self.series = self.series.saturating_add(1);
+        Verdict::Restart(self.jittered(delay))
+    }
+
+    /// Forgets everything: a dormant actor is tried again.
+    pub fn clear(&mut self) {
+        self.counted.clear();
+        self.series = 0;
+    }
+
+    /// Between 80 % and 100 % of the delay, so that actors that fell together do not rise together.
+    fn jittered(&mut self, delay: Duration) -> Duration {
+        let part = splitmix64(&mut self.random) % 200;
+        delay.mul_f64(1.0 - part as f64 / 1000.0)
+    }
+}
+
+/// The SplitMix64 step: small, fast, and the same everywhere for the same seed.
+pub(crate) fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn millis(verdict: Verdict) -> u128 {
+        match verdict {
+            Verdict::Restart(delay) => delay.as_millis(),
+            Verdict::Exhausted => panic!("exhausted"),
+        }
+    }
+
+    #[test]
+    fn delays_double_up_to_the_maximum_and_the_sixth_crash_is_too_many() {
+        let policy = RestartPolicy::default();
+        let mut history = RestartHistory::new(1);
+        let start = Instant::now();
+        for n in 0..5u32 {
+            let ms = millis(history.crashed(&policy, start, start + Duration::from_secs(u64::from(n)), true));
+            let full = 100u128 << n;
+            assert!((full * 8 / 10..=full).contains(&ms), "restart {n}: {ms} ms");
+        }
+        assert_eq!(history.crashed(&policy, start, start + Duration::from_secs(6), true), Verdict::Exhausted);
+    }
+
+    #[test]
+    fn a_minute_of_health_clears_the_history() {
+        let policy = RestartPolicy::default();
+        let mut history = RestartHistory::new(1);
+        let start = Instant::now();
+        for _ in 0..5 {
+            history.crashed(&policy, start, start, true);
+        }
+        let later = start + Duration::from_secs(60);
+        assert!(millis(history.crashed(&policy, start, later, true)) <= 100);
+    }
+
+    #[test]
+    fn crashes_of_poison_pods_never_exhaust() {
+        let policy = RestartPolicy::default();
+        let mut history = RestartHistory::new(1);
+        let start = Instant::now();
+        for _ in 0..50 {
+            assert!(matches!(history.crashed(&policy, start, start, false), Verdict::Restart(_)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_counted_restarts_in_a_window_than_allowed(gaps in prop::collection::vec(0u64..30_000, 1..60)) {
+            let policy = RestartPolicy { healthy_after: Duration::from_secs(1 << 30), ..RestartPolicy::default() };
+            let mut history = RestartHistory::new(7);
+            let start = Instant::now();
+            let (mut now, mut granted) = (start, Vec::new());
+            for gap in gaps {
+                now += Duration::from_millis(gap);
+                if let Verdict::Restart(delay) = history.crashed(&policy, start, now, true) {
+                    prop_assert!(delay <= policy.backoff_max);
+                    granted.push(now);
+                }
+                let inside = granted.iter().filter(|at| now.duration_since(**at) < policy.window).count();
+                prop_assert!(inside <= policy.restarts_max as usize);
+            }
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The actor: one operation per pod at a time, whatever the number of askers; pods side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::MessageResult;
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::facts::{DesiredPod, DesiredPods};
+use messages::pleg::GetRuntimePods;
+use messages::pod_manager::ResendDesired;
+use messages::volume_manager::{GetVolumes, MountVolumes, MountedVolumes, UnmountVolumes, VolumeError};
+use messages::{PodRef, PodUid};
+use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
+use tokio::time::Instant;
+
+use crate::execute::{self, MountOutcome, Timed, Ways};
+use crate::metrics::{Operation, VolumeMetrics};
+use crate::operations::{Asked, Kind, Operations};
+use crate::orphans::{Known, Orphans};
+use crate::plan;
+use crate::sweep::{self, Looked};
+
+/// An asker hears no later than this that its volumes are not there yet (row 10.1).
+const SLOW: Duration = Duration::from_secs(123);
+
+type MountAnswer = Result<Arc<MountedVolumes>, VolumeError>;
+type UnmountAnswer = Result<(), VolumeError>;
+
+/// What the actor works with.
+#[derive(Clone)]
+pub struct VolumeManagerDeps {
+    /// Mounts and directories.
+    pub ways: Ways,
+    /// Where events go.
+    pub events: Address<RecordEvent>,
+    /// Who knows what runs; asked before anything is cleaned away.
+    pub runtime_pods: Address<GetRuntimePods>,
+    /// Who sends the desired pods again.
+    pub resend_desired: Address<ResendDesired>,
+    /// Counters that outlive the incarnation.
+    pub metrics: VolumeMetrics,
+}
+
+/// A timer of the actor.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// The pod's operation has taken long: whoever waits is told.
+    Slow(PodUid),
+    /// Look for directories of pods that are gone.
+    Sweep,
+}
+
+enum Asker {
+    Mount(Reply<MountAnswer>),
+    Unmount(Reply<UnmountAnswer>),
+    /// Nobody waits: an orphan is being cleaned away.
+    Sweep,
+}
+
+impl Asker {
+    fn refuse(self, error: VolumeError) {
+        match self {
+            Self::Mount(reply) => reply.send(Err(error)),
+            Self::Unmount(reply) => reply.send(Err(error)),
+            Self::Sweep => {}
+        }
+    }
+}
+
+/// The volumes of a pod that are ready, and their plugins.
+struct Mounted {
+    volumes: Arc<MountedVolumes>,
+    plugins: Vec<String>,
+}
+
+/// The actor.
+pub struct VolumeManager {
+    deps: VolumeManagerDeps,
+    origin: Instant,
+    operations: BTreeMap<PodUid, Operations<Asker>>,
+    /// Pods whose worker has asked for mounts that are not undone yet.
+    asked_for: BTreeMap<PodUid, Arc<DesiredPod>>,
+    mounted: BTreeMap<PodUid, Mounted>,
+    desired: Option<DesiredPods>,
+    orphans: Orphans,
+    /// Orphans that cannot be removed: said once.
+    stuck: BTreeSet<PodUid>,
+}
+
+impl VolumeManager {
+    /// A fresh incarnation.
+    pub fn new(deps: VolumeManagerDeps) -> Self {
+        Self {
+            deps,
+            origin: Instant::now(),
+            operations: BTreeMap::new(),
+            asked_for: BTreeMap::new(),
+            mounted: BTreeMap::new(),
+            desired: None,
+            orphans: Orphans::default(),
+            stuck: BTreeSet::new(),
+        }
+    }
+
+    fn ask(&mut self, uid: PodUid, kind: Kind, asker: Asker, ctx: &mut Ctx<Self>) {
+        match self.operations.entry(uid.clone()).or_default().ask(kind, asker) {
+            Asked::Begin => self.begin(uid, kind, ctx),
+            Asked::Waits => {}
+            Asked::Full(asker) => asker.refuse(VolumeError {
+                volume: String::new(),
+                message: "too many operations wait for this pod's volumes".to_owned(),
+            }),
+        }
+    }
+
+    fn begin(&mut self, uid: PodUid, kind: Kind, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Slow(uid.clone()), SLOW);
+        let ways = self.deps.ways.clone();
+        let pod = Some(uid.clone());
+        match (kind, self.asked_for.get(&uid)) {
+            (Kind::Mount, Some(desired)) => {
+                let mount = execute::mount(ways, uid.clone(), desired.pod.clone());
+                ctx.effect("mount volumes", pod, mount, move |actor, outcome, ctx| {
+                    actor.mounted(uid, outcome, ctx)
+                });
+            }
+            (Kind::Mount, None) => self.mounted(uid, MountOutcome::default(), ctx),
+            (Kind::Unmount, _) => {
+                let unmount = execute::unmount(ways, uid.clone());
+                ctx.effect("unmount volumes", pod, unmount, move |actor, (timed, done), ctx| {
+                    actor.unmounted(uid, &timed, &done, ctx);
+                });
+            }
+        }
+    }
+
+    /// The pod's operation is over: who waited for it, after the next one has begun.
+    fn ended(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) -> Vec<Asker> {
+        ctx.cancel_timer(&Timer::Slow(uid.clone()));
+        let Some(operations) = self.operations.get_mut(uid) else { return Vec::new() };
+        let (askers, next) = operations.ended();
+        match next {
+            Some(kind) => self.begin(uid.clone(), kind, ctx),
+            None => drop(self.operations.remove(uid)),
+        }
+        askers
+    }
+
+    fn mounted(&mut self, uid: PodUid, outcome: MountOutcome, ctx: &mut Ctx<Self>) {
+        self.count(Operation::Mount, &outcome.timed);
+        if let Some(desired) = self.asked_for.get(&uid) {
+            for error in &outcome.errors {
+                self.record(&desired.pod_ref, mount_event(error));
+            }
+        }
+        let volumes = Arc::new(MountedVolumes { host_paths: outcome.mounted });
+        self.mounted.insert(uid.clone(), Mounted { volumes: volumes.clone(), plugins: outcome.plugins });
+        self.gauge();
+        let answer: MountAnswer = match outcome.errors.into_iter().next() {
+            None => Ok(volumes),
+            Some(error) => Err(error),
+        };
+        for asker in self.ended(&uid, ctx) {
+            if let Asker::Mount(reply) = asker {
+                reply.send(answer.clone());
+            }
+        }
+    }
+
+    fn unmounted(&mut self, uid: PodUid, timed: &[Timed], done: &UnmountAnswer, ctx: &mut Ctx<Self>) {
+        self.count(Operation::Unmount, timed);
+        let again = self.operations.get(&uid).is_some_and(|operations| operations.queued() > 1);
+        if done.is_ok() {
+            self.mounted.remove(&uid);
+            self.stuck.remove(&uid);
+            if !again {
+                self.asked_for.remove(&uid);
+            }
+            self.gauge();
+        }
+        for asker in self.ended(&uid, ctx) {
+            match asker {
+                Asker::Unmount(reply) => reply.send(done.clone()),
+                Asker::Sweep => self.swept(&uid, done),
+                Asker::Mount(_) => {}
+            }
+        }
+    }
+
+    fn count(&self, operation: Operation, timed: &[Timed]) {
+        for Timed { plugin, ok, took } in timed {
+            self.deps.metrics.operated(plugin, operation, *ok, *took);
+        }
+    }
+
+    fn gauge(&self) {
+        let mut counts: BTreeMap<(&'static str, String), i64> = BTreeMap::new();
+        for plugin in self.mounted.values().flat_map(|mounted| &mounted.plugins) {
+            *counts.entry(("actual_state_of_world", plugin.clone())).or_default() += 1;
+            *counts.entry(("desired_state_of_world", plugin.clone())).or_default() += 1;
+        }
+        self.deps.metrics.volumes(&counts);
+    }
+
+    fn record(&self, pod: &PodRef, (reason, message): (&'static str, String)) {
+        let object = EventObject::Pod { pod: pod.clone(), field_path: "".into() };
+        self.tell_event(object, reason, message);
+    }
+
+    fn tell_event(&self, object: EventObject, reason: &'static str, message: String) {
+        // A full recorder counts what it drops; no volume waits for an event.
+        let _ = self.deps.events.tell(RecordEvent {
+            object,
+            event_type: EventType::Warning,
+            reason: reason.into(),
+            message: message.into(),
+        });
+    }
+
+    /// An operation takes longer than anybody should wait for in silence. It goes on; its askers are told and may ask
+    /// again, which joins it.
+    fn slow(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
+        let Some(operations) = self.operations.get_mut(&uid) else { return };
+        let Some(kind) = operations.under_way() else { return };
+        let askers = operations.take_askers();
+        ctx.set_timer(Timer::Slow(uid.clone()), SLOW);
+        let message = match (kind, self.asked_for.get(&uid)) {
+            // Its worker records the event "Unable to attach or mount volumes: …" with it.
+            (Kind::Mount, Some(desired)) => timed_out(&plan::used_names(&desired.pod)),
+            _ => "unmounting takes longer than two minutes and goes on".to_owned(),
+        };
+        for asker in askers {
+            asker.refuse(VolumeError { volume: String::new(), message: message.clone() });
+        }
+    }
+
+    /// Looks for orphans, once every source has been heard.
+    fn sweep(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(desired) = self.desired.as_ref().filter(|desired| desired.sources_ready) else {
+            return ctx.set_timer(Timer::Sweep, sweep::EVERY);
+        };
+        let busy = self.asked_for.keys().chain(self.operations.keys());
+        let known = desired.pods.keys().chain(busy).cloned().collect();
+        let look = sweep::look(self.deps.ways.clone(), self.deps.runtime_pods.clone(), known);
+        ctx.effect("look for orphans", None, look, |actor, looked, ctx| actor.looked(&looked, ctx));
+    }
+
+    fn looked(&mut self, looked: &Looked, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Sweep, sweep::EVERY);
+        let desired = self.desired.as_ref().filter(|desired| desired.sources_ready);
+        let desired: Option<BTreeSet<PodUid>> = desired.map(|desired| desired.pods.keys().cloned().collect());
+        let asked_for = self.asked_for.keys().chain(self.operations.keys()).cloned().collect();
+        let known = Known {
+            desired: desired.as_ref(),
+            in_runtime: looked.in_runtime.as_ref(),
+            asked_for: &asked_for,
+            mounts: &looked.mounts,
+        };
+        let pods_dir = self.deps.ways.pod_dirs.layout().pods();
+        let verdicts = self.orphans.judge(&looked.unknown, &pods_dir, known, self.origin.elapsed());
+        self.stuck.retain(|uid| looked.unknown.contains(uid));
+        let orphans: Vec<PodUid> =
+            verdicts.into_iter().filter(|(_, verdict)| verdict.is_ok()).map(|(uid, _)| uid).collect();
+        self.deps.metrics.swept(orphans.len(), self.stuck.len());
+        for uid in orphans {
+            self.ask(uid, Kind::Unmount, Asker::Sweep, ctx);
+        }
+    }
+
+    fn swept(&mut self, uid: &PodUid, done: &UnmountAnswer) {
+        match done {
+            Ok(()) => tracing::info!(%uid, "removed what was left of a pod that is gone"),
+            Err(error) if self.stuck.insert(uid.clone()) => {
+                let message = format!(
+                    "orphaned pod {:?} found, but its directory cannot be removed: {}",
+                    uid.as_str(),
+                    error.message
+                );
+                self.tell_event(EventObject::Node, "FailedOrphanedPodCleanup", message);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Reason and message of the event for a volume that could not be mounted.
+fn mount_event(error: &VolumeError) -> (&'static str, String) {
+    if error.volume.is_empty() {
+        return ("Failed", error.message.clone());
+    }
+    ("FailedMount", format!("MountVolume.SetUp failed for volume {:?} : {}", error.volume, error.message))
+}
+
+fn timed_out(volumes: &[String]) -> String {
+    format!(
+        "unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition",
+        volumes.join(" ")
+    )
+}
+
+impl actix::Actor for VolumeManager {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for VolumeManager {
+    const NAME: &'static str = messages::volume_manager::RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        let reconstruct = execute::reconstruct(self.deps.ways.clone());
+        ctx.effect("reconstruct volumes", None, reconstruct, |actor, found, _| match found {
+            Ok(found) => {
+                actor
+                    .deps
+                    .metrics
+                    .reconstructed(found.values().map(|volumes| volumes.host_paths.len()).sum());
+                for (uid, volumes) in found {
+                    let plugins = vec![plan::EMPTY_DIR.to_owned(); volumes.host_paths.len()];
+                    let found = Mounted { volumes: Arc::new(volumes), plugins };
+                    // A pod whose worker was faster has said more already.
+                    actor.mounted.entry(uid).or_insert(found);
+                }
+                actor.gauge();
+            }
+            Err(error) => {
+                actor.deps.metrics.not_reconstructed();
+                tracing::warn!(
+                    error = error.message,
+                    "what earlier runs left mounted is found as pods ask for it"
+                );
+            }
+        });
+        ctx.set_timer(Timer::Sweep, sweep::EVERY);
+        // If PodManager restarts as well it sends everything anyway.
+        let _ = self.deps.resend_desired.tell(ResendDesired);
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Slow(uid) => self.slow(uid, ctx),
+            Timer::Sweep => self.sweep(ctx),
+        }
+    }
+
+    fn timer_pod(timer: &Timer) -> Option<PodUid> {
+        match timer {
+            Timer::Slow(uid) => Some(uid.clone()),
+            Timer::Sweep => None,
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        serde_json::json!({
+            "pods": self.mounted.len(),
+            "operations": self.operations.len(),
+            "stuckOrphans": self.stuck.len(),
+        })
+    }
+}
+
+impl actix::Handler<DesiredPods> for VolumeManager {
+    type Result = ();
+
+    fn handle(&mut self, desired: DesiredPods, _: &mut Ctx<Self>) {
+        self.desired = Some(desired);
+    }
+}
+
+impl actix::Handler<MountVolumes> for VolumeManager {
+    type Result = ReplyLater<MountAnswer>;
+
+    fn handle(&mut self, ask: MountVolumes, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        let uid = ask.pod.pod_ref.uid.clone();
+        self.asked_for.insert(uid.clone(), ask.pod);
+        self.ask(uid, Kind::Mount, Asker::Mount(reply), ctx);
+        later
+    }
+}
+
+impl actix::Handler<UnmountVolumes> for VolumeManager {
+    type Result = ReplyLater<UnmountAnswer>;
+
+    fn handle(&mut self, ask: UnmountVolumes, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        self.ask(ask.pod.uid, Kind::Unmount, Asker::Unmount(reply), ctx);
+        later
+    }
+}
+
+impl actix::Handler<GetVolumes> for VolumeManager {
+    type Result = MessageResult<GetVolumes>;
+
+    fn handle(&mut self, _: GetVolumes, _: &mut Ctx<Self>) -> Self::Result {
+        MessageResult(
+            self.mounted.iter().map(|(uid, mounted)| (uid.clone(), mounted.volumes.clone())).collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_upstreams() {
+        let error = |volume: &str| VolumeError {
+            volume: volume.to_owned(),
+            message: "hostPath type check failed: /x is not a directory".to_owned(),
+        };
+        assert_eq!(
+            mount_event(&error("data")),
+            (
+                "FailedMount",
+                "MountVolume.SetUp failed for volume \"data\" : hostPath type check failed: /x is not a directory"
+                    .to_owned()
+            )
+        );
+        assert_eq!(mount_event(&error("")).0, "Failed");
+        assert_eq!(
+            timed_out(&["a".to_owned(), "b".to_owned()]),
+            "unmounted volumes=[a b], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition"
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! Runs plans through the bridge. Each step may be repeated, and a step that has begun runs to its end there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use messages::PodUid;
+use messages::volume_manager::{MountedVolumes, VolumeError};
+use runtime_bridge::host::PodDirs;
+use runtime_bridge::mounts::{MountError, MountPoint, Mounts, TmpfsOptions};
+use tokio::time::Instant;
+
+use crate::plan::{self, Node, Step, VolumePlan};
+
+/// Everybody may write into an emptyDir.
+const EMPTY_DIR_MODE: u32 = 0o777;
+
+/// What mounting and unmounting goes through.
+#[derive(Clone, Debug)]
+pub struct Ways {
+    /// Mounts and the directories of volumes.
+    pub mounts: Arc<dyn Mounts>,
+    /// The pods' own directories.
+    pub pod_dirs: Arc<dyn PodDirs>,
+    /// Memory that pods may have on this node, in bytes: no volume in memory is larger.
+    pub allocatable_memory_bytes: u64,
+}
+
+/// One volume's operation, for the metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// The volume's plugin.
+    pub plugin: String,
+    /// It went well.
+    pub ok: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What mounting a pod's volumes came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MountOutcome {
+    /// Where the volumes are that are ready.
+    pub mounted: BTreeMap<String, String>,
+    /// Their plugins.
+    pub plugins: Vec<String>,
+    /// What is wrong with the others, each naming its volume; one without a name is about the pod's directory.
+    pub errors: Vec<VolumeError>,
+    /// For the metrics.
+    pub timed: Vec<Timed>,
+}
+
+fn failed(volume: &str) -> impl Fn(&dyn std::fmt::Display) -> VolumeError {
+    let volume = volume.to_owned();
+    move |error| VolumeError { volume: volume.clone(), message: error.to_string() }
+}
+
+/// Has every volume of the pod that a container uses ready.
+pub async fn mount(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> MountOutcome {
+    let broken = |error: &dyn std::fmt::Display| MountOutcome {
+        errors: vec![failed("")(&format_args!("error making pod data directories: {error}"))],
+        ..MountOutcome::default()
+    };
+    let pod_dir = match ways.pod_dirs.ensure_pod_dirs(uid.as_str()).await {
+        Ok(pod_dir) => pod_dir,
+        Err(error) => return broken(&error),
+    };
+    let mounts = match ways.mounts.list_below(&pod_dir).await {
+        Ok(mounts) => mounts,
+        Err(error) => return broken(&error),
+    };
+    let node =
+        Node { layout: ways.pod_dirs.layout(), allocatable_memory_bytes: ways.allocatable_memory_bytes };
+    let mut outcome = MountOutcome::default();
+    for planned in plan::mount(&uid, &pod, node, &mounts) {
+        match planned {
+            Ok(volume) => mount_one(&ways, volume, &mut outcome).await,
+            Err(error) => outcome.errors.push(error),
+        }
+    }
+    outcome
+}
+
+async fn mount_one(ways: &Ways, volume: VolumePlan, outcome: &mut MountOutcome) {
+    let began = Instant::now();
+    let mut done = Ok(());
+    for step in &volume.steps {
+        done = run(ways.mounts.as_ref(), step).await;
+        if done.is_err() {
+            break;
+        }
+    }
+    let plugin = volume.plugin.to_owned();
+    outcome.timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
+    match done {
+        Ok(()) => {
+            outcome.mounted.insert(volume.name, volume.host_path.to_string_lossy().into_owned());
+            outcome.plugins.push(plugin);
+        }
+        Err(error) => outcome.errors.push(failed(&volume.name)(&error)),
+    }
+}
+
+async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
+    match step {
+        Step::MakeEmptyDir { path } => mounts.make_empty_dir(path).await,
+        Step::MountTmpfs { path, size_bytes } => {
+            let options = TmpfsOptions { size_bytes: *size_bytes, mode: EMPTY_DIR_MODE };
+            mounts.mount_tmpfs(path, options).await
+        }
+        Step::CheckHostPath { path, kind } => mounts.check_host_path(path, *kind).await,
+    }
+}
+
+/// Undoes every mount below the pod's directory and removes it. With a mount left nothing is removed.
+///
+/// # Errors
+/// [`VolumeError`] naming the volume that could not be unmounted, or none when it is about the directory.
+pub async fn unmount(ways: Ways, uid: PodUid) -> (Vec<Timed>, Result<(), VolumeError>) {
+    let mut timed = Vec::new();
+    let done = unmount_all(&ways, &uid, &mut timed).await;
+    (timed, done)
+}
+
+async fn unmount_all(ways: &Ways, uid: &PodUid, timed: &mut Vec<Timed>) -> Result<(), VolumeError> {
+    let of_pod = failed("");
+    let pod_dir = ways.pod_dirs.layout().pod(uid.as_str()).map_err(|error| of_pod(&error))?;
+    let mounts = ways.mounts.list_below(&pod_dir).await.map_err(|error| of_pod(&error))?;
+    for path in plan::unmount(&pod_dir, &mounts) {
+        let began = Instant::now();
+        let volume = plan::volume_at(&pod_dir, &path);
+        let done = ways.mounts.unmount(&path).await;
+        if let Some((plugin, _)) = &volume {
+            timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
+        }
+        let name = volume.map(|(_, name)| name).unwrap_or_default();
+        done.map_err(|error| failed(&name)(&error))?;
+    }
+    ways.pod_dirs.remove_pod_dir(uid.as_str()).await.map_err(|error| of_pod(&error))
+}
+
+/// What an earlier incarnation or kubelet has left mounted, by pod.
+///
+/// # Errors
+/// [`VolumeError`] when the machine's mounts cannot be read.
+pub async fn reconstruct(ways: Ways) -> Result<BTreeMap<PodUid, MountedVolumes>, VolumeError> {
+    let pods = ways.pod_dirs.layout().pods();
+    let mounts = ways.mounts.list_below(&pods).await.map_err(|error| failed("")(&error))?;
+    Ok(volumes_of(&pods, &mounts))
+}
+
+fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, MountedVolumes> {
+    let mut found: BTreeMap<PodUid, MountedVolumes> = BTreeMap::new();
+    for mount in mounts {
+        let uid = mount.path.strip_prefix(pods).ok().and_then(|below| below.iter().next());
+        let Some(uid) = uid.and_then(|uid| uid.to_str()) else { continue };
+        let pod_dir = pods.join(uid);
+        let Some((_, name)) = plan::volume_at(&pod_dir, &mount.path) else { continue };
+        let volumes =
+            found.entry(PodUid::new(uid)).or_insert_with(|| MountedVolumes { host_paths: BTreeMap::new() });
+        volumes.host_paths.insert(name, mount.path.to_string_lossy().into_owned());
+    }
+    found
+}
+
+/// The UIDs of all pods that have a directory.
+///
+/// # Errors
+/// [`VolumeError`] when the directories cannot be listed.
+pub async fn pods_on_disk(ways: &Ways) -> Result<BTreeSet<PodUid>, VolumeError> {
+    let uids = ways.pod_dirs.list_pod_uids().await.map_err(|error| failed("")(&error))?;
+    Ok(uids.iter().map(|uid| PodUid::new(uid)).collect())
+}
+
+/// All mounts of the machine.
+///
+/// # Errors
+/// [`VolumeError`] when they cannot be read.
+pub async fn all_mounts(ways: &Ways) -> Result<Vec<MountPoint>, VolumeError> {
+    ways.mounts.list_below(Path::new("/")).await.map_err(|error| failed("")(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mounted_tells_whose_volume_it_is() {
+        let mount = |path: &str| MountPoint {
+            path: path.into(),
+            root: "/".into(),
+            fs_type: "tmpfs".to_owned(),
+            source: "tmpfs".to_owned(),
+            options: Vec::new(),
+            device: (0, 1),
+        };
+        let mounts = [
+            mount("/r/pods"),
+            mount("/r/pods/u/volumes/kubernetes.io~empty-dir/a"),
+            mount("/r/pods/u/volume-subpaths/a/c/0"),
+            mount("/other"),
+        ];
+        let found = volumes_of(Path::new("/r/pods"), &mounts);
+        let path = "/r/pods/u/volumes/kubernetes.io~empty-dir/a".to_owned();
+        let expected = MountedVolumes { host_paths: BTreeMap::from([("a".to_owned(), path)]) };
+        assert_eq!(found, BTreeMap::from([(PodUid::new("u"), expected)]));
+    }
+}

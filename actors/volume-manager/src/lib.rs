@@ -1,0 +1,19 @@
+//! **Duty.** The only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
+//! **Receives.** DesiredPods, MountVolumes, UnmountVolumes, GetVolumes.
+//! **Sends.** ResendDesired; GetRuntimePods (before anything is cleaned away); RecordEvent (FailedMount).
+//! **State (rebuilt from).** What is mounted (`/proc/self/mountinfo`, pod directories); operations under way (asked again).
+//! **On crash.** Operations run to their end in the bridge; askers hear that the answer is lost and ask again.
+//! **Never does.** Deletes across a mount, detaches lazily, or cleans up what anybody may still know.
+
+mod actor;
+mod execute;
+mod memory;
+mod metrics;
+mod operations;
+mod orphans;
+mod plan;
+mod sweep;
+
+pub use actor::{Timer, VolumeManager, VolumeManagerDeps};
+pub use execute::Ways;
+pub use metrics::VolumeMetrics;

@@ -1,0 +1,132 @@
+//! Upstream's metrics of volumes (FEATURES 27).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+
+const OPERATION_SECONDS: [f64; 13] =
+    [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
+/// What an operation on one volume was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Mount,
+    Unmount,
+}
+
+/// Handles of the metrics; clones count into the same ones.
+#[derive(Clone, Debug)]
+pub struct VolumeMetrics {
+    operations: HistogramVec,
+    volumes: IntGaugeVec,
+    orphans: IntGauge,
+    orphan_errors: IntGauge,
+    reconstructed: IntCounter,
+    reconstruct_errors: IntCounter,
+}
+
+impl VolumeMetrics {
+    /// Fresh metrics, all empty.
+    pub fn new() -> Self {
+        let constant = "name and labels are constants";
+        let operations =
+            HistogramOpts::new("storage_operation_duration_seconds", "Storage operation duration")
+                .buckets(OPERATION_SECONDS.to_vec());
+        let labels = ["volume_plugin", "operation_name", "status", "migrated"];
+        let volumes = Opts::new("volume_manager_total_volumes", "Number of volumes in Volume Manager");
+        let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect(constant);
+        let counter = |name: &str, help: &str| IntCounter::new(name, help).expect(constant);
+        Self {
+            operations: HistogramVec::new(operations, &labels).expect(constant),
+            volumes: IntGaugeVec::new(volumes, &["plugin_name", "state"]).expect(constant),
+            orphans: gauge(
+                "kubelet_orphan_pod_cleaned_volumes",
+                "The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep.",
+            ),
+            orphan_errors: gauge(
+                "kubelet_orphan_pod_cleaned_volumes_errors",
+                "The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep.",
+            ),
+            reconstructed: counter(
+                "reconstruct_volume_operations_total",
+                "Volumes found on disk at the start, whether or not they could be told.",
+            ),
+            reconstruct_errors: counter(
+                "reconstruct_volume_operations_errors_total",
+                "Looks at the disk at the start that failed.",
+            ),
+        }
+    }
+
+    /// Makes them known to a registry.
+    ///
+    /// # Errors
+    /// When a metric of these names is registered already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.operations.clone()))?;
+        registry.register(Box::new(self.volumes.clone()))?;
+        registry.register(Box::new(self.orphans.clone()))?;
+        registry.register(Box::new(self.orphan_errors.clone()))?;
+        registry.register(Box::new(self.reconstructed.clone()))?;
+        registry.register(Box::new(self.reconstruct_errors.clone()))
+    }
+
+    pub(crate) fn operated(&self, plugin: &str, operation: Operation, ok: bool, took: Duration) {
+        let operation = match operation {
+            Operation::Mount => "volume_mount",
+            Operation::Unmount => "volume_unmount",
+        };
+        let status = if ok { "success" } else { "fail-unknown" };
+        self.operations.with_label_values(&[plugin, operation, status, "false"]).observe(took.as_secs_f64());
+    }
+
+    /// How many volumes there are, by state (desired or actual) and plugin.
+    pub(crate) fn volumes(&self, counts: &BTreeMap<(&'static str, String), i64>) {
+        self.volumes.reset();
+        for ((state, plugin), count) in counts {
+            self.volumes.with_label_values(&[plugin.as_str(), *state]).set(*count);
+        }
+    }
+
+    pub(crate) fn swept(&self, orphans: usize, failing: usize) {
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        self.orphans.set(count(orphans));
+        self.orphan_errors.set(count(failing));
+    }
+
+    pub(crate) fn reconstructed(&self, volumes: usize) {
+        self.reconstructed.inc_by(u64::try_from(volumes).unwrap_or(0));
+    }
+
+    pub(crate) fn not_reconstructed(&self) {
+        self.reconstructed.inc();
+        self.reconstruct_errors.inc();
+    }
+}
+
+impl Default for VolumeMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_that_are_gone_are_not_counted_on() {
+        let (metrics, registry) = (VolumeMetrics::new(), Registry::new());
+        metrics.register(&registry).expect("the registry is empty");
+        let series = || {
+            let families = registry.gather();
+            let volumes = families.iter().find(|family| family.name() == "volume_manager_total_volumes");
+            volumes.map_or(0, |family| family.get_metric().len())
+        };
+        metrics.volumes(&BTreeMap::from([(("actual_state_of_world", "p".to_owned()), 2)]));
+        assert_eq!(series(), 1);
+        metrics.volumes(&BTreeMap::new());
+        assert_eq!(series(), 0);
+    }
+}

@@ -1,0 +1,200 @@
+//! Directories of pods that nobody knows any more (row 10.26): what is left of a pod that was removed while no kubelet
+//! ran. Deleting is for good, so everything here errs towards keeping.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use messages::PodUid;
+use runtime_bridge::mounts::MountPoint;
+
+/// A directory stays at least this long after its pod was last heard of.
+pub const QUIET: Duration = Duration::from_secs(120);
+
+/// What is known about the pods of the node at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Pods that are desired, rejected ones included; `None` before every source has been heard.
+    pub desired: Option<&'a BTreeSet<PodUid>>,
+    /// Pods of which the runtime holds anything; `None` when that is not known.
+    pub in_runtime: Option<&'a BTreeSet<PodUid>>,
+    /// Pods whose worker has asked for mounts that are not undone yet.
+    pub asked_for: &'a BTreeSet<PodUid>,
+    /// All mounts of the machine.
+    pub mounts: &'a [MountPoint],
+}
+
+/// Why a directory is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Not everything that could know of it has spoken.
+    NotSure,
+    /// Somebody knows the pod.
+    Known,
+    /// Its pod was heard of a short while ago, or this kubelet has not run long.
+    Recent,
+    /// Something outside the directory is mounted from it.
+    InUse,
+}
+
+/// How long each directory has been nobody's.
+#[derive(Debug, Default)]
+pub struct Orphans {
+    since: BTreeMap<PodUid, Duration>,
+}
+
+impl Orphans {
+    /// Which of the directories on disk may be removed. `now` is since one fixed moment.
+    pub fn judge(
+        &mut self,
+        on_disk: &BTreeSet<PodUid>,
+        pods_dir: &Path,
+        known: Known<'_>,
+        now: Duration,
+    ) -> BTreeMap<PodUid, Result<(), Kept>> {
+        self.since.retain(|uid, _| on_disk.contains(uid));
+        on_disk.iter().map(|uid| (uid.clone(), self.judge_one(uid, pods_dir, known, now))).collect()
+    }
+
+    fn judge_one(
+        &mut self,
+        uid: &PodUid,
+        pods_dir: &Path,
+        known: Known<'_>,
+        now: Duration,
+    ) -> Result<(), Kept> {
+        let (Some(desired), Some(in_runtime)) = (known.desired, known.in_runtime) else {
+            self.since.remove(uid);
+            return Err(Kept::NotSure);
+        };
+        if desired.contains(uid) || in_runtime.contains(uid) || known.asked_for.contains(uid) {
+            self.since.remove(uid);
+            return Err(Kept::Known);
+        }
+        let since = *self.since.entry(uid.clone()).or_insert(now);
+        if now.saturating_sub(since) < QUIET {
+            return Err(Kept::Recent);
+        }
+        if known.mounts.iter().any(|mount| mounted_elsewhere(mount, uid, pods_dir)) {
+            return Err(Kept::InUse);
+        }
+        Ok(())
+    }
+}
+
+/// A mount outside the pod's directory that shows something of it, as a container's volumes are.
+fn mounted_elsewhere(mount: &MountPoint, uid: &PodUid, pods_dir: &Path) -> bool {
+    let pod_dir = pods_dir.join(uid.as_str());
+    if mount.path.starts_with(&pod_dir) {
+        return false;
+    }
+    // The root is relative to its own file system, which may begin anywhere above.
+    let mut parts = mount.root.iter().rev().skip_while(|part| *part != uid.as_str());
+    parts.next().is_some() && parts.next() == pods_dir.file_name()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(uids: &[&str]) -> BTreeSet<PodUid> {
+        uids.iter().map(|uid| PodUid::new(uid)).collect()
+    }
+
+    fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn mount(path: &str, root: &str) -> MountPoint {
+        MountPoint {
+            path: path.into(),
+            root: root.into(),
+            fs_type: "ext4".to_owned(),
+            source: "/dev/a".to_owned(),
+            options: Vec::new(),
+            device: (8, 1),
+        }
+    }
+
+    const PODS: &str = "/var/lib/kubelet/pods";
+
+    fn judge(orphans: &mut Orphans, known: Known<'_>, now: u64) -> Result<(), Kept> {
+        let verdicts = orphans.judge(&set(&["u"]), Path::new(PODS), known, secs(now));
+        verdicts[&PodUid::new("u")]
+    }
+
+    #[test]
+    fn a_directory_goes_two_minutes_after_nobody_knows_it() {
+        let (nobody, somebody) = (set(&[]), set(&["u"]));
+        let known = Known {
+            desired: Some(&nobody),
+            in_runtime: Some(&nobody),
+            asked_for: &nobody,
+            mounts: &[mount(PODS, "/var/lib/kubelet/pods")],
+        };
+        let mut orphans = Orphans::default();
+        assert_eq!(judge(&mut orphans, Known { desired: None, ..known }, 0), Err(Kept::NotSure));
+        assert_eq!(judge(&mut orphans, Known { in_runtime: None, ..known }, 500), Err(Kept::NotSure));
+        assert_eq!(judge(&mut orphans, known, 1000), Err(Kept::Recent));
+        assert_eq!(judge(&mut orphans, known, 1119), Err(Kept::Recent));
+        assert_eq!(judge(&mut orphans, known, 1120), Ok(()));
+        for spoken in [
+            Known { desired: Some(&somebody), ..known },
+            Known { in_runtime: Some(&somebody), ..known },
+            Known { asked_for: &somebody, ..known },
+        ] {
+            assert_eq!(judge(&mut orphans, spoken, 2000), Err(Kept::Known));
+            assert_eq!(judge(&mut orphans, known, 2001), Err(Kept::Recent));
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_elsewhere_from_it_keeps_it() {
+        let nobody = set(&[]);
+        for (path, root, expected) in [
+            ("/run/x", "/var/lib/kubelet/pods/u/volumes/p/v", Err(Kept::InUse)),
+            ("/run/x", "/kubelet/pods/u", Err(Kept::InUse)),
+            ("/run/x", "/var/lib/kubelet/pods/other/u", Ok(())),
+            ("/var/lib/kubelet/pods/u/volumes/p/v", "/var/lib/kubelet/pods/u/x", Ok(())),
+            ("/run/x", "/", Ok(())),
+        ] {
+            let mounts = [mount(path, root)];
+            let known = Known {
+                desired: Some(&nobody),
+                in_runtime: Some(&nobody),
+                asked_for: &nobody,
+                mounts: &mounts,
+            };
+            let mut orphans = Orphans::default();
+            assert_eq!(judge(&mut orphans, known, 0), Err(Kept::Recent));
+            assert_eq!(judge(&mut orphans, known, 500), expected, "{path} {root}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_anybody_knows_is_removed(
+            steps in proptest::collection::vec((0u64..100, any::<[Option<bool>; 2]>(), any::<bool>()), 1..60)
+        ) {
+            let mut orphans = Orphans::default();
+            let (nobody, somebody) = (set(&[]), set(&["u"]));
+            let pick = |known: bool| if known { &somebody } else { &nobody };
+            let (mut now, mut quiet_since) = (0, None);
+            for (gap, [desired, in_runtime], asked) in steps {
+                now += gap;
+                let known = Known {
+                    desired: desired.map(pick),
+                    in_runtime: in_runtime.map(pick),
+                    asked_for: pick(asked),
+                    mounts: &[],
+                };
+                let unknown = desired == Some(false) && in_runtime == Some(false) && !asked;
+                quiet_since = if unknown { quiet_since.or(Some(now)) } else { None };
+                let verdict = judge(&mut orphans, known, now);
+                prop_assert_eq!(verdict.is_ok(), quiet_since.is_some_and(|since| now - since >= 120));
+            }
+        }
+    }
+}

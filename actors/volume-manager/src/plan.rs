@@ -1,0 +1,344 @@
+//! What has to be done so that a pod's volumes are there (rows 10.4 and 10.5), or gone: desired volumes against what
+//! is mounted already, as steps that may each be repeated.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{
+    EmptyDirVolumeSource, EphemeralContainer, HostPathVolumeSource, Pod, PodSpec, Volume, VolumeMount,
+};
+use messages::PodUid;
+use messages::volume_manager::VolumeError;
+use runtime_bridge::host::Layout;
+use runtime_bridge::mounts::{HostPathType, MountPoint};
+
+use crate::memory;
+
+/// Upstream's names of the plugins, which are part of paths and metrics.
+pub const EMPTY_DIR: &str = "kubernetes.io/empty-dir";
+/// See [`EMPTY_DIR`].
+pub const HOST_PATH: &str = "kubernetes.io/host-path";
+
+/// One thing to do. Doing it again changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Make the directory of an emptyDir, open to everybody.
+    MakeEmptyDir {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Mount a tmpfs there, of at most so many bytes.
+    MountTmpfs {
+        /// The directory.
+        path: PathBuf,
+        /// Bytes it may hold; `None` for the kernel's own limit, never 0, which would be none at all.
+        size_bytes: Option<u64>,
+    },
+    /// Check that a path of the host is what the pod expects, or make it where that is asked for.
+    CheckHostPath {
+        /// The path.
+        path: PathBuf,
+        /// What it should be.
+        kind: HostPathType,
+    },
+}
+
+/// How one volume becomes ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePlan {
+    /// Its name in the pod spec.
+    pub name: String,
+    /// Its plugin.
+    pub plugin: &'static str,
+    /// Where containers will find it on the host.
+    pub host_path: PathBuf,
+    /// In order.
+    pub steps: Vec<Step>,
+}
+
+/// What a plan is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    /// Where things lie.
+    pub layout: &'a Layout,
+    /// Memory that pods may have on this node, in bytes.
+    pub allocatable_memory_bytes: u64,
+}
+
+/// The plan of every volume that a container of the pod uses, in the pod spec's order; the others are left alone, as
+/// upstream leaves them. `mounts` are those below the pod's directory.
+pub fn mount(
+    uid: &PodUid,
+    pod: &Pod,
+    node: Node<'_>,
+    mounts: &[MountPoint],
+) -> Vec<Result<VolumePlan, VolumeError>> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let used = used_volumes(spec);
+    let volumes = spec.volumes.iter().flatten().filter(|volume| used.contains(volume.name.as_str()));
+    volumes.map(|volume| mount_one(volume, pod, uid, node, mounts)).collect()
+}
+
+/// The names of the volumes that containers of the pod use, in order.
+pub fn used_names(pod: &Pod) -> Vec<String> {
+    pod.spec.as_ref().map(used_volumes).unwrap_or_default().into_iter().map(str::to_owned).collect()
+}
+
+fn used_volumes(spec: &PodSpec) -> BTreeSet<&str> {
+    fn names(mounts: &Option<Vec<VolumeMount>>) -> impl Iterator<Item = &str> {
+        mounts.iter().flatten().map(|mount| mount.name.as_str())
+    }
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let devices = containers.clone().flat_map(|container| container.volume_devices.iter().flatten());
+    containers
+        .flat_map(|container| names(&container.volume_mounts))
+        .chain(ephemeral.flat_map(|EphemeralContainer { volume_mounts, .. }| names(volume_mounts)))
+        .chain(devices.map(|device| device.name.as_str()))
+        .collect()
+}
+
+fn mount_one(
+    volume: &Volume,
+    pod: &Pod,
+    uid: &PodUid,
+    node: Node<'_>,
+    mounts: &[MountPoint],
+) -> Result<VolumePlan, VolumeError> {
+    let failed = |message: String| VolumeError { volume: volume.name.clone(), message };
+    if let Some(source) = &volume.host_path {
+        return host_path(volume, source).map_err(failed);
+    }
+    match source_of(volume) {
+        // Without any source it is an emptyDir, as the API defaults it.
+        None => empty_dir(volume, &EmptyDirVolumeSource::default(), pod, uid, node, mounts).map_err(failed),
+        Some(source) => match &volume.empty_dir {
+            Some(source) => empty_dir(volume, source, pod, uid, node, mounts).map_err(failed),
+            None => Err(failed(format!("volume source {source} is not supported by this kubelet yet"))),
+        },
+    }
+}
+
+/// The field of the volume that says what it is, as the API spells it.
+fn source_of(volume: &Volume) -> Option<String> {
+    let fields = serde_json::to_value(volume).ok()?;
+    fields.as_object()?.keys().find(|field| *field != "name").cloned()
+}
+
+fn host_path(volume: &Volume, source: &HostPathVolumeSource) -> Result<VolumePlan, String> {
+    let path = PathBuf::from(&source.path);
+    if source.path.split('/').any(|part| part == "..") {
+        return Err(format!("invalid HostPath `{}`: must not contain '..'", source.path));
+    }
+    let kind: HostPathType =
+        source.type_.as_deref().unwrap_or_default().parse().map_err(|error| format!("{error}"))?;
+    let steps = match kind {
+        HostPathType::Unset => Vec::new(),
+        kind => vec![Step::CheckHostPath { path: path.clone(), kind }],
+    };
+    Ok(VolumePlan { name: volume.name.clone(), plugin: HOST_PATH, host_path: path, steps })
+}
+
+fn empty_dir(
+    volume: &Volume,
+    source: &EmptyDirVolumeSource,
+    pod: &Pod,
+    uid: &PodUid,
+    node: Node<'_>,
+    mounts: &[MountPoint],
+) -> Result<VolumePlan, String> {
+    let path =
+        node.layout.pod_volume(uid.as_str(), EMPTY_DIR, &volume.name).map_err(|error| error.to_string())?;
+    let mut steps = vec![Step::MakeEmptyDir { path: path.clone() }];
+    match source.medium.as_deref().unwrap_or_default() {
+        "" => {}
+        "Memory" => {
+            let there = mounts.iter().any(|mount| mount.path == path && mount.fs_type == "tmpfs");
+            if !there {
+                let limit = source.size_limit.as_ref();
+                let bytes = memory::tmpfs_bytes(limit, pod, node.allocatable_memory_bytes);
+                let size_bytes = (bytes > 0).then_some(bytes);
+                steps.push(Step::MountTmpfs { path: path.clone(), size_bytes });
+            }
+        }
+        medium if medium.starts_with("HugePages") => {
+            return Err(format!("storage medium {medium:?} is not supported by this kubelet yet"));
+        }
+        medium => return Err(format!("unknown storage medium {medium:?}")),
+    }
+    Ok(VolumePlan { name: volume.name.clone(), plugin: EMPTY_DIR, host_path: path, steps })
+}
+
+/// Everything mounted below a pod's directory, in the order in which it is to be unmounted: the latest first, each
+/// place once. `mounts` are in the order in which they were made.
+pub fn unmount(pod_dir: &Path, mounts: &[MountPoint]) -> Vec<PathBuf> {
+    let mut seen = BTreeSet::new();
+    let below = mounts.iter().rev().filter(|mount| mount.path.starts_with(pod_dir));
+    below.filter(|mount| seen.insert(&mount.path)).map(|mount| mount.path.clone()).collect()
+}
+
+/// The plugin and name of the volume at a path below a pod's directory, by upstream's layout
+/// `volumes/<plugin with ~>/<name>`.
+pub fn volume_at(pod_dir: &Path, path: &Path) -> Option<(String, String)> {
+    let mut parts = path.strip_prefix(pod_dir).ok()?.iter().map(|part| part.to_string_lossy());
+    if parts.next()? != "volumes" {
+        return None;
+    }
+    let (plugin, name) = (parts.next()?, parts.next()?);
+    Some((plugin.replace('~', "/"), name.into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMapVolumeSource, Container};
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const V: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v";
+
+    fn mount_point(path: &str, fs_type: &str) -> MountPoint {
+        MountPoint {
+            path: path.into(),
+            root: "/".into(),
+            fs_type: fs_type.to_owned(),
+            source: fs_type.to_owned(),
+            options: Vec::new(),
+            device: (0, 1),
+        }
+    }
+
+    fn volume() -> Volume {
+        Volume { name: "v".to_owned(), ..Volume::default() }
+    }
+
+    fn pod(volumes: Vec<Volume>) -> Pod {
+        let used = |volume: &Volume| VolumeMount { name: volume.name.clone(), ..VolumeMount::default() };
+        let container = Container {
+            volume_mounts: Some(volumes.iter().filter(|v| v.name != "unused").map(used).collect()),
+            ..Container::default()
+        };
+        let spec = PodSpec { containers: vec![container], volumes: Some(volumes), ..PodSpec::default() };
+        let metadata = ObjectMeta { uid: Some("u".to_owned()), ..ObjectMeta::default() };
+        Pod { metadata, spec: Some(spec), status: None }
+    }
+
+    fn plans(volumes: Vec<Volume>, mounts: &[MountPoint]) -> Vec<Result<VolumePlan, VolumeError>> {
+        let layout =
+            Layout::new("/var/lib/kubelet", "/var/log/pods", "/var/log/containers").expect("it is canonical");
+        mount(
+            &PodUid::new("u"),
+            &pod(volumes),
+            Node { layout: &layout, allocatable_memory_bytes: 1 << 30 },
+            mounts,
+        )
+    }
+
+    fn in_memory(size_limit: Option<&str>) -> Volume {
+        let empty_dir = EmptyDirVolumeSource {
+            medium: Some("Memory".to_owned()),
+            size_limit: size_limit.map(|limit| Quantity(limit.to_owned())),
+        };
+        Volume { empty_dir: Some(empty_dir), ..volume() }
+    }
+
+    fn steps(volume: Volume, mounts: &[MountPoint]) -> Vec<Step> {
+        plans(vec![volume], mounts).remove(0).expect("it can be mounted").steps
+    }
+
+    fn host(path: &str, kind: Option<&str>) -> Volume {
+        let host_path = HostPathVolumeSource { path: path.to_owned(), type_: kind.map(str::to_owned) };
+        Volume { host_path: Some(host_path), ..volume() }
+    }
+
+    #[test]
+    fn an_empty_dir_is_a_directory_or_a_tmpfs() {
+        let make = Step::MakeEmptyDir { path: V.into() };
+        let plain = Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume() };
+        assert_eq!(steps(plain, &[]), std::slice::from_ref(&make));
+        assert_eq!(steps(volume(), &[]), std::slice::from_ref(&make));
+        let tmpfs = |bytes| Step::MountTmpfs { path: V.into(), size_bytes: Some(bytes) };
+        assert_eq!(steps(in_memory(Some("64Mi")), &[]), [make.clone(), tmpfs(64 << 20)]);
+        assert_eq!(steps(in_memory(None), &[]), [make.clone(), tmpfs(1 << 30)]);
+        assert_eq!(steps(in_memory(None), &[mount_point(V, "tmpfs")]), std::slice::from_ref(&make));
+        assert_eq!(steps(in_memory(None), &[mount_point(V, "ext4")]), [make, tmpfs(1 << 30)]);
+    }
+
+    #[test]
+    fn a_host_path_is_checked_where_its_type_is_given() {
+        let plan = plans(vec![host("/data", None)], &[]).remove(0).expect("it can be mounted");
+        assert_eq!((plan.host_path, plan.steps), ("/data".into(), vec![]));
+        assert_eq!(
+            steps(host("/data", Some("DirectoryOrCreate")), &[]),
+            [Step::CheckHostPath { path: "/data".into(), kind: HostPathType::DirectoryOrCreate }]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_mounted_says_why() {
+        let error = |volume: Volume| plans(vec![volume], &[]).remove(0).expect_err("it cannot be mounted");
+        assert_eq!(error(host("/a/../b", None)).message, "invalid HostPath `/a/../b`: must not contain '..'");
+        assert_eq!(error(host("/a", Some("Disk"))).message, "Disk is an invalid volume type");
+        let config_map = Some(ConfigMapVolumeSource::default());
+        assert_eq!(
+            error(Volume { config_map, ..volume() }),
+            VolumeError {
+                volume: "v".to_owned(),
+                message: "volume source configMap is not supported by this kubelet yet".to_owned()
+            }
+        );
+        let medium = |medium: &str| Volume {
+            empty_dir: Some(EmptyDirVolumeSource { medium: Some(medium.to_owned()), size_limit: None }),
+            ..volume()
+        };
+        assert_eq!(error(medium("Tape")).message, "unknown storage medium \"Tape\"");
+        assert!(error(medium("HugePages-2Mi")).message.contains("HugePages-2Mi"));
+    }
+
+    #[test]
+    fn volumes_that_no_container_uses_are_left_alone() {
+        let unused = Volume {
+            name: "unused".to_owned(),
+            config_map: Some(ConfigMapVolumeSource::default()),
+            ..volume()
+        };
+        assert_eq!(plans(vec![unused, volume()], &[]).len(), 1);
+    }
+
+    #[test]
+    fn mounts_go_in_reverse_and_each_place_once() {
+        let pod_dir = Path::new("/r/pods/u");
+        let mounts = ["/r/pods/u/a", "/r/pods/u/a/b", "/r/pods/u/a", "/r/pods/uu/c", "/r/pods"]
+            .map(|path| mount_point(path, "tmpfs"));
+        assert_eq!(unmount(pod_dir, &mounts), [PathBuf::from("/r/pods/u/a"), "/r/pods/u/a/b".into()]);
+        assert_eq!(
+            volume_at(pod_dir, Path::new("/r/pods/u/volumes/kubernetes.io~empty-dir/v")),
+            Some(("kubernetes.io/empty-dir".to_owned(), "v".to_owned()))
+        );
+        assert_eq!(volume_at(pod_dir, Path::new("/r/pods/u/volume-subpaths/v/c/0")), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_outside_the_pod_is_ever_unmounted(paths in proptest::collection::vec("(/r)?(/pods)?(/u|/uu|/x)?(/a|/b)?", 0..12)) {
+            let pod_dir = Path::new("/r/pods/u");
+            let mounts: Vec<_> = paths.iter().filter(|p| !p.is_empty()).map(|path| mount_point(path, "tmpfs")).collect();
+            let plan = unmount(pod_dir, &mounts);
+            prop_assert!(plan.iter().all(|path| path.starts_with(pod_dir)));
+            let wanted: BTreeSet<_> = mounts.iter().map(|m| m.path.clone()).filter(|p| p.starts_with(pod_dir)).collect();
+            prop_assert_eq!(plan.iter().cloned().collect::<BTreeSet<_>>(), wanted);
+        }
+
+        #[test]
+        fn hostile_names_never_lead_out_of_the_pods_directory(name in "[a./]{0,6}") {
+            let volume = Volume { name, ..volume() };
+            if let Ok(plan) = plans(vec![volume], &[]).remove(0) {
+                let path = plan.host_path.to_string_lossy().into_owned();
+                prop_assert!(path.starts_with("/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/"));
+                prop_assert!(!plan.host_path.iter().any(|part| part == ".."));
+            }
+        }
+    }
+}

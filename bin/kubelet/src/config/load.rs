@@ -1,0 +1,253 @@
+//! Puts the layers together: defaults, then the file, then the drop-ins, then the flags.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json};
+
+use super::document::read_document;
+use super::error::{ConfigError, FieldError};
+use super::eviction::EVICTION_HARD_DEFAULT;
+use super::merge::merge_patch;
+use super::validation::{self, Host};
+use super::{API_VERSION, FeatureGates, KIND, KubeletConfiguration, UnderstudyConfiguration, effects};
+use crate::flags::{self, KubeletFlags, Settings, VersionRequest};
+
+/// Largest number of drop-in files.
+const DROP_INS_MAX: usize = 1000;
+/// Deepest nesting of directories below `--config-dir`.
+const DROP_IN_DEPTH_MAX: usize = 16;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+pub enum Invocation {
+    /// `--help`.
+    Help,
+    /// `--version`.
+    Version(VersionRequest),
+    /// Run the kubelet.
+    Run(Box<Loaded>),
+}
+
+/// Everything that the process needs to know before it starts.
+#[derive(Debug, PartialEq)]
+pub struct Loaded {
+    /// The effective configuration, as `/configz` shows it.
+    pub config: KubeletConfiguration,
+    /// What is ours and not Kubernetes'.
+    pub understudy: UnderstudyConfiguration,
+    /// Settings that exist as flags only.
+    pub flags: KubeletFlags,
+    /// The feature gates in force.
+    pub gates: FeatureGates,
+    /// Lines for the log: settings without effect yet, gates that will go.
+    pub warnings: Vec<String>,
+    /// Files of `--config-dir` that were left aside because they do not end in `.conf`.
+    pub skipped_drop_ins: Vec<PathBuf>,
+}
+
+/// Reads the command line `args` (without the program's name) and every file that it names. Notes on deprecated
+/// flags are written to `notices` while the line is read.
+///
+/// # Errors
+/// Everything that is wrong, as far as one step's errors do not hide the next one's.
+pub fn load(args: &[String], host: &Host, notices: &mut dyn Write) -> Result<Invocation, Vec<ConfigError>> {
+    let parsed = flags::parse(args).map_err(|error| vec![error])?;
+    for line in parsed.deprecations() {
+        // A closed standard error must not keep a node from starting.
+        let _ = writeln!(notices, "{line}");
+    }
+    if let Some(stray) = parsed.positional.first() {
+        return Err(vec![ConfigError::Positional(stray.clone())]);
+    }
+    if parsed.settings.flags.help {
+        return Ok(Invocation::Help);
+    }
+    if parsed.settings.flags.version != VersionRequest::No {
+        return Ok(Invocation::Version(parsed.settings.flags.version));
+    }
+    FeatureGates::from_settings(&parsed.settings.config.process.feature_gates).map_err(gate_errors)?;
+    flags::validate(&parsed.settings.flags).map_err(|error| vec![ConfigError::FlagValue(error)])?;
+    run(parsed, host).map(|loaded| Invocation::Run(Box::new(loaded)))
+}
+
+fn run(parsed: flags::Parsed, host: &Host) -> Result<Loaded, Vec<ConfigError>> {
+    let flags = &parsed.settings.flags;
+    let mut baseline = KubeletConfiguration::legacy();
+    let mut config = baseline.clone();
+    if !flags.config.is_empty() {
+        config = load_file(&absolute(&flags.config))?;
+        baseline = KubeletConfiguration::default();
+        baseline.eviction.eviction_hard = default_eviction_hard();
+    }
+    let mut skipped_drop_ins = Vec::new();
+    if !flags.config_dir.is_empty() {
+        config = merge_drop_ins(&config, &absolute(&flags.config_dir), &mut skipped_drop_ins)?;
+    }
+    let understudy = match flags.understudy_config.as_str() {
+        "" => UnderstudyConfiguration::default(),
+        file => UnderstudyConfiguration::load(&absolute(file))?,
+    };
+
+    let gates_of_files = config.process.feature_gates.clone();
+    let mut settings = Settings { config, flags: KubeletFlags::default() };
+    parsed.apply(&mut settings).map_err(|error| vec![error])?;
+    let Settings { mut config, flags } = settings;
+    for (gate, value) in gates_of_files {
+        config.process.feature_gates.entry(gate).or_insert(value);
+    }
+
+    let gates = FeatureGates::from_settings(&config.process.feature_gates).map_err(gate_errors)?;
+    for settled in [&mut config, &mut baseline] {
+        settled.apply_gated_defaults(&gates);
+        settled.images.settle_parallel_pulls();
+    }
+    let mut problems = validation::validate(&config, &gates, host);
+    problems.extend(understudy.validate());
+    let mut errors: Vec<ConfigError> = problems.into_iter().map(ConfigError::Invalid).collect();
+    errors.extend(flags::not_supported_yet(&flags));
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let mut warnings = gates.warnings().to_vec();
+    let cgroups = &config.cgroups;
+    if !cgroups.kubelet_cgroups.is_empty()
+        && !cgroups.kubelet_cgroups.starts_with(&cgroups.kube_reserved_cgroup)
+    {
+        warnings.push("unsupported configuration:KubeletCgroups is not within KubeReservedCgroup".to_owned());
+    }
+    warnings.extend(without_effect(&parsed, &config, &baseline, &understudy));
+    Ok(Loaded { config, understudy, flags, gates, warnings, skipped_drop_ins })
+}
+
+/// One line that names every setting away from its default that nothing acts on yet.
+fn without_effect(
+    parsed: &flags::Parsed,
+    config: &KubeletConfiguration,
+    baseline: &KubeletConfiguration,
+    understudy: &UnderstudyConfiguration,
+) -> Option<String> {
+    let mut names: Vec<String> =
+        effects::not_yet_away_from(config, baseline).into_iter().map(str::to_owned).collect();
+    names.extend(understudy.not_yet_away_from_default());
+    names.extend(parsed.process_flags_without_effect().map(|name| format!("--{name}")));
+    (!names.is_empty())
+        .then(|| format!("these settings are accepted but have no effect yet: {}", names.join(", ")))
+}
+
+fn gate_errors(errors: Vec<String>) -> Vec<ConfigError> {
+    errors.into_iter().map(ConfigError::Gate).collect()
+}
+
+fn absolute(path: &str) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path))
+}
+
+pub(super) fn field_errors(file: &Path, errors: Vec<FieldError>) -> Vec<ConfigError> {
+    errors.into_iter().map(|error| ConfigError::Field { file: file.into(), error }).collect()
+}
+
+fn default_eviction_hard() -> std::collections::BTreeMap<String, String> {
+    EVICTION_HARD_DEFAULT.map(|(signal, threshold)| (signal.to_owned(), threshold.to_owned())).into()
+}
+
+/// Loads the file of `--config`, with what only such a file gets: default hard eviction thresholds, and relative
+/// paths that start at the file's own directory.
+fn load_file(file: &Path) -> Result<KubeletConfiguration, Vec<ConfigError>> {
+    let object = read_document(file, KIND, API_VERSION).map_err(|error| vec![error])?;
+    let names_eviction_hard = object.get("evictionHard").is_some_and(|json| !json.is_null());
+    let mut config = decode(object, file)?;
+    if !names_eviction_hard || config.eviction.merge_default_eviction_settings {
+        for (signal, threshold) in default_eviction_hard() {
+            config.eviction.eviction_hard.entry(signal).or_insert(threshold);
+        }
+    }
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    for path in [
+        &mut config.sources.static_pod_path,
+        &mut config.server.authentication.x509.client_ca_file,
+        &mut config.server.tls_cert_file,
+        &mut config.server.tls_private_key_file,
+        &mut config.pods.resolv_conf,
+        &mut config.node.volume_plugin_dir,
+        &mut config.pods.pod_logs_dir,
+    ] {
+        if !path.is_empty() && !path.starts_with('/') {
+            *path = validation::clean_path(&format!("{}/{path}", directory.display()));
+        }
+    }
+    Ok(config)
+}
+
+fn decode(object: Map<String, Json>, file: &Path) -> Result<KubeletConfiguration, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let config = KubeletConfiguration::from_object(object, &mut errors);
+    if errors.is_empty() { Ok(config) } else { Err(field_errors(file, errors)) }
+}
+
+/// Applies every `*.conf` below `directory` in lexical order, each checked by itself first so that an error names
+/// the file that it is in.
+fn merge_drop_ins(
+    config: &KubeletConfiguration,
+    directory: &Path,
+    skipped: &mut Vec<PathBuf>,
+) -> Result<KubeletConfiguration, Vec<ConfigError>> {
+    let mut files = Vec::new();
+    list_drop_ins(directory, 0, &mut files, skipped).map_err(|error| vec![error])?;
+    let mut merged = config.to_object();
+    let mut errors = Vec::new();
+    for file in &files {
+        match read_document(file, KIND, API_VERSION) {
+            Ok(object) => match decode(without_nulls(&object), file) {
+                Ok(_) => merge_patch(&mut merged, object),
+                Err(found) => errors.extend(found),
+            },
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { decode(merged, directory) } else { Err(errors) }
+}
+
+/// A drop-in's `null` removes a setting anywhere, so it is no wrong type.
+fn without_nulls(object: &Map<String, Json>) -> Map<String, Json> {
+    let kept = object.iter().filter(|(_, json)| !json.is_null());
+    kept.map(|(name, json)| match json {
+        Json::Object(inner) => (name.clone(), Json::Object(without_nulls(inner))),
+        other => (name.clone(), other.clone()),
+    })
+    .collect()
+}
+
+fn list_drop_ins(
+    directory: &Path,
+    depth: usize,
+    files: &mut Vec<PathBuf>,
+    skipped: &mut Vec<PathBuf>,
+) -> Result<(), ConfigError> {
+    let failed = |reason: String| ConfigError::Read { file: directory.into(), reason };
+    if depth > DROP_IN_DEPTH_MAX {
+        return Err(failed(format!("directories are nested deeper than {DROP_IN_DEPTH_MAX}")));
+    }
+    let mut entries = std::fs::read_dir(directory)
+        .and_then(|entries| entries.take(DROP_INS_MAX + 1).collect::<Result<Vec<_>, _>>())
+        .map_err(|error| failed(error.to_string()))?;
+    if entries.len() > DROP_INS_MAX {
+        return Err(failed(format!("there are more than {DROP_INS_MAX} files")));
+    }
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        let is_directory = entry.file_type().map_err(|error| failed(error.to_string()))?.is_dir();
+        if is_directory {
+            list_drop_ins(&path, depth + 1, files, skipped)?;
+        } else if entry.file_name().as_encoded_bytes().ends_with(b".conf") {
+            files.push(path);
+        } else {
+            skipped.push(path);
+        }
+        if files.len() + skipped.len() > DROP_INS_MAX {
+            return Err(failed(format!("there are more than {DROP_INS_MAX} files")));
+        }
+    }
+    Ok(())
+}

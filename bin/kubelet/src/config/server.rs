@@ -1,0 +1,115 @@
+//! The kubelet's HTTP servers: where they listen, how they identify themselves and whom they believe.
+
+use super::duration::GoDuration;
+use super::section::section;
+
+section! {
+    /// The HTTPS server, the read-only server and the handlers they offer.
+    pub struct ServerConfiguration {
+        /// Whether the HTTPS server runs at all.
+        "enableServer" enable_server: bool = Pointer(true), NotYet;
+        /// Address of the HTTPS and read-only servers.
+        "address" address: String = Value("0.0.0.0".to_owned()), Used;
+        /// TCP port of the HTTPS server.
+        "port" port: i32 = Value(10250), NotYet;
+        /// TCP port of the read-only server; 0 disables it.
+        "readOnlyPort" read_only_port: i32 = Value(0), Used;
+        /// PEM file with the serving certificate and its chain.
+        "tlsCertFile" tls_cert_file: String = Value(String::new()), NotYet;
+        /// PEM file with the key of `tlsCertFile`.
+        "tlsPrivateKeyFile" tls_private_key_file: String = Value(String::new()), NotYet;
+        /// Names of the allowed cipher suites, as Go's crypto/tls spells them.
+        "tlsCipherSuites" tls_cipher_suites: Vec<String> = Value(Vec::new()), NotYet;
+        /// Numbers of the key-exchange groups, in order of preference.
+        "tlsCurvePreferences" tls_curve_preferences: Vec<i32> = Value(Vec::new()), NotYet;
+        /// Oldest TLS version that is spoken, as `VersionTLS12`.
+        "tlsMinVersion" tls_min_version: String = Value(String::new()), NotYet;
+        /// Whether the client certificate is renewed through the API server.
+        "rotateCertificates" rotate_certificates: bool = Value(false), NotYet;
+        /// Whether the serving certificate is requested from the API server.
+        "serverTLSBootstrap" server_tls_bootstrap: bool = Value(false), NotYet;
+        /// Who a caller is.
+        "authentication" authentication: Authentication = Value(Authentication::default()), NotYet;
+        /// What a caller may do.
+        "authorization" authorization: Authorization = Value(Authorization::default()), NotYet;
+        /// Whether logs, exec, attach, port-forward and the debugging handlers are offered.
+        "enableDebuggingHandlers" enable_debugging_handlers: bool = Pointer(true), NotYet;
+        /// Whether lock contention is profiled.
+        "enableContentionProfiling" enable_contention_profiling: bool = Value(false), NotYet;
+        /// TCP port of the healthz server; 0 disables it.
+        "healthzPort" healthz_port: i32 = Pointer(10248), Used;
+        /// Address of the healthz server.
+        "healthzBindAddress" healthz_bind_address: String = Value("127.0.0.1".to_owned()), Used;
+        /// How long a streaming connection may stay idle.
+        "streamingConnectionIdleTimeout" streaming_connection_idle_timeout: GoDuration =
+            Value(GoDuration::from_mins(240)), AcceptedNoEffectUpstream;
+        /// Whether `/logs/` is offered.
+        "enableSystemLogHandler" enable_system_log_handler: bool = Pointer(true), NotYet;
+        /// Whether `/logs/` answers queries for the logs of system services.
+        "enableSystemLogQuery" enable_system_log_query: Option<bool> = Value(None), NotYet;
+        /// Whether `/debug/pprof/` is offered.
+        "enableProfilingHandler" enable_profiling_handler: bool = Pointer(true), NotYet;
+        /// Whether `/debug/flags/v` is offered.
+        "enableDebugFlagsHandler" enable_debug_flags_handler: bool = Pointer(true), NotYet;
+        /// Release whose hidden metrics are shown, as `1.35`.
+        "showHiddenMetricsForVersion" show_hidden_metrics_for_version: String = Value(String::new()), NotYet;
+    }
+}
+
+section! {
+    /// The ways a caller can prove who it is.
+    pub struct Authentication {
+        /// Client certificates.
+        "x509" x509: X509Authentication = Value(X509Authentication::default()), NotYet;
+        /// Bearer tokens, checked by the API server.
+        "webhook" webhook: WebhookAuthentication = Value(WebhookAuthentication::default()), NotYet;
+        /// Callers who prove nothing.
+        "anonymous" anonymous: AnonymousAuthentication = Value(AnonymousAuthentication::default()), NotYet;
+    }
+}
+
+section! {
+    /// Client certificates.
+    pub struct X509Authentication {
+        /// PEM file with the authorities whose client certificates are believed.
+        "clientCAFile" client_ca_file: String = Value(String::new()), NotYet;
+    }
+}
+
+section! {
+    /// Bearer tokens, checked by TokenReview.
+    pub struct WebhookAuthentication {
+        /// Whether tokens are accepted.
+        "enabled" enabled: bool = Pointer(true), NotYet;
+        /// How long an answer of the API server is remembered.
+        "cacheTTL" cache_ttl: GoDuration = Value(GoDuration::from_mins(2)), NotYet;
+    }
+}
+
+section! {
+    /// Callers without credentials.
+    pub struct AnonymousAuthentication {
+        /// Whether they are let in, as `system:anonymous`.
+        "enabled" enabled: bool = Pointer(false), NotYet;
+    }
+}
+
+section! {
+    /// How requests are authorised.
+    pub struct Authorization {
+        /// `AlwaysAllow` or `Webhook`.
+        "mode" mode: String = Value("Webhook".to_owned()), NotYet;
+        /// SubjectAccessReview at the API server.
+        "webhook" webhook: WebhookAuthorization = Value(WebhookAuthorization::default()), NotYet;
+    }
+}
+
+section! {
+    /// How long answers of SubjectAccessReview are remembered.
+    pub struct WebhookAuthorization {
+        /// For a yes.
+        "cacheAuthorizedTTL" cache_authorized_ttl: GoDuration = Value(GoDuration::from_mins(5)), NotYet;
+        /// For a no.
+        "cacheUnauthorizedTTL" cache_unauthorized_ttl: GoDuration = Value(GoDuration::from_secs(30)), NotYet;
+    }
+}

@@ -1,0 +1,138 @@
+//! Which layer's word holds.
+
+use super::{Files, loaded, refusal, try_load};
+
+#[test]
+fn flags_win_over_drop_ins_over_the_file_over_defaults() {
+    let files = Files::new();
+    let file =
+        files.kubelet("kubelet.yaml", "maxPods: 10\nregistryBurst: 11\neventBurst: 12\nclusterDomain: a");
+    files.kubelet("conf.d/20-late.conf", "registryBurst: 22");
+    files.kubelet("conf.d/10-early.conf", "registryBurst: 21\neventBurst: 23");
+    files.kubelet("conf.d/15-dir/x.conf", "eventBurst: 24");
+    files.kubelet("conf.d/99-other.yaml", "maxPods: 99");
+    let directory = files.path("conf.d").display().to_string();
+    let loaded =
+        loaded(&["--config", &file, "--config-dir", &directory, "--event-burst=31", "--max-pods", "32"]);
+    assert_eq!(loaded.config.pods.max_pods, 32);
+    assert_eq!(loaded.config.images.registry_burst, 22);
+    assert_eq!(loaded.config.node.event_burst, 31);
+    assert_eq!(loaded.config.node.event_record_qps, 50);
+    assert_eq!(loaded.skipped_drop_ins, [files.path("conf.d/99-other.yaml")]);
+}
+
+#[test]
+fn drop_ins_are_merged_key_by_key_and_null_removes() {
+    let files = Files::new();
+    let file =
+        files.kubelet("kubelet.yaml", "systemReserved: {cpu: \"1\", memory: 1Gi}\nclusterDNS: [1.1.1.1]");
+    files.kubelet(
+        "conf.d/10.conf",
+        "systemReserved: {memory: null, pid: \"100\"}\nclusterDNS: [2.2.2.2]\nevictionHard: {memory.available: 1Gi}\n\
+         authentication: {webhook: {enabled: false}}\nregistryPullQPS: null",
+    );
+    let directory = files.path("conf.d").display().to_string();
+    let config = loaded(&["--config", &file, "--config-dir", &directory]).config;
+    let reserved: Vec<(&str, &str)> =
+        config.cgroups.system_reserved.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(reserved, [("cpu", "1"), ("pid", "100")]);
+    assert_eq!(config.pods.cluster_dns, ["2.2.2.2"]);
+    assert_eq!(config.eviction.eviction_hard["memory.available"], "1Gi");
+    assert_eq!(config.eviction.eviction_hard["nodefs.available"], "10%");
+    assert!(!config.server.authentication.webhook.enabled);
+    assert_eq!(config.server.authentication.webhook.cache_ttl.to_string(), "2m0s");
+    assert_eq!(config.images.registry_pull_qps, 5);
+}
+
+#[test]
+fn a_bad_drop_in_is_named() {
+    let files = Files::new();
+    let bad = files.kubelet("conf.d/10.conf", "maxPod: 5");
+    let other = files.write("conf.d/20.conf", "maxPods: 5");
+    let directory = files.path("conf.d").display().to_string();
+    let errors = refusal(&["--config-dir", &directory]);
+    assert_eq!(
+        errors[0],
+        format!("failed to decode configuration {bad}: unknown field \"maxPod\" (value 5)")
+    );
+    assert!(errors[1].starts_with(&format!("failed to load configuration {other}: ")), "{errors:?}");
+    assert!(refusal(&["--config-dir", "/no/such/directory"])[0].starts_with("failed to read configuration"));
+}
+
+#[test]
+fn a_drop_in_may_ask_for_one_pull_at_a_time() {
+    let files = Files::new();
+    files.kubelet("conf.d/10.conf", "serializeImagePulls: true");
+    let file = files.kubelet("kubelet.yaml", "");
+    let directory = files.path("conf.d").display().to_string();
+    let images = loaded(&["--config", &file, "--config-dir", &directory]).config.images;
+    assert_eq!((images.serialize_image_pulls, images.max_parallel_image_pulls), (Some(true), None));
+}
+
+#[test]
+fn hard_eviction_defaults_belong_to_the_file() {
+    let files = Files::new();
+    let hard = |fields: &str| {
+        let file = files.kubelet("kubelet.yaml", fields);
+        loaded(&["--config", &file]).config.eviction.eviction_hard
+    };
+    assert_eq!(hard("").len(), 5);
+    assert_eq!(hard("evictionHard: {}").len(), 0);
+    assert_eq!(hard("evictionHard: {pid.available: 5%}").len(), 1);
+    let merged = hard("evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true");
+    assert_eq!((merged.len(), merged["memory.available"].as_str()), (5, "1Gi"));
+}
+
+#[test]
+fn feature_gates_of_file_and_flags_are_merged() {
+    let files = Files::new();
+    let file = files.kubelet("kubelet.yaml", "featureGates: {EventedPLEG: true, MemoryQoS: true}");
+    let loaded = loaded(&["--config", &file, "--feature-gates=MemoryQoS=false,SELinuxMount=true"]);
+    for (gate, on) in [("EventedPLEG", true), ("MemoryQoS", false), ("SELinuxMount", true)] {
+        assert_eq!(loaded.gates.enabled(gate), on, "{gate}");
+        assert_eq!(loaded.config.process.feature_gates[gate], on, "{gate}");
+    }
+    assert_eq!(
+        refusal(&["--config", &file, "--feature-gates=NoSuchGate=true"]),
+        ["failed to set feature gates: unrecognized feature gate: NoSuchGate"]
+    );
+    let file = files.kubelet("kubelet.yaml", "featureGates: {SidecarContainers: false}");
+    assert_eq!(
+        refusal(&["--config", &file]),
+        [
+            "failed to set feature gates: cannot set feature gate SidecarContainers to false, feature is locked to \
+          true"
+        ]
+    );
+}
+
+#[test]
+fn relative_paths_start_at_the_file() {
+    let files = Files::new();
+    let file = files.kubelet("etc/kubelet.yaml", "staticPodPath: ../pods\nresolvConf: \"\"");
+    let config = loaded(&["--config", &file]).config;
+    assert_eq!(config.sources.static_pod_path, files.path("pods").display().to_string());
+    assert_eq!(config.pods.resolv_conf, "");
+}
+
+#[test]
+fn settings_without_effect_yet_are_named_in_one_line() {
+    let files = Files::new();
+    let file = files.kubelet("kubelet.yaml", "clusterDNS: [10.0.0.10]\nmaxPods: 5\niptablesDropBit: 3");
+    let warnings =
+        loaded(&["--config", &file, "--node-ip=10.0.0.1", "--boot-id-file=/x", "--cert-dir=/y"]).warnings;
+    assert_eq!(
+        warnings,
+        ["these settings are accepted but have no effect yet: clusterDNS, --boot-id-file, --node-ip"]
+    );
+}
+
+#[test]
+fn a_cluster_cannot_be_joined_yet() {
+    for flag in ["--kubeconfig", "--bootstrap-kubeconfig"] {
+        let errors = refusal(&[flag, "/etc/kubernetes/kubelet.conf"]);
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].starts_with("not supported yet: joining a cluster"), "{errors:?}");
+    }
+    assert!(try_load(&[]).is_ok());
+}

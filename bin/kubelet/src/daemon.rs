@@ -1,0 +1,240 @@
+//! The process around the actors: from a loaded configuration to a running node, and to its end.
+
+use std::future::Future;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_rt::{Arbiter, System};
+use anyhow::{Context, anyhow};
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use prometheus::Registry;
+use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
+use runtime_bridge::checkpoint::DirCheckpoints;
+use runtime_bridge::clock::{Clock, SystemClock};
+use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher};
+use runtime_bridge::host::{
+    DiskPodDirs, DiskStaticFiles, Layout, Machine, PodDirs, RootLock, ThisMachine, default_address,
+    node_hostname, raise_open_files, set_oom_score_adj,
+};
+use runtime_bridge::mounts::SystemMounts;
+use runtime_bridge::probes::NetProber;
+use runtime_bridge::{Io, IoRuntime};
+use supervision::{Place, Tree, Watchdog};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::Loaded;
+use crate::settings;
+use crate::wiring::{self, Bridge, Node};
+
+/// Threads for sockets; blocking calls get more as they need them.
+const IO_THREADS: usize = 2;
+/// Containers whose exits are watched at once, a file descriptor each.
+const EXITS_MAX: usize = 4096;
+/// The largest resolver configuration worth reading.
+const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
+
+/// Runs the node until a signal or the failure of a vital subsystem ends it.
+pub fn run(loaded: &Loaded) -> ExitCode {
+    match start_and_wait(loaded) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!(err = format!("{error:#}"), "command failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
+    let root = Path::new(&loaded.flags.root_dir);
+    std::fs::create_dir_all(root).with_context(|| format!("--root-dir: create {}", root.display()))?;
+    let _lock = RootLock::acquire(root)?;
+    own_process(loaded);
+    let io = Io::start(IO_THREADS).context("start the I/O runtime")?;
+    let clock = Arc::new(SystemClock);
+    let seed = loaded.understudy.supervision.seed.unwrap_or_else(|| clock.random_u64());
+    let tree = Tree::new(settings::policy(&loaded.understudy, seed));
+    let registry = Registry::new();
+    let host_ip =
+        loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
+    let settings = settings::settings(
+        &loaded.config,
+        &loaded.understudy,
+        &node_name(loaded)?,
+        host_ip,
+        memory_bytes(&io)?,
+    )?;
+    let bridge = bridge(loaded, &io, clock)?;
+    ready_directories(&io, &*bridge.dirs)?;
+
+    let system = System::new();
+    system.block_on(async {
+        let actors = Arbiter::new();
+        let node = wiring::wire(&tree, &Place::On(actors.handle()), &registry, &bridge, &settings)
+            .context("register metrics")?;
+        tracing::info!(node = settings.node, seed, "Started kubelet");
+        announce(&node);
+        let watchdog = watch(&tree, loaded)?;
+        let code = until_the_end(&tree).await?;
+        tracing::info!("Stopping; containers go on running");
+        notify(&[sd_notify::NotifyState::Stopping]);
+        drop(watchdog);
+        tree.stop_all();
+        // What the actors still write (checkpoints) is on its way in the bridge, which is given time for it again when
+        // the I/O runtime ends.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        actors.stop();
+        Ok(code)
+    })
+}
+
+fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
+    let overridden = &loaded.flags.hostname_override;
+    let raw = if overridden.is_empty() {
+        std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the machine's host name")?
+    } else {
+        overridden.clone()
+    };
+    Ok(node_hostname(&raw)?)
+}
+
+fn memory_bytes(io: &IoRuntime) -> anyhow::Result<u64> {
+    let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
+    Ok(wait(io, machine.facts())??.memory_bytes)
+}
+
+/// The answer of something that runs on the I/O runtime, before there is any actor.
+fn wait<T: Send + 'static>(
+    io: &IoRuntime,
+    work: impl Future<Output = T> + Send + 'static,
+) -> anyhow::Result<T> {
+    let (done, answer) = std::sync::mpsc::channel();
+    drop(io.io().spawn(async move { done.send(work.await) }));
+    answer.recv().map_err(|_| anyhow!("the I/O runtime ended"))
+}
+
+fn own_process(loaded: &Loaded) {
+    let files = u64::try_from(loaded.config.cgroups.max_open_files).unwrap_or(0);
+    if let Err(error) = raise_open_files(files) {
+        tracing::warn!(%error, "Open files are limited more tightly than configured");
+    }
+    if let Err(error) = set_oom_score_adj(loaded.config.cgroups.oom_score_adj) {
+        tracing::warn!(%error, "The kubelet is as likely to be killed in need of memory as its pods");
+    }
+}
+
+fn bridge(loaded: &Loaded, io: &IoRuntime, clock: Arc<SystemClock>) -> anyhow::Result<Bridge> {
+    let images = &loaded.config.images;
+    let mut endpoints = Endpoints::new(images.container_runtime_endpoint.as_str());
+    if !images.image_service_endpoint.is_empty() {
+        endpoints.image = Some(images.image_service_endpoint.clone());
+    }
+    endpoints.deadlines = Deadlines::new(images.runtime_request_timeout.as_std());
+    let io = io.io();
+    let handle = io.enter(tokio::runtime::Handle::current);
+    let layout = Layout::new(
+        &loaded.flags.root_dir,
+        &loaded.config.pods.pod_logs_dir,
+        &loaded.understudy.legacy_log_symlink_dir,
+    )?;
+    let driver = match loaded.config.cgroups.cgroup_driver.as_str() {
+        "systemd" => CgroupDriver::Systemd,
+        _ => CgroupDriver::Cgroupfs,
+    };
+    let names = CgroupNames::new(driver, &loaded.config.cgroups.cgroup_root)?;
+    Ok(Bridge {
+        runtime: Arc::new(CriClient::new(&io, &endpoints)?),
+        exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
+        clock,
+        checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),
+        files: Arc::new(DiskStaticFiles::new(handle.clone())),
+        dirs: Arc::new(DiskPodDirs::new(layout, handle.clone())),
+        mounts: Arc::new(SystemMounts::new(handle.clone())),
+        prober: Arc::new(NetProber::new(handle.clone())),
+        cgroups: Arc::new(SystemCgroups::detect(names, handle)?),
+        resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),
+        io,
+    })
+}
+
+fn resolv_conf(io: &Io, path: &str) -> Option<pod_worker::ReadResolvConf> {
+    if path.is_empty() {
+        return None;
+    }
+    let (io, path) = (io.clone(), path.to_owned());
+    Some(Arc::new(move || {
+        let path = path.clone();
+        let read = io.blocking(move || read_small(Path::new(&path)));
+        Box::pin(async move { read.await.map_err(|error| error.to_string())? })
+    }))
+}
+
+fn read_small(path: &Path) -> Result<String, String> {
+    use std::io::Read;
+    let shown = path.display();
+    let file = std::fs::File::open(path).map_err(|error| format!("open {shown}: {error}"))?;
+    let mut text = String::new();
+    let read = file.take(RESOLV_CONF_BYTES_MAX).read_to_string(&mut text);
+    read.map(|_| text).map_err(|error| format!("read {shown}: {error}"))
+}
+
+fn ready_directories(io: &IoRuntime, dirs: &dyn PodDirs) -> anyhow::Result<()> {
+    for warning in wait(io, dirs.ensure_data_dirs())?? {
+        tracing::warn!("{warning}");
+    }
+    Ok(())
+}
+
+fn announce(node: &Node) {
+    let started = RecordEvent {
+        object: EventObject::Node,
+        event_type: EventType::Normal,
+        reason: Arc::from("Starting"),
+        message: Arc::from("Starting kubelet."),
+    };
+    let _ = node.record.tell(started);
+    notify(&[sd_notify::NotifyState::Ready]);
+}
+
+/// Tells systemd, if it started us; without it nothing happens.
+fn notify(states: &[sd_notify::NotifyState]) {
+    if let Err(error) = sd_notify::notify(false, states) {
+        tracing::warn!(%error, "systemd cannot be told");
+    }
+}
+
+fn watch(tree: &Tree, loaded: &Loaded) -> anyhow::Result<Watchdog> {
+    let feed = || notify(&[sd_notify::NotifyState::Watchdog]);
+    let give_up = |failure: supervision::Failure| {
+        tracing::error!(subsystem = failure.actor, reason = failure.reason, "A thread is blocked for good");
+        // The main thread may be the blocked one: nothing but the end is left.
+        std::process::exit(1);
+    };
+    Watchdog::start(tree.clone(), settings::watchdog(&loaded.understudy), feed, give_up)
+        .context("start the watchdog")
+}
+
+/// The exit code, once there is one.
+async fn until_the_end(tree: &Tree) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate()).context("catch SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("catch SIGINT")?;
+    tokio::select! {
+        biased;
+        failure = tree.failed() => {
+            tracing::error!(subsystem = failure.actor, reason = failure.reason, "A vital subsystem has failed; the kubelet exits");
+            Ok(ExitCode::FAILURE)
+        }
+        _ = terminate.recv() => Ok(end_at_second(terminate)),
+        _ = interrupt.recv() => Ok(end_at_second(interrupt)),
+    }
+}
+
+/// The first signal ends the process in good order, a second one at once (row 23.10).
+fn end_at_second(mut again: tokio::signal::unix::Signal) -> ExitCode {
+    tokio::task::spawn_local(async move {
+        again.recv().await;
+        std::process::exit(1);
+    });
+    ExitCode::SUCCESS
+}

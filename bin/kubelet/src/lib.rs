@@ -1,0 +1,18 @@
+//! The kubelet: the daemon of a Kubernetes node.
+//!
+//! This crate holds what belongs to the process and to no subsystem: the command line ([`flags`]), the
+//! configuration files ([`config`]), the log ([`telemetry`]), who knows whom ([`wiring`]) and the process itself
+//! ([`daemon`]).
+
+// The process's edge reads the wall clock for the header of log lines; no subsystem's decision depends on it.
+#![allow(clippy::disallowed_methods)]
+
+pub mod config;
+pub mod daemon;
+pub mod flags;
+pub mod settings;
+pub mod telemetry;
+pub mod wiring;
+
+/// The Kubernetes release whose behaviour this kubelet has, as `--version` prints it.
+pub const KUBERNETES_VERSION: &str = "v1.36.2";

@@ -1,0 +1,67 @@
+//! The log, in the form of klog.
+//!
+//! Text lines are `I1121 01:30:59.123456   12345 actor.rs:42] "message" key="value"`, JSON lines those of
+//! component-base (`ts` in milliseconds, `caller`, `msg`, `v`, then the keys). Both go to standard error; a closed
+//! one loses lines and nothing else.
+//!
+//! # Verbosity
+//! | tracing | klog | written from |
+//! |---|---|---|
+//! | `error!` | E | always |
+//! | `warn!` | W | always |
+//! | `info!` | I, V(0) | always |
+//! | `debug!` | I, V(4) | `-v 4` |
+//! | `trace!` | I, V(6) | `-v 6` |
+//!
+//! An event's own field `v` raises its level: `info!(v = 2, …)` is written from `-v 2`. Events of the libraries
+//! that speak HTTP and TLS need `-v 8` below a warning. The fields of the spans around an event are printed
+//! with it.
+//!
+//! `--vmodule pattern=N` raises the verbosity for source files whose name without extension, or any part of whose
+//! module path (the crate's name, for example), matches the pattern.
+
+mod fields;
+mod json;
+mod layer;
+mod text;
+mod verbosity;
+
+use tracing_subscriber::layer::{Layer as _, SubscriberExt};
+use tracing_subscriber::registry::{LookupSpan, Registry};
+
+pub use self::layer::KlogLayer;
+pub use self::verbosity::Verbosity;
+
+use crate::config::ConfigError;
+use crate::config::logging::LoggingConfiguration;
+
+/// How a line is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// klog's text.
+    Text,
+    /// component-base's JSON.
+    Json,
+}
+
+/// The log as `config` describes it, to be added to a subscriber together with other layers, and the verbosity that
+/// can be changed while it runs.
+pub fn layer<S>(config: &LoggingConfiguration) -> (impl tracing_subscriber::Layer<S> + Send + Sync, Verbosity)
+where
+    S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+{
+    let format = if config.format == "json" { Format::Json } else { Format::Text };
+    let verbosity = Verbosity::new(config.verbosity, &config.vmodule);
+    (KlogLayer::to_stderr(format, verbosity.clone()).with_filter(verbosity.clone()), verbosity)
+}
+
+/// Makes the log of `config` the process's log.
+///
+/// # Errors
+/// The process already has one.
+pub fn init(config: &LoggingConfiguration) -> Result<Verbosity, ConfigError> {
+    let (layer, verbosity) = layer(config);
+    tracing::subscriber::set_global_default(Registry::default().with(layer))
+        .map_err(|error| ConfigError::Logging(error.to_string()))?;
+    Ok(verbosity)
+}

@@ -1,0 +1,377 @@
+//! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
+//! architecture.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
+use garbage_collector::{GarbageCollector, GarbageCollectorDeps};
+use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use messages::PodRef;
+use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
+use messages::facts::Source;
+use messages::garbage_collector::CollectNow;
+use messages::pleg::{GetRuntimePods, ResendObserved};
+use messages::pod_manager::{GetPods, ResendDesired};
+use messages::pod_worker::{EvictPod, GetWorkers};
+use messages::probe_manager::GetVerdicts;
+use messages::status_manager::GetPodStatuses;
+use messages::supervision::PodQuarantined;
+use messages::volume_manager::GetVolumes;
+use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
+use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
+use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
+use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
+use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
+use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
+use prometheus::Registry;
+use runtime_bridge::Io;
+use runtime_bridge::cgroups::Cgroups;
+use runtime_bridge::checkpoint::CheckpointStore;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::cri::{CriMetrics, ExitWatcher, Operations, Runtime};
+use runtime_bridge::host::{PodDirs, StaticFiles};
+use runtime_bridge::mounts::Mounts;
+use runtime_bridge::probes::Prober;
+use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
+use supervision::{Address, Place, SupervisionEvent, Tree, TreeCollector, Vitality, What};
+use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
+
+/// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
+pub const ASKS: &[(&str, &str)] = &[
+    ("PodManager", "PodWorkerPool"),
+    ("PodWorker", "StatusManager"),
+    ("PodWorker", "ImageManager"),
+    ("PodWorker", "VolumeManager"),
+    ("StatusManager", "PodWorkerPool"),
+    ("VolumeManager", "Pleg"),
+    ("NodeApi", "PodManager"),
+    ("NodeApi", "StatusManager"),
+    ("NodeApi", "EventRecorder"),
+];
+
+/// Every effect on the outside world: real in the daemon, fake in tests and simulation.
+#[derive(Clone)]
+pub struct Bridge {
+    /// Where sockets and blocking calls live.
+    pub io: Io,
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// Ends of containers' processes.
+    pub exits: Arc<dyn ExitWatcher>,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// What survives the process.
+    pub checkpoints: Arc<dyn CheckpointStore>,
+    /// Static-pod manifests.
+    pub files: Arc<dyn StaticFiles>,
+    /// Pods' directories and logs.
+    pub dirs: Arc<dyn PodDirs>,
+    /// Mounts.
+    pub mounts: Arc<dyn Mounts>,
+    /// HTTP and TCP probes.
+    pub prober: Arc<dyn Prober>,
+    /// Pods' cgroups.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// The node's resolver configuration; none if pods get no DNS from the node.
+    pub resolv_conf: Option<pod_worker::ReadResolvConf>,
+}
+
+/// What the subsystems go by.
+#[derive(Clone)]
+pub struct Settings {
+    /// The node's name.
+    pub node: String,
+    /// The node's addresses, shown as `hostIPs`.
+    pub host_ips: Vec<String>,
+    /// `staticPodPath`.
+    pub static_pod_path: Option<PathBuf>,
+    /// `fileCheckFrequency`.
+    pub file_check: Duration,
+    /// `maxPods`.
+    pub pods_max: usize,
+    /// The machine's memory in bytes: the bound of tmpfs volumes without one of their own.
+    pub memory_bytes: u64,
+    /// Pod workers.
+    pub worker: PodWorkerConfig,
+    /// Images.
+    pub images: ImageSettings,
+    /// Relist periods.
+    pub pleg: PlegConfig,
+    /// Listeners.
+    pub api: NodeApiConfig,
+    /// Only in tests: called before each step of a worker's work.
+    pub fault_point: Option<pod_worker::FaultPoint>,
+}
+
+/// The node, running.
+pub struct Node {
+    /// Pods as desired.
+    pub pods: Address<GetPods>,
+    /// Pods as they are.
+    pub statuses: Address<GetPodStatuses>,
+    /// Workers' reports.
+    pub workers: Address<GetWorkers>,
+    /// Events.
+    pub events: Address<GetEvents>,
+    /// Takes events.
+    pub record: Address<RecordEvent>,
+    /// Ends pods for a reason of the node.
+    pub evict: Address<EvictPod>,
+    /// Has the garbage collected now.
+    pub collect: Address<CollectNow>,
+    /// Probe verdicts.
+    pub verdicts: Address<GetVerdicts>,
+    /// Mounted volumes.
+    pub volumes: Address<GetVolumes>,
+    /// What the runtime holds.
+    pub runtime_pods: Address<GetRuntimePods>,
+    /// Takes quarantines.
+    pub quarantined: Address<PodQuarantined>,
+    /// Calls to the runtime, as the actors make them.
+    pub operations: Operations,
+}
+
+/// Seats every actor, tells each whom it knows, and starts them. Nothing runs before all are seated, so that no
+/// first message is lost.
+///
+/// # Errors
+/// Only if a metric is defined twice: a mistake in the source.
+pub fn wire(
+    tree: &Tree,
+    place: &Place,
+    registry: &Registry,
+    bridge: &Bridge,
+    settings: &Settings,
+) -> prometheus::Result<Node> {
+    let cri_metrics = CriMetrics::new()?;
+    for collector in cri_metrics.collectors() {
+        registry.register(collector)?;
+    }
+    registry.register(Box::new(TreeCollector::new(tree.clone())?))?;
+    let operations = Operations::new(bridge.runtime.clone(), bridge.io.clone(), cri_metrics);
+
+    let sources = tree.seat::<PodSources>(Vitality::Vital);
+    let manager = tree.seat::<PodManager>(Vitality::Vital);
+    let pool = tree.seat::<PodWorkerPool>(Vitality::Vital);
+    let pleg = tree.seat::<Pleg>(Vitality::Vital);
+    let status = tree.seat::<StatusManager>(Vitality::Vital);
+    let probes = tree.seat::<ProbeManager>(Vitality::Degradable);
+    let volumes = tree.seat::<VolumeManager>(Vitality::Degradable);
+    let images = tree.seat::<ImageManager>(Vitality::Degradable);
+    let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
+    let events = tree.seat::<EventRecorder>(Vitality::Degradable);
+    let api = tree.seat::<NodeApi>(Vitality::Degradable);
+
+    let node = Node {
+        pods: manager.address(),
+        statuses: status.address(),
+        workers: pool.address(),
+        events: events.address(),
+        record: events.address(),
+        evict: pool.address(),
+        collect: garbage.address(),
+        verdicts: probes.address(),
+        volumes: volumes.address(),
+        runtime_pods: pleg.address(),
+        quarantined: status.address(),
+        operations: operations.clone(),
+    };
+    tell_of_quarantine(tree, status.address(), events.address());
+
+    let deps = PodSourcesDeps {
+        config: PodSourcesConfig {
+            path: settings.static_pod_path.clone(),
+            check: settings.file_check,
+            node: settings.node.clone(),
+        },
+        files: bridge.files.clone(),
+        clock: bridge.clock.clone(),
+        manager: manager.address(),
+        events: events.address(),
+    };
+    let resend_sources = sources.address();
+    sources.start(place, move || PodSources::new(deps.clone()));
+
+    let metrics = PodManagerMetrics::new()?;
+    metrics.register(registry)?;
+    let deps = PodManagerDeps {
+        config: PodManagerConfig {
+            sources: settings.static_pod_path.iter().map(|_| Source::File).collect(),
+            pods_max: settings.pods_max,
+        },
+        observers: vec![
+            pool.address(),
+            status.address(),
+            probes.address(),
+            volumes.address(),
+            garbage.address(),
+        ],
+        sources: resend_sources,
+        workers: pool.address(),
+        events: events.address(),
+        metrics,
+    };
+    let resend_desired = || manager.address::<ResendDesired>();
+    let resend_observed = || pleg.address::<ResendObserved>();
+
+    let pod_metrics = PodWorkerMetrics::new()?;
+    pod_metrics.register(registry)?;
+    let pool_deps = PodWorkerPoolDeps {
+        worker: PodWorkerDeps {
+            pleg: pleg.address(),
+            mount: volumes.address(),
+            unmount: volumes.address(),
+            images: images.address(),
+            status: status.address(),
+            resend: pool.address(),
+            reports: vec![
+                pool.address(),
+                manager.address(),
+                status.address(),
+                probes.address(),
+                garbage.address(),
+            ],
+            events: events.address(),
+            operations: operations.clone(),
+            dirs: bridge.dirs.clone(),
+            cgroups: bridge.cgroups.clone(),
+            clock: bridge.clock.clone(),
+            resolv_conf: bridge.resolv_conf.clone(),
+            config: Arc::new(settings.worker.clone()),
+            metrics: pod_metrics,
+            fault_point: settings.fault_point.clone(),
+        },
+        resend_desired: resend_desired(),
+        resend_observed: resend_observed(),
+        resend_verdicts: probes.address(),
+    };
+
+    let metrics = PlegMetrics::new()?;
+    metrics.register(registry)?;
+    let pleg_deps = PlegDeps {
+        config: settings.pleg.clone(),
+        operations: operations.clone(),
+        exits: bridge.exits.clone(),
+        dirs: bridge.dirs.clone(),
+        clock: bridge.clock.clone(),
+        observers: vec![pool.address(), status.address(), probes.address(), garbage.address()],
+        runtime_observers: vec![pool.address(), status.address()],
+        metrics,
+    };
+
+    let metrics = StatusMetrics::new()?;
+    metrics.register(registry)?;
+    let status_deps = StatusManagerDeps {
+        host_ips: settings.host_ips.clone(),
+        checkpoints: bridge.checkpoints.clone(),
+        clock: bridge.clock.clone(),
+        desired: resend_desired(),
+        workers: pool.address(),
+        observed: resend_observed(),
+        touched: pleg.address(),
+        verdicts: probes.address(),
+        events: events.address(),
+        metrics,
+    };
+
+    let metrics = ProbeMetrics::new();
+    metrics.register(registry, registry)?;
+    let probe_deps = ProbeManagerDeps {
+        ways: probe_manager::Ways { operations: operations.clone(), prober: bridge.prober.clone() },
+        checkpoints: bridge.checkpoints.clone(),
+        clock: bridge.clock.clone(),
+        kubelet_started: bridge.clock.now(),
+        node_ip: Arc::from(settings.host_ips.first().map_or("127.0.0.1", String::as_str)),
+        limits: ProbeLimits::default(),
+        metrics,
+        verdicts: vec![pool.address(), status.address()],
+        events: events.address(),
+        resend_desired: resend_desired(),
+        resend_observed: resend_observed(),
+        resend_reports: pool.address(),
+    };
+
+    let metrics = VolumeMetrics::new();
+    metrics.register(registry)?;
+    let volume_deps = VolumeManagerDeps {
+        ways: volume_manager::Ways {
+            mounts: bridge.mounts.clone(),
+            pod_dirs: bridge.dirs.clone(),
+            allocatable_memory_bytes: settings.memory_bytes,
+        },
+        events: events.address(),
+        runtime_pods: pleg.address(),
+        resend_desired: resend_desired(),
+        metrics,
+    };
+
+    let metrics = ImageMetrics::new();
+    metrics.register(registry)?;
+    let image_deps = ImageManagerDeps {
+        operations: operations.clone(),
+        events: events.address(),
+        settings: settings.images,
+        metrics,
+    };
+
+    let garbage_deps = GarbageCollectorDeps {
+        operations,
+        dirs: bridge.dirs.clone(),
+        manager: resend_desired(),
+        pleg: resend_observed(),
+    };
+
+    let metrics = EventMetrics::new()?;
+    metrics.register(registry)?;
+    let event_deps = EventRecorderDeps { clock: bridge.clock.clone(), metrics };
+
+    let api_deps = NodeApiDeps {
+        config: settings.api.clone(),
+        io: bridge.io.clone(),
+        answers: Answers {
+            tree: tree.clone(),
+            registry: registry.clone(),
+            pods: manager.address(),
+            statuses: status.address(),
+            events: events.address(),
+        },
+    };
+
+    manager.start(place, move || PodManager::new(deps.clone()));
+    pool.start(place, move || PodWorkerPool::new(pool_deps.clone()));
+    pleg.start(place, move || Pleg::new(pleg_deps.clone()));
+    status.start(place, move || StatusManager::new(status_deps.clone()));
+    probes.start(place, move || ProbeManager::new(probe_deps.clone()));
+    volumes.start(place, move || VolumeManager::new(volume_deps.clone()));
+    images.start(place, move || ImageManager::new(image_deps.clone()));
+    garbage.start(place, move || GarbageCollector::new(garbage_deps.clone()));
+    events.start(place, move || EventRecorder::new(event_deps.clone()));
+    api.start(place, move || NodeApi::new(api_deps.clone()));
+    Ok(node)
+}
+
+/// A quarantined pod says so in its status and in an event.
+fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, events: Address<RecordEvent>) {
+    tree.observe(move |event: &SupervisionEvent| {
+        let (pod, panic) = match &event.what {
+            What::Quarantined { pod, panic, seconds } => {
+                let nameless = PodRef { uid: pod.clone(), namespace: Arc::from(""), name: Arc::from("") };
+                let text =
+                    format!("{} leaves this pod alone for {seconds} s after a panic: {panic}", event.actor);
+                let _ = events.tell(RecordEvent {
+                    object: EventObject::Pod { pod: nameless, field_path: Arc::from("") },
+                    event_type: EventType::Warning,
+                    reason: Arc::from("PodQuarantined"),
+                    message: Arc::from(text),
+                });
+                (pod, Some(Arc::from(panic.to_string())))
+            }
+            What::Released { pod } => (pod, None),
+            _ => return,
+        };
+        let subsystem = Arc::from(event.actor.as_str());
+        let _ = status.tell(PodQuarantined { uid: pod.clone(), subsystem, panic });
+    });
+}

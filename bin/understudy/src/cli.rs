@@ -1,0 +1,107 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::client::Server;
+
+/// The fastest refresh: what is asked of the server costs it something.
+const INTERVAL_MS_MIN: u64 = 100;
+/// The slowest refresh.
+const INTERVAL_SECONDS_MAX: u64 = 3600;
+
+/// The command line of `understudy`.
+#[derive(Debug, Parser)]
+#[command(name = "understudy", version, about = "The companion of the Understudy kubelet, for people")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What `understudy` can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show pods, actors and events of a running kubelet
+    Top(TopArgs),
+    /// Play sample pods on a runtime in memory: no container runs
+    Demo(DemoArgs),
+}
+
+/// How a table is shown.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ShowArgs {
+    /// How often to ask
+    #[arg(long, default_value = "1s", value_parser = interval, value_name = "DURATION")]
+    pub interval: Duration,
+    /// Print one plain table and end
+    #[arg(long)]
+    pub once: bool,
+    /// Without colours; so does a NO_COLOR in the environment
+    #[arg(long)]
+    pub no_color: bool,
+}
+
+/// `understudy top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The kubelet's read-only port
+    #[arg(long, default_value = "http://127.0.0.1:10255", value_name = "URL")]
+    pub server: Server,
+    /// How to show it.
+    #[command(flatten)]
+    pub show: ShowArgs,
+}
+
+/// `understudy demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Pods to play instead of the samples: every YAML or JSON file of this directory
+    #[arg(long, value_name = "DIR")]
+    pub manifests: Option<PathBuf>,
+    /// End after so many seconds; with --once the table is printed then (15 unless given)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: Option<u32>,
+    /// The kubelet to start; the one beside this program unless given
+    #[arg(long, env = "KUBELET", value_name = "FILE")]
+    pub kubelet: Option<PathBuf>,
+    /// Keep the kubelet's log in this file
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// How to show it.
+    #[command(flatten)]
+    pub show: ShowArgs,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let duration: jiff::SignedDuration =
+        text.parse().map_err(|_| format!("{text:?} is no duration such as 500ms, 1s or 1m30s"))?;
+    let range = Duration::from_millis(INTERVAL_MS_MIN)..=Duration::from_secs(INTERVAL_SECONDS_MAX);
+    Duration::try_from(duration)
+        .ok()
+        .filter(|duration| range.contains(duration))
+        .ok_or_else(|| format!("{text:?} is not between {INTERVAL_MS_MIN}ms and {INTERVAL_SECONDS_MAX}s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn intervals_have_bounds() {
+        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("1m30s"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "x", "1", "10ms", "-1s", "2h"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! PURE: where the demo's files are, and the kubelet's configuration for them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+/// The node's name.
+pub const NODE: &str = "demo";
+
+/// Where the demo's files and listeners are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Static pods.
+    pub manifests: PathBuf,
+    /// The kubelet's state.
+    pub root: PathBuf,
+    /// Certificates, should it want any.
+    pub certificates: PathBuf,
+    /// Containers' logs.
+    pub logs: PathBuf,
+    /// Links to them.
+    pub log_links: PathBuf,
+    /// Where images are said to lie.
+    pub images: PathBuf,
+    /// The runtime's socket.
+    pub socket: PathBuf,
+    /// The KubeletConfiguration.
+    pub kubelet_config: PathBuf,
+    /// The UnderstudyConfiguration.
+    pub understudy_config: PathBuf,
+    /// The kubelet's read-only port.
+    pub read_only_port: u16,
+    /// The kubelet's health port.
+    pub healthz_port: u16,
+}
+
+impl Places {
+    /// Everything in one directory.
+    pub fn within(directory: &Path, [read_only_port, healthz_port]: [u16; 2]) -> Self {
+        let at = |name: &str| directory.join(name);
+        Self {
+            manifests: at("manifests"),
+            root: at("kubelet"),
+            certificates: at("kubelet/pki"),
+            logs: at("logs"),
+            log_links: at("log-links"),
+            images: at("images"),
+            socket: at("runtime.sock"),
+            kubelet_config: at("kubelet.yaml"),
+            understudy_config: at("understudy.yaml"),
+            read_only_port,
+            healthz_port,
+        }
+    }
+
+    /// The directories that must be there.
+    pub fn directories(&self) -> [&Path; 6] {
+        [&self.manifests, &self.root, &self.certificates, &self.logs, &self.log_links, &self.images]
+    }
+}
+
+/// A standalone kubelet that stays within its directory: no cgroups, no node settings, loopback only.
+pub fn kubelet_configuration(places: &Places) -> String {
+    let configuration = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": places.manifests,
+        "fileCheckFrequency": "5s",
+        "containerRuntimeEndpoint": format!("unix://{}", places.socket.display()),
+        "address": "127.0.0.1",
+        "readOnlyPort": places.read_only_port,
+        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": places.healthz_port,
+        "podLogsDir": places.logs,
+        "volumePluginDir": places.root.join("volume-plugins"),
+        "cgroupsPerQOS": false,
+        "enforceNodeAllocatable": [],
+        // What any process may have without asking.
+        "maxOpenFiles": 1024,
+        "oomScoreAdj": 0,
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "makeIPTablesUtilChains": false,
+        "registerNode": false,
+        "resolvConf": "",
+        "authentication": { "anonymous": { "enabled": false }, "webhook": { "enabled": false } },
+        "authorization": { "mode": "AlwaysAllow" },
+    });
+    format!("{configuration:#}\n")
+}
+
+/// No links outside the directory.
+pub fn understudy_configuration(places: &Places) -> String {
+    let configuration = json!({
+        "apiVersion": "understudy.dev/v1alpha1",
+        "kind": "UnderstudyConfiguration",
+        "legacyLogSymlinkDir": places.log_links,
+    });
+    format!("{configuration:#}\n")
+}

@@ -1,0 +1,43 @@
+//! The process: reads the command line, says what failed.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use understudy::cli::{Cli, Command};
+use understudy::{demo, top};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are asked for; anything else is a mistake, and every mistake ends with 1.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        // `understudy top | head`: whoever read it has read enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "understudy: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.into_iter().any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio.block_on(async {
+        match cli.command {
+            Command::Top(args) => top::top(args).await,
+            Command::Demo(args) => demo::demo(args).await,
+        }
+    })
+}

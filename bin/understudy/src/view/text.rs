@@ -1,0 +1,156 @@
+//! PURE: text that is safe on a terminal, of a known width.
+
+use unicode_width::UnicodeWidthChar;
+
+/// More of a text is never looked at: no line is that long.
+const CHARS_MAX: usize = 2048;
+
+/// The text with everything made harmless that a terminal would act on: control characters are shown as pictures,
+/// line breaks as spaces; characters that reorder, join or hide others are left out.
+pub fn neutralised(text: &str) -> String {
+    text.chars().take(CHARS_MAX).filter_map(harmless).collect()
+}
+
+fn harmless(char: char) -> Option<char> {
+    match char {
+        '\t' | '\n' | '\r' | '\u{2028}' | '\u{2029}' => Some(' '),
+        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(char)),
+        '\x7f' => Some('␡'),
+        // C1 controls: some terminals take them for escape sequences.
+        '\u{80}'..='\u{9f}' => Some('\u{fffd}'),
+        // Zero-width and directional characters, joiners, variation selectors, tags.
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' => None,
+        '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}' => None,
+        _ => Some(char),
+    }
+}
+
+fn columns(char: char) -> usize {
+    char.width().unwrap_or(0)
+}
+
+/// How many columns of a terminal the (harmless) text takes.
+pub fn width(text: &str) -> usize {
+    text.chars().map(columns).sum()
+}
+
+/// The text in at most `room` columns; where something is cut, the last column says so.
+pub fn fitted(text: &str, room: usize) -> String {
+    if width(text) <= room {
+        return text.to_owned();
+    }
+    let Some(room) = room.checked_sub(1) else { return String::new() };
+    let mut used = 0;
+    let mut kept: String = text
+        .chars()
+        .take_while(|char| {
+            used += columns(*char);
+            used <= room
+        })
+        .collect();
+    kept.push('…');
+    kept
+}
+
+/// Where a cell's text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Names.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// The text in exactly `room` columns.
+pub fn padded(text: &str, room: usize, align: Align) -> String {
+    let text = fitted(text, room);
+    let space = " ".repeat(room.saturating_sub(width(&text)));
+    match align {
+        Align::Left => text + &space,
+        Align::Right => space + &text,
+    }
+}
+
+/// A span as people say it: the two largest units. Negative spans (a clock that is behind) are 0s.
+pub fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let two = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
+        0 => format!("{large}{unit}"),
+        _ => format!("{large}{unit}{small}{small_unit}"),
+    };
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 => two(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, "d", hours % 24, "h"),
+        _ => format!("{days}d"),
+    }
+}
+
+/// Microseconds with three digits at most.
+pub fn latency(micros: u64) -> String {
+    match micros {
+        0 => "-".to_owned(),
+        1..1000 => format!("{micros}µs"),
+        1000..1_000_000 => format!("{}ms", micros / 1000),
+        _ => format!("{}s", micros / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn escape_sequences_are_shown_not_obeyed() {
+        assert_eq!(neutralised("a\x1b[2J\x1b]0;t\x07b\u{9b}1m\x7f"), "a␛[2J␛]0;t␇b\u{fffd}1m␡");
+        assert_eq!(neutralised("one\r\ntwo\tthree"), "one  two three");
+        assert_eq!(neutralised("ab\u{202e}cd\u{200b}"), "abcd");
+    }
+
+    #[test]
+    fn wide_characters_are_not_cut_in_half() {
+        assert_eq!(fitted("日本語", 6), "日本語");
+        assert_eq!(fitted("日本語", 5), "日本…");
+        assert_eq!(fitted("日本語", 4), "日…");
+        assert_eq!(padded("日本語", 4, Align::Left), "日… ");
+        assert_eq!(fitted("abc", 0), "");
+        assert_eq!(padded("7", 3, Align::Right), "  7");
+        // A combining accent stays with its letter.
+        assert_eq!(fitted("e\u{301}e\u{301}", 2), "e\u{301}e\u{301}");
+    }
+
+    #[test]
+    fn spans_and_latencies_are_short() {
+        for (seconds, text) in [
+            (-5, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (185, "3m5s"),
+            (3600, "60m"),
+            (11_000, "3h3m"),
+            (90_000, "25h"),
+            (180_000, "2d2h"),
+            (864_000, "10d"),
+        ] {
+            assert_eq!(span(seconds), text);
+        }
+        assert_eq!([0, 512, 2048, 3_000_000].map(latency), ["-", "512µs", "2ms", "3s"]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_ever_wider_than_its_room(text in any::<String>(), room in 0usize..40) {
+            let safe = neutralised(&text);
+            prop_assert!(!safe.chars().any(char::is_control));
+            prop_assert!(width(&fitted(&safe, room)) <= room);
+            prop_assert_eq!(width(&padded(&safe, room, Align::Left)), room);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! How a message is delivered: its name, its key, and what happens when the mailbox is full.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::PodUid;
+
+/// What the mailbox does with a message that finds it full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The sender gets the refusal; nothing is queued.
+    Reject,
+    /// An ask waits for room until its own deadline; a tell is refused.
+    Wait,
+    /// A waiting message with the same [`Key`] is replaced, full or not; without one and without room: refused.
+    LatestPerKey,
+    /// The oldest waiting message of the same name goes, counted as dropped; without one: refused.
+    DropOldest,
+}
+
+/// Whether a message changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Handled even if the asker has gone meanwhile.
+    Command,
+    /// Skipped, and counted, if the asker has gone meanwhile.
+    Query,
+}
+
+/// What makes two waiting messages of one type the same fact.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// There is only one such fact.
+    Only,
+    /// One per pod.
+    Pod(PodUid),
+    /// One per name (a source, an image, a container).
+    Name(Arc<str>),
+}
+
+/// A message that travels between supervised actors.
+///
+/// `Clone` lets the fault lab duplicate it; a message is data and cloning it must be cheap (`Arc` inside).
+pub trait Delivery: actix::Message<Result: Send> + Clone + Debug + Send + 'static {
+    /// The type's name, as metrics, dead letters, crash reports and fault orders show it.
+    const NAME: &'static str;
+    /// What happens when the mailbox is full.
+    const WHEN_FULL: WhenFull;
+    /// Command or query.
+    const KIND: Kind;
+
+    /// The key for [`WhenFull::LatestPerKey`].
+    fn key(&self) -> Key {
+        self.pod().map_or(Key::Only, |uid| Key::Pod(uid.clone()))
+    }
+
+    /// The pod this message names. A panic while handling it counts against that pod (poison pod), not
+    /// against the subsystem.
+    fn pod(&self) -> Option<&PodUid> {
+        None
+    }
+}
+
+/// Declares a message's delivery: `delivery!(SyncPod: Command, LatestPerKey, pod = |m| Some(&m.uid));`
+#[macro_export]
+macro_rules! delivery {
+    ($msg:ty => $result:ty : $kind:ident, $full:ident $(, pod = $pod:expr)? $(, key = $key:expr)?) => {
+        impl ::actix::Message for $msg {
+            type Result = $result;
+        }
+        impl $crate::Delivery for $msg {
+            const NAME: &'static str = {
+                // The type's own name without a path.
+                stringify!($msg)
+            };
+            const WHEN_FULL: $crate::WhenFull = $crate::WhenFull::$full;
+            const KIND: $crate::Kind = $crate::Kind::$kind;
+            $(fn pod(&self) -> ::core::option::Option<&$crate::PodUid> {
+                let pod: fn(&Self) -> ::core::option::Option<&$crate::PodUid> = $pod;
+                pod(self)
+            })?
+            $(fn key(&self) -> $crate::Key {
+                let key: fn(&Self) -> $crate::Key = $key;
+                key(self)
+            })?
+        }
+    };
+}
+
+/// Declares what an actor receives: `receives!("Pleg": PodTouched, GetRuntimePods);`
+#[macro_export]
+macro_rules! receives {
+    ($receiver:literal : $($msg:ty),+ $(,)?) => {
+        /// The receiving subsystem's name in the supervision tree.
+        pub const RECEIVER: &str = $receiver;
+        /// The names of all messages it receives.
+        pub const RECEIVES: &[&str] = &[$(<$msg as $crate::Delivery>::NAME),+];
+    };
+}

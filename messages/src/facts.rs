@@ -1,0 +1,180 @@
+//! Facts that several actors are told. Each has one writer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::Serialize;
+
+use crate::delivery;
+use crate::pod::{PodRef, PodUid};
+use crate::runtime::{RuntimeHealth, RuntimePod};
+
+/// Where a desired pod comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The static-pod path.
+    File,
+    /// The manifest URL.
+    Http,
+    /// The API server.
+    Api,
+}
+
+impl Source {
+    /// As the annotation `kubernetes.io/config.source` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+            Self::Api => "api",
+        }
+    }
+}
+
+/// One pod that this node shall run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredPod {
+    /// Identity.
+    pub pod_ref: PodRef,
+    /// The whole object, defaulted and validated.
+    pub pod: Arc<Pod>,
+    /// Its source.
+    pub source: Source,
+    /// Why the node refuses it: then no worker runs it and its phase is Failed.
+    pub rejected: Option<Rejection>,
+}
+
+/// A refusal at admission, with upstream's reason and message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rejection {
+    /// CamelCase reason, e.g. `OutOfpods`.
+    pub reason: String,
+    /// The handler's message, without the prefix `Pod was rejected: `.
+    pub message: String,
+}
+
+/// A pod as its source gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourcePod {
+    /// The object, defaulted and validated.
+    pub pod: Arc<Pod>,
+    /// Set when this kubelet cannot run it as it is written: it is shown as Failed, and never silently bent.
+    pub refused: Option<Rejection>,
+}
+
+/// The complete set of desired pods. Writer: PodManager.
+#[derive(Clone, Debug)]
+pub struct DesiredPods {
+    /// By UID.
+    pub pods: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
+    /// Every configured source has been heard: only then does absence mean removal (row 1.7).
+    pub sources_ready: bool,
+}
+delivery!(DesiredPods => (): Command, LatestPerKey);
+
+/// What the runtime holds of a pod. Writer: Pleg.
+#[derive(Clone, Debug)]
+pub struct PodObserved {
+    /// The pod's UID.
+    pub uid: PodUid,
+    /// What was seen.
+    pub state: Arc<RuntimePod>,
+    /// The look began after every `PodTouched` up to this token had arrived.
+    pub touch: u64,
+    /// A number that grows with every look of this Pleg: two facts of one pod can be ordered.
+    pub look: u64,
+}
+delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+
+/// The runtime's own health. Writer: Pleg.
+#[derive(Clone, Debug)]
+pub struct RuntimeObserved(pub Arc<RuntimeHealth>);
+delivery!(RuntimeObserved => (): Command, LatestPerKey);
+
+/// What a probe asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProbeKind {
+    /// Has it started?
+    Startup,
+    /// Is it alive?
+    Liveness,
+    /// May it get traffic?
+    Readiness,
+}
+
+/// A probe's verdict over a container instance. Writer: ProbeManager.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerVerdict {
+    /// The container instance the verdict is about (the runtime's ID).
+    pub container_id: Arc<str>,
+    /// `Some(true)` once the startup probe has passed, `Some(false)` once it has failed for good.
+    pub startup: Option<bool>,
+    /// `Some(false)` once the liveness probe has failed for good.
+    pub liveness: Option<bool>,
+    /// The readiness probe's last settled answer.
+    pub readiness: Option<bool>,
+}
+
+/// All settled probe verdicts of a pod, by container name; a container without probes has no entry.
+/// Writer: ProbeManager.
+#[derive(Clone, Debug)]
+pub struct ProbeVerdict {
+    /// The pod's UID.
+    pub uid: PodUid,
+    /// By container name.
+    pub containers: Arc<BTreeMap<String, ContainerVerdict>>,
+}
+delivery!(ProbeVerdict => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+
+/// The three states of a pod worker (row 4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum WorkerState {
+    /// Working towards running.
+    Syncing,
+    /// Stopping containers.
+    Terminating,
+    /// All is stopped; resources are being given back, or have been.
+    Terminated,
+}
+
+/// Why a container is not running, as the worker knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WaitingReason {
+    /// `CrashLoopBackOff`, `ErrImagePull`, `CreateContainerError`, … (row 5.9).
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// What a worker knows about its pod that the runtime does not. Writer: PodWorker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerReport {
+    /// Identity.
+    pub pod: PodRef,
+    /// The worker's state.
+    pub state: WorkerState,
+    /// Everything the pod had on this node has been given back; only with `Terminated`.
+    pub released: bool,
+    /// Why containers wait, by name.
+    pub waiting: Arc<BTreeMap<String, WaitingReason>>,
+    /// Set while the pod ends or has ended by a decision of the node (eviction, deadline, unsupported):
+    /// phase Failed with this reason and message.
+    pub failed: Option<Rejection>,
+    /// The pod ends because it was deleted or removed, not because its containers finished.
+    pub deleted: bool,
+    /// The step that is being waited for, for people (row 30.2), e.g. `StopContainer web (12s)`.
+    pub blocked_on: Option<String>,
+}
+
+/// A worker's report.
+#[derive(Clone, Debug)]
+pub struct WorkerReported {
+    /// The pod's UID.
+    pub uid: PodUid,
+    /// The report.
+    pub report: Arc<WorkerReport>,
+}
+delivery!(WorkerReported => (): Command, LatestPerKey, pod = |m| Some(&m.uid));

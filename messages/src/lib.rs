@@ -1,0 +1,42 @@
+//! Every typed message of the kubelet, and nothing else: pure data, no behaviour.
+//!
+//! A file per receiving actor holds its commands and queries; [`facts`] holds what several actors are told.
+//! Messages are level-triggered: losing or repeating any of them delays, never corrupts. Reads travel as
+//! `Arc` snapshots. A message never carries an address, a channel or a wire type.
+//!
+//! [`CATALOGUE`] lists who receives what; tests generate their fault matrices from it.
+
+pub mod delivery;
+pub mod event_recorder;
+pub mod facts;
+pub mod garbage_collector;
+pub mod image_manager;
+pub mod pleg;
+pub mod pod;
+pub mod pod_manager;
+pub mod pod_sources;
+pub mod pod_worker;
+pub mod probe_manager;
+pub mod runtime;
+pub mod status_manager;
+pub mod supervision;
+pub mod volume_manager;
+
+pub use delivery::{Delivery, Key, Kind, WhenFull};
+pub use pod::{PodRef, PodUid};
+
+/// Who receives which messages: subsystem name, message names. Complete by construction: every
+/// `receives!` declares a row, and a test compares the rows with the running tree.
+pub const CATALOGUE: &[(&str, &[&str])] = &[
+    (pod_sources::RECEIVER, pod_sources::RECEIVES),
+    (pod_manager::RECEIVER, pod_manager::RECEIVES),
+    (pod_worker::RECEIVER, pod_worker::RECEIVES),
+    (pod_worker::worker::RECEIVER, pod_worker::worker::RECEIVES),
+    (pleg::RECEIVER, pleg::RECEIVES),
+    (status_manager::RECEIVER, status_manager::RECEIVES),
+    (probe_manager::RECEIVER, probe_manager::RECEIVES),
+    (volume_manager::RECEIVER, volume_manager::RECEIVES),
+    (image_manager::RECEIVER, image_manager::RECEIVES),
+    (garbage_collector::RECEIVER, garbage_collector::RECEIVES),
+    (event_recorder::RECEIVER, event_recorder::RECEIVES),
+];

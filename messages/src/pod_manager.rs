@@ -1,0 +1,28 @@
+//! What PodManager receives.
+
+use std::sync::Arc;
+
+use crate::facts::{DesiredPods, Source, SourcePod, WorkerReported};
+use crate::{Key, delivery, receives};
+
+/// The full set of pods of one source (row 1.6); an empty first set still counts as heard.
+#[derive(Clone, Debug)]
+pub struct PodsChanged {
+    /// Which source.
+    pub source: Source,
+    /// All its pods, without duplicates of one full name.
+    pub pods: Arc<Vec<SourcePod>>,
+}
+delivery!(PodsChanged => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.source.as_str())));
+
+/// Send [`DesiredPods`] to everybody again: a receiver has restarted.
+#[derive(Clone, Debug)]
+pub struct ResendDesired;
+delivery!(ResendDesired => (): Command, LatestPerKey);
+
+/// The desired pods now, rejected ones included.
+#[derive(Clone, Debug)]
+pub struct GetPods;
+delivery!(GetPods => DesiredPods: Query, Reject);
+
+receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, GetPods);

@@ -1,0 +1,143 @@
+//! What the container runtime holds, in our own words: facts that travel, stated by Pleg alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{PodRef, PodUid};
+
+/// All that the runtime holds of one pod at one look.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RuntimePod {
+    /// From the sandbox's labels, so known also for pods that nobody desires any more.
+    pub pod: PodRef,
+    /// Newest first (by creation, then attempt).
+    pub sandboxes: Vec<RuntimeSandbox>,
+    /// Newest first within a container name; names in order.
+    pub containers: Vec<RuntimeContainer>,
+}
+
+impl RuntimePod {
+    /// A pod of which the runtime holds nothing.
+    pub fn absent(pod: PodRef) -> Self {
+        Self { pod, sandboxes: Vec::new(), containers: Vec::new() }
+    }
+
+    /// Nothing left in the runtime.
+    pub fn is_absent(&self) -> bool {
+        self.sandboxes.is_empty() && self.containers.is_empty()
+    }
+
+    /// The newest instance of a container, of whatever kind.
+    pub fn latest(&self, name: &str) -> Option<&RuntimeContainer> {
+        self.containers.iter().find(|c| &*c.name == name)
+    }
+
+    /// All instances of a container, newest first.
+    pub fn instances<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a RuntimeContainer> {
+        self.containers.iter().filter(move |c| &*c.name == name)
+    }
+
+    /// Containers that may have a live process (Running or Unknown).
+    pub fn live(&self) -> impl Iterator<Item = &RuntimeContainer> {
+        self.containers
+            .iter()
+            .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
+    }
+
+    /// The newest sandbox if it is ready.
+    pub fn ready_sandbox(&self) -> Option<&RuntimeSandbox> {
+        self.sandboxes.first().filter(|s| s.ready)
+    }
+}
+
+/// A pod sandbox.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RuntimeSandbox {
+    /// The runtime's ID.
+    pub id: Arc<str>,
+    /// `metadata.attempt`.
+    pub attempt: u32,
+    /// SANDBOX_READY.
+    pub ready: bool,
+    /// When the runtime created it.
+    pub created_at: Timestamp,
+    /// Primary address first; empty with host network or before the network is up.
+    pub ips: Vec<Arc<str>>,
+    /// The sandbox shares the node's network namespace.
+    pub host_network: bool,
+    /// The runtime handler, empty for the default one.
+    pub runtime_handler: Arc<str>,
+}
+
+/// CRI's four container states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ContainerState {
+    /// Created, never started.
+    Created,
+    /// Its process runs.
+    Running,
+    /// Its process has ended.
+    Exited,
+    /// The runtime cannot say.
+    Unknown,
+}
+
+/// A container instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RuntimeContainer {
+    /// The runtime's ID, without `<runtime>://`.
+    pub id: Arc<str>,
+    /// The sandbox it belongs to.
+    pub sandbox_id: Arc<str>,
+    /// The container's name in the pod spec.
+    pub name: Arc<str>,
+    /// `metadata.attempt`, which is the restart count.
+    pub attempt: u32,
+    /// Its state.
+    pub state: ContainerState,
+    /// When the runtime created it.
+    pub created_at: Timestamp,
+    /// When its process started; absent before.
+    pub started_at: Option<Timestamp>,
+    /// When its process ended; absent before.
+    pub finished_at: Option<Timestamp>,
+    /// The exit code, meaningful when Exited.
+    pub exit_code: i32,
+    /// CamelCase reason of the runtime (Completed, Error, OOMKilled, …).
+    pub reason: Arc<str>,
+    /// The runtime's message.
+    pub message: Arc<str>,
+    /// The image as the pod spec named it, where the runtime keeps it; else the runtime's name for it.
+    pub image: Arc<str>,
+    /// The runtime's reference of the image (`ImageRef`), shown as `imageID`.
+    pub image_ref: Arc<str>,
+    /// `io.kubernetes.container.hash`, if it is there and is a hexadecimal number.
+    pub hash: Option<u64>,
+    /// The labels and annotations of `io.kubernetes.*` that the kubelet wrote.
+    pub annotations: Arc<BTreeMap<String, String>>,
+    /// Absolute path of the log file as the runtime states it; empty if it does not.
+    pub log_path: Arc<str>,
+}
+
+/// The runtime as a whole, from `Version` and `Status`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RuntimeHealth {
+    /// `containerd`, the prefix of container IDs in a pod's status.
+    pub name: Arc<str>,
+    /// The runtime's version.
+    pub version: Arc<str>,
+    /// RuntimeReady.
+    pub ready: bool,
+    /// NetworkReady.
+    pub network_ready: bool,
+    /// What is wrong, ready for people; empty when nothing is.
+    pub problem: String,
+    /// The runtime pushes container events.
+    pub events: bool,
+}
+
+/// Every pod the runtime holds, as of Pleg's newest look.
+pub type RuntimePods = Arc<BTreeMap<PodUid, Arc<RuntimePod>>>;

@@ -1,0 +1,205 @@
+use super::CgroupError;
+
+/// The longest UID that still fits into a file name with what stands before and after it.
+const UID_BYTES_MAX: usize = 128;
+
+/// Who makes cgroups on this node: it decides about their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// Whoever needs one makes a directory.
+    Cgroupfs,
+    /// systemd, which names them as slices.
+    Systemd,
+}
+
+/// Kubernetes' classes of quality of service, as far as cgroups know them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QosClass {
+    /// Pods of this class lie directly below `kubepods`.
+    Guaranteed,
+    /// Below `kubepods/burstable`.
+    Burstable,
+    /// Below `kubepods/besteffort`.
+    BestEffort,
+}
+
+impl QosClass {
+    /// All classes.
+    pub const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
+}
+
+/// Names of the kubelet's cgroups (FEATURES 14.2), as paths below the mount of a hierarchy that begin with a slash.
+/// They are also what the runtime is told as `cgroup_parent`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupNames {
+    driver: CgroupDriver,
+    root: Vec<String>,
+}
+
+impl CgroupNames {
+    /// Names for `driver` below `cgroup_root`, which is in the form of cgroupfs (`/`, `/outer/inner`) whatever the
+    /// driver.
+    ///
+    /// # Errors
+    /// [`CgroupError::InvalidName`] when a part of the root is `.` or `..`.
+    pub fn new(driver: CgroupDriver, cgroup_root: &str) -> Result<Self, CgroupError> {
+        let parts: Vec<String> =
+            cgroup_root.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        if parts.iter().any(|part| part == "." || part == ".." || part.contains('\0')) {
+            return Err(CgroupError::InvalidName { field: "cgroupRoot", value: cgroup_root.to_owned() });
+        }
+        Ok(Self { driver, root: parts })
+    }
+
+    /// The driver these names are for.
+    pub fn driver(&self) -> CgroupDriver {
+        self.driver
+    }
+
+    /// The cgroup of all pods: `/kubepods`, `/kubepods.slice`.
+    pub fn kubepods(&self) -> String {
+        self.path(&["kubepods"])
+    }
+
+    /// The cgroup of all pods of a class; for guaranteed ones it is that of all pods.
+    pub fn qos(&self, qos: QosClass) -> String {
+        self.path(parts_of(qos))
+    }
+
+    /// The cgroup of a pod: `/kubepods/burstable/pod<uid>`, or with systemd
+    /// `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice` with the UID's dashes as
+    /// underscores.
+    ///
+    /// # Errors
+    /// [`CgroupError::InvalidName`] when the UID is empty, longer than 128 bytes, or has a slash, or an underscore,
+    /// from which the dash could not be told.
+    pub fn pod(&self, qos: QosClass, uid: &str) -> Result<String, CgroupError> {
+        let bad = uid.is_empty() || uid.len() > UID_BYTES_MAX || uid.contains(['/', '_', '\0']);
+        if bad {
+            return Err(CgroupError::InvalidName { field: "pod UID", value: uid.to_owned() });
+        }
+        let mut parts = parts_of(qos).to_vec();
+        let pod = format!("pod{uid}");
+        parts.push(&pod);
+        Ok(self.path(&parts))
+    }
+
+    /// The UID of the pod whose cgroup lies in that of its class under the name `file`.
+    pub(super) fn uid_of(&self, qos: QosClass, file: &str) -> Option<String> {
+        let uid = match self.driver {
+            CgroupDriver::Cgroupfs => file.strip_prefix("pod")?.to_owned(),
+            CgroupDriver::Systemd => {
+                let parent = self.qos(qos);
+                let parent = parent.rsplit('/').next()?.strip_suffix(".slice")?;
+                let pod = file.strip_suffix(".slice")?.strip_prefix(parent)?.strip_prefix("-pod")?;
+                // A further dash is a slice further down.
+                if pod.contains('-') {
+                    return None;
+                }
+                pod.replace('_', "-")
+            }
+        };
+        (!uid.is_empty()).then_some(uid)
+    }
+
+    fn path(&self, below: &[&str]) -> String {
+        let parts = self.root.iter().map(String::as_str).chain(below.iter().copied());
+        match self.driver {
+            CgroupDriver::Cgroupfs => parts.fold(String::new(), |path, part| path + "/" + part),
+            CgroupDriver::Systemd => {
+                // Each slice is named by all above it, with dashes between the parts.
+                let (mut path, mut slice) = (String::new(), String::new());
+                for part in parts {
+                    if !slice.is_empty() {
+                        slice.push('-');
+                    }
+                    slice.push_str(&part.replace('-', "_"));
+                    path.push_str(&format!("/{slice}.slice"));
+                }
+                path
+            }
+        }
+    }
+}
+
+fn parts_of(qos: QosClass) -> &'static [&'static str] {
+    match qos {
+        QosClass::Guaranteed => &["kubepods"],
+        QosClass::Burstable => &["kubepods", "burstable"],
+        QosClass::BestEffort => &["kubepods", "besteffort"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(driver: CgroupDriver, root: &str) -> CgroupNames {
+        CgroupNames::new(driver, root).unwrap()
+    }
+
+    #[test]
+    fn cgroupfs_names() {
+        let at_root = names(CgroupDriver::Cgroupfs, "/");
+        assert_eq!(at_root.kubepods(), "/kubepods");
+        assert_eq!(at_root.qos(QosClass::Guaranteed), "/kubepods");
+        assert_eq!(at_root.pod(QosClass::Guaranteed, "1-2").unwrap(), "/kubepods/pod1-2");
+        assert_eq!(at_root.pod(QosClass::Burstable, "1-2").unwrap(), "/kubepods/burstable/pod1-2");
+        assert_eq!(at_root.pod(QosClass::BestEffort, "1-2").unwrap(), "/kubepods/besteffort/pod1-2");
+        assert_eq!(names(CgroupDriver::Cgroupfs, "/a/b").kubepods(), "/a/b/kubepods");
+    }
+
+    #[test]
+    fn systemd_names() {
+        let at_root = names(CgroupDriver::Systemd, "/");
+        assert_eq!(at_root.kubepods(), "/kubepods.slice");
+        assert_eq!(
+            at_root.pod(QosClass::Guaranteed, "1-2").unwrap(),
+            "/kubepods.slice/kubepods-pod1_2.slice"
+        );
+        assert_eq!(
+            at_root.pod(QosClass::Burstable, "1-2").unwrap(),
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"
+        );
+        assert_eq!(
+            names(CgroupDriver::Systemd, "/a-b/c").kubepods(),
+            "/a_b.slice/a_b-c.slice/a_b-c-kubepods.slice"
+        );
+    }
+
+    #[test]
+    fn a_pods_name_gives_its_uid_back() {
+        for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
+            for root in ["/", "/outer-x/inner"] {
+                let names = names(driver, root);
+                for qos in QosClass::ALL {
+                    let path = names.pod(qos, "0a-1b-2c").unwrap();
+                    let (parent, file) = path.rsplit_once('/').unwrap();
+                    assert_eq!(parent, names.qos(qos));
+                    assert_eq!(names.uid_of(qos, file).as_deref(), Some("0a-1b-2c"), "{path}");
+                }
+            }
+        }
+        let cgroupfs = names(CgroupDriver::Cgroupfs, "/");
+        assert_eq!(cgroupfs.uid_of(QosClass::Guaranteed, "burstable"), None);
+        assert_eq!(cgroupfs.uid_of(QosClass::Guaranteed, "pod"), None);
+        let systemd = names(CgroupDriver::Systemd, "/");
+        for other in
+            ["kubepods-burstable.slice", "kubepods-burstable-podx.slice", "podx", "kubepods-podx.scope"]
+        {
+            assert_eq!(systemd.uid_of(QosClass::Guaranteed, other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn hostile_names_are_refused() {
+        let names = names(CgroupDriver::Cgroupfs, "/");
+        for uid in ["", "a/../..", "a_b", &"x".repeat(129)] {
+            assert!(
+                matches!(names.pod(QosClass::Burstable, uid), Err(CgroupError::InvalidName { .. })),
+                "{uid}"
+            );
+        }
+        assert!(CgroupNames::new(CgroupDriver::Cgroupfs, "/a/../b").is_err());
+    }
+}

@@ -1,0 +1,102 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{CheckpointError, CheckpointStore, check_name, encode};
+
+/// Checkpoints in memory, with failures on demand. Clones share their content, so that a test keeps one to look at
+/// and to carry over into the next incarnation of a node.
+#[derive(Debug, Clone, Default)]
+pub struct FakeCheckpoints {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    contents: BTreeMap<String, Stored>,
+    full: bool,
+    saves: u64,
+}
+
+#[derive(Debug)]
+enum Stored {
+    Json(Vec<u8>),
+    Corrupt(String),
+}
+
+impl FakeCheckpoints {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// While set, every save fails with [`CheckpointError::DiskFull`].
+    pub fn set_disk_full(&self, full: bool) {
+        self.locked().full = full;
+    }
+
+    /// Makes the next load of `name` report that it is corrupt, for `reason`; loads after that find nothing.
+    pub fn corrupt(&self, name: &str, reason: &str) {
+        self.locked().contents.insert(name.to_owned(), Stored::Corrupt(reason.to_owned()));
+    }
+
+    /// How many saves have succeeded.
+    pub fn saves(&self) -> u64 {
+        self.locked().saves
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds this lock")
+    }
+
+    fn save_now(&self, name: &str, content: &Value) -> Result<(), CheckpointError> {
+        check_name(name)?;
+        let json = encode(name, content)?;
+        let mut state = self.locked();
+        if state.full {
+            return Err(CheckpointError::DiskFull { name: name.to_owned(), operation: "write" });
+        }
+        state.contents.insert(name.to_owned(), Stored::Json(json));
+        state.saves += 1;
+        Ok(())
+    }
+
+    fn load_now(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
+        check_name(name)?;
+        let mut state = self.locked();
+        match state.contents.get(name) {
+            None => Ok(None),
+            Some(Stored::Json(json)) => {
+                Ok(Some(serde_json::from_slice(json).expect("it was written from a JSON value")))
+            }
+            Some(Stored::Corrupt(reason)) => {
+                let error = CheckpointError::Corrupt { name: name.to_owned(), reason: reason.clone() };
+                state.contents.remove(name);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl CheckpointStore for FakeCheckpoints {
+    fn save(&self, name: &str, content: &Value) -> BoxFuture<'static, Result<(), CheckpointError>> {
+        std::future::ready(self.save_now(name, content)).boxed()
+    }
+
+    fn load(&self, name: &str) -> BoxFuture<'static, Result<Option<Value>, CheckpointError>> {
+        std::future::ready(self.load_now(name)).boxed()
+    }
+
+    fn list(&self, prefix: &str) -> BoxFuture<'static, Result<Vec<String>, CheckpointError>> {
+        let names = self.locked().contents.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
+        std::future::ready(Ok(names)).boxed()
+    }
+
+    fn remove(&self, name: &str) -> BoxFuture<'static, Result<(), CheckpointError>> {
+        let removed = check_name(name).map(|()| drop(self.locked().contents.remove(name)));
+        std::future::ready(removed).boxed()
+    }
+}

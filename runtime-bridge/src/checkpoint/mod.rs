@@ -1,0 +1,135 @@
+//! State that neither the API server nor the runtime knows, kept across restarts of the kubelet.
+//!
+//! A checkpoint is JSON under a name such as `pod-status/<uid>`. After a crash of the process or of the machine a
+//! load gives the content of the last save that was reported as done, or of a later one, never half of one.
+
+mod dir;
+#[cfg(any(test, feature = "fake"))]
+mod fake;
+mod file;
+mod strand;
+#[cfg(test)]
+mod tests;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+pub use dir::DirCheckpoints;
+#[cfg(any(test, feature = "fake"))]
+pub use fake::FakeCheckpoints;
+
+/// The largest checkpoint, as JSON text.
+pub const CHECKPOINT_BYTES_MAX: usize = 1024 * 1024;
+/// How many segments a name may have.
+const SEGMENTS_MAX: usize = 4;
+/// Leaves room for what the store puts around a name below the 255 bytes of a file name.
+const SEGMENT_BYTES_MAX: usize = 200;
+
+/// Why a checkpoint could not be saved, loaded, listed or removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointError {
+    /// The name is not 1 to 4 segments of `[A-Za-z0-9._-]` that do not begin with a dot.
+    #[error("checkpoint name {name:?}: {reason}")]
+    InvalidName {
+        /// The name as given.
+        name: String,
+        /// The rule it breaks.
+        reason: &'static str,
+    },
+    /// The content is larger than [`CHECKPOINT_BYTES_MAX`].
+    #[error("checkpoint {name}: {bytes} bytes are more than the {CHECKPOINT_BYTES_MAX} allowed")]
+    TooLarge {
+        /// The checkpoint.
+        name: String,
+        /// Its size in bytes.
+        bytes: usize,
+    },
+    /// The stored content does not hold together. It has been set aside: the next load finds nothing.
+    #[error("checkpoint {name} is corrupt: {reason}")]
+    Corrupt {
+        /// The checkpoint.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The disk or the quota is full. What was saved before is still there.
+    #[error("checkpoint {name}: no space left to {operation} it")]
+    DiskFull {
+        /// The checkpoint.
+        name: String,
+        /// What was being done.
+        operation: &'static str,
+    },
+    /// Another operation on the file system failed. What was saved before is still there.
+    #[error("checkpoint {name}: cannot {operation}: {reason}")]
+    Io {
+        /// The checkpoint or the prefix.
+        name: String,
+        /// What was being done.
+        operation: &'static str,
+        /// What the system said.
+        reason: String,
+    },
+    /// Thousands of operations already wait for the disk.
+    #[error("checkpoint {name}: too many operations wait for the disk")]
+    Busy {
+        /// The checkpoint or the prefix.
+        name: String,
+    },
+    /// The I/O runtime has shut down.
+    #[error("checkpoint {name}: the I/O runtime has shut down")]
+    RuntimeGone {
+        /// The checkpoint or the prefix.
+        name: String,
+    },
+}
+
+/// A store of checkpoints. Operations take effect in the order in which they were called, even when their futures
+/// are polled in another order or dropped.
+pub trait CheckpointStore: Send + Sync + std::fmt::Debug {
+    /// Replaces the checkpoint `name`; done only when the content is safe on disk.
+    fn save(&self, name: &str, content: &Value) -> BoxFuture<'static, Result<(), CheckpointError>>;
+
+    /// The content of `name`, `None` when there is none.
+    fn load(&self, name: &str) -> BoxFuture<'static, Result<Option<Value>, CheckpointError>>;
+
+    /// All names that begin with `prefix` (for instance `pod-status/`), sorted. An empty prefix lists all.
+    fn list(&self, prefix: &str) -> BoxFuture<'static, Result<Vec<String>, CheckpointError>>;
+
+    /// Removes `name`; done as well when there was none.
+    fn remove(&self, name: &str) -> BoxFuture<'static, Result<(), CheckpointError>>;
+}
+
+fn check_name(name: &str) -> Result<(), CheckpointError> {
+    let invalid = |reason| Err(CheckpointError::InvalidName { name: name.to_owned(), reason });
+    if name.is_empty() {
+        return invalid("it is empty");
+    }
+    if name.split('/').count() > SEGMENTS_MAX {
+        return invalid("it has more than 4 segments");
+    }
+    for segment in name.split('/') {
+        if segment.is_empty() {
+            return invalid("it has an empty segment");
+        }
+        if segment.starts_with('.') {
+            return invalid("a segment begins with a dot");
+        }
+        if segment.len() > SEGMENT_BYTES_MAX {
+            return invalid("a segment is longer than 200 bytes");
+        }
+        if !segment.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
+            return invalid("a segment has a character other than letters, digits, dot, underscore and dash");
+        }
+    }
+    Ok(())
+}
+
+/// The text of a checkpoint, refused when too large.
+fn encode(name: &str, content: &Value) -> Result<Vec<u8>, CheckpointError> {
+    let text = serde_json::to_vec(content).expect("a JSON value has only string keys, so it can be written");
+    if text.len() > CHECKPOINT_BYTES_MAX {
+        return Err(CheckpointError::TooLarge { name: name.to_owned(), bytes: text.len() });
+    }
+    Ok(text)
+}

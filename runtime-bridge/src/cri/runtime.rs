@@ -1,0 +1,41 @@
+//! The trait of a container runtime.
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+
+use super::error::CriError;
+use super::rpc::for_each_rpc;
+use super::wire::*;
+
+/// The answer to a call, sooner or later. It ends by the deadline of its RPC.
+pub type Reply<T> = BoxFuture<'static, Result<T, CriError>>;
+
+/// Container events until the connection or the runtime ends them.
+pub type ContainerEvents = BoxStream<'static, Result<ContainerEventResponse, CriError>>;
+
+macro_rules! runtime_trait {
+    ($($service:ident { $($kind:ident $method:ident($request:ident) -> $response:ident = $name:ident $label:literal;)* })*) => {
+        /// RuntimeService and ImageService of the Container Runtime Interface, one method per RPC.
+        ///
+        /// The contract that the real client and the fake keep:
+        /// - a call starts when its method is called, whether or not the future is polled at once, or when it is
+        ///   polled first; nobody may rely on either;
+        /// - each call ends by its own deadline ([`Deadlines`](super::Deadlines)) with
+        ///   [`DeadlineExceeded`](super::CriErrorKind::DeadlineExceeded), which says nothing about what was done;
+        /// - dropping the future of a call that only reads, or of a pull, cancels it; dropping that of any other
+        ///   mutating call that was polled does not.
+        ///
+        /// # Errors
+        /// [`CriError`] with the RPC's name from every method.
+        pub trait Runtime: Send + Sync + 'static {
+            $($(
+                #[doc = concat!("`", stringify!($name), "`.")]
+                fn $method(&self, request: $request) -> Reply<$response>;
+            )*)*
+
+            /// `GetContainerEvents`. The reply has a deadline, the stream has none.
+            fn get_container_events(&self, request: GetEventsRequest) -> Reply<ContainerEvents>;
+        }
+    };
+}
+for_each_rpc!(runtime_trait);

@@ -1,0 +1,225 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+
+use crate::mounts::{FileKind, MountPoint};
+
+/// A small file system in memory, on which the fakes of static files, pod directories and mounts work together.
+/// Clones share their content.
+///
+/// Of symbolic links only the last segment of a path is ever followed.
+#[derive(Debug, Clone)]
+pub struct FakeDisk {
+    state: Arc<Mutex<State>>,
+    changes: Arc<watch::Sender<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: BTreeMap<PathBuf, Node>,
+    mounts: Vec<MountPoint>,
+    failures: Vec<Failure>,
+}
+
+#[derive(Debug, Clone)]
+struct Node {
+    kind: FileKind,
+    mode: u32,
+    content: Vec<u8>,
+    target: PathBuf,
+}
+
+#[derive(Debug)]
+struct Failure {
+    operation: String,
+    path: PathBuf,
+    times: u32,
+    reason: String,
+}
+
+impl Default for FakeDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeDisk {
+    /// An empty disk.
+    pub fn new() -> Self {
+        Self { state: Arc::default(), changes: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// Makes the next `times` calls of the trait method `operation` (for instance `unmount`) on `path` or below it
+    /// fail with `reason`.
+    pub fn fail(&self, operation: &str, path: impl Into<PathBuf>, times: u32, reason: &str) {
+        self.locked().failures.push(Failure {
+            operation: operation.to_owned(),
+            path: path.into(),
+            times,
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// Makes a directory and those above it, all with `mode`; existing ones keep theirs.
+    pub fn mkdir(&self, path: impl AsRef<Path>, mode: u32) {
+        let path = path.as_ref();
+        self.change(|state| {
+            for dir in path.ancestors().filter(|dir| dir.parent().is_some()) {
+                state.nodes.entry(dir.to_path_buf()).or_insert_with(|| Node::new(FileKind::Directory, mode));
+            }
+        });
+    }
+
+    /// Writes a regular file, and makes the directories above it.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl Into<Vec<u8>>, mode: u32) {
+        let node = Node { content: content.into(), ..Node::new(FileKind::File, mode) };
+        self.put(path.as_ref(), node);
+    }
+
+    /// Makes a symbolic link, and the directories above it.
+    pub fn symlink(&self, path: impl AsRef<Path>, target: impl Into<PathBuf>) {
+        self.put(path.as_ref(), Node { target: target.into(), ..Node::new(FileKind::Symlink, 0o777) });
+    }
+
+    /// Makes a socket, device or FIFO, and the directories above it.
+    pub fn special(&self, path: impl AsRef<Path>, kind: FileKind) {
+        self.put(path.as_ref(), Node::new(kind, 0o600));
+    }
+
+    /// Sets the mode of what is at `path`, if there is something.
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) {
+        self.change(|state| {
+            if let Some(node) = state.nodes.get_mut(path.as_ref()) {
+                node.mode = mode;
+            }
+        });
+    }
+
+    /// Removes `path` and everything below it. Whether there was something.
+    pub fn remove(&self, path: impl AsRef<Path>) -> bool {
+        let path = path.as_ref();
+        self.change(|state| {
+            let before = state.nodes.len();
+            state.nodes.retain(|node, _| !node.starts_with(path));
+            state.nodes.len() != before
+        })
+    }
+
+    /// What is at `path`, links not followed.
+    pub fn kind(&self, path: impl AsRef<Path>) -> Option<FileKind> {
+        self.locked().nodes.get(path.as_ref()).map(|node| node.kind)
+    }
+
+    /// What is at `path` after following links, `None` also for a dangling one.
+    pub fn kind_followed(&self, path: impl AsRef<Path>) -> Option<FileKind> {
+        self.follow(path.as_ref()).and_then(|path| self.kind(path))
+    }
+
+    /// The permission bits of what is at `path`.
+    pub fn mode(&self, path: impl AsRef<Path>) -> Option<u32> {
+        self.locked().nodes.get(path.as_ref()).map(|node| node.mode)
+    }
+
+    /// The content of a regular file, links followed.
+    pub fn read(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        let path = self.follow(path.as_ref())?;
+        self.locked()
+            .nodes
+            .get(&path)
+            .filter(|node| node.kind == FileKind::File)
+            .map(|node| node.content.clone())
+    }
+
+    /// Where a symbolic link points to.
+    pub fn link_target(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        let state = self.locked();
+        state
+            .nodes
+            .get(path.as_ref())
+            .filter(|node| node.kind == FileKind::Symlink)
+            .map(|node| node.target.clone())
+    }
+
+    /// The paths directly below a directory, sorted.
+    pub fn children(&self, path: impl AsRef<Path>) -> Vec<PathBuf> {
+        let path = path.as_ref();
+        self.locked().nodes.keys().filter(|node| node.parent() == Some(path)).cloned().collect()
+    }
+
+    /// What is mounted, in the order in which it was.
+    pub fn mounts(&self) -> Vec<MountPoint> {
+        self.locked().mounts.clone()
+    }
+
+    /// Adds a mount, as somebody else on the machine might.
+    pub fn add_mount(&self, mount: MountPoint) {
+        self.change(|state| state.mounts.push(mount));
+    }
+
+    /// Takes down what is mounted at `path`. Whether there was something.
+    pub fn remove_mounts_at(&self, path: impl AsRef<Path>) -> bool {
+        self.change(|state| {
+            let before = state.mounts.len();
+            state.mounts.retain(|mount| mount.path != path.as_ref());
+            state.mounts.len() != before
+        })
+    }
+
+    /// The reason of a scripted failure of `operation` at `path`, once per time it was scripted for.
+    pub(crate) fn scripted_failure(&self, operation: &str, path: &Path) -> Option<String> {
+        let mut state = self.locked();
+        let failure = state.failures.iter_mut().find(|failure| {
+            failure.times > 0 && failure.operation == operation && path.starts_with(&failure.path)
+        })?;
+        failure.times -= 1;
+        Some(failure.reason.clone())
+    }
+
+    /// Counts every change of the disk.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn follow(&self, path: &Path) -> Option<PathBuf> {
+        let state = self.locked();
+        let mut path = path.to_path_buf();
+        for _ in 0..8 {
+            match state.nodes.get(&path) {
+                Some(node) if node.kind == FileKind::Symlink => {
+                    path =
+                        path.parent().map_or_else(|| node.target.clone(), |parent| parent.join(&node.target));
+                }
+                Some(_) => return Some(path),
+                None => return None,
+            }
+        }
+        None
+    }
+
+    fn put(&self, path: &Path, node: Node) {
+        if let Some(parent) = path.parent() {
+            self.mkdir(parent, 0o755);
+        }
+        self.change(|state| {
+            state.nodes.insert(path.to_path_buf(), node);
+        });
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let done = change(&mut self.locked());
+        self.changes.send_modify(|count| *count += 1);
+        done
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+impl Node {
+    fn new(kind: FileKind, mode: u32) -> Self {
+        Self { kind, mode, content: Vec::new(), target: PathBuf::new() }
+    }
+}

@@ -1,0 +1,239 @@
+//! Facts about the machine that do not change while the kubelet runs.
+
+use std::fs;
+
+use futures::future::BoxFuture;
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+use tokio::runtime::Handle;
+
+use super::{RuntimeGone, offload};
+
+/// Why the machine did not tell.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MachineError {
+    /// A fact that a node cannot do without is not to be had.
+    #[error("cannot tell the machine's {fact}: {reason}")]
+    Unknown {
+        /// Which one.
+        fact: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// A host name without letters and digits cannot name a node.
+    #[error("host name {0:?} is empty")]
+    EmptyHostname(String),
+    /// The I/O runtime has shut down.
+    #[error(transparent)]
+    RuntimeGone(#[from] RuntimeGone),
+}
+
+/// Facts about a machine. Text that the machine does not tell is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineFacts {
+    /// Lower case, without space around it.
+    pub hostname: String,
+    /// Another one after each boot, from the kernel.
+    pub boot_id: String,
+    /// From `/etc/machine-id`.
+    pub machine_id: String,
+    /// The firmware's, from DMI; only root may read it.
+    pub system_uuid: String,
+    /// Bytes of memory that the kernel manages.
+    pub memory_bytes: u64,
+    /// Bytes of swap.
+    pub swap_bytes: u64,
+    /// Logical CPUs that are online.
+    pub cpu_count: u32,
+    /// As `uname -r` has it.
+    pub kernel_version: String,
+    /// As `/etc/os-release` has it in `PRETTY_NAME`.
+    pub os_image: String,
+    /// In Kubernetes' words: `amd64`, `arm64`.
+    pub architecture: String,
+}
+
+/// A machine that tells about itself.
+pub trait Machine: Send + Sync + std::fmt::Debug {
+    /// All facts.
+    fn facts(&self) -> BoxFuture<'static, Result<MachineFacts, MachineError>>;
+}
+
+/// The machine this process runs on.
+#[derive(Debug, Clone)]
+pub struct ThisMachine {
+    io: Handle,
+}
+
+impl ThisMachine {
+    /// Files are read on the blocking threads of `io`.
+    pub fn new(io: Handle) -> Self {
+        Self { io }
+    }
+}
+
+impl Machine for ThisMachine {
+    fn facts(&self) -> BoxFuture<'static, Result<MachineFacts, MachineError>> {
+        offload(&self.io, facts)
+    }
+}
+
+/// The name a node gets from a host name or from `--hostname-override`: lower case, without space around it.
+///
+/// # Errors
+/// [`MachineError::EmptyHostname`] when nothing is left.
+pub fn node_hostname(raw: &str) -> Result<String, MachineError> {
+    let name = raw.trim().to_lowercase();
+    if name.is_empty() { Err(MachineError::EmptyHostname(raw.to_owned())) } else { Ok(name) }
+}
+
+fn facts() -> Result<MachineFacts, MachineError> {
+    let unknown =
+        |fact| move |error: sysinfo::Error| MachineError::Unknown { fact, reason: error.to_string() };
+    let what = RefreshKind::nothing()
+        .with_memory(MemoryRefreshKind::everything())
+        .with_cpu(CpuRefreshKind::nothing());
+    let system = System::new_with_specifics(what).map_err(unknown("memory and CPUs"))?;
+    let hostname = node_hostname(&System::host_name().map_err(unknown("host name"))?)?;
+    let boot_id = first_text(&["/proc/sys/kernel/random/boot_id"]);
+    let machine_id = first_text(&["/etc/machine-id", "/var/lib/dbus/machine-id"]);
+    let os_release = ["/etc/os-release", "/usr/lib/os-release"].map(|path| fs::read_to_string(path).ok());
+    let memory_bytes = system.total_memory();
+    let cpu_count = system.cpus().len() as u32;
+    if memory_bytes == 0 || cpu_count == 0 {
+        let reason = format!("the kernel tells of {memory_bytes} bytes and {cpu_count} CPUs");
+        return Err(MachineError::Unknown { fact: "memory and CPUs", reason });
+    }
+    Ok(MachineFacts {
+        hostname,
+        boot_id,
+        machine_id,
+        system_uuid: first_text(&["/sys/class/dmi/id/product_uuid"]),
+        memory_bytes,
+        swap_bytes: system.total_swap(),
+        cpu_count,
+        kernel_version: System::kernel_version().unwrap_or_default(),
+        os_image: os_release
+            .into_iter()
+            .flatten()
+            .next()
+            .and_then(|text| pretty_name(&text))
+            .unwrap_or_default(),
+        architecture: architecture(std::env::consts::ARCH).to_owned(),
+    })
+}
+
+fn first_text(paths: &[&str]) -> String {
+    paths
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .map(|text| text.trim().to_owned())
+        .find(|text| !text.is_empty())
+        .unwrap_or_default()
+}
+
+fn pretty_name(os_release: &str) -> Option<String> {
+    let value = os_release.lines().find_map(|line| line.trim().strip_prefix("PRETTY_NAME="))?;
+    let quoted = |quote| value.strip_prefix(quote).and_then(|value| value.strip_suffix(quote));
+    Some(quoted('"').or_else(|| quoted('\'')).unwrap_or(value).to_owned())
+}
+
+fn architecture(rust: &str) -> &str {
+    match rust {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// A machine with the facts it was given.
+#[cfg(any(test, feature = "fake"))]
+#[derive(Debug, Clone)]
+pub struct FakeMachine {
+    facts: Result<MachineFacts, MachineError>,
+}
+
+#[cfg(any(test, feature = "fake"))]
+impl FakeMachine {
+    /// A machine named `hostname` with 4 CPUs and 8 GiB of memory.
+    pub fn named(hostname: &str) -> Self {
+        Self::new(MachineFacts {
+            hostname: hostname.to_owned(),
+            boot_id: "11111111-1111-4111-8111-111111111111".into(),
+            machine_id: "22222222222242228222222222222222".into(),
+            system_uuid: "33333333-3333-4333-8333-333333333333".into(),
+            memory_bytes: 8 << 30,
+            swap_bytes: 0,
+            cpu_count: 4,
+            kernel_version: "6.12.0".into(),
+            os_image: "Fake Linux".into(),
+            architecture: "amd64".into(),
+        })
+    }
+
+    /// A machine with these facts.
+    pub fn new(facts: MachineFacts) -> Self {
+        Self { facts: Ok(facts) }
+    }
+
+    /// A machine that tells nothing.
+    pub fn silent(error: MachineError) -> Self {
+        Self { facts: Err(error) }
+    }
+}
+
+#[cfg(any(test, feature = "fake"))]
+impl Machine for FakeMachine {
+    fn facts(&self) -> BoxFuture<'static, Result<MachineFacts, MachineError>> {
+        Box::pin(std::future::ready(self.facts.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    async fn contract(machine: Arc<dyn Machine>) {
+        let facts = machine.facts().await.unwrap();
+        assert_eq!(node_hostname(&facts.hostname).as_ref(), Ok(&facts.hostname));
+        assert_eq!(facts.boot_id.len(), 36, "{facts:?}");
+        assert!(facts.memory_bytes > 1 << 20, "{facts:?}");
+        assert!(facts.cpu_count > 0);
+        assert!(facts.kernel_version.contains('.'));
+        assert!(["amd64", "arm64"].contains(&facts.architecture.as_str()));
+        assert_eq!(machine.facts().await, Ok(facts), "facts do not change");
+    }
+
+    #[tokio::test]
+    async fn both_machines_keep_the_contract() {
+        contract(Arc::new(FakeMachine::named("node-1"))).await;
+        contract(Arc::new(ThisMachine::new(Handle::current()))).await;
+        let error = MachineError::Unknown { fact: "host name", reason: "none".into() };
+        assert_eq!(FakeMachine::silent(error.clone()).facts().await, Err(error));
+    }
+
+    #[tokio::test]
+    async fn this_machine_agrees_with_the_kernel() {
+        let facts = ThisMachine::new(Handle::current()).facts().await.unwrap();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+        let kib: u64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert_eq!(facts.memory_bytes, kib * 1024);
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap();
+        assert_eq!(facts.cpu_count as usize, cpuinfo.lines().filter(|l| l.starts_with("processor")).count());
+    }
+
+    #[test]
+    fn names_are_lower_case_and_trimmed() {
+        assert_eq!(node_hostname(" Node-A.Example \n").unwrap(), "node-a.example");
+        assert_eq!(node_hostname(" \n"), Err(MachineError::EmptyHostname(" \n".into())));
+    }
+
+    #[test]
+    fn reads_the_pretty_name() {
+        assert_eq!(pretty_name("ID=x\nPRETTY_NAME=\"Debian 13\"\n").as_deref(), Some("Debian 13"));
+        assert_eq!(pretty_name("PRETTY_NAME='A'\n").as_deref(), Some("A"));
+        assert_eq!(pretty_name("PRETTY_NAME=Plain").as_deref(), Some("Plain"));
+        assert_eq!(pretty_name("NAME=x"), None);
+    }
+}

@@ -1,0 +1,31 @@
+//! The machine itself: its directories, static pods' files, the lock on the root directory, and facts about it.
+
+#[cfg(any(test, feature = "fake"))]
+mod fake_disk;
+mod lock;
+mod machine;
+mod offload;
+mod own_process;
+mod pod_dirs;
+pub(crate) mod remove_tree;
+mod static_files;
+
+#[cfg(any(test, feature = "fake"))]
+pub use fake_disk::FakeDisk;
+pub use lock::{LockError, RootLock};
+#[cfg(any(test, feature = "fake"))]
+pub use machine::FakeMachine;
+pub use machine::{Machine, MachineError, MachineFacts, ThisMachine, node_hostname};
+pub use offload::RuntimeGone;
+pub(crate) use offload::offload;
+pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};
+#[cfg(any(test, feature = "fake"))]
+pub use pod_dirs::FakePodDirs;
+pub use pod_dirs::{DiskPodDirs, Layout, PodDirs, PodDirsError, PodLogDir};
+pub use remove_tree::RemoveTreeError;
+#[cfg(any(test, feature = "fake"))]
+pub use static_files::FakeStaticFiles;
+pub use static_files::{
+    DiskStaticFiles, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile, ReadError,
+    StaticFiles, StaticFilesError,
+};

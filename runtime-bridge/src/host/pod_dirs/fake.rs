@@ -1,0 +1,231 @@
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use futures::FutureExt;
+
+use super::disk::pod_log_dir;
+use super::layout::{self, DATA_DIRS};
+use super::{Done, Layout, PodDirs, PodDirsError, PodLogDir};
+use crate::host::FakeDisk;
+use crate::mounts::{FileKind, fake_remove_tree};
+
+/// Pod directories on a [`FakeDisk`]. [`FakeDisk::fail`] takes the names of the trait's methods.
+#[derive(Debug, Clone)]
+pub struct FakePodDirs {
+    layout: Layout,
+    disk: FakeDisk,
+}
+
+impl FakePodDirs {
+    /// Directories as `layout` has them, on `disk`.
+    pub fn new(layout: Layout, disk: FakeDisk) -> Self {
+        Self { layout, disk }
+    }
+
+    fn at<T: Send + 'static>(
+        &self,
+        method: &'static str,
+        path: Result<PathBuf, PodDirsError>,
+        work: impl FnOnce(&FakeDisk, &Path) -> Result<T, PodDirsError>,
+    ) -> Done<T> {
+        let done = path.and_then(|path| match self.disk.scripted_failure(method, &path) {
+            Some(reason) => Err(PodDirsError::Io { operation: method, path, reason }),
+            None => work(&self.disk, &path),
+        });
+        std::future::ready(done).boxed()
+    }
+}
+
+impl PodDirs for FakePodDirs {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn ensure_data_dirs(&self) -> Done<Vec<String>> {
+        self.at("ensure_data_dirs", Ok(self.layout.root().to_path_buf()), |disk, root| {
+            make_dir(disk, root, 0o750)?;
+            make_dir(disk, self.layout.pod_logs(), 0o750)?;
+            if let Some(links) = self.layout.container_logs() {
+                make_dir(disk, links, 0o755)?;
+            }
+            for (name, mode) in DATA_DIRS {
+                make_dir(disk, &self.layout.data_dir(name), mode)?;
+            }
+            Ok(Vec::new())
+        })
+    }
+
+    fn ensure_pod_dirs(&self, uid: &str) -> Done<PathBuf> {
+        self.at("ensure_pod_dirs", self.layout.pod(uid), |disk, pod| {
+            make_dir(disk, pod, 0o750)?;
+            for below in ["volumes", "plugins", "containers"] {
+                make_dir(disk, &pod.join(below), 0o750)?;
+            }
+            Ok(pod.to_path_buf())
+        })
+    }
+
+    fn ensure_container_dir(&self, uid: &str, container: &str) -> Done<PathBuf> {
+        self.at("ensure_container_dir", self.layout.pod_container(uid, container), |disk, dir| {
+            make_dir(disk, dir, 0o750)?;
+            Ok(dir.to_path_buf())
+        })
+    }
+
+    fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf> {
+        let file = self.layout.termination_log(uid, container, suffix);
+        self.at("create_termination_log", file, |disk, file| {
+            if disk.kind(file).is_none() {
+                disk.write(file, Vec::new(), 0o666);
+            }
+            Ok(file.to_path_buf())
+        })
+    }
+
+    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        self.at("read_tail", self.layout.pods_own(file), |disk, file| {
+            if disk.kind(file).is_some_and(|kind| kind != FileKind::File) {
+                return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
+            }
+            let keep = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+            Ok(disk.read(file).map(|content| content[content.len().saturating_sub(keep)..].to_vec()))
+        })
+    }
+
+    fn ensure_log_dirs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<PathBuf> {
+        let pod = self.layout.pod_log_dir(namespace, name, uid);
+        let dir = self.layout.container_log_dir(namespace, name, uid, container);
+        self.at("ensure_log_dirs", dir, |disk, dir| {
+            make_dir(disk, dir, 0o755)?;
+            pod
+        })
+    }
+
+    fn write_etc_hosts(&self, uid: &str, content: &[u8]) -> Done<PathBuf> {
+        self.at("write_etc_hosts", self.layout.pod_etc_hosts(uid), |disk, path| {
+            if path.parent().and_then(|above| disk.kind(above)) != Some(FileKind::Directory) {
+                return Err(failed("write", path, "No such file or directory"));
+            }
+            disk.write(path, content, 0o644);
+            Ok(path.to_path_buf())
+        })
+    }
+
+    fn list_pod_uids(&self) -> Done<Vec<String>> {
+        self.at("list_pod_uids", Ok(self.layout.pods()), |disk, pods| {
+            Ok(entries(disk, pods, |kind| kind == FileKind::Directory))
+        })
+    }
+
+    fn list_pod_log_dirs(&self) -> Done<Vec<PodLogDir>> {
+        self.at("list_pod_log_dirs", Ok(self.layout.pod_logs().to_path_buf()), |disk, logs| {
+            let dirs = entries(disk, logs, |kind| kind == FileKind::Directory);
+            Ok(dirs.iter().filter_map(|dir| pod_log_dir(&self.layout, dir)).collect())
+        })
+    }
+
+    fn remove_pod_dir(&self, uid: &str) -> Done<()> {
+        self.at("remove_pod_dir", self.layout.pod(uid), |disk, dir| Ok(fake_remove_tree(disk, dir)?))
+    }
+
+    fn remove_pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> Done<()> {
+        let dir = self.layout.pod_log_dir(namespace, name, uid);
+        self.at("remove_pod_log_dir", dir, |disk, dir| Ok(fake_remove_tree(disk, dir)?))
+    }
+
+    fn restart_count_from_logs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<u32> {
+        let dir = self.layout.container_log_dir(namespace, name, uid, container);
+        self.at("restart_count_from_logs", dir, |disk, dir| {
+            let logs = entries(disk, dir, |kind| kind != FileKind::Directory);
+            Ok(layout::next_restart_count(logs.iter().map(String::as_str)))
+        })
+    }
+
+    fn create_legacy_link(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: &str,
+        container_id: &str,
+        log: &Path,
+    ) -> Done<bool> {
+        let link = self.layout.legacy_link(namespace, name, container, container_id);
+        let link = match link {
+            Ok(None) => return Box::pin(async { Ok(false) }),
+            Ok(Some(link)) => Ok(link),
+            Err(error) => Err(error),
+        };
+        self.at("create_legacy_link", link, |disk, link| {
+            if disk.kind(log).is_none() {
+                return Ok(false);
+            }
+            if link.parent().and_then(|above| disk.kind(above)) != Some(FileKind::Directory) {
+                return Err(failed("make the link", link, "No such file or directory"));
+            }
+            disk.symlink(link, log);
+            Ok(true)
+        })
+    }
+
+    fn remove_legacy_link(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: &str,
+        container_id: &str,
+    ) -> Done<()> {
+        let link = self.layout.legacy_link(namespace, name, container, container_id);
+        let link = match link {
+            Ok(None) => return Box::pin(async { Ok(()) }),
+            Ok(Some(link)) => Ok(link),
+            Err(error) => Err(error),
+        };
+        self.at("remove_legacy_link", link, |disk, link| {
+            disk.remove(link);
+            Ok(())
+        })
+    }
+
+    fn prune_legacy_links(&self, running: BTreeSet<String>) -> Done<usize> {
+        let Some(dir) = self.layout.container_logs() else { return Box::pin(async { Ok(0) }) };
+        let dir = Ok(dir.to_path_buf());
+        self.at("prune_legacy_links", dir, |disk, dir| {
+            let dangling = |file: &String| {
+                file.ends_with(".log")
+                    && layout::container_id_of_link(file).is_none_or(|id| !running.contains(id))
+                    && disk.kind_followed(dir.join(file)).is_none()
+            };
+            let links = entries(disk, dir, |kind| kind == FileKind::Symlink);
+            let pruned: Vec<_> = links.iter().filter(|file| dangling(file)).collect();
+            for file in &pruned {
+                disk.remove(dir.join(file));
+            }
+            Ok(pruned.len())
+        })
+    }
+}
+
+fn failed(operation: &'static str, path: &Path, reason: &str) -> PodDirsError {
+    PodDirsError::Io { operation, path: path.to_path_buf(), reason: reason.to_owned() }
+}
+
+fn make_dir(disk: &FakeDisk, path: &Path, mode: u32) -> Result<(), PodDirsError> {
+    match path.ancestors().find_map(|above| disk.kind(above).map(|kind| (above, kind))) {
+        Some((above, kind)) if kind != FileKind::Directory => {
+            let reason = if above == path { "File exists" } else { "Not a directory" };
+            Err(failed("make the directory", path, reason))
+        }
+        _ => {
+            disk.mkdir(path, mode);
+            Ok(())
+        }
+    }
+}
+
+fn entries(disk: &FakeDisk, dir: &Path, wanted: fn(FileKind) -> bool) -> Vec<String> {
+    disk.children(dir)
+        .iter()
+        .filter(|path| disk.kind(path).is_some_and(wanted))
+        .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
+        .collect()
+}

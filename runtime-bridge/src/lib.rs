@@ -1,0 +1,18 @@
+//! Every effect on the outside world: each a trait with a real implementation and, behind the feature `fake`, one that
+//! keeps the same contract in memory.
+//!
+//! The bridge returns futures and streams; it never sends a message. Everything that touches a socket, a child
+//! process or a blocking call lives on the runtime behind [`Io`], never on an actor's thread.
+// This crate owns time and effects, so that nobody else has to.
+#![allow(clippy::disallowed_methods)]
+
+pub mod cgroups;
+pub mod checkpoint;
+pub mod clock;
+pub mod cri;
+pub mod host;
+mod io;
+pub mod mounts;
+pub mod probes;
+
+pub use io::{Io, IoRuntime};

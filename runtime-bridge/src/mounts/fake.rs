@@ -1,0 +1,175 @@
+use std::path::{Path, PathBuf};
+
+use futures::FutureExt;
+
+use super::host_path::Verdict;
+use super::{Done, FileKind, HostPathType, MountError, MountPoint, Mounts, TmpfsOptions, check_path};
+use crate::host::{FakeDisk, RemoveTreeError};
+
+/// Mounts on a [`FakeDisk`]. Operations take effect when they are called.
+#[derive(Debug, Clone)]
+pub struct FakeMounts {
+    disk: FakeDisk,
+}
+
+impl FakeMounts {
+    /// Mounts on `disk`.
+    pub fn new(disk: FakeDisk) -> Self {
+        Self { disk }
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        method: &'static str,
+        path: &Path,
+        work: impl FnOnce(&FakeDisk, &Path) -> Result<T, MountError>,
+    ) -> Done<T> {
+        let done = check_path(path).and_then(|()| match self.disk.scripted_failure(method, path) {
+            Some(reason) => Err(failed(method, path, &reason)),
+            None => work(&self.disk, path),
+        });
+        std::future::ready(done).boxed()
+    }
+}
+
+impl Mounts for FakeMounts {
+    fn list_below(&self, path: &Path) -> Done<Vec<MountPoint>> {
+        self.run("list_below", path, |disk, path| {
+            Ok(disk.mounts().into_iter().filter(|mount| mount.path.starts_with(path)).collect())
+        })
+    }
+
+    fn is_mount_point(&self, path: &Path) -> Done<bool> {
+        self.run("is_mount_point", path, |disk, path| Ok(mounted_at(disk, path).is_some()))
+    }
+
+    fn mount_tmpfs(&self, target: &Path, options: TmpfsOptions) -> Done<()> {
+        self.run("mount_tmpfs", target, |disk, target| {
+            match mounted_at(disk, target) {
+                Some(mount) if mount.fs_type == "tmpfs" => return Ok(()),
+                Some(mount) => return Err(already_mounted(&mount)),
+                None => {}
+            }
+            mount_point_kind(disk, "mount a tmpfs at", target)?;
+            disk.set_mode(target, options.mode);
+            disk.add_mount(MountPoint {
+                path: target.to_path_buf(),
+                root: PathBuf::from("/"),
+                fs_type: "tmpfs".into(),
+                source: "tmpfs".into(),
+                options: vec!["rw".into(), "relatime".into()],
+                device: (0, 100),
+            });
+            Ok(())
+        })
+    }
+
+    fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()> {
+        let source_checked = check_path(source);
+        self.run("bind", target, |disk, target| {
+            source_checked?;
+            let wanted = disk
+                .kind_followed(source)
+                .ok_or_else(|| failed("bind", source, "No such file or directory"))?;
+            let there = mount_point_kind(disk, "bind at", target)?;
+            if let Some(mount) = mounted_at(disk, target) {
+                if mount.root != source {
+                    return Err(already_mounted(&mount));
+                }
+                if mount.read_only() || !read_only {
+                    return Ok(());
+                }
+                disk.remove_mounts_at(target);
+            } else if (wanted == FileKind::Directory) != (there == FileKind::Directory) {
+                return Err(failed("bind at", target, "Not a directory"));
+            }
+            disk.add_mount(MountPoint {
+                path: target.to_path_buf(),
+                root: source.to_path_buf(),
+                fs_type: "ext4".into(),
+                source: "/dev/fake".into(),
+                options: vec![if read_only { "ro" } else { "rw" }.into(), "relatime".into()],
+                device: (8, 1),
+            });
+            Ok(())
+        })
+    }
+
+    fn unmount(&self, target: &Path) -> Done<()> {
+        self.run("unmount", target, |disk, target| {
+            disk.remove_mounts_at(target);
+            Ok(())
+        })
+    }
+
+    fn make_empty_dir(&self, path: &Path) -> Done<()> {
+        self.run("make_empty_dir", path, |disk, path| {
+            match disk.kind(path) {
+                None => {
+                    path.parent().into_iter().for_each(|above| disk.mkdir(above, 0o750));
+                    disk.mkdir(path, 0o777);
+                }
+                Some(FileKind::Directory) => disk.set_mode(path, 0o777),
+                Some(_) => return Err(failed("make the emptyDir", path, "Not a directory")),
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_tree(&self, path: &Path) -> Done<()> {
+        self.run("remove_tree", path, |disk, path| Ok(fake_remove_tree(disk, path)?))
+    }
+
+    fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()> {
+        self.run("check_host_path", path, |disk, path| match kind.judge(disk.kind_followed(path)) {
+            Verdict::Fine => Ok(()),
+            Verdict::MakeDirectory => {
+                disk.mkdir(path, 0o755);
+                Ok(())
+            }
+            Verdict::MakeFile => {
+                if path.parent().and_then(|above| disk.kind_followed(above)) != Some(FileKind::Directory) {
+                    return Err(failed("make the file", path, "No such file or directory"));
+                }
+                disk.write(path, [], 0o644);
+                Ok(())
+            }
+            Verdict::Wrong(expected) => Err(MountError::HostPathType { path: path.to_path_buf(), expected }),
+        })
+    }
+}
+
+/// Removing a tree with the rule of the real thing: not with a mount at or below it.
+pub(crate) fn fake_remove_tree(disk: &FakeDisk, path: &Path) -> Result<(), RemoveTreeError> {
+    if let Some(mount) = disk.mounts().into_iter().find(|mount| mount.path.starts_with(path)) {
+        return Err(RemoveTreeError::MountInside { path: path.to_path_buf(), mount: mount.path });
+    }
+    disk.remove(path);
+    Ok(())
+}
+
+fn mounted_at(disk: &FakeDisk, path: &Path) -> Option<MountPoint> {
+    disk.mounts().into_iter().rfind(|mount| mount.path == path)
+}
+
+fn mount_point_kind(disk: &FakeDisk, operation: &'static str, target: &Path) -> Result<FileKind, MountError> {
+    match disk.kind(target) {
+        None => Err(failed(operation, target, "No such file or directory")),
+        Some(FileKind::Symlink) => Err(MountError::InvalidPath {
+            path: target.to_path_buf(),
+            reason: "the mount point is a symbolic link",
+        }),
+        Some(kind) => Ok(kind),
+    }
+}
+
+fn failed(operation: &'static str, path: &Path, reason: &str) -> MountError {
+    MountError::Io { operation, path: path.to_path_buf(), reason: reason.to_owned() }
+}
+
+fn already_mounted(mount: &MountPoint) -> MountError {
+    MountError::AlreadyMounted {
+        target: mount.path.clone(),
+        by: format!("{} ({})", mount.source, mount.fs_type),
+    }
+}

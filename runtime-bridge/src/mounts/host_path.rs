@@ -1,0 +1,89 @@
+use std::str::FromStr;
+
+use super::MountError;
+
+/// What a file is, as far as volumes care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileKind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A UNIX domain socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// The field `type` of a hostPath volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostPathType {
+    /// Empty: nothing is checked.
+    Unset,
+    /// A directory that exists.
+    Directory,
+    /// A directory, made when missing.
+    DirectoryOrCreate,
+    /// A regular file that exists.
+    File,
+    /// A regular file, made empty when missing.
+    FileOrCreate,
+    /// A UNIX domain socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// What is to be done about a hostPath volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Fine,
+    MakeDirectory,
+    MakeFile,
+    /// It should be this, in the words of the error.
+    Wrong(&'static str),
+}
+
+impl HostPathType {
+    /// Judges what was found at the path: its kind with links followed, `None` when there is nothing.
+    pub(super) fn judge(self, found: Option<FileKind>) -> Verdict {
+        let (wanted, words) = match self {
+            Self::Unset => return Verdict::Fine,
+            Self::DirectoryOrCreate if found.is_none() => return Verdict::MakeDirectory,
+            Self::FileOrCreate if found.is_none() => return Verdict::MakeFile,
+            Self::Directory | Self::DirectoryOrCreate => (FileKind::Directory, "directory"),
+            Self::File | Self::FileOrCreate => (FileKind::File, "file"),
+            Self::Socket => (FileKind::Socket, "socket file"),
+            Self::CharDevice => (FileKind::CharDevice, "character device"),
+            Self::BlockDevice => (FileKind::BlockDevice, "block device"),
+        };
+        if found == Some(wanted) { Verdict::Fine } else { Verdict::Wrong(words) }
+    }
+}
+
+impl FromStr for HostPathType {
+    type Err = MountError;
+
+    /// Reads the API's word for a type; the empty string is [`HostPathType::Unset`].
+    fn from_str(word: &str) -> Result<Self, MountError> {
+        Ok(match word {
+            "" => Self::Unset,
+            "Directory" => Self::Directory,
+            "DirectoryOrCreate" => Self::DirectoryOrCreate,
+            "File" => Self::File,
+            "FileOrCreate" => Self::FileOrCreate,
+            "Socket" => Self::Socket,
+            "CharDevice" => Self::CharDevice,
+            "BlockDevice" => Self::BlockDevice,
+            _ => return Err(MountError::InvalidHostPathType(word.to_owned())),
+        })
+    }
+}

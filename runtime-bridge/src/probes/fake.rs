@@ -1,0 +1,132 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::target::Target;
+use super::{HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, TcpProbe, words};
+
+/// How a fake server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FakeAnswer {
+    /// Nobody listens.
+    Refuse,
+    /// Packets are lost: connections never open.
+    Lost,
+    /// Connections open, and nothing comes.
+    Hang,
+    /// A response after a while; with a redirect status it is one to another host.
+    Respond {
+        /// The status code.
+        status: u16,
+        /// The body.
+        body: String,
+        /// How long it takes.
+        after: Duration,
+    },
+    /// The response begins, and its body breaks off with this reason.
+    BreakOff(String),
+}
+
+impl FakeAnswer {
+    /// An immediate response without a body.
+    pub fn status(status: u16) -> Self {
+        Self::Respond { status, body: String::new(), after: Duration::ZERO }
+    }
+}
+
+/// Probes of servers that exist in scripts only; time is that of `tokio::time`. Where nothing is scripted nobody
+/// listens. Clones share their scripts.
+#[derive(Debug, Clone, Default)]
+pub struct FakeProber {
+    servers: Arc<Mutex<BTreeMap<(String, u16), Server>>>,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    next: VecDeque<FakeAnswer>,
+    then: Option<FakeAnswer>,
+    probes: u64,
+}
+
+impl FakeProber {
+    /// No servers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on `host:port` answers so.
+    pub fn set(&self, host: &str, port: u16, answer: FakeAnswer) {
+        let mut servers = self.locked();
+        let server = servers.entry((host.to_owned(), port)).or_default();
+        server.next.clear();
+        server.then = Some(answer);
+    }
+
+    /// The next probes of `host:port` are answered so, one each; later ones as before.
+    pub fn push(&self, host: &str, port: u16, answers: impl IntoIterator<Item = FakeAnswer>) {
+        self.locked().entry((host.to_owned(), port)).or_default().next.extend(answers);
+    }
+
+    /// How often `host:port` was probed.
+    pub fn probes(&self, host: &str, port: u16) -> u64 {
+        self.locked().get(&(host.to_owned(), port)).map_or(0, |server| server.probes)
+    }
+
+    fn answer(&self, host: &str, port: u16) -> FakeAnswer {
+        let mut servers = self.locked();
+        let server = servers.entry((host.to_owned(), port)).or_default();
+        server.probes += 1;
+        server.next.pop_front().or_else(|| server.then.clone()).unwrap_or(FakeAnswer::Refuse)
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, u16), Server>> {
+        self.servers.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+fn refused(host: &str, port: u16) -> String {
+    format!("dial tcp {}: connect: connection refused", words::join_host_port(host, port))
+}
+
+impl Prober for FakeProber {
+    fn http_get(&self, probe: HttpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
+        let answer = self.answer(&probe.host, probe.port);
+        async move {
+            let url = Target::of(&probe).url();
+            let failure = |reason: &str| Ok(ProbeReport::failure(words::get_failed(&url, reason)));
+            match answer {
+                FakeAnswer::Refuse => failure(&refused(&probe.host, probe.port)),
+                FakeAnswer::Respond { status, body, after } if after < probe.timeout => {
+                    tokio::time::sleep(after).await;
+                    let body = body.chars().take(super::BODY_BYTES_MAX).collect();
+                    Ok(ProbeReport::of_response(status, body))
+                }
+                FakeAnswer::BreakOff(reason) => Err(ProbeError::Body(reason)),
+                FakeAnswer::Lost | FakeAnswer::Hang | FakeAnswer::Respond { .. } => {
+                    tokio::time::sleep(probe.timeout).await;
+                    failure(words::TIMED_OUT_BEFORE_HEADERS)
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn tcp(&self, probe: TcpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
+        let answer = self.answer(&probe.host, probe.port);
+        async move {
+            Ok(match answer {
+                FakeAnswer::Refuse => ProbeReport::failure(refused(&probe.host, probe.port)),
+                FakeAnswer::Lost => {
+                    tokio::time::sleep(probe.timeout).await;
+                    let address = words::join_host_port(&probe.host, probe.port);
+                    ProbeReport::failure(words::dial_timed_out(&address))
+                }
+                _ => ProbeReport { outcome: ProbeOutcome::Success, output: String::new() },
+            })
+        }
+        .boxed()
+    }
+}

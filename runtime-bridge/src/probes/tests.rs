@@ -1,0 +1,390 @@
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+
+use super::*;
+
+fn http(host: &str, port: u16, path: &str) -> HttpProbe {
+    HttpProbe {
+        scheme: Scheme::Http,
+        host: host.into(),
+        port,
+        path: path.into(),
+        headers: vec![],
+        timeout: Duration::from_secs(10),
+    }
+}
+
+fn report(outcome: ProbeOutcome, output: impl Into<String>) -> Result<ProbeReport, ProbeError> {
+    Ok(ProbeReport { outcome, output: output.into() })
+}
+
+/// Brings a server up that answers so; its address.
+trait Servers {
+    async fn serve(&self, answer: FakeAnswer) -> (String, u16);
+}
+
+async fn contract(prober: Arc<dyn Prober>, servers: &impl Servers) {
+    use FakeAnswer as A;
+    use ProbeOutcome as P;
+    let respond = |status, body: &str| A::Respond { status, body: body.into(), after: Duration::ZERO };
+    for (answer, expected) in [
+        (respond(200, "ok"), report(P::Success, "ok")),
+        (respond(299, ""), report(P::Success, "")),
+        (respond(302, "moved"), report(P::Warning, "Probe terminated redirects, Response body: moved")),
+        (respond(304, ""), report(P::Warning, "Probe terminated redirects, Response body: ")),
+        (respond(404, "secret"), report(P::Failure, "HTTP probe failed with statuscode: 404")),
+        (respond(500, "secret"), report(P::Failure, "HTTP probe failed with statuscode: 500")),
+        (A::BreakOff("unexpected EOF".into()), Err(ProbeError::Body("unexpected EOF".into()))),
+        (respond(200, &"x".repeat(BODY_BYTES_MAX * 3)), report(P::Success, "x".repeat(BODY_BYTES_MAX))),
+    ] {
+        let (host, port) = servers.serve(answer.clone()).await;
+        assert_eq!(prober.http_get(http(&host, port, "/healthz")).await, expected, "{answer:?}");
+    }
+
+    let short = Duration::from_millis(200);
+    let (host, port) = servers.serve(A::Hang).await;
+    let late = prober.http_get(HttpProbe { timeout: short, ..http(&host, port, "/x") }).await;
+    let words = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+    assert_eq!(late, report(P::Failure, format!("Get \"http://{host}:{port}/x\": {words}")));
+    let tcp = |host: &str, port| TcpProbe { host: host.into(), port, timeout: short };
+    assert_eq!(prober.tcp(tcp(&host, port)).await, report(P::Success, ""));
+
+    let (host, port) = servers.serve(A::Refuse).await;
+    let refused = format!("dial tcp {host}:{port}: connect: connection refused");
+    assert_eq!(prober.tcp(tcp(&host, port)).await, report(P::Failure, &refused));
+    let expected = report(P::Failure, format!("Get \"http://{host}:{port}/\": {refused}"));
+    assert_eq!(prober.http_get(http(&host, port, "")).await, expected);
+}
+
+struct Scripts(FakeProber, Mutex<u16>);
+
+impl Servers for Scripts {
+    async fn serve(&self, answer: FakeAnswer) -> (String, u16) {
+        let mut port = self.1.lock().unwrap();
+        *port += 1;
+        self.0.set("10.0.0.1", *port, answer);
+        ("10.0.0.1".into(), *port)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fake_probes_keep_the_contract() {
+    let prober = FakeProber::new();
+    contract(Arc::new(prober.clone()), &Scripts(prober, Mutex::new(8000))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fake_answers_in_turn_and_counts() {
+    let prober = FakeProber::new();
+    prober.set("10.0.0.1", 80, FakeAnswer::status(200));
+    prober.push("10.0.0.1", 80, [FakeAnswer::status(500), FakeAnswer::Lost]);
+    let probe = TcpProbe { host: "10.0.0.1".into(), port: 80, timeout: Duration::from_secs(1) };
+    let get = || prober.http_get(http("10.0.0.1", 80, "/"));
+    assert_eq!(get().await.unwrap().outcome, ProbeOutcome::Failure);
+    let lost = prober.tcp(probe).await;
+    assert_eq!(lost, report(ProbeOutcome::Failure, "dial tcp 10.0.0.1:80: i/o timeout"));
+    assert_eq!(get().await.unwrap().outcome, ProbeOutcome::Success);
+    let after = Duration::from_secs(10);
+    prober.set("10.0.0.1", 80, FakeAnswer::Respond { status: 200, body: String::new(), after });
+    assert_eq!(get().await.unwrap().outcome, ProbeOutcome::Failure, "as late as the timeout is too late");
+    assert_eq!(prober.probes("10.0.0.1", 80), 4);
+    assert_eq!(prober.probes("10.0.0.1", 81), 0);
+}
+
+/// Reads a request's head.
+async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => bytes.push(byte),
+            Err(_) => break,
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+/// A server on this machine that answers each request with `answer(head)` and closes. The heads it saw.
+async fn raw_server(answer: impl Fn(&str) -> String + Send + 'static) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let heads = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let head = head(&mut stream).await;
+            let response = answer(&head);
+            heads.lock().unwrap().push(head);
+            let _ = stream.write_all(response.as_bytes()).await;
+        }
+    });
+    (port, seen)
+}
+
+fn response(status: &str, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
+}
+
+struct Sockets(Mutex<Vec<TcpListener>>);
+
+impl Servers for Sockets {
+    async fn serve(&self, answer: FakeAnswer) -> (String, u16) {
+        let port = match answer {
+            FakeAnswer::Refuse => {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                listener.local_addr().unwrap().port()
+            }
+            FakeAnswer::Hang => {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let port = listener.local_addr().unwrap().port();
+                self.0.lock().unwrap().push(listener);
+                port
+            }
+            FakeAnswer::Respond { status: 304, body, .. } => {
+                raw_server(move |_| format!("HTTP/1.1 304 Not Modified\r\n\r\n{body}")).await.0
+            }
+            FakeAnswer::Respond { status, body, .. } => {
+                let elsewhere = if status == 302 { "Location: http://elsewhere.example/\r\n" } else { "" };
+                raw_server(move |_| response(&format!("{status} X"), elsewhere, &body)).await.0
+            }
+            FakeAnswer::BreakOff(_) => {
+                raw_server(|_| "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this".into()).await.0
+            }
+            FakeAnswer::Lost => panic!("packets are not lost on this machine"),
+        };
+        ("127.0.0.1".into(), port)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn real_probes_keep_the_contract() {
+    contract(Arc::new(NetProber::new(Handle::current())), &Sockets(Mutex::default())).await;
+}
+
+fn lines(head: &str) -> Vec<&str> {
+    head.trim_end().split("\r\n").collect()
+}
+
+#[tokio::test]
+async fn what_a_probe_sends() {
+    let prober = NetProber::new(Handle::current());
+    let (port, seen) = raw_server(|_| response("200 OK", "", "")).await;
+    prober.http_get(http("127.0.0.1", port, "healthz?a=b c")).await.unwrap();
+    let given =
+        [("host", "custom.example"), ("X-A", "1"), ("X-A", "2"), ("Accept", ""), ("User-Agent", "mine")];
+    let headers = given.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    prober.http_get(HttpProbe { headers, ..http("127.0.0.1", port, "/") }).await.unwrap();
+    let seen = seen.lock().unwrap();
+    let mut first = lines(&seen[0]);
+    first.sort();
+    assert_eq!(
+        first,
+        [
+            "Accept: */*",
+            "Connection: close",
+            "GET /healthz?a=b%20c HTTP/1.1",
+            &format!("Host: 127.0.0.1:{port}"),
+            "User-Agent: kube-probe/1.36",
+        ]
+    );
+    let mut second = lines(&seen[1]);
+    second.sort();
+    assert_eq!(
+        second,
+        [
+            "Connection: close",
+            "GET / HTTP/1.1",
+            "Host: custom.example",
+            "User-Agent: mine",
+            "X-A: 1",
+            "X-A: 2"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn redirects_on_the_same_host_are_followed_up_to_ten_requests() {
+    let prober = NetProber::new(Handle::current());
+    // /n leads to /n-1, and /0 answers.
+    let (port, seen) = raw_server(|head| {
+        let left: u32 = head.split(['/', ' ']).nth(2).unwrap().parse().unwrap();
+        match left {
+            0 => response("200 OK", "", "end"),
+            left => response("302 Found", &format!("Location: {}\r\n", left - 1), "on"),
+        }
+    })
+    .await;
+    let headers = vec![("Host".to_owned(), "custom.example".to_owned())];
+    let probe = HttpProbe { headers, ..http("127.0.0.1", port, "/9") };
+    assert_eq!(prober.http_get(probe).await, report(ProbeOutcome::Success, "end"));
+    {
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), 10);
+        assert!(lines(&seen[9]).contains(&"Host: custom.example"));
+        assert!(seen[9].contains(&format!("Referer: http://127.0.0.1:{port}/1\r\n")), "{}", seen[9]);
+    }
+    let many = prober.http_get(http("127.0.0.1", port, "/10")).await;
+    assert_eq!(many, report(ProbeOutcome::Failure, "Get \"0\": stopped after 10 redirects"));
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_port_of_the_host_is_followed_and_one_without_a_place_is_a_warning() {
+    let prober = NetProber::new(Handle::current());
+    let (end, _) = raw_server(|_| response("200 OK", "", "there")).await;
+    let (port, _) = raw_server(move |head| {
+        let location = format!("Location: http://127.0.0.1:{end}/\r\n");
+        response("301 Moved", if head.starts_with("GET /lost") { "" } else { &location }, "nowhere")
+    })
+    .await;
+    assert_eq!(prober.http_get(http("127.0.0.1", port, "/")).await, report(ProbeOutcome::Success, "there"));
+    assert_eq!(
+        prober.http_get(http("127.0.0.1", port, "/lost")).await,
+        report(ProbeOutcome::Warning, "Probe terminated redirects, Response body: nowhere")
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_in_time_is_an_error_not_a_failure() {
+    let prober = NetProber::new(Handle::current());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let probe = HttpProbe { timeout: Duration::from_millis(300), ..http("127.0.0.1", port, "/") };
+    let error = prober.http_get(probe).await.unwrap_err();
+    let words = "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
+    assert_eq!(error.to_string(), words);
+}
+
+#[tokio::test]
+async fn an_endless_body_is_cut() {
+    let prober = NetProber::new(Handle::current());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let endless = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
+    });
+    let expected = report(ProbeOutcome::Success, "x".repeat(BODY_BYTES_MAX));
+    assert_eq!(prober.http_get(http("127.0.0.1", port, "/")).await, expected);
+    // The connection does not stay open behind the verdict.
+    tokio::time::timeout(Duration::from_secs(10), endless).await.expect("the connection is closed").unwrap();
+}
+
+#[tokio::test]
+async fn broken_servers_and_names_fail_in_known_words() {
+    let prober = NetProber::new(Handle::current());
+    let output = async |probe: HttpProbe| match prober.http_get(probe).await {
+        Ok(ProbeReport { outcome: ProbeOutcome::Failure, output }) => output,
+        other => panic!("{other:?}"),
+    };
+    let (port, _) = raw_server(|_| String::new()).await;
+    assert_eq!(output(http("127.0.0.1", port, "/")).await, format!("Get \"http://127.0.0.1:{port}/\": EOF"));
+    let (port, _) = raw_server(|_| "no http at all\r\n\r\n".into()).await;
+    assert!(output(http("127.0.0.1", port, "/")).await.contains("malformed HTTP response"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let plain = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(response("400 Bad Request", "", "").as_bytes()).await.unwrap();
+        // Closed with unread bytes it would be reset, and the answer lost.
+        let _ = stream.read(&mut [0; 4096]).await;
+    });
+    let https = output(HttpProbe { scheme: Scheme::Https, ..http("127.0.0.1", plain, "/") }).await;
+    assert!(https.ends_with("http: server gave HTTP response to HTTPS client"), "{https}");
+    let nobody = output(http("does-not-exist.invalid", 80, "/")).await;
+    assert!(nobody.ends_with("dial tcp: lookup does-not-exist.invalid: no such host"), "{nobody}");
+    let headers = vec![("not a name".to_owned(), "1".to_owned())];
+    let bad = output(HttpProbe { headers, ..http("127.0.0.1", port, "/") }).await;
+    assert!(bad.ends_with("net/http: invalid header field name \"not a name\""), "{bad}");
+}
+
+/// A TLS server whose certificate is not even one: nothing of it may be looked at.
+async fn tls_server(alpn: &[&[u8]]) -> u16 {
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+    use rustls::server::{ClientHello, ResolvesServerCert};
+    use rustls::sign::CertifiedKey;
+
+    #[derive(Debug)]
+    struct Always(Arc<CertifiedKey>);
+    impl ResolvesServerCert for Always {
+        fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            Some(Arc::clone(&self.0))
+        }
+    }
+    // PKCS#8 of an Ed25519 key, whose seed may be any 32 bytes.
+    let prefix = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from([&prefix[..], &[7; 32]].concat()));
+    let key = rustls::crypto::ring::sign::any_eddsa_type(match &key {
+        PrivateKeyDer::Pkcs8(key) => key,
+        _ => unreachable!(),
+    })
+    .unwrap();
+    let certificate = CertificateDer::from(b"not a certificate".to_vec());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Always(Arc::new(CertifiedKey::new(vec![certificate], key)))));
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                serve_tls(stream).await;
+            }
+        }
+    });
+    port
+}
+
+async fn serve_tls(mut stream: tokio_rustls::server::TlsStream<TcpStream>) {
+    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+        head(&mut stream).await;
+        let _ = stream.write_all(response("200 OK", "", "over HTTP/1.1").as_bytes()).await;
+        let _ = stream.shutdown().await;
+        return;
+    }
+    // The client's preface and first frames, then as little HTTP/2 as makes a response: our settings, and a head on
+    // stream 1 whose only field is `:status: 204`, number 9 of the static table.
+    let mut buffer = [0; 1024];
+    let _ = stream.read(&mut buffer).await;
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let headers = [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x89];
+    let _ = stream.write_all(&[&settings[..], &headers[..]].concat()).await;
+    while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
+}
+
+#[tokio::test]
+async fn tls_is_not_verified_and_speaks_both_versions_of_http() {
+    let prober = NetProber::new(Handle::current());
+    for (alpn, expected) in
+        [(&[][..], "over HTTP/1.1"), (&[&b"http/1.1"[..]][..], "over HTTP/1.1"), (&[&b"h2"[..]][..], "")]
+    {
+        let port = tls_server(alpn).await;
+        let probe = HttpProbe { scheme: Scheme::Https, ..http("127.0.0.1", port, "/") };
+        assert_eq!(prober.http_get(probe).await, report(ProbeOutcome::Success, expected), "{alpn:?}");
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_probe_closes_its_connection() {
+    let prober = NetProber::new(Handle::current());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let probe = prober.http_get(http("127.0.0.1", port, "/"));
+    let (mut stream, _) = listener.accept().await.unwrap();
+    head(&mut stream).await;
+    drop(probe);
+    let end = tokio::time::timeout(Duration::from_secs(5), stream.read_u8()).await;
+    assert!(end.expect("it is closed at once, not at the timeout of 10 s").is_err());
+}

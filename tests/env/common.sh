@@ -1,0 +1,136 @@
+# shellcheck shell=bash
+# Sourced by the scripts beside it: strict mode, how they speak, and the names they share.
+
+set -euo pipefail
+
+env_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$env_dir/../.." && pwd)
+cache=${UNDERSTUDY_CACHE:-${HOME:-/root}/.cache/understudy/bin}
+
+pause_image=understudy.dev/pause:1
+demo_image=understudy.dev/demo:1
+
+# A private containerd lives in a directory of its own; what must be short or known to others is kept here.
+instances=/run/understudy
+
+# The caller's own header comment is its usage text.
+usage() { sed -n '2,/^[^#]/{/^#/!d;s/^# \{0,1\}//;p}' "$0"; }
+
+say() { printf '%s\n' "$*" >&2; }
+die() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+# A zombie has ended, though its parent may be slow to notice.
+lives() { # pid
+  local stat
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) && [[ ${stat##*) } != [ZX]* ]]
+}
+
+# Sends the signal to a process of ours and waits for its end, at most so many tenths of a second.
+end_process() { # pid, signal, tenths
+  local tenths=$3
+  kill "-$2" "$1" 2>/dev/null || return 0
+  while [ "$tenths" -gt 0 ] && lives "$1"; do
+    sleep 0.1
+    tenths=$((tenths - 1))
+  done
+}
+
+# Where the plugins are on Debian and where upstream's packages put them.
+cni_plugin_dir() {
+  local dir
+  for dir in /usr/lib/cni /opt/cni/bin; do
+    if [ -x "$dir/bridge" ] && [ -x "$dir/host-local" ]; then
+      echo "$dir"
+      return
+    fi
+  done
+  return 1
+}
+
+# busybox must be static: it is the only program in the demo image.
+static_busybox() {
+  local file
+  for file in /bin/busybox /usr/bin/busybox; do
+    if [ -x "$file" ] && ! { ldd "$file" 2>/dev/null | grep -q '=>'; }; then
+      echo "$file"
+      return
+    fi
+  done
+  return 1
+}
+
+cgroup_version() {
+  if [ -f /sys/fs/cgroup/cgroup.controllers ]; then echo 2; else echo 1; fi
+}
+
+# The root of each cgroup hierarchy that containers use.
+cgroup_roots() {
+  if [ "$(cgroup_version)" = 2 ]; then
+    echo /sys/fs/cgroup
+  else
+    find /sys/fs/cgroup -mindepth 1 -maxdepth 1 -type d
+  fi
+}
+
+make_cgroups() { # path from the root of every hierarchy
+  local root file controllers
+  for root in $(cgroup_roots); do
+    mkdir -p "$root$1"
+    if [ "$(cgroup_version)" = 2 ]; then
+      controllers=$(sed 's/[^ ]*/+&/g' "$root$1/cgroup.controllers")
+      echo "$controllers" >"$root$1/cgroup.subtree_control" || true
+      continue
+    fi
+    # A new cpuset is empty, and then takes no process.
+    for file in cpuset.cpus cpuset.mems; do
+      if [ -f "$root/$file" ]; then cat "$root/$file" >"$root$1/$file"; fi
+    done
+  done
+}
+
+# Ends what still runs in them, too.
+remove_cgroups() { # path from the root of every hierarchy
+  local root pid
+  for root in $(cgroup_roots); do
+    [ -d "$root$1" ] || continue
+    for _ in $(seq 50); do
+      for pid in $(find "$root$1" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u); do
+        [ "$pid" = 0 ] || kill -KILL "$pid" 2>/dev/null || true
+      done
+      find "$root$1" -depth -type d -exec rmdir {} + 2>/dev/null || true
+      [ -d "$root$1" ] || break
+      sleep 0.1
+    done
+  done
+}
+
+# ---- cargo ----
+
+rust_version=1.95
+
+# Under sudo, cargo is the user's own: it is in his PATH only, and root should not own what it builds.
+cargo() {
+  if [ "$(id -u)" = 0 ] && [ -n "${SUDO_USER-}" ] && [ "$SUDO_USER" != root ]; then
+    local home
+    home=$(getent passwd "$SUDO_USER" | cut -d: -f6)
+    runuser -u "$SUDO_USER" -- env HOME="$home" PATH="$home/.cargo/bin:$PATH" cargo "$@"
+  else
+    command cargo "$@"
+  fi
+}
+
+need_cargo() {
+  local version
+  version=$(cd "$repo" && cargo --version 2>/dev/null | cut -d' ' -f2) || true
+  [ -n "$version" ] || die "needs Rust $rust_version or later. To get it: https://rustup.rs, or
+  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+  [ "$(printf '%s\n' "$version" $rust_version | sort -V | head -n 1)" = $rust_version ] ||
+    die "needs Rust $rust_version or later, and cargo here is $version. With rustup: rustup update stable"
+}
+
+target_dir() {
+  (cd "$repo" && cargo metadata --no-deps --format-version 1) | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
+}

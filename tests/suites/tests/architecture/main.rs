@@ -1,0 +1,14 @@
+//! The rules of the house, read from the sources and from cargo: who may know whom, how files look, who
+//! receives what, who asks whom.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "this suite reads files and runs cargo, and takes no part in any simulation"
+)]
+
+mod arrows;
+mod asks;
+mod headers;
+mod source;
+mod style;

@@ -1,0 +1,219 @@
+//! Reading Rust source without a compiler: enough for rules about words.
+
+use std::path::{Path, PathBuf};
+
+/// The workspace's root.
+pub fn root() -> PathBuf {
+    let suites = Path::new(env!("CARGO_MANIFEST_DIR"));
+    suites.ancestors().nth(2).expect("suites lies two levels below the root").to_owned()
+}
+
+/// A source file.
+pub struct File {
+    /// Its path from the root.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+    /// Its module is declared `#[cfg(test)]`.
+    pub is_test: bool,
+}
+
+/// The modules that a file declares for tests alone, as paths without the ending.
+fn test_modules(file: &File) -> Vec<String> {
+    let (directory, name) = file.path.rsplit_once('/').expect("a source file lies in a directory");
+    let directory = match name {
+        "lib.rs" | "main.rs" | "mod.rs" => directory.to_owned(),
+        other => format!("{directory}/{}", other.trim_end_matches(".rs")),
+    };
+    let code = plain_code(&file.text);
+    let declared = code.split("#[cfg(test)]").skip(1).filter_map(|rest| {
+        let item = rest.split_once(';')?.0.trim();
+        let module = item.strip_prefix("pub ").unwrap_or(item).strip_prefix("mod ")?;
+        (!module.contains('{')).then(|| format!("{directory}/{module}"))
+    });
+    declared.collect()
+}
+
+impl File {
+    /// The file's code without comments, without the contents of strings, and without its tests.
+    pub fn code(&self) -> String {
+        if self.is_test || self.path.contains("/tests/") || self.path.ends_with("/tests.rs") {
+            return String::new();
+        }
+        without_tests(&plain_code(&self.text))
+    }
+}
+
+/// Every Rust file under a directory of the workspace, sorted.
+pub fn files(under: &str) -> Vec<File> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut open = vec![root.join(under)];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).unwrap_or_else(|e| panic!("{directory:?}: {e}")) {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                if path.file_name().is_some_and(|name| name != "target") {
+                    open.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let path = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
+                found.push(File { path, text, is_test: false });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    let tests: Vec<String> = found.iter().flat_map(test_modules).collect();
+    for file in &mut found {
+        let is = |module: &String| {
+            file.path == format!("{module}.rs") || file.path.starts_with(&format!("{module}/"))
+        };
+        file.is_test = tests.iter().any(is);
+    }
+    assert!(!found.is_empty(), "no Rust files under {under}");
+    found
+}
+
+/// The directories below a directory of the workspace, sorted.
+pub fn directories(under: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(root().join(under)).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The text with comments and the contents of strings and characters gone; lines stay where they are.
+pub fn plain_code(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    let is = |at: usize, word: &str| word.chars().enumerate().all(|(i, c)| chars.get(at + i) == Some(&c));
+    while at < chars.len() {
+        let end = match chars[at] {
+            '/' if is(at, "//") => (at..chars.len()).find(|&i| chars[i] == '\n').unwrap_or(chars.len()),
+            '/' if is(at, "/*") => {
+                (at + 2..chars.len()).find(|&i| is(i, "*/")).map_or(chars.len(), |i| i + 2)
+            }
+            'r' if raw_string(&chars, at).is_some() => raw_string(&chars, at).expect("just matched"),
+            '"' => {
+                let mut i = at + 1;
+                while i < chars.len() && chars[i] != '"' {
+                    i += if chars[i] == '\\' { 2 } else { 1 };
+                }
+                i + 1
+            }
+            '\'' if chars.get(at + 2) == Some(&'\'') => at + 3,
+            '\'' if chars.get(at + 1) == Some(&'\\') => {
+                (at + 3..chars.len()).find(|&i| chars[i] == '\'').map_or(chars.len(), |i| i + 1)
+            }
+            other => {
+                out.push(other);
+                at += 1;
+                continue;
+            }
+        };
+        let end = end.min(chars.len());
+        out.extend(chars[at..end].iter().filter(|c| **c == '\n'));
+        at = end;
+    }
+    out
+}
+
+/// The end of a raw string that begins here.
+fn raw_string(chars: &[char], at: usize) -> Option<usize> {
+    if at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_') {
+        return None;
+    }
+    let hashes = chars[at + 1..].iter().take_while(|c| **c == '#').count();
+    (chars.get(at + 1 + hashes) == Some(&'"')).then(|| {
+        let close: String = std::iter::once('"').chain(std::iter::repeat_n('#', hashes)).collect();
+        let from = at + 2 + hashes;
+        let ends = |i: usize| close.chars().enumerate().all(|(n, c)| chars.get(i + n) == Some(&c));
+        (from..chars.len()).find(|&i| ends(i)).map_or(chars.len(), |i| i + close.len())
+    })
+}
+
+/// Plain code without `#[cfg(test)] mod … { … }`.
+fn without_tests(code: &str) -> String {
+    let mut rest = code;
+    let mut out = String::new();
+    while let Some(at) = rest.find("#[cfg(test)]") {
+        out.push_str(&rest[..at]);
+        let item = &rest[at..];
+        // The item ends with its block, or with the semicolon of `mod tests;`.
+        let open = item.find('{').unwrap_or(item.len());
+        let end = match item.find(';') {
+            Some(semicolon) if semicolon < open => semicolon + 1,
+            _ => block_end(item, open),
+        };
+        out.extend(item[..end].chars().filter(|c| *c == '\n'));
+        rest = &item[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
+fn block_end(text: &str, open: usize) -> usize {
+    let mut depth = 0;
+    for (at, c) in text[open..].char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => {
+                depth -= 1;
+                if depth == 0 {
+                    return open + at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether the text holds this word, not as a part of a longer one.
+pub fn has_word(line: &str, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].chars().next_back().is_some_and(part)
+            && !line[at + word.len()..].chars().next().is_some_and(part)
+    })
+}
+
+/// The words of a text that look like names of types: at least two humps.
+pub fn type_names(text: &str) -> Vec<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric());
+    let humps = |word: &str| word.chars().filter(|c| c.is_uppercase()).count();
+    let camel = |word: &&str| {
+        word.starts_with(|c: char| c.is_uppercase())
+            && humps(word) > 1
+            && word.chars().any(char::is_lowercase)
+    };
+    words.filter(camel).map(str::to_owned).collect()
+}
+
+/// The contents of the string literals of a text, in order.
+pub fn literals(text: &str) -> Vec<String> {
+    text.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn comments_strings_and_tests_are_not_code() {
+    let file = File {
+        path: "x.rs".to_owned(),
+        text: "let a = \"HashMap\"; // HashMap\n/* HashMap\n */ let c = '\"'; let r = r#\"HashMap\"#;\n\
+               #[cfg(test)]\nmod tests {\n fn f() { HashMap }\n}\nfn after() {}\n"
+            .to_owned(),
+        is_test: false,
+    };
+    let code = file.code();
+    assert!(!code.contains("HashMap"), "{code}");
+    assert!(code.contains("fn after"), "{code}");
+    assert_eq!(code.lines().count(), file.text.lines().count());
+    assert!(has_word("use x::HashMap;", "HashMap") && !has_word("MyHashMaps", "HashMap"));
+    assert_eq!(type_names("Pool: `EnsureImage`, and Worker: GetPods."), ["EnsureImage", "GetPods"]);
+}

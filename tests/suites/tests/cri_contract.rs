@@ -1,0 +1,49 @@
+//! The contract of a container runtime: the same cases against the fake in process, the fake behind its socket, and a
+//! real runtime.
+//!
+//! The real one is taken from the environment: `UNDERSTUDY_CRI_SOCKET` names its socket and `UNDERSTUDY_TEST_IMAGE` an
+//! image that it holds and that has `/bin/busybox`. Without them its cases are skipped, which fails instead where `CI`
+//! is set and `UNDERSTUDY_REQUIRE_RUNTIME=1`.
+
+// The suite stands outside the actors: it measures real runtimes in wall time.
+#![allow(clippy::disallowed_methods, reason = "real runtimes are measured in wall time")]
+
+#[path = "cri_contract/cases.rs"]
+mod cases;
+#[path = "cri_contract/connection.rs"]
+mod connection;
+#[path = "cri_contract/subject.rs"]
+mod subject;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use subject::{Outcome, Place};
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let real = subject::RealRuntime::from_environment();
+    let mut trials = Vec::new();
+    for (name, case) in cases::ALL {
+        for place in [Place::Fake, Place::Socket, Place::Real] {
+            let real = real.clone();
+            let name = format!("{}::{name}", place.name());
+            trials.push(Trial::ignorable_test(name, move || finish(subject::run(place, &real, *case))));
+        }
+    }
+    for (name, test) in connection::ALL {
+        trials.push(Trial::test(format!("connection::{name}"), move || {
+            test();
+            Ok(())
+        }));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    subject::remove_cgroups();
+    conclusion.exit();
+}
+
+fn finish(outcome: Outcome) -> Result<Completion, Failed> {
+    match outcome {
+        Outcome::Passed => Ok(Completion::Completed),
+        Outcome::Skipped(reason) => Ok(Completion::ignored_with(reason)),
+        Outcome::Failed(reason) => Err(reason.into()),
+    }
+}

@@ -1,0 +1,10 @@
+//! The whole node in a sandbox, on fake bridges: the life of pods, and every actor failing on every message.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "tests may look at real time and randomly seeded maps"
+)]
+
+mod life;
+mod matrix;
+mod pods;

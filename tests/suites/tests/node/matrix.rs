@@ -1,0 +1,178 @@
+//! Every actor panics on every message type it receives, while pods start, run and stop: no container is
+//! restarted, duplicated or lost, and the node serves again within a second. The cases come from
+//! `messages::CATALOGUE`, so a new message cannot be forgotten.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::event_recorder::GetEvents;
+use messages::facts::Rejection;
+use messages::garbage_collector::CollectNow;
+use messages::pleg::GetRuntimePods;
+use messages::pod_worker::EvictPod;
+use messages::probe_manager::GetVerdicts;
+use messages::supervision::{Fault, PodQuarantined};
+use messages::volume_manager::GetVolumes;
+use messages::{CATALOGUE, PodUid};
+use runtime_bridge::cri::Rpc;
+use supervision::{Policy, RestartPolicy, State, Tree, What};
+use testkit::node::{FakeNode, is_ready, settings};
+use testkit::sandbox;
+
+use crate::life::world;
+use crate::pods::{job, web};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Running,
+    Stopping,
+}
+
+/// Recovery is what is tested here; the limit has its own tests.
+fn patient() -> Policy {
+    Policy {
+        restart: RestartPolicy { restarts_max: 1000, ..RestartPolicy::default() },
+        child_restart: RestartPolicy { restarts_max: 1000, ..RestartPolicy::default() },
+        dormant_children_max: 1000,
+        ..Policy::default()
+    }
+}
+
+/// Orders the panic at the actor, or at every worker.
+async fn arm(tree: &Tree, actor: &str, message: &str) {
+    let fault = Fault::PanicOn { message: message.to_owned(), nth: 1 };
+    for report in tree.snapshot().await.actors {
+        if report.kind == actor && !matches!(report.state, State::Stopped) {
+            tree.inject(&report.name, fault.clone()).expect("the actor was just seen");
+        }
+    }
+}
+
+/// Sends what nobody else sends, and crashes those who ask for resends when they come back.
+async fn stir(node: &FakeNode) {
+    let soon = Duration::from_millis(500);
+    // Each of these may be the message that is panicked on; then there is no answer.
+    let _ = node.node.events.ask(GetEvents, soon).await;
+    let _ = node.node.verdicts.ask(GetVerdicts, soon).await;
+    let _ = node.node.volumes.ask(GetVolumes, soon).await;
+    let _ = node.node.runtime_pods.ask(GetRuntimePods, soon).await;
+    let _ = node.node.collect.tell(CollectNow);
+    let nobody = PodUid::new("nobody");
+    let _ = node.node.quarantined.tell(PodQuarantined {
+        uid: nobody.clone(),
+        subsystem: Arc::from("Test"),
+        panic: None,
+    });
+    let _ = node.node.evict.tell(order_to_evict(&nobody));
+    for actor in ["PodManager", "PodWorkerPool", "StatusManager", "ProbeManager", "GarbageCollector"] {
+        node.tree.kill(actor).expect("every subsystem is in the tree");
+    }
+    for report in node.tree.snapshot().await.actors {
+        if report.kind == "PodWorker" {
+            node.tree.kill(&report.name).expect("the worker was just seen");
+        }
+    }
+}
+
+fn order_to_evict(uid: &PodUid) -> EvictPod {
+    let why = Rejection { reason: "Evicted".to_owned(), message: "by the test".to_owned() };
+    EvictPod { uid: uid.clone(), grace_seconds: None, why }
+}
+
+async fn evict(node: &FakeNode) {
+    for uid in node.statuses().await.keys() {
+        let _ = node.node.evict.tell(order_to_evict(uid));
+    }
+}
+
+/// Plays one case; says whether the fault was met.
+fn play(actor: &str, message: &str, phase: Phase) -> bool {
+    sandbox(patient(), async |sandbox| {
+        sandbox.expect_crashes();
+        let world = world(7);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        if phase == Phase::Starting {
+            arm(&node.tree, actor, message).await;
+        }
+        world.manifest("a.yaml", &web("a"));
+        world.manifest("b.yaml", &web("b"));
+        world.manifest("job.yaml", &job("job"));
+        if phase == Phase::Starting && actor == "PodWorker" {
+            // Workers exist only once their pods do.
+            sandbox.pass(Duration::from_millis(150)).await;
+            arm(&node.tree, actor, message).await;
+        }
+        let up = |pods: &std::collections::BTreeMap<String, _>| {
+            let ready =
+                |name: &str| pods.get(name).is_some_and(|status: &std::sync::Arc<_>| is_ready(status));
+            ready("a")
+                && ready("b")
+                && pods.get("job").is_some_and(|status| status.phase.as_deref() == Some("Succeeded"))
+        };
+        node.until("both pods and the job", up).await;
+        if phase == Phase::Running {
+            arm(&node.tree, actor, message).await;
+            stir(&node).await;
+            // One period of everything: relist, probes, manifests, resync.
+            sandbox.pass(Duration::from_secs(100)).await;
+            node.until("both pods and the job, still", up).await;
+        }
+        let counts = world.runtime.counts();
+        let of = |rpc: Rpc| counts.get(&rpc).copied().unwrap_or(0);
+        assert_eq!(world.runtime.sandboxes().len(), 3, "{actor} {message} {phase:?}: sandboxes");
+        assert_eq!(of(Rpc::RunPodSandbox), 3, "{actor} {message} {phase:?}: sandboxes made");
+        assert_eq!(of(Rpc::CreateContainer), 7, "{actor} {message} {phase:?}: containers made");
+        assert_eq!(of(Rpc::StopContainer), 0, "{actor} {message} {phase:?}: containers stopped");
+        for status in node.statuses().await.values() {
+            let restarts = status.container_statuses.iter().flatten().map(|c| c.restart_count).sum::<i32>();
+            assert_eq!(restarts, 0, "{actor} {message} {phase:?}: {status:?}");
+        }
+        if phase == Phase::Stopping {
+            arm(&node.tree, actor, message).await;
+        }
+        for file in ["a.yaml", "b.yaml", "job.yaml"] {
+            world.remove_manifest(file);
+        }
+        if phase == Phase::Stopping {
+            evict(&node).await;
+        }
+        node.until_empty().await;
+        node.until("all pods to be forgotten", |pods| pods.is_empty()).await;
+        assert_eq!(
+            world.runtime.counts().get(&Rpc::RunPodSandbox).copied(),
+            Some(3),
+            "{actor} {message} {phase:?}: nothing started again"
+        );
+        down_times(&node.tree).await
+    })
+}
+
+/// Asserts that every crashed actor came back within a second; says whether one crashed.
+async fn down_times(tree: &Tree) -> bool {
+    let events = tree.snapshot().await.events;
+    for event in &events {
+        if let What::Restarted { down_ms } = event.what {
+            assert!(down_ms <= 1000, "{} was down for {down_ms} ms", event.actor);
+        }
+    }
+    events
+        .iter()
+        .any(|event| matches!(&event.what, What::Crashed(crash) if crash.reason.starts_with("fault:")))
+}
+
+#[test]
+fn no_panic_on_any_message_touches_a_container() {
+    let mut never_met = BTreeSet::new();
+    for (actor, messages) in CATALOGUE {
+        for message in *messages {
+            let met =
+                [Phase::Starting, Phase::Running, Phase::Stopping].map(|phase| play(actor, message, phase));
+            if !met.contains(&true) {
+                never_met.insert((*actor, *message));
+            }
+        }
+    }
+    assert!(never_met.is_empty(), "faults that were never met: {never_met:?}");
+}

@@ -1,0 +1,75 @@
+//! Cgroups for the kubelets of the suite, in version 2 or in each hierarchy of version 1.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// Where a cgroup's directories are, one per hierarchy.
+fn hierarchies() -> Vec<PathBuf> {
+    if Path::new(MOUNT).join("cgroup.controllers").exists() {
+        return vec![MOUNT.into()];
+    }
+    let entries = fs::read_dir(MOUNT).expect("cgroups are mounted").flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir() && !path.is_symlink()).collect()
+}
+
+fn below(hierarchy: &Path, cgroup: &str) -> PathBuf {
+    hierarchy.join(cgroup.trim_start_matches('/'))
+}
+
+/// Makes a cgroup whose parent is there.
+pub fn make(cgroup: &str) {
+    for hierarchy in hierarchies() {
+        let dir = below(&hierarchy, cgroup);
+        fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        // A new cpuset of version 1 is empty, and then takes no process.
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            if dir.join(file).exists() && !dir.join("cgroup.controllers").exists() {
+                let inherited = fs::read(dir.join("..").join(file)).expect("the parent has it, too");
+                fs::write(dir.join(file), inherited).expect("a cpuset takes its parent's");
+            }
+        }
+        if let Ok(controllers) = fs::read_to_string(dir.join("cgroup.controllers")) {
+            let all: Vec<String> = controllers.split_whitespace().map(|name| format!("+{name}")).collect();
+            let _partly = fs::write(dir.join("cgroup.subtree_control"), all.join(" "));
+        }
+    }
+}
+
+/// The cgroups below `cgroup` whose directory's name contains `part`, in any hierarchy.
+pub fn named(cgroup: &str, part: &str) -> Vec<PathBuf> {
+    let all = hierarchies().into_iter().flat_map(|hierarchy| tree(&below(&hierarchy, cgroup)));
+    all.filter(|dir| dir.file_name().is_some_and(|name| name.to_string_lossy().contains(part))).collect()
+}
+
+/// Removes a cgroup with all below it; the error is for people. No process may be in them any more.
+pub fn remove(cgroup: &str) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        let all = hierarchies().into_iter().flat_map(|hierarchy| tree(&below(&hierarchy, cgroup)));
+        let left = all.collect::<Vec<_>>().into_iter().rev().find(|dir| fs::remove_dir(dir).is_err());
+        match left {
+            None => return Ok(()),
+            // The kernel lets go of a cgroup some time after its last process has gone.
+            Some(_) if begun.elapsed() < Duration::from_secs(10) => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Some(dir) => return Err(format!("{} cannot be removed", dir.display())),
+        }
+    }
+}
+
+/// A directory and all below it, parents first; nothing when it is not there.
+fn tree(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if dir.is_dir() {
+        found.push(dir.to_owned());
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        for inner in entries.map(|entry| entry.path()).filter(|path| path.is_dir()) {
+            found.extend(tree(&inner));
+        }
+    }
+    found
+}

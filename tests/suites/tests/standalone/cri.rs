@@ -1,0 +1,109 @@
+//! The runtime, asked beside the kubelet: what is really there, and mischief behind the kubelet's back.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use runtime_bridge::cri::wire::*;
+use runtime_bridge::cri::{CriClient, Endpoints, Runtime, container_pid};
+use runtime_bridge::{Io, IoRuntime};
+
+pub const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
+pub const UID_LABEL: &str = "io.kubernetes.pod.uid";
+pub const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
+pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
+
+/// Blocking calls to the runtime.
+pub struct Cri {
+    client: CriClient,
+    _io: Arc<IoRuntime>,
+}
+
+impl Cri {
+    pub fn new(socket: &str) -> Self {
+        let io = Io::start(1).expect("an I/O runtime");
+        let client = CriClient::new(&io.io(), &Endpoints::new(socket)).expect("a socket's path");
+        Self { client, _io: Arc::new(io) }
+    }
+
+    /// The sandboxes with this label, in whatever state.
+    pub fn sandboxes(&self, label: &str, value: &str) -> Vec<PodSandbox> {
+        let filter = PodSandboxFilter { label_selector: labels(label, value), ..Default::default() };
+        let request = ListPodSandboxRequest { filter: Some(filter) };
+        block_on(self.client.list_pod_sandbox(request)).expect("a list of sandboxes").items
+    }
+
+    /// The containers with this label, in whatever state.
+    pub fn containers(&self, label: &str, value: &str) -> Vec<Container> {
+        let filter = ContainerFilter { label_selector: labels(label, value), ..Default::default() };
+        let request = ListContainersRequest { filter: Some(filter) };
+        block_on(self.client.list_containers(request)).expect("a list of containers").containers
+    }
+
+    /// The running containers with this label.
+    pub fn running(&self, label: &str, value: &str) -> Vec<Container> {
+        let all = self.containers(label, value);
+        all.into_iter().filter(|c| c.state() == ContainerState::ContainerRunning).collect()
+    }
+
+    /// A container's status; none when it is not there.
+    pub fn status(&self, id: &str) -> Option<ContainerStatus> {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        block_on(self.client.container_status(request)).ok()?.status
+    }
+
+    /// The process ID of a running container's first process.
+    pub fn pid(&self, id: &str) -> u32 {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
+        let status = block_on(self.client.container_status(request)).expect("the container is there");
+        container_pid(&status).expect("a running container has a process")
+    }
+
+    pub fn sandbox_status(&self, id: &str) -> PodSandboxStatus {
+        let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        let told = block_on(self.client.pod_sandbox_status(request)).expect("the sandbox is there");
+        told.status.expect("a status")
+    }
+
+    /// Removes a container, running or not.
+    pub fn remove_container(&self, id: &str) {
+        let request = RemoveContainerRequest { container_id: id.to_owned() };
+        block_on(self.client.remove_container(request)).expect("the container is removed");
+    }
+
+    pub fn stop_sandbox(&self, id: &str) {
+        let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        block_on(self.client.stop_pod_sandbox(request)).expect("the sandbox is stopped");
+    }
+
+    pub fn remove_sandbox(&self, id: &str) {
+        let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        block_on(self.client.remove_pod_sandbox(request)).expect("the sandbox is removed");
+    }
+
+    /// Takes away every pod of a namespace; the error is for people.
+    pub fn sweep(&self, namespace: &str) -> Result<(), String> {
+        let filter =
+            PodSandboxFilter { label_selector: labels(NAMESPACE_LABEL, namespace), ..Default::default() };
+        let request = ListPodSandboxRequest { filter: Some(filter) };
+        let list = block_on(self.client.list_pod_sandbox(request)).map_err(|error| error.to_string())?;
+        for sandbox in list.items {
+            let id = sandbox.id;
+            let stop = StopPodSandboxRequest { pod_sandbox_id: id.clone() };
+            block_on(self.client.stop_pod_sandbox(stop)).map_err(|error| error.to_string())?;
+            let remove = RemovePodSandboxRequest { pod_sandbox_id: id };
+            block_on(self.client.remove_pod_sandbox(remove)).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+fn labels(label: &str, value: &str) -> BTreeMap<String, String> {
+    [(label.to_owned(), value.to_owned())].into()
+}
+
+/// The asking side: without I/O of its own.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    tokio.block_on(future)
+}

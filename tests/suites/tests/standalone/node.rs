@@ -1,0 +1,363 @@
+//! One kubelet with directories, ports and a cgroup of its own. Dropping it leaves nothing behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::process::{KubeletCommand, KubeletProcess, Port, eventually, free_ports};
+
+use crate::cgroups;
+use crate::cri::Cri;
+use crate::environment::Environment;
+use crate::pod::PodFile;
+use crate::view::{Event, PodView};
+
+/// Within this long a kubelet answers and things that need no back-off happen, on a slow machine under load, too.
+pub const SOON: Duration = Duration::from_secs(90);
+/// The same with back-offs, retries and the housekeeping of every minute in it.
+pub const LATER: Duration = Duration::from_secs(240);
+/// A kubelet that is asked to end has ended by then.
+pub const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The runtime lets go of everything that a node leaves behind by then.
+const SWEPT_WITHIN: Duration = Duration::from_secs(30);
+
+/// What differs from the usual node.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Laid over the KubeletConfiguration.
+    pub kubelet: Value,
+    /// Laid over the UnderstudyConfiguration.
+    pub understudy: Value,
+}
+
+/// A node.
+pub struct Node {
+    pub environment: Arc<Environment>,
+    pub cri: Cri,
+    /// The namespace of all its pods, by which they are found again whatever happens.
+    pub namespace: String,
+    pub read_only: Port,
+    pub healthz: Port,
+    name: String,
+    dir: TempDir,
+    command: KubeletCommand,
+    process: Mutex<Option<KubeletProcess>>,
+    pods: AtomicU32,
+}
+
+impl Node {
+    /// Makes everything, starts the kubelet and waits until it is healthy; the error is for people.
+    pub fn start(environment: &Arc<Environment>, case: &str, options: Options) -> Result<Self, String> {
+        let node = Self::prepare(environment, case, options);
+        node.start_kubelet();
+        let begun = Instant::now();
+        while let Err(error) = node.healthz.text("/healthz") {
+            if let Some(status) = node.lock().as_mut().and_then(KubeletProcess::ended) {
+                return Err(format!("the kubelet has ended ({status}):\n{}", node.log_tail()));
+            }
+            if begun.elapsed() > SOON {
+                return Err(format!("the kubelet is not healthy: {error}\n{}", node.log_tail()));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(node)
+    }
+
+    /// The same for a case of its own.
+    ///
+    /// # Panics
+    /// When the kubelet does not become healthy.
+    pub fn alone(environment: &Arc<Environment>, case: &str, options: Options) -> Self {
+        Self::start(environment, case, options).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Everything but the kubelet's process.
+    pub fn prepare(environment: &Arc<Environment>, case: &str, options: Options) -> Self {
+        static NODES: AtomicU32 = AtomicU32::new(0);
+        let number = NODES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{case}-{}-{number}", std::process::id());
+        let dir = tempfile::Builder::new().prefix("understudy-").tempdir().expect("a temporary directory");
+        let path = dir.path().to_owned();
+        for inner in ["manifests", "logs", "links", "gates", "root", "certificates"] {
+            fs::create_dir(path.join(inner)).expect("an empty directory takes another");
+        }
+        let cgroup = format!("{}/{name}", environment.cgroup_parent);
+        cgroups::make(&cgroup);
+        let [read_only, healthz, server] = free_ports();
+        let mut kubelet = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": path.join("manifests"),
+            "podLogsDir": path.join("logs"),
+            "containerRuntimeEndpoint": format!("unix://{}", environment.socket),
+            "cgroupRoot": cgroup,
+            "cgroupDriver": "cgroupfs",
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            "makeIPTablesUtilChains": false,
+            "address": "127.0.0.1",
+            "port": server,
+            "readOnlyPort": read_only,
+            "healthzBindAddress": "127.0.0.1",
+            "healthzPort": healthz,
+            "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "imageGCHighThresholdPercent": 100,
+        });
+        let mut understudy = json!({
+            "apiVersion": "understudy.dev/v1alpha1",
+            "kind": "UnderstudyConfiguration",
+            "legacyLogSymlinkDir": path.join("links"),
+        });
+        overlay(&mut kubelet, options.kubelet);
+        overlay(&mut understudy, options.understudy);
+        // JSON is YAML.
+        fs::write(path.join("kubelet.yaml"), kubelet.to_string()).expect("a configuration file");
+        fs::write(path.join("understudy.yaml"), understudy.to_string()).expect("a configuration file");
+        let command = command(&environment.kubelet, &path, &path.join("root"));
+        Self {
+            environment: Arc::clone(environment),
+            cri: Cri::new(&environment.socket),
+            namespace: name.clone(),
+            read_only: Port::local(read_only),
+            healthz: Port::local(healthz),
+            name,
+            dir,
+            command,
+            process: Mutex::new(None),
+            pods: AtomicU32::new(0),
+        }
+    }
+
+    // ---- the kubelet's process ----
+
+    fn lock(&self) -> MutexGuard<'_, Option<KubeletProcess>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the kubelet, which must not run.
+    pub fn start_kubelet(&self) {
+        let mut process = self.lock();
+        assert!(process.is_none(), "a kubelet runs already");
+        *process = Some(self.command.start().expect("the kubelet's binary can be run"));
+    }
+
+    /// Starts it and waits until it has taken in the pods.
+    pub fn start_kubelet_again(&self) {
+        self.start_kubelet();
+        eventually("the kubelet lists its pods", SOON, || self.pods().map(drop));
+    }
+
+    /// Waits until the statuses that `/pods` shows have been written down: from then on the next kubelet knows them.
+    pub fn written_down(&self) {
+        eventually("all statuses are written down", SOON, || {
+            let tree = self.read_only.json("/supervision")?;
+            let actors = tree["actors"].as_array().into_iter().flatten();
+            let status = actors.into_iter().find(|actor| actor["kind"] == "StatusManager");
+            let observed = &status.ok_or("no StatusManager in the tree")?["observed"];
+            if observed["checkpointsUnderWay"] == 0 && observed["checkpointsFailed"] == 0 {
+                Ok(())
+            } else {
+                Err(observed.to_string())
+            }
+        });
+    }
+
+    /// SIGKILL.
+    pub fn kill_kubelet(&self) {
+        self.lock().take().expect("a kubelet runs").kill();
+    }
+
+    /// SIGTERM; how it ended.
+    ///
+    /// # Panics
+    /// When it has not ended within 10 s.
+    pub fn terminate_kubelet(&self) -> ExitStatus {
+        let mut process = self.lock().take().expect("a kubelet runs");
+        let ended = process.terminate(ENDS_WITHIN);
+        ended.unwrap_or_else(|| panic!("not ended {ENDS_WITHIN:?} after SIGTERM:\n{}", self.log_tail()))
+    }
+
+    /// The process ID of the kubelet.
+    pub fn kubelet_pid(&self) -> u32 {
+        self.lock().as_ref().expect("a kubelet runs").id()
+    }
+
+    /// # Panics
+    /// When the kubelet has ended without being asked to.
+    pub fn assert_alive(&self) {
+        let ended = self.lock().as_mut().and_then(KubeletProcess::ended);
+        if let Some(status) = ended {
+            panic!("the kubelet has ended by itself ({status}):\n{}", self.log_tail());
+        }
+    }
+
+    /// Another kubelet with the same configuration and this root directory.
+    pub fn other_kubelet(&self, root: &Path) -> KubeletCommand {
+        let other = command(&self.environment.kubelet, self.dir.path(), root);
+        KubeletCommand { log: self.dir.path().join("other.log"), ..other }
+    }
+
+    /// The kubelet's last lines.
+    pub fn log_tail(&self) -> String {
+        let log = fs::read(&self.command.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    // ---- directories ----
+
+    /// The static pods' directory.
+    pub fn manifests(&self) -> PathBuf {
+        self.dir.path().join("manifests")
+    }
+
+    /// `podLogsDir`.
+    pub fn logs(&self) -> PathBuf {
+        self.dir.path().join("logs")
+    }
+
+    /// `legacyLogSymlinkDir`.
+    pub fn links(&self) -> PathBuf {
+        self.dir.path().join("links")
+    }
+
+    /// The kubelet's root directory.
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    /// A directory for files by which the host and a pod tell each other things.
+    pub fn gates(&self) -> PathBuf {
+        self.dir.path().join("gates")
+    }
+
+    /// The cgroup above all its pods.
+    pub fn cgroup(&self) -> String {
+        format!("{}/{}", self.environment.cgroup_parent, self.name)
+    }
+
+    // ---- pods ----
+
+    /// Writes a manifest of a pod with a name of its own.
+    pub fn pod(&self, name: &str, spec: Value) -> PodFile<'_> {
+        let number = self.pods.fetch_add(1, Ordering::Relaxed);
+        let pod = PodFile::new(self, format!("{name}-{number}"));
+        pod.write(spec);
+        pod
+    }
+
+    /// What `/pods` lists.
+    pub fn pods(&self) -> Result<Vec<PodView>, String> {
+        self.assert_alive();
+        let list = self.read_only.json("/pods")?;
+        assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodList"), &json!("v1")));
+        let items = list["items"].as_array().ok_or_else(|| format!("no items in {list}"))?;
+        Ok(items.iter().cloned().map(PodView).collect())
+    }
+
+    /// What `/events` lists.
+    pub fn events(&self) -> Result<Vec<Event>, String> {
+        self.assert_alive();
+        let list = self.read_only.json("/events")?;
+        let events = list["events"].as_array().ok_or_else(|| format!("no events in {list}"))?;
+        Ok(events.iter().map(Event::of).collect())
+    }
+
+    /// An event about a manifest, the file of this name, whose message has all of these words.
+    pub fn manifest_event(&self, file: &str, words: &[&str]) -> Result<Event, String> {
+        let about: Vec<Event> = self
+            .events()?
+            .into_iter()
+            .filter(|event| event.manifest.ends_with(&format!("/{file}")))
+            .collect();
+        let found = about.iter().find(|event| words.iter().all(|words| event.message.contains(words)));
+        found.cloned().ok_or_else(|| format!("no event about {file} with {words:?} among {about:?}"))
+    }
+
+    /// The sum of a metric over its labels.
+    pub fn metric(&self, name: &str) -> Result<f64, String> {
+        let text = self.read_only.text("/metrics")?;
+        let samples = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            if !rest.starts_with(['{', ' ']) {
+                return None;
+            }
+            rest.rsplit(' ').next()?.parse::<f64>().ok()
+        });
+        let samples: Vec<f64> = samples.collect();
+        if samples.is_empty() { Err(format!("no metric {name}")) } else { Ok(samples.iter().sum()) }
+    }
+
+    fn clean_up(&mut self) -> Result<(), String> {
+        let process = self.lock().take();
+        drop(process);
+        // A runtime that is still busy with what the kubelet asked for last refuses to remove it.
+        let begun = Instant::now();
+        while let Err(error) = self.cri.sweep(&self.namespace) {
+            if begun.elapsed() > SWEPT_WITHIN {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        unmount_below(self.dir.path());
+        cgroups::remove(&self.cgroup())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the last lines of the kubelet of {}:\n{}", self.name, self.log_tail());
+        }
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubelet-logs");
+        let _kept = fs::create_dir_all(&kept)
+            .and_then(|()| fs::copy(&self.command.log, kept.join(format!("{}.log", self.name))));
+        if let Err(error) = self.clean_up() {
+            eprintln!("taking away what the node {} left: {error}", self.name);
+        }
+    }
+}
+
+fn command(program: &Path, dir: &Path, root: &Path) -> KubeletCommand {
+    let argument = |name: &str, value: &Path| [name.into(), value.as_os_str().to_owned()];
+    let arguments = [
+        argument("--config", &dir.join("kubelet.yaml")),
+        argument("--understudy-config", &dir.join("understudy.yaml")),
+        argument("--root-dir", root),
+        argument("--cert-dir", &dir.join("certificates")),
+    ];
+    KubeletCommand {
+        program: program.to_owned(),
+        arguments: arguments.into_iter().flatten().collect(),
+        log: dir.join("kubelet.log"),
+    }
+}
+
+/// Lays the fields of `over` over those of `under`.
+fn overlay(under: &mut Value, over: Value) {
+    if let (Value::Object(under), Value::Object(over)) = (under, over) {
+        under.extend(over);
+    }
+}
+
+/// A kubelet that was killed leaves its pods' volumes mounted.
+fn unmount_below(dir: &Path) {
+    for mount in mounts_below(dir).iter().rev() {
+        let _gone = Command::new("umount").args(["-n", "-l"]).arg(mount).status();
+    }
+}
+
+/// What is mounted below a directory, in the order in which it was.
+pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("every process has mounts");
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+    points.filter(|point| point.starts_with(dir)).collect()
+}

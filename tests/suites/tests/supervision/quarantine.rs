@@ -1,0 +1,158 @@
+//! G11: a poison pod is not the subsystem's failure.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use messages::PodUid;
+use supervision::{AskError, Policy, State, Supervised, Vitality, What};
+use testkit::{Sandbox, sandbox};
+
+use crate::actors::{Count, Counter, GetPod, Outside, Poison, SetPodTimer, ask, start};
+
+fn poison(uid: &str, panics: bool) -> Poison {
+    Poison { uid: PodUid::new(uid), panics }
+}
+
+/// Crashes the counter on this pod so many times.
+async fn crash_on(world: &Sandbox, counter: &Supervised<Counter>, outside: &Outside, uid: &str, times: u32) {
+    for _ in 0..times {
+        world.pass(Duration::from_millis(1)).await;
+        let born = outside.born();
+        counter.address::<Poison>().tell(poison(uid, true)).unwrap();
+        world.until("the restart", || outside.born() == born + 1).await;
+    }
+}
+
+#[test]
+fn g11_the_third_panic_quarantines_the_pod_and_no_other() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let record = seen.clone();
+        world.tree.observe(move |event| record.lock().unwrap().push(event.clone()));
+        let (counter, outside) = start(world, Vitality::Vital);
+        let (tell, get) = (counter.address::<Poison>(), counter.address::<GetPod>());
+        crash_on(world, &counter, &outside, "bad", 2).await;
+        assert!(world.report("Counter").await.quarantined.is_empty(), "two are borne");
+        crash_on(world, &counter, &outside, "bad", 1).await;
+
+        let report = world.report("Counter").await;
+        let held = &report.quarantined[&PodUid::new("bad")];
+        assert!(held.starts_with("poison at ") && held.contains("actors.rs:"), "{held}");
+        tell.tell(poison("bad", true)).unwrap();
+        tell.tell(poison("bad", false)).unwrap();
+        tell.tell(poison("good", false)).unwrap();
+        world.pass(Duration::from_secs(5)).await;
+        assert_eq!(outside.poison_handled.load(Ordering::SeqCst), 1, "the other pod's alone");
+        assert_eq!(ask(&get, GetPod(PodUid::new("bad"))).await, Err(AskError::Quarantined));
+        assert!(ask(&get, GetPod(PodUid::new("good"))).await.is_ok());
+
+        world.pass(Duration::from_secs(6)).await;
+        assert_eq!(outside.poison_handled.load(Ordering::SeqCst), 2, "the newest of those held is handled");
+        assert_eq!(outside.born(), 4);
+        let report = world.report("Counter").await;
+        assert!(report.quarantined.is_empty());
+        assert_eq!(report.counters.replaced, 1, "the older one held is accounted for");
+        assert!(ask(&get, GetPod(PodUid::new("bad"))).await.is_ok());
+
+        let seen = seen.lock().unwrap().clone();
+        let quarantined = seen.iter().filter_map(|event| match &event.what {
+            What::Quarantined { pod, panic, seconds } => {
+                Some((event.actor.as_str(), pod.as_str(), panic.message.as_str(), *seconds))
+            }
+            _ => None,
+        });
+        assert_eq!(quarantined.collect::<Vec<_>>(), [("Counter", "bad", "poison", 10)]);
+        let released = seen.iter().any(|event| event.what == What::Released { pod: PodUid::new("bad") });
+        assert!(released, "observers learn both ends");
+    });
+}
+
+#[test]
+fn g11_a_poison_pod_never_takes_the_subsystem_above_its_limit() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Vital);
+        // The pod's messages are resent for an hour.
+        for _ in 0..720 {
+            counter.address::<Poison>().tell(poison("bad", true)).unwrap();
+            world.pass(Duration::from_secs(5)).await;
+            assert_ne!(world.report("Counter").await.state, State::Failed);
+        }
+        let born = outside.born();
+        assert!((10..30).contains(&born), "{born} incarnations: quarantines grow up to five minutes");
+        let events = world.events_of("Counter").await.into_iter();
+        let lengths: Vec<_> = events
+            .filter_map(
+                |what| if let What::Quarantined { seconds, .. } = what { Some(seconds) } else { None },
+            )
+            .collect();
+        assert_eq!(lengths[..6], [10, 20, 40, 80, 160, 300]);
+        assert!(lengths[6..].iter().all(|seconds| *seconds == 300), "{lengths:?}");
+        assert!(ask(&counter.address::<Count>(), Count).await.is_ok());
+    });
+}
+
+#[test]
+fn g11_more_than_three_pods_are_the_subsystems_failure() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Vital);
+        for pod in ["a", "b", "c"] {
+            crash_on(world, &counter, &outside, pod, 2).await;
+        }
+        assert_eq!(world.report("Counter").await.state, State::Running, "six crashes over three pods");
+        let mut failed = Box::pin(world.tree.failed());
+        for pod in ["d", "e", "f", "g", "h", "i"] {
+            assert!(futures::poll!(&mut failed).is_pending());
+            counter.address::<Poison>().tell(poison(pod, true)).unwrap();
+            world.pass(Duration::from_secs(10)).await;
+        }
+        assert_eq!(failed.await.actor, "Counter");
+    });
+}
+
+#[test]
+fn g11_what_waits_for_the_pod_is_held_and_asks_learn_at_once() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Degradable);
+        crash_on(world, &counter, &outside, "bad", 2).await;
+        counter.address::<Poison>().tell(poison("bad", true)).unwrap();
+        let get = counter.address::<GetPod>().ask(GetPod(PodUid::new("bad")), Duration::from_secs(5));
+        let mut get = Box::pin(get);
+        assert!(futures::poll!(&mut get).is_pending(), "it waits behind the third crash");
+        assert_eq!(get.await, Err(AskError::Lost));
+        world.pass(Duration::from_secs(1)).await;
+        assert_eq!(world.report("Counter").await.counters.dropped, 1, "and the drop is counted");
+        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+    });
+}
+
+#[test]
+fn g11_stopping_a_subsystem_with_a_quarantined_pod_counts_what_it_held() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Degradable);
+        crash_on(world, &counter, &outside, "bad", 3).await;
+        counter.address::<Poison>().tell(poison("bad", false)).unwrap();
+        counter.stop();
+        world.until("the end", || counter.has_ended()).await;
+        assert_eq!(world.report("Counter").await.counters.dropped, 1);
+    });
+}
+
+#[test]
+fn g11_a_quarantined_pods_timers_wait_too() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Vital);
+        crash_on(world, &counter, &outside, "bad", 3).await;
+        counter.address::<SetPodTimer>().tell(SetPodTimer).unwrap();
+        world.pass(Duration::from_secs(5)).await;
+        assert_eq!(outside.pod_timers.load(Ordering::SeqCst), 0, "left alone");
+        world.pass(Duration::from_secs(10)).await;
+        assert_eq!(outside.pod_timers.load(Ordering::SeqCst), 1, "late, and once");
+    });
+}

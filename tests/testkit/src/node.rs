@@ -1,0 +1,213 @@
+//! A whole node in a sandbox: the real actors, wired as the daemon wires them, on fake bridges.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
+use kubelet::wiring::{self, Bridge, Settings};
+use messages::PodUid;
+use messages::event_recorder::{GetEvents, RecordedEvent};
+use messages::pod_manager::GetPods;
+use messages::status_manager::GetPodStatuses;
+use prometheus::Registry;
+use runtime_bridge::Io;
+use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
+use runtime_bridge::checkpoint::FakeCheckpoints;
+use runtime_bridge::clock::FakeClock;
+use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
+use runtime_bridge::host::{FakeDisk, FakePodDirs, FakeStaticFiles, Layout};
+use runtime_bridge::mounts::FakeMounts;
+use runtime_bridge::probes::FakeProber;
+use supervision::{Place, Policy, Tree};
+
+use crate::sandbox::Sandbox;
+
+/// Where manifests lie on the fake disk.
+pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// An image that every node has.
+pub const IMAGE: &str = "understudy.dev/demo:1";
+const START_SECOND: i64 = 1_800_000_000;
+
+/// The outside world of a node: it survives the kubelet.
+#[derive(Clone)]
+pub struct World {
+    /// The container runtime.
+    pub runtime: FakeRuntime,
+    /// The disk.
+    pub disk: FakeDisk,
+    /// What HTTP and TCP probes meet.
+    pub prober: FakeProber,
+    /// Checkpoints.
+    pub checkpoints: FakeCheckpoints,
+    /// Wall time.
+    pub clock: Arc<FakeClock>,
+    /// Cgroups.
+    pub cgroups: FakeCgroups,
+}
+
+impl World {
+    /// A world in which everything works.
+    pub fn new(seed: u64) -> Self {
+        let start = Timestamp::from_second(START_SECOND).expect("a second of this century is a timestamp");
+        let runtime = FakeRuntime::new(seed).at_wall_time(START_SECOND * 1_000_000_000);
+        runtime.add_image(IMAGE, RegistryImage::default());
+        let disk = FakeDisk::new();
+        disk.mkdir(MANIFESTS, 0o755);
+        let names = CgroupNames::new(CgroupDriver::Cgroupfs, "/").expect("the root is a cgroup");
+        Self {
+            runtime,
+            disk,
+            prober: FakeProber::new(),
+            checkpoints: FakeCheckpoints::new(),
+            clock: Arc::new(FakeClock::new(seed, start)),
+            cgroups: FakeCgroups::new(CgroupVersion::V2, names),
+        }
+    }
+
+    /// Writes a manifest.
+    pub fn manifest(&self, file: &str, yaml: &str) {
+        self.disk.write(PathBuf::from(MANIFESTS).join(file), yaml, 0o644);
+    }
+
+    /// Removes a manifest.
+    pub fn remove_manifest(&self, file: &str) {
+        self.disk.remove(PathBuf::from(MANIFESTS).join(file));
+    }
+
+    fn bridge(&self) -> Bridge {
+        let layout = Layout::new("/var/lib/kubelet", "/var/log/pods", "/var/log/containers")
+            .expect("the default directories are canonical");
+        Bridge {
+            io: Io::current(),
+            runtime: Arc::new(self.runtime.clone()),
+            exits: Arc::new(self.runtime.exit_watcher()),
+            clock: self.clock.clone(),
+            checkpoints: Arc::new(self.checkpoints.clone()),
+            files: Arc::new(FakeStaticFiles::new(self.disk.clone())),
+            dirs: Arc::new(FakePodDirs::new(layout, self.disk.clone())),
+            mounts: Arc::new(FakeMounts::new(self.disk.clone())),
+            prober: Arc::new(self.prober.clone()),
+            cgroups: Arc::new(self.cgroups.clone()),
+            resolv_conf: None,
+        }
+    }
+}
+
+/// A kubelet in the sandbox.
+pub struct FakeNode {
+    /// Its tree.
+    pub tree: Tree,
+    /// Its world.
+    pub world: World,
+    /// Ways in.
+    pub node: wiring::Node,
+}
+
+/// The settings of a sandboxed kubelet.
+pub fn settings() -> Settings {
+    Settings {
+        node: "node".to_owned(),
+        host_ips: vec!["192.0.2.10".to_owned()],
+        static_pod_path: Some(PathBuf::from(MANIFESTS)),
+        file_check: Duration::from_secs(20),
+        pods_max: 110,
+        memory_bytes: 8 << 30,
+        worker: pod_worker::PodWorkerConfig::default(),
+        images: image_manager::ImageSettings::default(),
+        pleg: pleg::PlegConfig::default(),
+        api: node_api::NodeApiConfig::default(),
+        fault_point: None,
+    }
+}
+
+impl FakeNode {
+    /// Starts a kubelet in a world, on the sandbox's tree.
+    pub fn start(sandbox: &Sandbox, world: &World, settings: &Settings) -> Self {
+        sandbox.expect_bridge_tasks();
+        Self::on(sandbox.tree.clone(), world, settings)
+    }
+
+    /// Ends this kubelet, as a signal would, and starts another one in the same world.
+    pub async fn restart(self, settings: &Settings, policy: Policy) -> Self {
+        self.tree.stop_all();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Self::on(Tree::new(policy), &self.world, settings)
+    }
+
+    /// Ends this kubelet.
+    pub async fn stop(self) {
+        self.tree.stop_all();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+
+    fn on(tree: Tree, world: &World, settings: &Settings) -> Self {
+        let node = wiring::wire(&tree, &Place::Here, &Registry::new(), &world.bridge(), settings)
+            .expect("every metric is defined once");
+        Self { tree, world: world.clone(), node }
+    }
+
+    /// Every pod's status, by UID; empty while nobody answers.
+    pub async fn statuses(&self) -> BTreeMap<PodUid, Arc<PodStatus>> {
+        self.node.statuses.ask(GetPodStatuses, Duration::from_secs(5)).await.unwrap_or_default()
+    }
+
+    /// Every desired pod's status by the pod's name without the node's suffix.
+    pub async fn by_name(&self) -> BTreeMap<String, Arc<PodStatus>> {
+        let Ok(desired) = self.node.pods.ask(GetPods, Duration::from_secs(5)).await else {
+            return BTreeMap::new();
+        };
+        let statuses = self.statuses().await;
+        let named = |(uid, pod): (&PodUid, &Arc<messages::facts::DesiredPod>)| {
+            let name = pod.pod_ref.name.trim_end_matches("-node").to_owned();
+            statuses.get(uid).map(|status| (name, status.clone()))
+        };
+        desired.pods.iter().filter_map(named).collect()
+    }
+
+    /// The events so far.
+    pub async fn events(&self) -> Vec<RecordedEvent> {
+        self.node.events.ask(GetEvents, Duration::from_secs(5)).await.unwrap_or_default()
+    }
+
+    /// Waits until the pods' statuses are as `done` says, at most five minutes of sandbox time.
+    pub async fn until(&self, what: &str, done: impl Fn(&BTreeMap<String, Arc<PodStatus>>) -> bool) {
+        let end = tokio::time::Instant::now() + Duration::from_secs(300);
+        loop {
+            let statuses = self.by_name().await;
+            if done(&statuses) {
+                return;
+            }
+            if tokio::time::Instant::now() > end {
+                let shown = serde_json::to_string_pretty(&statuses).unwrap_or_default();
+                let actors = self.tree.snapshot().await;
+                let actors: Vec<_> =
+                    actors.actors.iter().map(|a| (&a.name, a.state, &a.last_crash, &a.observed)).collect();
+                panic!("waited 5 minutes in vain for: {what}\n{shown}\n{actors:#?}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until nothing of any pod is left in the runtime.
+    pub async fn until_empty(&self) {
+        let end = tokio::time::Instant::now() + Duration::from_secs(300);
+        while !self.world.runtime.sandboxes().is_empty() || !self.world.runtime.containers().is_empty() {
+            assert!(
+                tokio::time::Instant::now() < end,
+                "left in the runtime: {:?} {:?}",
+                self.world.runtime.sandboxes(),
+                self.world.runtime.containers()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// The pod is Running and Ready.
+pub fn is_ready(status: &PodStatus) -> bool {
+    let conditions = status.conditions.iter().flatten();
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

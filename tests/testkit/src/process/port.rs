@@ -1,0 +1,123 @@
+//! A port of the kubelet on the loopback address, asked over HTTP/1.0: one request, one connection.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+/// How long one request may take to connect, and each read of its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Larger answers are cut: nothing here is.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// An HTTP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port(pub SocketAddr);
+
+/// What it answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The body as text.
+    pub body: String,
+}
+
+impl Port {
+    /// A port on 127.0.0.1.
+    pub fn local(number: u16) -> Self {
+        Self(SocketAddr::from((Ipv4Addr::LOCALHOST, number)))
+    }
+
+    /// Gets `path`, whatever the status of the answer.
+    ///
+    /// # Errors
+    /// For people: nobody listens, or what came is no HTTP.
+    pub fn get(&self, path: &str) -> Result<Answer, String> {
+        let failed = |error: std::io::Error| format!("GET {}{path}: {error}", self.0);
+        let mut stream = TcpStream::connect_timeout(&self.0, PATIENCE).map_err(failed)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.0);
+        stream.write_all(request.as_bytes()).map_err(failed)?;
+        let mut bytes = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+        parse(&String::from_utf8_lossy(&bytes)).ok_or_else(|| format!("GET {}{path}: no HTTP answer", self.0))
+    }
+
+    /// Gets the body of an answer 200.
+    ///
+    /// # Errors
+    /// As [`Port::get`], and any other status with its body.
+    pub fn text(&self, path: &str) -> Result<String, String> {
+        match self.get(path)? {
+            Answer { status: 200, body } => Ok(body),
+            Answer { status, body } => Err(format!("GET {}{path}: {status}: {body}", self.0)),
+        }
+    }
+
+    /// Gets JSON.
+    ///
+    /// # Errors
+    /// As [`Port::text`], and text that is no JSON.
+    pub fn json(&self, path: &str) -> Result<serde_json::Value, String> {
+        let text = self.text(path)?;
+        serde_json::from_str(&text).map_err(|error| format!("GET {}{path}: {error} in {text}", self.0))
+    }
+}
+
+fn parse(answer: &str) -> Option<Answer> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.lines().next()?.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
+    Some(Answer { status, body: body.to_owned() })
+}
+
+/// So many different ports of 127.0.0.1 that nobody listened on a moment ago.
+///
+/// # Panics
+/// When the machine has none.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let held = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
+    held.map(|listener| listener.local_addr().expect("a bound listener has an address").port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    fn answering(answer: &'static str) -> (Port, std::thread::JoinHandle<String>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = Port(listener.local_addr().unwrap());
+        let asked = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            // The whole request: a connection closed with bytes unread is reset, and the answer lost with it.
+            let request: Vec<String> =
+                BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            (&stream).write_all(answer.as_bytes()).unwrap();
+            request.join("\r\n") + "\r\n"
+        });
+        (port, asked)
+    }
+
+    #[test]
+    fn json_comes_from_an_answer_that_is_well() {
+        let (port, asked) = answering("HTTP/1.0 200 OK\r\nA: b\r\n\r\n{\"a\": 1}");
+        assert_eq!(port.json("/pods").unwrap(), serde_json::json!({"a": 1}));
+        assert!(asked.join().unwrap().starts_with("GET /pods HTTP/1.0\r\n"));
+    }
+
+    #[test]
+    fn another_status_is_an_error_with_the_body() {
+        let (port, _asked) = answering("HTTP/1.1 503 Nope\r\n\r\nPodManager: lost");
+        let error = port.text("/pods").unwrap_err();
+        assert!(error.ends_with("/pods: 503: PodManager: lost"), "{error}");
+    }
+
+    #[test]
+    fn free_ports_differ() {
+        let [one, other] = free_ports();
+        assert_ne!(one, other);
+        assert!(Port::local(one).get("/").is_err());
+    }
+}
