@@ -1,6 +1,7 @@
-//! Every typed message of the kubelet, and nothing else: pure data, no behaviour.
+//! Every typed message of the kubelet, and the values that travel in them: pure data, no behaviour.
 //!
-//! A file per receiving actor holds its commands and queries; [`facts`] holds what several actors are told.
+//! A file per receiving actor holds its commands and queries; [`facts`] holds what several actors are told;
+//! [`quantity`] and [`resources`] read what a pod asks for, in one place for all that go by it.
 //! Messages are level-triggered: losing or repeating any of them delays, never corrupts. Reads travel as
 //! `Arc` snapshots. A message never carries an address, a channel or a wire type.
 //!
@@ -17,6 +18,9 @@ pub mod pod_manager;
 pub mod pod_sources;
 pub mod pod_worker;
 pub mod probe_manager;
+pub mod quantity;
+pub mod resource_manager;
+pub mod resources;
 pub mod runtime;
 pub mod status_manager;
 pub mod supervision;
@@ -37,6 +41,7 @@ pub const CATALOGUE: &[(&str, &[&str])] = &[
     (probe_manager::RECEIVER, probe_manager::RECEIVES),
     (volume_manager::RECEIVER, volume_manager::RECEIVES),
     (image_manager::RECEIVER, image_manager::RECEIVES),
+    (resource_manager::RECEIVER, resource_manager::RECEIVES),
     (garbage_collector::RECEIVER, garbage_collector::RECEIVES),
     (event_recorder::RECEIVER, event_recorder::RECEIVES),
 ];

@@ -10,8 +10,6 @@ pub mod decode;
 pub mod default;
 pub mod image_name;
 pub mod manifests;
-pub mod quantity;
-pub mod resource_amounts;
 pub mod static_pod;
 pub mod unsupported;
 pub mod validate;

@@ -13,9 +13,10 @@ use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendPod;
 use messages::probe_manager::ResendVerdicts;
+use messages::resource_manager::{EnsurePodCgroup, RemovePodCgroup};
+use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatus;
 use messages::volume_manager::{MountVolumes, UnmountVolumes};
-use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::Operations;
 use runtime_bridge::host::PodDirs;
@@ -41,6 +42,12 @@ pub struct PodWorkerConfig {
     pub crash_backoff_max: SignedDuration,
     /// `clusterDNS` and `clusterDomain`.
     pub cluster_dns: ClusterDns,
+    /// The node's name.
+    pub node_name: Arc<str>,
+    /// The node's addresses, primary first.
+    pub host_ips: Vec<String>,
+    /// What the node has, and what of it pods may have.
+    pub node: Arc<NodeResources>,
 }
 
 impl Default for PodWorkerConfig {
@@ -49,6 +56,9 @@ impl Default for PodWorkerConfig {
             sync_frequency: Duration::from_secs(60),
             crash_backoff_max: MAX_DEFAULT,
             cluster_dns: ClusterDns::default(),
+            node_name: Arc::from(""),
+            host_ips: Vec::new(),
+            node: Arc::default(),
         }
     }
 }
@@ -76,8 +86,10 @@ pub struct PodWorkerDeps {
     pub operations: Operations,
     /// The pods' directories and logs.
     pub dirs: Arc<dyn PodDirs>,
-    /// The pods' cgroups.
-    pub cgroups: Arc<dyn Cgroups>,
+    /// ResourceManager: have the pod's cgroup ready.
+    pub ensure_cgroup: Address<EnsurePodCgroup>,
+    /// ResourceManager: remove it.
+    pub remove_cgroup: Address<RemovePodCgroup>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
     /// The node's resolver configuration; absent if `resolvConf` is empty.

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
 use messages::facts::{DesiredPod, Rejection, Source, WorkerState};
+use messages::resources::QosClass;
 use messages::runtime::RuntimePod;
 
 use crate::conditions::{self, CONTAINERS_READY, ConditionsInput, READY};
@@ -10,7 +11,7 @@ use crate::containers::{self, Context};
 use crate::facts::{NodeFacts, PodFacts};
 use crate::merge::{PhaseVerdict, settle};
 use crate::phase::{Phase, PhaseInput, phase};
-use crate::{addresses, finish, qos, spec};
+use crate::{addresses, finish, spec};
 
 /// Bytes of all containers' termination messages together in one status (row 5.21).
 const MESSAGES_BYTES_MAX: usize = 12288;
@@ -57,7 +58,7 @@ fn generation(desired: &DesiredPod) -> Option<i64> {
 
 /// The fields that do not depend on containers, and those that are not the kubelet's.
 fn inherit(desired: &DesiredPod, mut status: PodStatus, previous: Option<&PodStatus>) -> PodStatus {
-    status.qos_class = Some(qos::qos_class(&desired.pod));
+    status.qos_class = Some(QosClass::of(&desired.pod).to_string());
     status.observed_generation = generation(desired);
     if let Some(theirs) = from_api(desired).or(previous) {
         status.resource_claim_statuses.clone_from(&theirs.resource_claim_statuses);

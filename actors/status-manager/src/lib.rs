@@ -19,7 +19,6 @@ mod metrics;
 mod phase;
 #[cfg(test)]
 mod props;
-mod qos;
 mod restore;
 #[cfg(test)]
 mod scenes;
@@ -31,5 +30,4 @@ pub use facts::{NodeFacts, PodFacts};
 pub use merge::PhaseVerdict;
 pub use metrics::StatusMetrics;
 pub use phase::Phase;
-pub use qos::qos_class;
 pub use restore::UnusableCheckpoint;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
@@ -48,6 +49,9 @@ pub fn settings(
             domain: config.pods.cluster_domain.clone(),
             servers: config.pods.cluster_dns.clone(),
         },
+        node_name: Arc::from(node),
+        host_ips: host_ip.iter().map(ToString::to_string).collect(),
+        node: Arc::default(),
     };
     Ok(Settings {
         node: node.to_owned(),

@@ -26,6 +26,7 @@ use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use prometheus::Registry;
+use resource_manager::{ResourceManager, ResourceManagerDeps};
 use runtime_bridge::Io;
 use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::checkpoint::CheckpointStore;
@@ -44,6 +45,7 @@ pub const ASKS: &[(&str, &str)] = &[
     ("PodWorker", "StatusManager"),
     ("PodWorker", "ImageManager"),
     ("PodWorker", "VolumeManager"),
+    ("PodWorker", "ResourceManager"),
     ("StatusManager", "PodWorkerPool"),
     ("VolumeManager", "Pleg"),
     ("NodeApi", "PodManager"),
@@ -160,6 +162,7 @@ pub fn wire(
     let probes = tree.seat::<ProbeManager>(Vitality::Degradable);
     let volumes = tree.seat::<VolumeManager>(Vitality::Degradable);
     let images = tree.seat::<ImageManager>(Vitality::Degradable);
+    let resources = tree.seat::<ResourceManager>(Vitality::Degradable);
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
@@ -206,6 +209,7 @@ pub fn wire(
             status.address(),
             probes.address(),
             volumes.address(),
+            resources.address(),
             garbage.address(),
         ],
         sources: resend_sources,
@@ -236,7 +240,8 @@ pub fn wire(
             events: events.address(),
             operations: operations.clone(),
             dirs: bridge.dirs.clone(),
-            cgroups: bridge.cgroups.clone(),
+            ensure_cgroup: resources.address(),
+            remove_cgroup: resources.address(),
             clock: bridge.clock.clone(),
             resolv_conf: bridge.resolv_conf.clone(),
             config: Arc::new(settings.worker.clone()),
@@ -316,6 +321,9 @@ pub fn wire(
         metrics,
     };
 
+    let resource_deps =
+        ResourceManagerDeps { cgroups: bridge.cgroups.clone(), resend_desired: resend_desired() };
+
     let garbage_deps = GarbageCollectorDeps {
         operations,
         dirs: bridge.dirs.clone(),
@@ -346,6 +354,7 @@ pub fn wire(
     probes.start(place, move || ProbeManager::new(probe_deps.clone()));
     volumes.start(place, move || VolumeManager::new(volume_deps.clone()));
     images.start(place, move || ImageManager::new(image_deps.clone()));
+    resources.start(place, move || ResourceManager::new(resource_deps.clone()));
     garbage.start(place, move || GarbageCollector::new(garbage_deps.clone()));
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));

@@ -15,7 +15,8 @@ use futures::future::BoxFuture;
 pub use detect::CgroupVersion;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeCgroups;
-pub use names::{CgroupDriver, CgroupNames, QosClass};
+pub use messages::resources::QosClass;
+pub use names::{CgroupDriver, CgroupNames};
 pub use sys::SystemCgroups;
 
 use crate::host::RuntimeGone;

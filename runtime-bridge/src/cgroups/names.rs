@@ -1,3 +1,5 @@
+use messages::resources::QosClass;
+
 use super::CgroupError;
 
 /// The longest UID that still fits into a file name with what stands before and after it.
@@ -10,22 +12,6 @@ pub enum CgroupDriver {
     Cgroupfs,
     /// systemd, which names them as slices.
     Systemd,
-}
-
-/// Kubernetes' classes of quality of service, as far as cgroups know them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum QosClass {
-    /// Pods of this class lie directly below `kubepods`.
-    Guaranteed,
-    /// Below `kubepods/burstable`.
-    Burstable,
-    /// Below `kubepods/besteffort`.
-    BestEffort,
-}
-
-impl QosClass {
-    /// All classes.
-    pub const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
 }
 
 /// Names of the kubelet's cgroups (FEATURES 14.2), as paths below the mount of a hierarchy that begin with a slash.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join, join_all};
+use messages::resource_manager::RemovePodCgroup;
 use messages::runtime::RuntimePod;
 use messages::volume_manager::UnmountVolumes;
 
@@ -12,6 +13,9 @@ use crate::step::Release;
 
 /// Longest wait for the volumes of a pod to be undone; then it is tried again.
 const UNMOUNT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// Longest wait for a cgroup to be made or removed.
+pub(super) const CGROUP_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Undoes the pod's mounts and removes its cgroup, and what else `what` says.
 ///
@@ -23,7 +27,10 @@ pub(crate) async fn release(exec: Executor, held: Arc<RuntimePod>, what: Release
     unmounted.and(removed)?;
     {
         let _step = exec.step("RemovePodCgroup".to_owned()).await;
-        exec.deps.cgroups.remove_pod_cgroup(exec.uid()).await.map_err(|error| error.to_string())?;
+        let remove = RemovePodCgroup { pod: exec.pod.clone() };
+        let removed = exec.deps.remove_cgroup.ask(remove, CGROUP_DEADLINE).await;
+        let removed = removed.map_err(|error| format!("RemovePodCgroup: {error}"))?;
+        removed.map_err(|error| format!("RemovePodCgroup: {}", error.message))?;
     }
     if what.logs {
         let _step = exec.step("RemovePodLogs".to_owned()).await;

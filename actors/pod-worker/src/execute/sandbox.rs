@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{join, try_join, try_join_all};
+use futures::future::{join, try_join, try_join_all, try_join3};
+use messages::resource_manager::{EnsurePodCgroup, PodCgroup};
 use messages::volume_manager::{MountVolumes, MountedVolumes};
-use runtime_bridge::cgroups::QosClass;
 use runtime_bridge::cri::wire::{PodSandboxConfig, PodSandboxStatusRequest};
 use runtime_bridge::cri::{EnsureError, Ensured};
 
 use super::images::Images;
 use super::kill::stop_sandbox;
-use super::release::remove_sandbox;
+use super::release::{CGROUP_DEADLINE, remove_sandbox};
 use super::sync::{SyncOutcome, SyncTask};
-use crate::container_config::etc_hosts;
 use crate::dns::pod_dns;
+use crate::hosts::etc_hosts;
 use crate::plan::NewSandbox;
 use crate::sandbox_config::{SandboxSetting, hostname, sandbox_config};
 use crate::spec::PodView;
@@ -91,7 +91,7 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
             error.to_string()
         })
     };
-    let (resolv_conf, _) = try_join(resolv_conf, dirs).await?;
+    let (resolv_conf, _, cgroup) = try_join3(resolv_conf, dirs, cgroup(task)).await?;
     let dns = pod_dns(pod, resolv_conf.as_deref(), &exec.deps.config.cluster_dns);
     if dns.missing_cluster && task.plan.create_sandbox.is_some() {
         exec.record(texts::missing_cluster_dns(&exec.pod), "");
@@ -99,7 +99,6 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
     let pod_ref = &exec.pod;
     let logs = exec.deps.dirs.layout().pod_log_dir(&pod_ref.namespace, &pod_ref.name, exec.uid());
     let logs = logs.map_err(|error| error.to_string())?;
-    let cgroup = exec.deps.cgroups.names().pod(QosClass::BestEffort, exec.uid());
     let attempt = match &task.plan.create_sandbox {
         Some(new) => new.attempt.max(task.floors.sandbox),
         None => task.runtime.sandboxes.iter().find(|sandbox| sandbox.ready).map_or(0, |found| found.attempt),
@@ -107,10 +106,18 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
     let setting = SandboxSetting {
         attempt,
         log_directory: logs.to_string_lossy().into_owned(),
-        cgroup_parent: cgroup.map_err(|error| error.to_string())?,
+        cgroup_parent: cgroup.name.to_string(),
         dns: dns.config,
     };
     Ok(sandbox_config(pod, pod_ref, setting))
+}
+
+/// The pod's cgroup, with its values.
+async fn cgroup(task: &SyncTask) -> Result<Arc<PodCgroup>, String> {
+    let ensure = EnsurePodCgroup { pod: task.desired.clone() };
+    let ensured = task.exec.deps.ensure_cgroup.ask(ensure, CGROUP_DEADLINE).await;
+    let ensured = ensured.map_err(|error| format!("EnsurePodCgroup: {error}"))?;
+    ensured.map_err(|error| format!("EnsurePodCgroup: {}", error.message))
 }
 
 /// Log directories, and the attempts that come after the logs that are in them.

@@ -92,8 +92,11 @@ mod tests {
         let asked = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             // The whole request: a connection closed with bytes unread is reset, and the answer lost with it.
-            let request: Vec<String> =
-                BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            let request: Vec<String> = BufReader::new(&stream)
+                .lines()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
             (&stream).write_all(answer.as_bytes()).unwrap();
             request.join("\r\n") + "\r\n"
         });

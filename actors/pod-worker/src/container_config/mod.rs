@@ -1,50 +1,26 @@
 //! What the runtime is asked for as a container (rows 5.7, 5.16, 11.3, 11.7).
 
+mod mounts;
+mod resources;
+mod security;
+
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod};
 use messages::PodRef;
 use messages::image_manager::PresentImage;
 use messages::volume_manager::MountedVolumes;
 use runtime_bridge::cri::wire::{
-    ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, KeyValue, LinuxContainerConfig,
-    LinuxContainerResources, LinuxContainerSecurityContext, Mount, MountPropagation, SecurityProfile,
-    security_profile::ProfileType,
+    ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig,
 };
 use runtime_bridge::host::Layout;
 
 use crate::env::{environment, expand_all};
 use crate::hash::{container_hash, hash_text};
-use crate::sandbox_config::{CPU_PERIOD_US, CPU_SHARES_MIN, namespaces, pod_labels};
+use crate::sandbox_config::pod_labels;
 
 /// The label of a container's name.
 pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
-
-/// Where the managed hosts file is seen in a container.
-const ETC_HOSTS: &str = "/etc/hosts";
-/// Most likely to be killed when memory is short: what pods without requests get.
-const OOM_SCORE_BEST_EFFORT: i64 = 1000;
-/// Pods that the node cannot do without.
-const OOM_SCORE_CRITICAL: i64 = -997;
-const NODE_CRITICAL: &str = "system-node-critical";
-
-/// Paths of /proc and /sys that an ordinary container does not see.
-const MASKED_PATHS: [&str; 12] = [
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-];
-/// Paths of /proc that an ordinary container only reads.
-const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Why a container cannot be configured: its waiting reason is CreateContainerConfigError.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -108,7 +84,7 @@ pub fn container_config(
         command: expand_all(container.command.as_deref(), &environment),
         args: expand_all(container.args.as_deref(), &environment),
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        mounts: mounts(container, setting)?,
+        mounts: mounts::mounts(container, setting)?,
         labels,
         annotations: annotations(pod, container, setting.attempt),
         log_path: Layout::container_log_path(&container.name, setting.attempt),
@@ -116,8 +92,8 @@ pub fn container_config(
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(LinuxContainerConfig {
-            resources: Some(resources(pod)),
-            security_context: Some(security_context(pod, setting.image)),
+            resources: Some(resources::resources(pod)),
+            security_context: Some(security::security_context(pod, setting.image)),
         }),
         envs: environment
             .into_iter()
@@ -152,114 +128,10 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
     annotations
 }
 
-fn mounts(container: &Container, setting: &ContainerSetting<'_>) -> Result<Vec<Mount>, ConfigError> {
-    let own = container.volume_mounts.as_deref().unwrap_or_default();
-    let mut mounts =
-        own.iter().map(|mount| volume_mount(container, mount, setting)).collect::<Result<Vec<_>, _>>()?;
-    let has_own_hosts = own.iter().any(|mount| mount.mount_path == ETC_HOSTS);
-    if let Some(path) = setting.etc_hosts.filter(|_| !has_own_hosts) {
-        mounts.push(Mount {
-            container_path: ETC_HOSTS.to_owned(),
-            host_path: path.to_owned(),
-            ..Mount::default()
-        });
-    }
-    // Last, as upstream has it: nothing of the pod's hides it.
-    if let (Some(path), Some(log)) = (&container.termination_message_path, setting.termination_log)
-        && !path.is_empty()
-    {
-        mounts.push(Mount { container_path: path.clone(), host_path: log.to_owned(), ..Mount::default() });
-    }
-    Ok(mounts)
-}
-
-fn volume_mount(
-    container: &Container,
-    mount: &VolumeMount,
-    setting: &ContainerSetting<'_>,
-) -> Result<Mount, ConfigError> {
-    let names = || (mount.name.clone(), container.name.clone());
-    let is_set = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
-    if is_set(&mount.sub_path) || is_set(&mount.sub_path_expr) {
-        let (volume, container) = names();
-        return Err(ConfigError::SubPath { volume, container });
-    }
-    let Some(host_path) = setting.volumes.host_paths.get(&mount.name) else {
-        let (volume, container) = names();
-        return Err(ConfigError::VolumeMissing { volume, container });
-    };
-    let propagation = match mount.mount_propagation.as_deref() {
-        None | Some("None") => MountPropagation::PropagationPrivate,
-        Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
-        Some("Bidirectional") => MountPropagation::PropagationBidirectional,
-        Some(other) => return Err(ConfigError::InvalidPropagation(other.to_owned())),
-    };
-    let absolute = if mount.mount_path.starts_with('/') { "" } else { "/" };
-    Ok(Mount {
-        container_path: format!("{absolute}{}", mount.mount_path),
-        host_path: host_path.clone(),
-        readonly: mount.read_only.unwrap_or(false),
-        propagation: propagation.into(),
-        ..Mount::default()
-    })
-}
-
-/// Those of a container without requests and limits; others are refused before they get here.
-fn resources(pod: &Pod) -> LinuxContainerResources {
-    let critical =
-        pod.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref()) == Some(NODE_CRITICAL);
-    LinuxContainerResources {
-        cpu_shares: CPU_SHARES_MIN,
-        cpu_period: CPU_PERIOD_US,
-        oom_score_adj: if critical { OOM_SCORE_CRITICAL } else { OOM_SCORE_BEST_EFFORT },
-        ..LinuxContainerResources::default()
-    }
-}
-
-/// That of a container without a security context: the image's user, else root; no seccomp profile.
-fn security_context(pod: &Pod, image: &PresentImage) -> LinuxContainerSecurityContext {
-    let uid = match (image.uid, image.username.is_empty()) {
-        (Some(uid), _) => Some(uid),
-        (None, true) => Some(0),
-        (None, false) => None,
-    };
-    LinuxContainerSecurityContext {
-        namespace_options: Some(namespaces(pod)),
-        run_as_user: uid.map(|value| Int64Value { value }),
-        run_as_username: if uid.is_some() { String::new() } else { image.username.clone() },
-        masked_paths: MASKED_PATHS.map(str::to_owned).to_vec(),
-        readonly_paths: READONLY_PATHS.map(str::to_owned).to_vec(),
-        seccomp: Some(SecurityProfile {
-            profile_type: ProfileType::Unconfined.into(),
-            localhost_ref: String::new(),
-        }),
-        ..LinuxContainerSecurityContext::default()
-    }
-}
-
-/// The hosts file of a pod with a network of its own.
-pub fn etc_hosts(pod: &Pod, hostname: &str, ips: &[String]) -> String {
-    let mut text = String::from(
-        "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
-         fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",
-    );
-    for ip in ips {
-        text.push_str(&format!("{ip}\t{hostname}\n"));
-    }
-    let aliases = pod.spec.as_ref().and_then(|spec| spec.host_aliases.as_deref()).unwrap_or_default();
-    if !aliases.is_empty() {
-        text.push_str("\n# Entries added by HostAliases.\n");
-        for alias in aliases {
-            let names = alias.hostnames.as_deref().unwrap_or_default().join("\t");
-            text.push_str(&format!("{}\t{names}\n", alias.ip));
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ContainerPort, EnvVar, HostAlias};
+    use k8s_openapi::api::core::v1::{ContainerPort, EnvVar, VolumeMount};
+    use runtime_bridge::cri::wire::MountPropagation;
 
     use super::*;
     use crate::fixtures::{container, pod, pod_ref};
@@ -334,29 +206,5 @@ mod tests {
         c.volume_mounts = Some(vec![mount("x", "/x")]);
         let error = config(&c).expect_err("no such volume").to_string();
         assert_eq!(error, "cannot find volume \"x\" to mount into container \"c\"");
-    }
-
-    #[test]
-    fn the_images_user_is_taken() {
-        let user = |uid, username: &str| {
-            let image = PresentImage { image_ref: String::new(), uid, username: username.into() };
-            let context = security_context(&pod("Always", vec![], vec![]), &image);
-            (context.run_as_user.map(|user| user.value), context.run_as_username)
-        };
-        assert_eq!(user(Some(7), ""), (Some(7), String::new()));
-        assert_eq!(user(None, "nobody"), (None, "nobody".to_owned()));
-        assert_eq!(user(None, ""), (Some(0), String::new()));
-    }
-
-    #[test]
-    fn the_hosts_file_names_the_pod_and_its_aliases() {
-        let mut pod = pod("Always", vec![], vec![]);
-        pod.spec.as_mut().expect("spec").host_aliases =
-            Some(vec![HostAlias { ip: "1.2.3.4".into(), hostnames: Some(vec!["a".into(), "b".into()]) }]);
-        let text = etc_hosts(&pod, "web", &["10.0.0.1".into(), "fd00::1".into()]);
-        assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\t"));
-        assert!(text.ends_with(
-            "ip6-allrouters\n10.0.0.1\tweb\nfd00::1\tweb\n\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n"
-        ));
     }
 }
