@@ -102,6 +102,16 @@ impl Quantity {
     /// Zero, written without a suffix.
     pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
 
+    /// A whole number of units, written in powers of 1000.
+    pub fn decimal(units: u64) -> Self {
+        Self { nanos: (i128::from(units) * NANOS_PER_UNIT).min(NANOS_MAX), format: Format::DecimalSi }
+    }
+
+    /// A whole number of units (bytes), written in powers of 1024.
+    pub fn binary(units: u64) -> Self {
+        Self { format: Format::BinarySi, ..Self::decimal(units) }
+    }
+
     /// Reads a quantity. Fails when the text is not of Kubernetes' form; never on size, which is capped.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         Self::read(text).ok_or_else(|| QuantityError { text: text.chars().take(64).collect() })
@@ -164,6 +174,12 @@ impl Quantity {
     pub fn plus(self, other: Self) -> Self {
         let format = if self.nanos == 0 { other.format } else { self.format };
         Self { nanos: (self.nanos + other.nanos).clamp(-NANOS_MAX, NANOS_MAX), format }
+    }
+
+    /// The difference, capped as the sum is, in the format of `self` unless `self` is zero. It may be negative.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.plus(Self { nanos: -other.nanos, ..other })
     }
 
     /// The value rounded away from zero to thousandths: what the API server stores of a resource amount.
@@ -343,6 +359,11 @@ mod tests {
         assert!(q("1Gi") > q("1G"));
         assert_eq!(q("1Gi").plus(q("1Mi")).to_string(), "1025Mi");
         assert_eq!(Quantity::ZERO.plus(q("1Mi")).to_string(), "1Mi");
+        assert_eq!(q("4").minus(q("500m")).to_string(), "3500m");
+        assert_eq!(q("1Gi").minus(q("2Gi")).to_string(), "-1Gi");
+        assert_eq!((Quantity::decimal(4), Quantity::binary(1 << 30)), (q("4"), q("1Gi")));
+        assert_eq!(Quantity::binary(1 << 30).to_string(), "1Gi");
+        assert_eq!(Quantity::decimal(u64::MAX).to_string(), "9223372036854775807");
         assert_eq!(q("0.0001").rounded_up_to_milli().to_string(), "1m");
         assert_eq!(q("-1.2").units_rounded_up(), -2);
         assert_eq!(q("1.2").units_rounded_up(), 2);

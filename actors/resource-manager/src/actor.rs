@@ -1,8 +1,12 @@
-//! The actor: has cgroups made and removed, one thing at a time per pod.
+//! The actor: keeps the classes' shares and has cgroups made and removed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, Handler};
+use messages::PodUid;
+use messages::event_recorder::RecordEvent;
 use messages::facts::DesiredPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
@@ -10,25 +14,167 @@ use messages::resources::QosClass;
 use runtime_bridge::cgroups::{CgroupError, Cgroups};
 use supervision::{Address, Ctx, ReplyLater, Subsystem, reply_later};
 
+use crate::capacity::Amounts;
+use crate::execute::{Executor, tell};
+use crate::ledger::Ledger;
+use crate::metrics::ResourceMetrics;
+use crate::node::{Enforcement, ReservedCgroup, enforcements};
+use crate::values::{PodRules, class_values, pod_values};
+
+/// Upstream's periods: of the classes' update, and of the next attempt to enforce what failed (rows 14.4, 14.7).
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// The configuration of cgroups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceManagerConfig {
+    /// `cgroupsPerQOS`: pods have cgroups, below those of their classes. Without, the runtime places containers.
+    pub per_qos: bool,
+    /// What the node lays down for every pod.
+    pub pods: PodRules,
+    /// What all pods together are held to.
+    pub node: Amounts,
+    /// The administrator's cgroups that are held to what is reserved.
+    pub reserved: Vec<ReservedCgroup>,
+}
+
+impl Default for ResourceManagerConfig {
+    fn default() -> Self {
+        Self { per_qos: true, pods: PodRules::default(), node: Amounts::new(), reserved: Vec::new() }
+    }
+}
+
 /// What ResourceManager is given.
 #[derive(Clone)]
 pub struct ResourceManagerDeps {
+    /// What it goes by.
+    pub config: ResourceManagerConfig,
     /// The machine's cgroups.
     pub cgroups: Arc<dyn Cgroups>,
     /// Asked again after a restart.
     pub resend_desired: Address<ResendDesired>,
+    /// Events.
+    pub events: Address<RecordEvent>,
+    /// Counters.
+    pub metrics: ResourceMetrics,
+}
+
+/// ResourceManager's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Look at the cgroups that are there, and have the classes hold their values.
+    Housekeeping,
+    /// Enforce on the node's cgroups what failed.
+    Enforce,
 }
 
 /// States what pods may use.
 pub struct ResourceManager {
     deps: ResourceManagerDeps,
-    desired: Option<DesiredPods>,
+    executor: Executor,
+    ledger: Ledger,
+    /// What of the node's is not enforced yet.
+    unenforced: Vec<Enforcement>,
+    /// The classes' values are being written; and they changed meanwhile.
+    updating: Option<bool>,
+    listing: bool,
+    orphans_removed: u64,
 }
 
 impl ResourceManager {
     /// An incarnation that knows nothing yet.
     pub fn new(deps: ResourceManagerDeps) -> Self {
-        Self { deps, desired: None }
+        let executor = Executor { cgroups: deps.cgroups.clone(), metrics: deps.metrics.clone() };
+        let unenforced = match deps.config.per_qos {
+            true => enforcements(deps.cgroups.names(), &deps.config.node, &deps.config.reserved),
+            false => Vec::new(),
+        };
+        Self {
+            deps,
+            executor,
+            ledger: Ledger::default(),
+            unenforced,
+            updating: None,
+            listing: false,
+            orphans_removed: 0,
+        }
+    }
+
+    /// Has the node's cgroups hold what they shall; what fails is tried again in a minute.
+    fn enforce(&mut self, ctx: &mut Ctx<Self>) {
+        let wanted = std::mem::take(&mut self.unenforced);
+        let executor = self.executor.clone();
+        let work = async move {
+            let mut done = Vec::new();
+            for one in wanted {
+                let (cgroup, values) = (&one.cgroup, one.values.clone());
+                let ensured = match one.ours {
+                    true => executor.ensure(cgroup, values).await,
+                    false => executor.update(cgroup, values).await,
+                };
+                let result = ensured.map(|ensured| tell(cgroup, &ensured));
+                done.push((one, result));
+            }
+            done
+        };
+        ctx.effect("enforce", None, work, |actor, done, ctx| {
+            for (one, result) in done {
+                let _ = actor.deps.events.tell(one.event(&result));
+                if let Err(error) = result {
+                    tracing::error!(%error, cgroup = one.cgroup, "Failed to enforce node allocatable");
+                    actor.unenforced.push(one);
+                }
+            }
+            if !actor.unenforced.is_empty() {
+                ctx.set_timer(Timer::Enforce, PERIOD);
+            }
+        });
+    }
+
+    /// Has the classes' cgroups hold what their pods ask for, one writer at a time.
+    fn update_classes(&mut self, ctx: &mut Ctx<Self>) {
+        if self.updating.is_some() {
+            self.updating = Some(true);
+            return;
+        }
+        self.updating = Some(false);
+        let values = [QosClass::Burstable, QosClass::BestEffort]
+            .map(|qos| (qos, class_values(qos, self.ledger.counted())));
+        let executor = self.executor.clone();
+        let work = async move { executor.classes(values).await };
+        ctx.effect("classes", None, work, |actor, (), ctx| {
+            if actor.updating.take() == Some(true) {
+                actor.update_classes(ctx);
+            }
+        });
+    }
+
+    /// Looks at what cgroups there are: who has one counts, and whom nobody knows loses it.
+    fn look(&mut self, ctx: &mut Ctx<Self>) {
+        if std::mem::replace(&mut self.listing, true) {
+            return;
+        }
+        self.ledger.listing_begins();
+        let listed = self.deps.cgroups.list_pod_cgroups();
+        ctx.effect("list", None, listed, |actor, listed, ctx| {
+            let orphans = match listed {
+                Ok(found) => {
+                    let found: BTreeSet<PodUid> = found.iter().map(|pod| PodUid::new(&pod.uid)).collect();
+                    actor.ledger.listed(found)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Cgroups of pods cannot be listed");
+                    Vec::new()
+                }
+            };
+            actor.update_classes(ctx);
+            let executor = actor.executor.clone();
+            let work = async move { executor.remove_orphans(orphans).await };
+            ctx.effect("orphans", None, work, |actor, gone, _| {
+                actor.listing = false;
+                actor.orphans_removed += gone.len() as u64;
+                gone.iter().for_each(|uid| actor.ledger.removed(uid));
+            });
+        });
     }
 }
 
@@ -42,33 +188,76 @@ impl Actor for ResourceManager {
 
 impl Subsystem for ResourceManager {
     const NAME: &'static str = resource_manager::RECEIVER;
-    type Timer = ();
+    type Timer = Timer;
 
-    fn on_start(&mut self, _ctx: &mut Ctx<Self>) {
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         let _ = self.deps.resend_desired.tell(ResendDesired);
+        self.deps.metrics.set_version(self.deps.cgroups.version());
+        if self.deps.config.per_qos {
+            self.enforce(ctx);
+            self.look(ctx);
+            ctx.set_timer(Timer::Housekeeping, PERIOD);
+        }
     }
 
-    fn on_timer(&mut self, (): (), _ctx: &mut Ctx<Self>) {}
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Housekeeping => {
+                ctx.set_timer(Timer::Housekeeping, PERIOD);
+                self.look(ctx);
+            }
+            Timer::Enforce => self.enforce(ctx),
+        }
+    }
 
     fn observe(&self) -> serde_json::Value {
-        serde_json::json!({ "pods": self.desired.as_ref().map(|desired| desired.pods.len()) })
+        serde_json::json!({
+            "pods": self.ledger.present(),
+            "unenforced": self.unenforced.iter().map(|one| &one.cgroup).collect::<Vec<_>>(),
+            "orphansRemoved": self.orphans_removed,
+        })
     }
 }
 
 impl Handler<DesiredPods> for ResourceManager {
     type Result = ();
-    fn handle(&mut self, desired: DesiredPods, _ctx: &mut Ctx<Self>) {
-        self.desired = Some(desired);
+    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
+        self.ledger.desired(&desired);
+        if self.deps.config.per_qos {
+            self.update_classes(ctx);
+        }
     }
 }
 
 impl Handler<EnsurePodCgroup> for ResourceManager {
     type Result = ReplyLater<Result<Arc<PodCgroup>, CgroupFailure>>;
-    fn handle(&mut self, ensure: EnsurePodCgroup, _ctx: &mut Ctx<Self>) -> Self::Result {
-        let qos = QosClass::of(&ensure.pod.pod);
-        let name = self.deps.cgroups.names().pod(qos, ensure.pod.pod_ref.uid.as_str());
+    fn handle(&mut self, ensure: EnsurePodCgroup, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        reply.send(name.map(|name| Arc::new(PodCgroup { name: name.into() })).map_err(|e| failure(&e)));
+        let pod = ensure.pod;
+        if !self.deps.config.per_qos {
+            reply.send(Ok(Arc::new(PodCgroup { name: Arc::from("") })));
+            return later;
+        }
+        let qos = QosClass::of(&pod.pod);
+        let name = match self.deps.cgroups.names().pod(qos, pod.pod_ref.uid.as_str()) {
+            Ok(name) => name,
+            Err(error) => {
+                reply.send(Err(failure(&error)));
+                return later;
+            }
+        };
+        self.ledger.made(&pod);
+        self.update_classes(ctx);
+        let values = pod_values(&pod.pod, &self.deps.config.pods);
+        let (executor, uid) = (self.executor.clone(), pod.pod_ref.uid.clone());
+        let work = async move {
+            let ensured = executor.ensure(&name, values).await?;
+            tell(&name, &ensured);
+            Ok(Arc::new(PodCgroup { name: name.into() }))
+        };
+        ctx.effect("ensure", Some(uid), work, |_, ensured, _| {
+            reply.send(ensured.map_err(|error| failure(&error)));
+        });
         later
     }
 }
@@ -77,8 +266,15 @@ impl Handler<RemovePodCgroup> for ResourceManager {
     type Result = ReplyLater<Result<(), CgroupFailure>>;
     fn handle(&mut self, remove: RemovePodCgroup, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        let removed = self.deps.cgroups.remove_pod_cgroup(remove.pod.uid.as_str());
-        ctx.effect("remove", Some(remove.pod.uid), removed, |_, removed, _| {
+        let (executor, uid) = (self.executor.clone(), remove.pod.uid.clone());
+        let work = async move { executor.remove(&remove.pod.uid).await };
+        ctx.effect("remove", Some(uid.clone()), work, move |actor, removed, ctx| {
+            if removed.is_ok() {
+                actor.ledger.removed(&uid);
+                if actor.deps.config.per_qos {
+                    actor.update_classes(ctx);
+                }
+            }
             reply.send(removed.map_err(|error| failure(&error)));
         });
         later

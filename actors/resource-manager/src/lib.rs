@@ -1,10 +1,19 @@
 //! Duty: states what pods may use of the node: the tree of cgroups, one per class of service and one per pod.
 //! Receives: DesiredPods, EnsurePodCgroup, RemovePodCgroup.
-//! Sends: nothing.
+//! Sends: ResendDesired; RecordEvent (NodeAllocatableEnforced, FailedNodeAllocatableEnforcement).
 //! State (rebuilt from): desired pods (they are sent again), cgroups (the kernel's own directories).
 //! On crash: pods run on in their cgroups; one that starts waits for the next incarnation.
 //! Never does: kills a process, or removes a cgroup with processes in it.
 
 mod actor;
+pub mod capacity;
+mod execute;
+mod ledger;
+mod metrics;
+mod node;
+mod values;
 
-pub use actor::{ResourceManager, ResourceManagerDeps};
+pub use actor::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, Timer};
+pub use metrics::ResourceMetrics;
+pub use node::{ReservedCgroup, ReservedFor};
+pub use values::PodRules;

@@ -10,10 +10,11 @@ use actix_rt::{Arbiter, System};
 use anyhow::{Context, anyhow};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use prometheus::Registry;
+use resource_manager::capacity::MachineCapacity;
 use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
 use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
-use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher};
+use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
 use runtime_bridge::host::{
     DiskPodDirs, DiskStaticFiles, Layout, Machine, PodDirs, RootLock, ThisMachine, default_address,
     node_hostname, raise_open_files, set_oom_score_adj,
@@ -25,8 +26,8 @@ use supervision::{Place, Tree, Watchdog};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Loaded;
-use crate::settings;
 use crate::wiring::{self, Bridge, Node};
+use crate::{cgroups, settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
@@ -63,10 +64,17 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
         &loaded.understudy,
         &node_name(loaded)?,
         host_ip,
-        memory_bytes(&io)?,
-        Arc::default(),
+        &machine(&io, loaded)?,
     )?;
-    let bridge = bridge(loaded, &io, clock)?;
+    let runtime = runtime(loaded, &io.io())?;
+    let told = {
+        let runtime = runtime.clone();
+        wait(&io, async move { cgroups::ask_driver(&*runtime).await })?
+    };
+    let configured = &loaded.config.cgroups.cgroup_driver;
+    let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
+    let bridge = bridge(loaded, &io, clock, runtime, driver)?;
+    wait(&io, cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     ready_directories(&io, &*bridge.dirs)?;
 
     let system = System::new();
@@ -76,8 +84,12 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
             .context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
+        if let Some(event) = cgroups::version_event(bridge.cgroups.version()) {
+            let _ = node.record.tell(event);
+        }
+        let wrong_driver = watch_driver(&bridge, unconfirmed.then_some(driver));
         let watchdog = watch(&tree, loaded)?;
-        let code = until_the_end(&tree).await?;
+        let code = until_the_end(&tree, wrong_driver).await?;
         tracing::info!("Stopping; containers go on running");
         notify(&[sd_notify::NotifyState::Stopping]);
         drop(watchdog);
@@ -100,9 +112,20 @@ fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
     Ok(node_hostname(&raw)?)
 }
 
-fn memory_bytes(io: &IoRuntime) -> anyhow::Result<u64> {
+fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<MachineCapacity> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
-    Ok(wait(io, machine.facts())??.memory_bytes)
+    let facts = wait(io, machine.facts())??;
+    let storage = match loaded.config.eviction.local_storage_capacity_isolation {
+        true => Some(wait(io, machine.storage_bytes(Path::new(&loaded.flags.root_dir)))??),
+        false => None,
+    };
+    Ok(MachineCapacity {
+        cpus: facts.cpu_count,
+        memory_bytes: facts.memory_bytes,
+        storage_bytes: storage,
+        huge_pages: facts.huge_pages,
+        pids: facts.pids_max,
+    })
 }
 
 /// The answer of something that runs on the I/O runtime, before there is any actor.
@@ -125,13 +148,23 @@ fn own_process(loaded: &Loaded) {
     }
 }
 
-fn bridge(loaded: &Loaded, io: &IoRuntime, clock: Arc<SystemClock>) -> anyhow::Result<Bridge> {
+fn runtime(loaded: &Loaded, io: &Io) -> anyhow::Result<Arc<dyn Runtime>> {
     let images = &loaded.config.images;
     let mut endpoints = Endpoints::new(images.container_runtime_endpoint.as_str());
     if !images.image_service_endpoint.is_empty() {
         endpoints.image = Some(images.image_service_endpoint.clone());
     }
     endpoints.deadlines = Deadlines::new(images.runtime_request_timeout.as_std());
+    Ok(Arc::new(CriClient::new(io, &endpoints)?))
+}
+
+fn bridge(
+    loaded: &Loaded,
+    io: &IoRuntime,
+    clock: Arc<SystemClock>,
+    runtime: Arc<dyn Runtime>,
+    driver: CgroupDriver,
+) -> anyhow::Result<Bridge> {
     let io = io.io();
     let handle = io.enter(tokio::runtime::Handle::current);
     let layout = Layout::new(
@@ -139,13 +172,9 @@ fn bridge(loaded: &Loaded, io: &IoRuntime, clock: Arc<SystemClock>) -> anyhow::R
         &loaded.config.pods.pod_logs_dir,
         &loaded.understudy.legacy_log_symlink_dir,
     )?;
-    let driver = match loaded.config.cgroups.cgroup_driver.as_str() {
-        "systemd" => CgroupDriver::Systemd,
-        _ => CgroupDriver::Cgroupfs,
-    };
     let names = CgroupNames::new(driver, &loaded.config.cgroups.cgroup_root)?;
     Ok(Bridge {
-        runtime: Arc::new(CriClient::new(&io, &endpoints)?),
+        runtime,
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock,
         checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),
@@ -216,14 +245,42 @@ fn watch(tree: &Tree, loaded: &Loaded) -> anyhow::Result<Watchdog> {
         .context("start the watchdog")
 }
 
+/// Ends when the runtime, which was silent at the start, answers that cgroups are called otherwise than was assumed.
+fn watch_driver(
+    bridge: &Bridge,
+    assumed: Option<CgroupDriver>,
+) -> impl Future<Output = CgroupDriver> + use<> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    if let Some(assumed) = assumed {
+        let runtime = bridge.runtime.clone();
+        drop(bridge.io.spawn(async move { tell.send(cgroups::disagreement(runtime, assumed).await) }));
+    }
+    async {
+        match told.await {
+            Ok(driver) => driver,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
 /// The exit code, once there is one.
-async fn until_the_end(tree: &Tree) -> anyhow::Result<ExitCode> {
+async fn until_the_end(
+    tree: &Tree,
+    wrong_driver: impl Future<Output = CgroupDriver>,
+) -> anyhow::Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate()).context("catch SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("catch SIGINT")?;
     tokio::select! {
         biased;
         failure = tree.failed() => {
             tracing::error!(subsystem = failure.actor, reason = failure.reason, "A vital subsystem has failed; the kubelet exits");
+            Ok(ExitCode::FAILURE)
+        }
+        driver = wrong_driver => {
+            tracing::error!(
+                cgroupDriver = ?driver,
+                "The CRI runtime has another cgroup driver than was assumed while it was silent; the kubelet exits to start anew with it"
+            );
             Ok(ExitCode::FAILURE)
         }
         _ = terminate.recv() => Ok(end_at_second(terminate)),

@@ -2,11 +2,12 @@
 //!
 //! This crate holds what belongs to the process and to no subsystem: the command line ([`flags`]), the
 //! configuration files ([`config`]), the log ([`telemetry`]), who knows whom ([`wiring`]) and the process itself
-//! ([`daemon`]).
+//! ([`daemon`]), with what it has to know of [`cgroups`] first.
 
 // The process's edge reads the wall clock for the header of log lines; no subsystem's decision depends on it.
 #![allow(clippy::disallowed_methods)]
 
+pub mod cgroups;
 pub mod config;
 pub mod daemon;
 pub mod flags;

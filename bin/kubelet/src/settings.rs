@@ -1,16 +1,20 @@
 //! PURE: from the configuration to what the subsystems go by.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
+use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
 use pod_worker::PodWorkerConfig;
 use pod_worker::dns::ClusterDns;
+use resource_manager::capacity::{self, MachineCapacity, Reservations};
+use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::KubeletConfiguration;
@@ -29,7 +33,7 @@ pub struct SettingError {
     pub reason: String,
 }
 
-/// The subsystems' settings for a node of this name and address.
+/// The subsystems' settings for a node of this name and address, on a machine that has so much.
 ///
 /// # Errors
 /// The first field whose value cannot be used.
@@ -38,9 +42,12 @@ pub fn settings(
     understudy: &UnderstudyConfiguration,
     node: &str,
     host_ip: Option<IpAddr>,
-    memory_bytes: u64,
-    node_resources: Arc<NodeResources>,
+    machine: &MachineCapacity,
 ) -> Result<Settings, SettingError> {
+    let reservations = reservations(config)?;
+    capacity::validate(machine, &reservations)
+        .map_err(|error| error_of("kubeReserved, systemReserved, evictionHard", String::new(), &error))?;
+    let node_resources = Arc::new(capacity::node_resources(machine, &reservations));
     let crash_backoff_max = config.pods.crash_loop_back_off.max_container_restart_period;
     let worker = PodWorkerConfig {
         sync_frequency: config.sources.sync_frequency.as_std(),
@@ -60,11 +67,12 @@ pub fn settings(
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         static_pod_path: Some(&config.sources.static_pod_path).filter(|p| !p.is_empty()).map(PathBuf::from),
         file_check: config.sources.file_check_frequency.as_std(),
-        pods_max: usize::try_from(config.pods.max_pods).unwrap_or(0),
-        memory_bytes,
+        pods_max: pods_max(&node_resources),
+        memory_bytes: allocatable_memory_bytes(&node_resources),
         node_resources,
         worker,
         images: image_settings(config),
+        resources: resource_settings(config, machine, &reservations),
         pleg: PlegConfig {
             relist: understudy.relist.notified.as_std(),
             unnotified: understudy.relist.unnotified.as_std(),
@@ -80,6 +88,77 @@ pub fn settings(
         },
         fault_point: None,
     })
+}
+
+fn error_of(field: &'static str, value: String, error: &dyn std::fmt::Display) -> SettingError {
+    SettingError { field, value, reason: error.to_string() }
+}
+
+/// What is kept from pods.
+fn reservations(config: &KubeletConfiguration) -> Result<Reservations, SettingError> {
+    let shown = |texts: &BTreeMap<String, String>| {
+        texts.iter().map(|(name, text)| format!("{name}={text}")).collect::<Vec<_>>().join(",")
+    };
+    let reserved = |field, texts: &BTreeMap<String, String>| {
+        capacity::reserved(texts).map_err(|error| error_of(field, shown(texts), &error))
+    };
+    let hard = &config.eviction.eviction_hard;
+    Ok(Reservations {
+        kube: reserved("kubeReserved", &config.cgroups.kube_reserved)?,
+        system: reserved("systemReserved", &config.cgroups.system_reserved)?,
+        eviction_hard: capacity::thresholds(hard)
+            .map_err(|error| error_of("evictionHard", shown(hard), &error))?,
+        pods_max: u64::try_from(config.pods.max_pods).unwrap_or(0),
+        pods_per_core: u64::try_from(config.pods.pods_per_core).unwrap_or(0),
+    })
+}
+
+fn pods_max(node: &NodeResources) -> usize {
+    let pods = node.capacity.get("pods").copied().unwrap_or(Quantity::ZERO);
+    usize::try_from(pods.units_rounded_up()).unwrap_or(0)
+}
+
+fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
+    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
+    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
+}
+
+/// The cgroups of pods and of the node.
+fn resource_settings(
+    config: &KubeletConfiguration,
+    machine: &MachineCapacity,
+    reservations: &Reservations,
+) -> ResourceManagerConfig {
+    let cgroups = &config.cgroups;
+    let enforced = |what: &str| cgroups.enforce_node_allocatable.iter().any(|one| one == what);
+    let of = |reserved_for| match reserved_for {
+        ReservedFor::System => (&cgroups.system_reserved_cgroup, &reservations.system),
+        ReservedFor::Kube => (&cgroups.kube_reserved_cgroup, &reservations.kube),
+    };
+    let reserved = [
+        ("system-reserved", ReservedFor::System, false),
+        ("kube-reserved", ReservedFor::Kube, false),
+        ("system-reserved-compressible", ReservedFor::System, true),
+        ("kube-reserved-compressible", ReservedFor::Kube, true),
+    ];
+    let reserved = reserved.into_iter().filter(|(what, ..)| enforced(what));
+    let period = config.pods.cpu_cfs_quota_period.as_std().as_micros();
+    ResourceManagerConfig {
+        per_qos: cgroups.cgroups_per_qos,
+        pods: PodRules {
+            cpu_quota: config.pods.cpu_cfs_quota,
+            cpu_period_us: u64::try_from(period).unwrap_or(PodRules::default().cpu_period_us),
+            pids_max: u64::try_from(config.pods.pod_pids_limit).ok().filter(|limit| *limit > 0),
+        },
+        node: capacity::enforced(machine, reservations, enforced("pods")),
+        reserved: reserved
+            .map(|(_, reserved_for, compressible_only)| {
+                let (name, amounts) = of(reserved_for);
+                let (name, amounts) = (name.clone(), amounts.clone());
+                ReservedCgroup { reserved_for, name, amounts, compressible_only }
+            })
+            .collect(),
+    }
 }
 
 /// Port 0 is off.

@@ -27,7 +27,7 @@ use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use prometheus::Registry;
-use resource_manager::{ResourceManager, ResourceManagerDeps};
+use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
 use runtime_bridge::Io;
 use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::checkpoint::CheckpointStore;
@@ -94,12 +94,14 @@ pub struct Settings {
     pub file_check: Duration,
     /// `maxPods`.
     pub pods_max: usize,
-    /// The machine's memory in bytes: the bound of tmpfs volumes without one of their own.
+    /// Bytes of memory that pods may have: the bound of tmpfs volumes without one of their own.
     pub memory_bytes: u64,
     /// What the node has, and what of it pods may have.
     pub node_resources: Arc<NodeResources>,
     /// Pod workers.
     pub worker: PodWorkerConfig,
+    /// Cgroups.
+    pub resources: ResourceManagerConfig,
     /// Images.
     pub images: ImageSettings,
     /// Relist periods.
@@ -324,8 +326,15 @@ pub fn wire(
         metrics,
     };
 
-    let resource_deps =
-        ResourceManagerDeps { cgroups: bridge.cgroups.clone(), resend_desired: resend_desired() };
+    let metrics = ResourceMetrics::new()?;
+    metrics.register(registry)?;
+    let resource_deps = ResourceManagerDeps {
+        config: settings.resources.clone(),
+        cgroups: bridge.cgroups.clone(),
+        resend_desired: resend_desired(),
+        events: events.address(),
+        metrics,
+    };
 
     let garbage_deps = GarbageCollectorDeps {
         operations,

@@ -3,20 +3,32 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 
-use super::{CgroupError, CgroupNames, CgroupVersion, Cgroups, Done, PodCgroup, QosClass};
+use super::{
+    CgroupError, CgroupNames, CgroupValues, CgroupVersion, Cgroups, Done, Ensured, PodCgroup, QosClass,
+};
 
-/// Cgroups of pods in memory. Clones share them.
+/// Cgroups in memory. Clones share them.
 #[derive(Debug, Clone)]
 pub struct FakeCgroups {
     version: CgroupVersion,
     names: CgroupNames,
-    pods: Arc<Mutex<BTreeMap<PodCgroup, BTreeSet<u32>>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pods: BTreeMap<PodCgroup, BTreeSet<u32>>,
+    /// By name, pods' and others alike.
+    values: BTreeMap<String, CgroupValues>,
+    /// Refuses every change.
+    broken: Option<CgroupError>,
+    writes: u64,
 }
 
 impl FakeCgroups {
     /// A machine without cgroups of pods.
     pub fn new(version: CgroupVersion, names: CgroupNames) -> Self {
-        Self { version, names, pods: Arc::default() }
+        Self { version, names, state: Arc::default() }
     }
 
     /// Makes a pod's cgroup, as the runtime does.
@@ -25,34 +37,96 @@ impl FakeCgroups {
     /// [`CgroupError::InvalidName`] as the real thing.
     pub fn add_pod(&self, qos: QosClass, uid: &str) -> Result<(), CgroupError> {
         let pod = PodCgroup { uid: uid.to_owned(), qos, name: self.names.pod(qos, uid)? };
-        self.locked().entry(pod).or_default();
+        let mut state = self.locked();
+        state.values.entry(pod.name.clone()).or_default();
+        state.pods.entry(pod).or_default();
         Ok(())
+    }
+
+    /// Makes a cgroup that is no pod's, as an administrator does.
+    pub fn add(&self, cgroup: &str) {
+        self.locked().values.entry(cgroup.to_owned()).or_default();
     }
 
     /// Puts a process into the pod's cgroups.
     pub fn add_pid(&self, uid: &str, pid: u32) {
-        self.locked().iter_mut().filter(|(pod, _)| pod.uid == uid).for_each(|(_, pids)| {
+        self.locked().pods.iter_mut().filter(|(pod, _)| pod.uid == uid).for_each(|(_, pids)| {
             pids.insert(pid);
         });
     }
 
     /// Ends a process.
     pub fn remove_pid(&self, pid: u32) {
-        self.locked().values_mut().for_each(|pids| {
+        self.locked().pods.values_mut().for_each(|pids| {
             pids.remove(&pid);
         });
     }
 
+    /// What a cgroup holds, with everything it was ever told to; none if it is not there.
+    pub fn values(&self, cgroup: &str) -> Option<CgroupValues> {
+        self.locked().values.get(cgroup).cloned()
+    }
+
+    /// Changes that were really made: cgroups made, and values that differed.
+    pub fn writes(&self) -> u64 {
+        self.locked().writes
+    }
+
+    /// Refuses every change with this error, until it is taken back.
+    pub fn set_broken(&self, error: Option<CgroupError>) {
+        self.locked().broken = error;
+    }
+
+    fn ensure_now(&self, cgroup: &str, values: CgroupValues) -> Result<Ensured, CgroupError> {
+        let mut state = self.locked();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        let made = !state.values.contains_key(cgroup);
+        // Those above it come with it.
+        for (end, _) in cgroup.match_indices('/').filter(|(end, _)| *end > 0) {
+            state.values.entry(cgroup[..end].to_owned()).or_default();
+        }
+        let held = state.values.entry(cgroup.to_owned()).or_default();
+        let before = held.clone();
+        let CgroupValues { cpu_shares, cpu, memory, pids, huge_pages } = values;
+        held.cpu_shares = cpu_shares.or(held.cpu_shares);
+        held.cpu = cpu.or(held.cpu);
+        held.memory = memory.or(held.memory);
+        held.pids = pids.or(held.pids);
+        held.huge_pages = huge_pages.or(held.huge_pages.take());
+        let differs = *held != before;
+        state.writes += u64::from(made || differs);
+        if let Some(pod) = self.pod_of(cgroup) {
+            state.pods.entry(pod).or_default();
+        }
+        let written = if differs { vec![cgroup.to_owned()] } else { Vec::new() };
+        Ok(Ensured { made, written, not_held: Vec::new() })
+    }
+
+    fn pod_of(&self, cgroup: &str) -> Option<PodCgroup> {
+        let (parent, file) = cgroup.rsplit_once('/')?;
+        let qos = QosClass::ALL.into_iter().find(|qos| self.names.qos(*qos) == parent)?;
+        let uid = self.names.uid_of(qos, file)?;
+        Some(PodCgroup { uid, qos, name: cgroup.to_owned() })
+    }
+
+    fn check_now(&self, cgroup: &str) -> Result<(), CgroupError> {
+        let there = cgroup.is_empty() || self.locked().values.contains_key(cgroup);
+        let missing = || CgroupError::Missing { cgroup: cgroup.to_owned(), paths: vec![cgroup.into()] };
+        if there { Ok(()) } else { Err(missing()) }
+    }
+
     fn pids_now(&self, uid: &str) -> Result<Vec<u32>, CgroupError> {
         self.names.pod(QosClass::Guaranteed, uid)?;
-        let pods = self.locked();
+        let state = self.locked();
         let pids: BTreeSet<u32> =
-            pods.iter().filter(|(pod, _)| pod.uid == uid).flat_map(|(_, pids)| pids).copied().collect();
+            state.pods.iter().filter(|(pod, _)| pod.uid == uid).flat_map(|(_, pids)| pids).copied().collect();
         Ok(pids.into_iter().collect())
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<PodCgroup, BTreeSet<u32>>> {
-        self.pods.lock().expect("no code panics while it holds this lock")
+    fn locked(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds this lock")
     }
 }
 
@@ -65,8 +139,21 @@ impl Cgroups for FakeCgroups {
         &self.names
     }
 
+    fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
+        std::future::ready(self.ensure_now(cgroup, values)).boxed()
+    }
+
+    fn update(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
+        let updated = self.check_now(cgroup).and_then(|()| self.ensure_now(cgroup, values));
+        std::future::ready(updated).boxed()
+    }
+
+    fn check(&self, cgroup: &str) -> Done<()> {
+        std::future::ready(self.check_now(cgroup)).boxed()
+    }
+
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>> {
-        std::future::ready(Ok(self.locked().keys().cloned().collect())).boxed()
+        std::future::ready(Ok(self.locked().pods.keys().cloned().collect())).boxed()
     }
 
     fn pids(&self, uid: &str) -> Done<Vec<u32>> {
@@ -78,7 +165,18 @@ impl Cgroups for FakeCgroups {
             if !pids.is_empty() {
                 return Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids });
             }
-            self.locked().retain(|pod, _| pod.uid != uid);
+            let mut state = self.locked();
+            if let Some(error) = &state.broken {
+                return Err(error.clone());
+            }
+            let State { pods, values, .. } = &mut *state;
+            pods.retain(|pod, _| {
+                let stays = pod.uid != uid;
+                if !stays {
+                    values.remove(&pod.name);
+                }
+                stays
+            });
             Ok(())
         });
         std::future::ready(removed).boxed()

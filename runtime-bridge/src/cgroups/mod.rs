@@ -1,27 +1,34 @@
-//! The cgroups of pods: how they are called, which there are, which processes are in them, and their removal.
+//! The cgroups of pods: how they are called, which there are, what they hold, which processes are in them, and their
+//! removal.
 
+mod apply;
 mod detect;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
+mod files;
+#[cfg(test)]
+mod kernel;
 mod names;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::path::PathBuf;
 
 use futures::future::BoxFuture;
 
-pub use detect::CgroupVersion;
+pub use detect::{CgroupVersion, Hierarchy};
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeCgroups;
 pub use messages::resources::QosClass;
 pub use names::{CgroupDriver, CgroupNames};
 pub use sys::SystemCgroups;
+pub use values::{CgroupValues, CpuLimit, HugePages, Limit, PageSizes, weight};
 
 use crate::host::RuntimeGone;
 
-/// Why a cgroup could not be named, looked at or removed.
+/// Why a cgroup could not be named, made, looked at or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CgroupError {
     /// A name that would make another path than the one meant.
@@ -42,6 +49,27 @@ pub enum CgroupError {
         uid: String,
         /// Their numbers, ascending.
         pids: Vec<u32>,
+    },
+    /// A cgroup that others make is not there, or not wholly.
+    #[error(
+        "cgroup {cgroup:?} has some missing paths: {}",
+        paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
+    Missing {
+        /// Its name.
+        cgroup: String,
+        /// Where it is missing.
+        paths: Vec<PathBuf>,
+    },
+    /// The kernel refused a value.
+    #[error("cannot write {value:?} to {path}: {reason}", path = path.display())]
+    NotWritten {
+        /// The file.
+        path: PathBuf,
+        /// The value.
+        value: String,
+        /// What the system said.
+        reason: String,
     },
     /// An operation of the file system failed.
     #[error("cannot {operation} {path}: {reason}", path = path.display())]
@@ -69,6 +97,18 @@ pub struct PodCgroup {
     pub name: String,
 }
 
+/// What it took to have a cgroup there with its values.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ensured {
+    /// It was not there, or not in every hierarchy.
+    pub made: bool,
+    /// The files that held something else before, with what was written: `/sys/fs/cgroup/…/cpu.shares=2`.
+    pub written: Vec<String>,
+    /// What this machine cannot hold since it lacks the controller or the file, for people. Nothing is told of what
+    /// would not have bounded anything.
+    pub not_held: Vec<String>,
+}
+
 type Done<T> = BoxFuture<'static, Result<T, CgroupError>>;
 
 /// The cgroups of pods in every hierarchy of this machine.
@@ -80,6 +120,17 @@ pub trait Cgroups: Send + Sync + std::fmt::Debug {
 
     /// How cgroups are called here.
     fn names(&self) -> &CgroupNames;
+
+    /// Has a cgroup there in every hierarchy, with all above it, and has it hold these values; only what differs is
+    /// written. One that is there already is taken over, whoever made it. A value that the kernel refuses is an error
+    /// that names file and value, and does not keep the others from being written.
+    fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured>;
+
+    /// Has a cgroup that others make hold these values; [`CgroupError::Missing`] when it is not there.
+    fn update(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured>;
+
+    /// Whether a cgroup is there in every hierarchy that counts, with its controllers; [`CgroupError::Missing`] if not.
+    fn check(&self, cgroup: &str) -> Done<()>;
 
     /// All cgroups of pods, sorted by UID; one that is left in a single hierarchy counts.
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>>;

@@ -42,6 +42,46 @@ impl CgroupNames {
         self.driver
     }
 
+    /// The cgroup above that of all pods: empty for the root.
+    pub fn root(&self) -> String {
+        self.path(&[])
+    }
+
+    /// A cgroup of the administrator's (`kubeReservedCgroup`, `systemReservedCgroup`), as configured in the driver's own
+    /// form or in that of cgroupfs.
+    ///
+    /// # Errors
+    /// [`CgroupError::InvalidName`] when a part of it is `.` or `..`.
+    pub fn configured(&self, field: &'static str, name: &str) -> Result<String, CgroupError> {
+        let mut parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+        if parts.iter().any(|part| *part == "." || *part == ".." || part.contains('\0')) {
+            return Err(CgroupError::InvalidName { field, value: name.to_owned() });
+        }
+        if self.driver == CgroupDriver::Systemd {
+            // The last part names all above it.
+            let last = parts.pop().unwrap_or_default();
+            parts = last.strip_suffix(".slice").unwrap_or(last).split('-').collect();
+            parts.retain(|part| !part.is_empty());
+        }
+        Ok(self.joined(parts.into_iter()))
+    }
+
+    /// A cgroup as upstream's messages write it: `["kubepods" "burstable"]`.
+    pub fn in_words(&self, cgroup: &str) -> String {
+        let parts: Vec<String> = match self.driver {
+            CgroupDriver::Cgroupfs => {
+                cgroup.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect()
+            }
+            CgroupDriver::Systemd => {
+                let last = cgroup.rsplit('/').next().unwrap_or_default();
+                let last = last.strip_suffix(".slice").unwrap_or(last);
+                last.split('-').filter(|part| !part.is_empty()).map(|part| part.replace('_', "-")).collect()
+            }
+        };
+        let quoted: Vec<String> = parts.iter().map(|part| format!("{part:?}")).collect();
+        format!("[{}]", quoted.join(" "))
+    }
+
     /// The cgroup of all pods: `/kubepods`, `/kubepods.slice`.
     pub fn kubepods(&self) -> String {
         self.path(&["kubepods"])
@@ -89,7 +129,10 @@ impl CgroupNames {
     }
 
     fn path(&self, below: &[&str]) -> String {
-        let parts = self.root.iter().map(String::as_str).chain(below.iter().copied());
+        self.joined(self.root.iter().map(String::as_str).chain(below.iter().copied()))
+    }
+
+    fn joined<'a>(&self, parts: impl Iterator<Item = &'a str>) -> String {
         match self.driver {
             CgroupDriver::Cgroupfs => parts.fold(String::new(), |path, part| path + "/" + part),
             CgroupDriver::Systemd => {
@@ -175,6 +218,30 @@ mod tests {
         {
             assert_eq!(systemd.uid_of(QosClass::Guaranteed, other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn names_of_others_and_names_in_messages() {
+        let plain = names(CgroupDriver::Cgroupfs, "/a-b");
+        assert_eq!((plain.root().as_str(), names(CgroupDriver::Systemd, "/").root().as_str()), ("/a-b", ""));
+        assert_eq!(plain.configured("kubeReservedCgroup", "/kube.slice/x").unwrap(), "/kube.slice/x");
+        assert_eq!(plain.in_words(&plain.kubepods()), r#"["a-b" "kubepods"]"#);
+        let slices = names(CgroupDriver::Systemd, "/a-b");
+        for (configured, expected) in [
+            ("/kube.slice", "/kube.slice"),
+            ("/podruntime.slice/podruntime-kube.slice", "/podruntime.slice/podruntime-kube.slice"),
+            ("podruntime-kube.slice", "/podruntime.slice/podruntime-kube.slice"),
+            ("/kubelet", "/kubelet.slice"),
+        ] {
+            assert_eq!(
+                slices.configured("kubeReservedCgroup", configured).unwrap(),
+                expected,
+                "{configured}"
+            );
+        }
+        assert_eq!(slices.in_words(&slices.kubepods()), r#"["a-b" "kubepods"]"#);
+        let error = slices.configured("systemReservedCgroup", "/../x").unwrap_err();
+        assert_eq!(error.to_string(), "systemReservedCgroup \"/../x\" cannot be part of a cgroup's name");
     }
 
     #[test]

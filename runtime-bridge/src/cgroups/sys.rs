@@ -1,6 +1,8 @@
 //! Plain files rather than the crate cgroups-rs 0.5: it lists no cgroups; with version 1 it does not know the hierarchy
 //! of version 2 beside it, where a pod's cgroup would stay for ever; with version 2 it removes a cgroup only when none
-//! is below it. It serves for values, which are not set here.
+//! is below it. Nor does it serve for values, which have to be compared before they are written, with an error that
+//! names file and value: it writes without looking and says that a file could not be written. And it looks for the
+//! hierarchies in one place, where no test can put a tree that behaves like version 2.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +13,13 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::{CgroupError, CgroupNames, CgroupVersion, Cgroups, Done, PodCgroup, QosClass, detect};
+use super::detect::Hierarchy;
+use super::files::{Files, KernelFiles};
+use super::values::PageSizes;
+use super::{
+    CgroupError, CgroupNames, CgroupValues, CgroupVersion, Cgroups, Done, Ensured, PodCgroup, QosClass,
+    detect,
+};
 use crate::host::offload;
 use crate::mounts::mountinfo;
 
@@ -25,18 +33,23 @@ const BUSY_WAIT_FIRST: Duration = Duration::from_millis(5);
 
 /// This machine's cgroups. Files are read on the blocking threads of the I/O runtime.
 ///
-/// With the driver systemd it removes a slice's directories; the unit itself is systemd's to forget.
+/// With the driver systemd, too, it makes and removes directories under the slices' names and writes the kernel's files;
+/// it does not talk to systemd over D-Bus. So systemd knows no units for them: `systemctl` shows no limits, a `daemon-reload`
+/// may reset what a slice file of the administrator's says otherwise, and slices are not removed by stopping a unit.
+/// The runtime asks systemd for the containers' scopes, by which systemd adopts the slices above them.
 #[derive(Debug, Clone)]
 pub struct SystemCgroups {
-    version: CgroupVersion,
     tree: Arc<Tree>,
     io: Handle,
 }
 
 #[derive(Debug)]
-struct Tree {
-    names: CgroupNames,
-    hierarchies: Vec<PathBuf>,
+pub(super) struct Tree {
+    pub(super) version: CgroupVersion,
+    pub(super) names: CgroupNames,
+    pub(super) hierarchies: Vec<Hierarchy>,
+    pub(super) sizes: PageSizes,
+    pub(super) files: Arc<dyn Files>,
 }
 
 impl SystemCgroups {
@@ -47,17 +60,33 @@ impl SystemCgroups {
     pub fn detect(names: CgroupNames, io: Handle) -> Result<Self, CgroupError> {
         let mounts = mountinfo::read().map_err(failed("list the mounts of", Path::new("/sys/fs/cgroup")))?;
         let (version, hierarchies) = detect::hierarchies(&mounts).ok_or(CgroupError::NotMounted)?;
-        Ok(Self::at(version, hierarchies, names, io))
+        let sizes = PageSizes { page: rustix::param::page_size() as u64, huge: huge_page_sizes() };
+        Ok(Self::at(version, hierarchies, sizes, names, io))
     }
 
-    /// Hierarchies that are mounted at these places.
-    pub fn at(version: CgroupVersion, hierarchies: Vec<PathBuf>, names: CgroupNames, io: Handle) -> Self {
-        Self { version, tree: Arc::new(Tree { names, hierarchies }), io }
+    /// Hierarchies that are mounted at these places, on a machine with pages of these sizes.
+    pub fn at(
+        version: CgroupVersion,
+        hierarchies: Vec<Hierarchy>,
+        sizes: PageSizes,
+        names: CgroupNames,
+        io: Handle,
+    ) -> Self {
+        let files = Arc::new(KernelFiles);
+        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io }
     }
 
     #[cfg(test)]
-    pub(super) fn tree_for_tests(&self) -> Vec<PathBuf> {
-        self.tree.hierarchies.clone()
+    pub(super) fn with_files(self, files: Arc<dyn Files>) -> Self {
+        let Tree { version, names, hierarchies, sizes, .. } = &*self.tree;
+        let (version, names) = (*version, names.clone());
+        let (hierarchies, sizes) = (hierarchies.clone(), sizes.clone());
+        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io: self.io }
+    }
+
+    #[cfg(test)]
+    pub(super) fn tree_for_tests(&self) -> &Tree {
+        &self.tree
     }
 
     fn run<T: Send + 'static>(
@@ -72,11 +101,23 @@ impl SystemCgroups {
 
 impl Cgroups for SystemCgroups {
     fn version(&self) -> CgroupVersion {
-        self.version
+        self.tree.version
     }
 
     fn names(&self) -> &CgroupNames {
         &self.tree.names
+    }
+
+    fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
+        self.run(cgroup, move |tree, cgroup| tree.ensure(cgroup, &values))
+    }
+
+    fn update(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
+        self.run(cgroup, move |tree, cgroup| tree.update(cgroup, &values))
+    }
+
+    fn check(&self, cgroup: &str) -> Done<()> {
+        self.run(cgroup, Tree::check)
     }
 
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>> {
@@ -103,7 +144,7 @@ impl Tree {
         for qos in QosClass::ALL {
             let parent = self.names.qos(qos);
             for hierarchy in &self.hierarchies {
-                for dir in children(&below(hierarchy, &parent))? {
+                for dir in children(&below(&hierarchy.path, &parent))? {
                     let Some(file) = dir.file_name().and_then(|file| file.to_str()) else { continue };
                     if let Some(uid) = self.names.uid_of(qos, file) {
                         found.insert(PodCgroup { uid, qos, name: format!("{parent}/{file}") });
@@ -120,7 +161,7 @@ impl Tree {
         for qos in QosClass::ALL {
             let name = self.names.pod(qos, uid)?;
             for hierarchy in &self.hierarchies {
-                let pod = below(hierarchy, &name);
+                let pod = below(&hierarchy.path, &name);
                 if !pod.is_dir() {
                     continue;
                 }
@@ -155,7 +196,7 @@ impl Tree {
             if !pids.is_empty() {
                 return Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids });
             }
-            match remove_backwards(&dirs) {
+            match self.remove_backwards(&dirs) {
                 Err((dir, error))
                     if error.kind() != io::ErrorKind::ResourceBusy || attempt == BUSY_ATTEMPTS =>
                 {
@@ -168,21 +209,29 @@ impl Tree {
         }
         Ok(())
     }
+
+    /// Those below go before the one above them.
+    fn remove_backwards(&self, dirs: &[PathBuf]) -> Result<(), (PathBuf, io::Error)> {
+        for dir in dirs.iter().rev() {
+            match self.files.remove_dir(dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((dir.clone(), error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
-fn below(hierarchy: &Path, name: &str) -> PathBuf {
+pub(super) fn below(hierarchy: &Path, name: &str) -> PathBuf {
     hierarchy.join(name.trim_start_matches('/'))
 }
 
-/// Those below go before the one above them.
-fn remove_backwards(dirs: &[PathBuf]) -> Result<(), (PathBuf, io::Error)> {
-    for dir in dirs.iter().rev() {
-        match fs::remove_dir(dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((dir.clone(), error)),
-            _ => {}
-        }
-    }
-    Ok(())
+/// The sizes of huge pages in bytes: directories like `hugepages-2048kB`.
+fn huge_page_sizes() -> Vec<u64> {
+    let dirs = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok();
+    let sizes: BTreeSet<u64> = dirs.filter_map(|dir| Some(size(dir.file_name().to_str()?)? * 1024)).collect();
+    sizes.into_iter().collect()
 }
 
 fn children(dir: &Path) -> Result<Vec<PathBuf>, CgroupError> {
@@ -222,7 +271,7 @@ fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
 }
 
 /// Removed meanwhile: of a cgroup's open file the kernel then says "no such device".
-fn gone(error: &io::Error) -> bool {
+pub(super) fn gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 
+use super::kernel::FakeKernel;
 use super::*;
 
 /// Makes cgroups and processes, as a runtime does.
@@ -82,6 +83,13 @@ async fn fake_cgroups_keep_the_contract() {
     }
 }
 
+const SIZES: PageSizes = PageSizes { page: 4096, huge: Vec::new() };
+
+/// Hierarchies that control nothing.
+fn plain(paths: &[PathBuf]) -> Vec<Hierarchy> {
+    paths.iter().map(|path| Hierarchy { path: path.clone(), controllers: Vec::new() }).collect()
+}
+
 /// Directories in which only what a test writes is a file: the kernel's own vanish with their directory.
 struct DirMachine {
     names: CgroupNames,
@@ -125,8 +133,13 @@ async fn a_tree_of_directories_keeps_the_contract() {
         let dir = tempfile::tempdir().unwrap();
         let hierarchies: Vec<_> = ["cpu", "systemd", "unified"].map(|name| dir.path().join(name)).to_vec();
         let names = names(driver, root);
-        let cgroups =
-            SystemCgroups::at(CgroupVersion::Hybrid, hierarchies.clone(), names.clone(), Handle::current());
+        let cgroups = SystemCgroups::at(
+            CgroupVersion::Hybrid,
+            plain(&hierarchies),
+            SIZES,
+            names.clone(),
+            Handle::current(),
+        );
         contract(Arc::new(cgroups), &DirMachine { names, hierarchies }).await;
     }
 }
@@ -139,7 +152,7 @@ async fn one_left_in_a_single_hierarchy_is_listed_and_removed() {
     let machine = DirMachine { names: names.clone(), hierarchies: hierarchies.clone() };
     fs::create_dir_all(machine.pod(1, QosClass::Burstable, "u")).unwrap();
     fs::create_dir_all(hierarchies[0].join("kubepods/burstable/not-a-pod")).unwrap();
-    let cgroups = SystemCgroups::at(CgroupVersion::V1, hierarchies.clone(), names, Handle::current());
+    let cgroups = SystemCgroups::at(CgroupVersion::V1, plain(&hierarchies), SIZES, names, Handle::current());
     assert_eq!(cgroups.list_pod_cgroups().await.unwrap().len(), 1);
     cgroups.remove_pod_cgroup("u").await.unwrap();
     assert!(!machine.pod(1, QosClass::Burstable, "u").exists());
@@ -200,7 +213,8 @@ async fn the_kernels_cgroups_keep_the_contract() {
         Ok(cgroups) => cgroups,
         Err(error) => return eprintln!("skipped: {error}"),
     };
-    let hierarchies = cgroups.tree_for_tests();
+    let hierarchies: Vec<PathBuf> =
+        cgroups.tree_for_tests().hierarchies.iter().map(|one| one.path.clone()).collect();
     let machine = KernelMachine {
         dirs: DirMachine { names, hierarchies: hierarchies.clone() },
         root: root.clone(),
@@ -214,4 +228,205 @@ async fn the_kernels_cgroups_keep_the_contract() {
     contract(Arc::new(cgroups), &machine).await;
     drop(machine);
     assert!(hierarchies.iter().all(|hierarchy| !Path::new(hierarchy).join(&root).exists()));
+}
+
+const TWO_MB: u64 = 2 << 20;
+
+fn limited(shares: u64, memory: u64) -> CgroupValues {
+    CgroupValues {
+        cpu_shares: Some(shares),
+        cpu: Some(CpuLimit { quota_us: Limit::At(5000), period_us: 100_000 }),
+        memory: Some(Limit::At(memory)),
+        pids: Some(Limit::At(32)),
+        huge_pages: Some(HugePages::Only([].into())),
+    }
+}
+
+fn on(kernel: &FakeKernel, version: CgroupVersion) -> SystemCgroups {
+    let sizes = PageSizes { page: 4096, huge: vec![TWO_MB] };
+    let names = names(CgroupDriver::Cgroupfs, "/");
+    SystemCgroups::at(version, kernel.hierarchies(), sizes, names, Handle::current())
+        .with_files(Arc::new(kernel.clone()))
+}
+
+const POD: &str = "/kubepods/burstable/podu-1";
+
+#[tokio::test]
+async fn a_pods_values_in_version_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let kernel =
+        FakeKernel::version_1(dir.path(), &["cpu,cpuacct", "cpuset", "memory", "pids", "freezer", "systemd"]);
+    let cgroups = on(&kernel, CgroupVersion::V1);
+    let ensured = cgroups.ensure(POD, limited(512, 1 << 20)).await.unwrap();
+    assert!(ensured.made && ensured.not_held.is_empty(), "{ensured:?}");
+    let writes = kernel.writes();
+    let expected = [
+        "cpu.shares=512",
+        "cpu.cfs_quota_us=5000",
+        "memory.limit_in_bytes=1048576",
+        "pids.max=32",
+        "cpuset.cpus=0-3",
+        "cpuset.mems=0",
+    ];
+    for expected in expected {
+        let found = writes.contains(&format!("{}/{expected}", POD.trim_start_matches('/')));
+        assert!(found, "{expected} in {writes:?}");
+    }
+    assert!(writes.contains(&"kubepods/cpuset.cpus=0-3".to_owned()), "a cpuset is handed down: {writes:?}");
+    for hierarchy in kernel.hierarchies() {
+        assert!(hierarchy.path.join(POD.trim_start_matches('/')).is_dir(), "{hierarchy:?}");
+    }
+    assert_eq!(cgroups.check(POD).await, Ok(()));
+
+    // Nothing is written that is there already; what another hand changed is put right.
+    let again = cgroups.ensure(POD, limited(512, 1 << 20)).await.unwrap();
+    assert_eq!((again, kernel.writes()), (Ensured::default(), vec![]));
+    fs::write(dir.path().join("memory").join(&POD[1..]).join("memory.limit_in_bytes"), "4096\n").unwrap();
+    let corrected = cgroups.ensure(POD, limited(512, 1 << 20)).await.unwrap();
+    assert!(!corrected.made);
+    assert_eq!(kernel.writes(), ["kubepods/burstable/podu-1/memory.limit_in_bytes=1048576"]);
+
+    assert_eq!(cgroups.list_pod_cgroups().await.unwrap().len(), 1);
+    cgroups.remove_pod_cgroup("u-1").await.unwrap();
+    assert!(matches!(cgroups.check(POD).await, Err(CgroupError::Missing { paths, .. }) if paths.len() == 5));
+}
+
+#[tokio::test]
+async fn a_pods_values_in_version_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = FakeKernel::version_2(dir.path(), "cpuset cpu io memory hugetlb pids");
+    let cgroups = on(&kernel, CgroupVersion::V2);
+    cgroups.ensure(POD, limited(1024, TWO_MB)).await.unwrap();
+    let expected = [
+        "kubepods/burstable/podu-1/cpu.weight=39",
+        "kubepods/burstable/podu-1/cpu.max=5000 100000",
+        "kubepods/burstable/podu-1/memory.max=2097152",
+        "kubepods/burstable/podu-1/pids.max=32",
+        "kubepods/burstable/podu-1/hugetlb.2MB.max=0",
+        "kubepods/burstable/podu-1/hugetlb.2MB.rsvd.max=0",
+    ];
+    assert_eq!(kernel.writes(), expected);
+    for above in ["", "kubepods", "kubepods/burstable"] {
+        let handed = fs::read_to_string(dir.path().join(above).join("cgroup.subtree_control")).unwrap();
+        assert_eq!(handed, "cpu cpuset hugetlb io memory pids", "{above:?}");
+    }
+    let again = cgroups.ensure(POD, limited(1024, TWO_MB)).await.unwrap();
+    assert_eq!((again, kernel.writes()), (Ensured::default(), vec![]));
+    assert_eq!(cgroups.check("/kubepods/burstable").await, Ok(()));
+    assert_eq!(cgroups.check("").await, Ok(()));
+    cgroups.remove_pod_cgroup("u-1").await.unwrap();
+    assert!(!dir.path().join(&POD[1..]).exists());
+    let error = cgroups.update("/system", limited(2, 4096)).await.unwrap_err();
+    assert!(error.to_string().starts_with("cgroup \"/system\" has some missing paths: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_controller_is_told_and_nothing_else_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = FakeKernel::version_1(dir.path(), &["cpu", "memory"]);
+    let cgroups = on(&kernel, CgroupVersion::V1);
+    let ensured = cgroups.ensure(POD, limited(512, 1 << 20)).await.unwrap();
+    assert_eq!(ensured.not_held, ["pids.max=32: no hierarchy of the controller is mounted"]);
+    assert!(kernel.writes().contains(&"kubepods/burstable/podu-1/memory.limit_in_bytes=1048576".to_owned()));
+    let unlimited = CgroupValues { pids: Some(Limit::Unlimited), ..CgroupValues::default() };
+    assert_eq!(cgroups.ensure(POD, unlimited).await.unwrap(), Ensured::default());
+
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = FakeKernel::version_2(dir.path(), "cpu memory pids");
+    // Processes in a cgroup keep it from handing controllers down.
+    fs::create_dir(dir.path().join("kubepods")).unwrap();
+    for (file, text) in [("cgroup.controllers", "cpu memory pids"), ("cgroup.subtree_control", "")] {
+        fs::write(dir.path().join("kubepods").join(file), text).unwrap();
+    }
+    kernel.refuse("cgroup.subtree_control", rustix::io::Errno::BUSY);
+    let cgroups = on(&kernel, CgroupVersion::V2);
+    let ensured = cgroups.ensure("/kubepods/podu", limited(512, 1 << 20)).await.unwrap();
+    assert!(
+        ensured.not_held.contains(&"cpu.weight=20: the kernel has no such file".to_owned()),
+        "{ensured:?}"
+    );
+    let told = ensured.not_held.iter().any(|text| {
+        text.starts_with("cannot write \"+cpu\" to ") && text.contains("kubepods/cgroup.subtree_control: ")
+    });
+    assert!(told, "{ensured:?}");
+    let missing = cgroups.check("/kubepods/podu").await.unwrap_err();
+    assert!(matches!(missing, CgroupError::Missing { paths, .. } if paths.len() == 3));
+}
+
+#[tokio::test]
+async fn a_refused_value_is_named_and_the_others_are_written() {
+    use rustix::io::Errno;
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = FakeKernel::version_1(dir.path(), &["cpu", "memory", "pids"]);
+    let cgroups = on(&kernel, CgroupVersion::V1);
+    for errno in [Errno::BUSY, Errno::ROFS, Errno::ACCESS, Errno::INVAL] {
+        kernel.refuse("memory.limit_in_bytes", errno);
+        let error = cgroups.ensure(POD, limited(512, 1 << 20)).await.unwrap_err();
+        let file = dir.path().join("memory").join(&POD[1..]).join("memory.limit_in_bytes");
+        let expected = format!("cannot write \"1048576\" to {}: ", file.display());
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        kernel.refuse_nothing();
+    }
+    assert!(kernel.writes().contains(&"kubepods/burstable/podu-1/pids.max=32".to_owned()));
+    kernel.refuse("podu-2", Errno::ROFS);
+    let error = cgroups.ensure("/kubepods/podu-2", limited(512, 4096)).await.unwrap_err();
+    let expected = format!("cannot make cgroup {}: ", dir.path().join("cpu/kubepods/podu-2").display());
+    assert!(error.to_string().starts_with(&expected), "{error}");
+}
+
+#[tokio::test]
+async fn a_cgroup_that_vanishes_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = FakeKernel::version_2(dir.path(), "cpu memory pids");
+    let cgroups = on(&kernel, CgroupVersion::V2);
+    cgroups.ensure("/kubepods/burstable", CgroupValues::default()).await.unwrap();
+    kernel.let_vanish(2);
+    cgroups.ensure(POD, limited(512, 1 << 20)).await.unwrap();
+    assert!(dir.path().join(&POD[1..]).join("memory.max").exists());
+    kernel.let_vanish(100);
+    let error = cgroups.ensure("/kubepods/podu-9", limited(512, 1 << 20)).await.unwrap_err();
+    assert!(matches!(error, CgroupError::Io { .. } | CgroupError::NotWritten { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_fake_writes_what_differs_and_finds_what_is_missing() {
+    let cgroups = FakeCgroups::new(CgroupVersion::V2, names(CgroupDriver::Systemd, "/"));
+    let pod = cgroups.names().pod(QosClass::Burstable, "u-1").unwrap();
+    assert!(cgroups.ensure(&pod, limited(512, 1 << 20)).await.unwrap().made);
+    assert_eq!(cgroups.ensure(&pod, limited(512, 1 << 20)).await.unwrap(), Ensured::default());
+    assert_eq!(cgroups.writes(), 1);
+    assert_eq!(cgroups.list_pod_cgroups().await.unwrap()[0].name, pod);
+    assert_eq!(cgroups.check(&cgroups.names().qos(QosClass::Burstable)).await, Ok(()));
+    assert!(matches!(cgroups.update("/x.slice", limited(2, 1)).await, Err(CgroupError::Missing { .. })));
+    cgroups.remove_pod_cgroup("u-1").await.unwrap();
+    assert_eq!(cgroups.values(&pod), None);
+}
+
+/// The kernel's own: values are written and read back where this process may.
+#[tokio::test]
+async fn the_kernel_holds_a_pods_values() {
+    let root = format!("understudy-test-values-{}", std::process::id());
+    let names = names(CgroupDriver::Cgroupfs, &root);
+    let cgroups = match SystemCgroups::detect(names.clone(), Handle::current()) {
+        Ok(cgroups) => cgroups,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let pod = names.pod(QosClass::Burstable, "u-1").unwrap();
+    let ensured = match cgroups.ensure(&pod, limited(512, 8 << 20)).await {
+        Ok(ensured) => ensured,
+        Err(error) => return eprintln!("skipped: this process may not make cgroups: {error}"),
+    };
+    let again = cgroups.ensure(&pod, limited(512, 8 << 20)).await.unwrap();
+    let checked = cgroups.check(&pod).await;
+    cgroups.remove_pod_cgroup("u-1").await.unwrap();
+    for hierarchy in &cgroups.tree_for_tests().hierarchies {
+        for below in ["kubepods/burstable", "kubepods", ""] {
+            let _ = fs::remove_dir(hierarchy.path.join(&root).join(below));
+        }
+    }
+    assert!(ensured.made, "{ensured:?}");
+    assert!(again.written.is_empty() && !again.made, "read back as it was written: {again:?}");
+    if ensured.not_held.is_empty() {
+        assert_eq!(checked, Ok(()));
+    }
 }

@@ -1,6 +1,8 @@
 //! Facts about the machine that do not change while the kubelet runs.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
@@ -44,6 +46,10 @@ pub struct MachineFacts {
     pub swap_bytes: u64,
     /// Logical CPUs that are online.
     pub cpu_count: u32,
+    /// How many huge pages are set aside, by their size in bytes; sizes of which there are none count, too.
+    pub huge_pages: BTreeMap<u64, u64>,
+    /// Processes and threads that the kernel lets live at once; none if it does not tell.
+    pub pids_max: Option<u64>,
     /// As `uname -r` has it.
     pub kernel_version: String,
     /// As `/etc/os-release` has it in `PRETTY_NAME`.
@@ -56,6 +62,9 @@ pub struct MachineFacts {
 pub trait Machine: Send + Sync + std::fmt::Debug {
     /// All facts.
     fn facts(&self) -> BoxFuture<'static, Result<MachineFacts, MachineError>>;
+
+    /// Bytes that the file system holds on which `path` lies.
+    fn storage_bytes(&self, path: &Path) -> BoxFuture<'static, Result<u64, MachineError>>;
 }
 
 /// The machine this process runs on.
@@ -75,6 +84,34 @@ impl Machine for ThisMachine {
     fn facts(&self) -> BoxFuture<'static, Result<MachineFacts, MachineError>> {
         offload(&self.io, facts)
     }
+
+    fn storage_bytes(&self, path: &Path) -> BoxFuture<'static, Result<u64, MachineError>> {
+        let path = path.to_owned();
+        offload(&self.io, move || storage_bytes(&path))
+    }
+}
+
+fn storage_bytes(path: &Path) -> Result<u64, MachineError> {
+    let told = rustix::fs::statvfs(path).map_err(|error| MachineError::Unknown {
+        fact: "storage",
+        reason: format!("{}: {error}", path.display()),
+    })?;
+    Ok(told.f_blocks.saturating_mul(told.f_frsize))
+}
+
+/// Directories like `hugepages-2048kB` with a number of pages each.
+fn huge_pages(dir: &Path) -> BTreeMap<u64, u64> {
+    let sizes = fs::read_dir(dir).into_iter().flatten().flatten();
+    let pages = |size: PathBuf| {
+        let kib: u64 =
+            size.file_name()?.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        Some((kib * 1024, number(&size.join("nr_hugepages"))?))
+    };
+    sizes.filter_map(|size| pages(size.path())).collect()
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// The name a node gets from a host name or from `--hostname-override`: lower case, without space around it.
@@ -111,6 +148,11 @@ fn facts() -> Result<MachineFacts, MachineError> {
         memory_bytes,
         swap_bytes: system.total_swap(),
         cpu_count,
+        huge_pages: huge_pages(Path::new("/sys/kernel/mm/hugepages")),
+        pids_max: ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"]
+            .iter()
+            .filter_map(|file| number(Path::new(file)))
+            .min(),
         kernel_version: System::kernel_version().unwrap_or_default(),
         os_image: os_release
             .into_iter()
@@ -164,6 +206,8 @@ impl FakeMachine {
             memory_bytes: 8 << 30,
             swap_bytes: 0,
             cpu_count: 4,
+            huge_pages: BTreeMap::new(),
+            pids_max: Some(32_768),
             kernel_version: "6.12.0".into(),
             os_image: "Fake Linux".into(),
             architecture: "amd64".into(),
@@ -186,6 +230,11 @@ impl Machine for FakeMachine {
     fn facts(&self) -> BoxFuture<'static, Result<MachineFacts, MachineError>> {
         Box::pin(std::future::ready(self.facts.clone()))
     }
+
+    /// 100 GiB, wherever it is.
+    fn storage_bytes(&self, _: &Path) -> BoxFuture<'static, Result<u64, MachineError>> {
+        Box::pin(std::future::ready(self.facts.clone().map(|_| 100 << 30)))
+    }
 }
 
 #[cfg(test)]
@@ -200,6 +249,8 @@ mod tests {
         assert_eq!(facts.boot_id.len(), 36, "{facts:?}");
         assert!(facts.memory_bytes > 1 << 20, "{facts:?}");
         assert!(facts.cpu_count > 0);
+        assert!(facts.pids_max.is_some_and(|pids| pids > 100), "{facts:?}");
+        assert!(machine.storage_bytes(Path::new("/")).await.unwrap() > 1 << 20);
         assert!(facts.kernel_version.contains('.'));
         assert!(["amd64", "arm64"].contains(&facts.architecture.as_str()));
         assert_eq!(machine.facts().await, Ok(facts), "facts do not change");
@@ -221,6 +272,19 @@ mod tests {
         assert_eq!(facts.memory_bytes, kib * 1024);
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap();
         assert_eq!(facts.cpu_count as usize, cpuinfo.lines().filter(|l| l.starts_with("processor")).count());
+    }
+
+    #[test]
+    fn huge_pages_by_size() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, pages) in [("hugepages-2048kB", "12\n"), ("hugepages-1048576kB", "0\n"), ("other", "1")] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("nr_hugepages"), pages).unwrap();
+        }
+        assert_eq!(huge_pages(dir.path()), BTreeMap::from([(2 << 20, 12), (1 << 30, 0)]));
+        assert_eq!(huge_pages(&dir.path().join("none")), BTreeMap::new());
+        let error = storage_bytes(&dir.path().join("none")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot tell the machine's storage: "), "{error}");
     }
 
     #[test]

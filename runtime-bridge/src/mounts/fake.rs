@@ -59,6 +59,7 @@ impl Mounts for FakeMounts {
                 source: "tmpfs".into(),
                 options: vec!["rw".into(), "relatime".into()],
                 device: (0, 100),
+                fs_options: Vec::new(),
             });
             Ok(())
         })
@@ -90,6 +91,7 @@ impl Mounts for FakeMounts {
                 source: "/dev/fake".into(),
                 options: vec![if read_only { "ro" } else { "rw" }.into(), "relatime".into()],
                 device: (8, 1),
+                fs_options: Vec::new(),
             });
             Ok(())
         })

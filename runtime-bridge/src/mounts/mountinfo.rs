@@ -23,6 +23,8 @@ pub struct MountPoint {
     pub options: Vec<String>,
     /// Major and minor number of the device.
     pub device: (u32, u32),
+    /// Options of the file system itself, for instance the controllers of a cgroup hierarchy.
+    pub fs_options: Vec<String>,
 }
 
 impl MountPoint {
@@ -76,6 +78,7 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
         source: text(fields.next()?),
         options,
         device: (major.parse().ok()?, minor.parse().ok()?),
+        fs_options: fields.next().map(text).unwrap_or_default().split(',').map(str::to_owned).collect(),
     })
 }
 
@@ -131,6 +134,7 @@ mod tests {
         assert_eq!(mounts[1].root, Path::new("/sub dir"));
         assert_eq!(mounts[1].source, "tm\tpfs");
         assert_eq!(mounts[1].device, (0, 50));
+        assert_eq!(mounts[1].fs_options, ["rw", "size=1k"]);
         assert!(mounts[1].read_only() && !mounts[0].read_only());
         assert_eq!(mounts[2].path.as_os_str().as_bytes(), b"/mnt/\xff");
         assert_eq!(mounts[3].path, Path::new("/mnt/gone"));

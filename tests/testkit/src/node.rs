@@ -130,8 +130,10 @@ pub fn node_resources() -> Arc<NodeResources> {
 /// The settings of a sandboxed kubelet.
 pub fn settings() -> Settings {
     let node_resources = node_resources();
-    let worker =
-        pod_worker::PodWorkerConfig { node: node_resources.clone(), ..pod_worker::PodWorkerConfig::default() };
+    let worker = pod_worker::PodWorkerConfig {
+        node: node_resources.clone(),
+        ..pod_worker::PodWorkerConfig::default()
+    };
     Settings {
         node: "node".to_owned(),
         host_ips: vec!["192.0.2.10".to_owned()],
@@ -139,8 +141,12 @@ pub fn settings() -> Settings {
         file_check: Duration::from_secs(20),
         pods_max: 110,
         memory_bytes: 8 << 30,
-        node_resources,
+        node_resources: node_resources.clone(),
         worker,
+        resources: resource_manager::ResourceManagerConfig {
+            node: node_resources.allocatable.clone(),
+            ..resource_manager::ResourceManagerConfig::default()
+        },
         images: image_manager::ImageSettings::default(),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),

@@ -14,23 +14,23 @@ section! {
         /// Cgroup under which pods live; empty for the root.
         "cgroupRoot" cgroup_root: String = Value(String::new()), Used;
         /// Whether pods live under a cgroup per QoS class.
-        "cgroupsPerQOS" cgroups_per_qos: bool = Pointer(true), NotYet;
+        "cgroupsPerQOS" cgroups_per_qos: bool = Pointer(true), Used;
         /// `cgroupfs` or `systemd`; the runtime's own word wins where it has one.
         "cgroupDriver" cgroup_driver: String = Value("cgroupfs".to_owned()), Used;
         /// Resource to percentage of requests that lower QoS classes may not use.
         "qosReserved" qos_reserved: BTreeMap<String, String> = Value(BTreeMap::new()), NotYet;
         /// Resource to quantity kept for system processes.
-        "systemReserved" system_reserved: BTreeMap<String, String> = Value(BTreeMap::new()), NotYet;
+        "systemReserved" system_reserved: BTreeMap<String, String> = Value(BTreeMap::new()), Used;
         /// Resource to quantity kept for Kubernetes' own processes.
-        "kubeReserved" kube_reserved: BTreeMap<String, String> = Value(BTreeMap::new()), NotYet;
+        "kubeReserved" kube_reserved: BTreeMap<String, String> = Value(BTreeMap::new()), Used;
         /// CPUs kept for system and Kubernetes, as `0-3,6`.
         "reservedSystemCPUs" reserved_system_cpus: String = Value(String::new()), NotYet;
         /// Cgroup that `systemReserved` limits.
-        "systemReservedCgroup" system_reserved_cgroup: String = Value(String::new()), NotYet;
+        "systemReservedCgroup" system_reserved_cgroup: String = Value(String::new()), Used;
         /// Cgroup that `kubeReserved` limits.
-        "kubeReservedCgroup" kube_reserved_cgroup: String = Value(String::new()), NotYet;
+        "kubeReservedCgroup" kube_reserved_cgroup: String = Value(String::new()), Used;
         /// What node allocatable is enforced on.
-        "enforceNodeAllocatable" enforce_node_allocatable: Vec<String> = List(vec!["pods".to_owned()]), NotYet;
+        "enforceNodeAllocatable" enforce_node_allocatable: Vec<String> = List(vec!["pods".to_owned()]), Used;
         /// Whether an unexpected kernel setting is an error instead of being changed.
         "protectKernelDefaults" protect_kernel_defaults: bool = Value(false), NotYet;
         /// Whether the kubelet keeps its marker chains in iptables.

@@ -19,15 +19,15 @@ section! {
         /// Pods on the node at most.
         "maxPods" max_pods: i32 = Value(110), Used;
         /// Pods per CPU core at most; 0 for no such limit.
-        "podsPerCore" pods_per_core: i32 = Value(0), NotYet;
+        "podsPerCore" pods_per_core: i32 = Value(0), Used;
         /// Addresses for pods, standalone only; empty for none.
         "podCIDR" pod_cidr: String = Value(String::new()), Used;
         /// Processes per pod at most; -1 for what the node allows.
-        "podPidsLimit" pod_pids_limit: i64 = Pointer(-1), NotYet;
+        "podPidsLimit" pod_pids_limit: i64 = Pointer(-1), Used;
         /// Whether CPU limits are enforced by quota.
-        "cpuCFSQuota" cpu_cfs_quota: bool = Pointer(true), NotYet;
+        "cpuCFSQuota" cpu_cfs_quota: bool = Pointer(true), Used;
         /// Period of the CPU quota.
-        "cpuCFSQuotaPeriod" cpu_cfs_quota_period: GoDuration = Pointer(GoDuration::from_millis(100)), NotYet;
+        "cpuCFSQuotaPeriod" cpu_cfs_quota_period: GoDuration = Pointer(GoDuration::from_millis(100)), Used;
         /// Whether the OOM killer takes one process instead of the container; absent follows the cgroup version.
         "singleProcessOOMKill" single_process_oom_kill: Option<bool> = Value(None), NotYet;
         /// Whether swap stops the kubelet from starting.

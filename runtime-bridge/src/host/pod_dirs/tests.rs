@@ -212,6 +212,7 @@ async fn a_fake_pod_directory_with_a_mount_is_kept_and_the_mount_named() {
         source: "tmpfs".into(),
         options: vec![],
         device: (0, 1),
+        fs_options: Vec::new(),
     });
     let error = dirs.remove_pod_dir("u").await.unwrap_err();
     assert!(error.to_string().contains(&format!("{} is a mount point", volume.display())), "{error}");

@@ -1,0 +1,83 @@
+//! Has cgroups made, changed and removed, tells what this machine cannot hold, and measures how long it took.
+
+use std::sync::Arc;
+
+use messages::PodUid;
+use messages::resources::QosClass;
+use runtime_bridge::cgroups::{CgroupError, CgroupValues, Cgroups, Ensured};
+use tokio::time::Instant;
+
+use crate::metrics::{Operation, ResourceMetrics};
+
+/// The machine's cgroups, measured.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    pub cgroups: Arc<dyn Cgroups>,
+    pub metrics: ResourceMetrics,
+}
+
+impl Executor {
+    /// Has a cgroup there with its values.
+    pub(crate) async fn ensure(&self, cgroup: &str, values: CgroupValues) -> Result<Ensured, CgroupError> {
+        let began = Instant::now();
+        let ensured = self.cgroups.ensure(cgroup, values).await?;
+        if ensured.made || !ensured.written.is_empty() {
+            let operation = if ensured.made { Operation::Create } else { Operation::Update };
+            self.metrics.done(operation, began.elapsed());
+            tracing::debug!(cgroup, made = ensured.made, written = ?ensured.written, "Cgroup has its values");
+        }
+        Ok(ensured)
+    }
+
+    /// Has a cgroup of the administrator's hold its values.
+    pub(crate) async fn update(&self, cgroup: &str, values: CgroupValues) -> Result<Ensured, CgroupError> {
+        let began = Instant::now();
+        let updated = self.cgroups.update(cgroup, values).await?;
+        self.metrics.done(Operation::Update, began.elapsed());
+        Ok(updated)
+    }
+
+    /// Removes a pod's cgroup.
+    pub(crate) async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        let began = Instant::now();
+        self.cgroups.remove_pod_cgroup(uid.as_str()).await?;
+        self.metrics.done(Operation::Destroy, began.elapsed());
+        Ok(())
+    }
+
+    /// Has the cgroups of both classes hold their values.
+    pub(crate) async fn classes(&self, values: [(QosClass, CgroupValues); 2]) {
+        for (qos, values) in values {
+            let cgroup = self.cgroups.names().qos(qos);
+            match self.ensure(&cgroup, values).await {
+                Ok(ensured) => tell(&cgroup, &ensured),
+                Err(error) => tracing::error!(%error, cgroup, "Failed to update QoS cgroup configuration"),
+            }
+        }
+    }
+
+    /// Removes cgroups of pods that nobody knows, unless processes are in them; gives those that are gone.
+    pub(crate) async fn remove_orphans(&self, orphans: Vec<PodUid>) -> Vec<PodUid> {
+        let mut gone = Vec::new();
+        for uid in orphans {
+            match self.remove(&uid).await {
+                Ok(()) => {
+                    tracing::info!(pod = %uid, "Cgroup of an unknown pod is removed");
+                    gone.push(uid);
+                }
+                Err(error @ CgroupError::ProcessesLeft { .. }) => {
+                    tracing::info!(%error, "Cgroup of an unknown pod stays");
+                }
+                Err(error) => tracing::warn!(%error, pod = %uid, "Cgroup of an unknown pod is not removed"),
+            }
+        }
+        gone
+    }
+}
+
+/// A machine without a controller runs pods all the same, as upstream has it; it says so.
+pub(crate) fn tell(cgroup: &str, ensured: &Ensured) {
+    for what in &ensured.not_held {
+        tracing::warn!(cgroup, "Not held by this machine: {what}");
+    }
+}

@@ -1,0 +1,62 @@
+//! What ResourceManager counts, under upstream's names (FEATURES 27.1).
+
+use std::time::Duration;
+
+use prometheus::{HistogramOpts, HistogramVec, IntGauge, Registry};
+use runtime_bridge::cgroups::CgroupVersion;
+
+/// What is done with cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// One was made.
+    Create,
+    /// One that was there got its values.
+    Update,
+    /// One was removed.
+    Destroy,
+}
+
+impl Operation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Destroy => "destroy",
+        }
+    }
+}
+
+/// Handles that survive restarts.
+#[derive(Clone)]
+pub struct ResourceMetrics {
+    operations: HistogramVec,
+    version: IntGauge,
+}
+
+impl ResourceMetrics {
+    /// Makes the handles.
+    pub fn new() -> prometheus::Result<Self> {
+        let operations = HistogramOpts::new(
+            "kubelet_cgroup_manager_duration_seconds",
+            "Duration in seconds for cgroup manager operations. Broken down by method.",
+        );
+        Ok(Self {
+            operations: HistogramVec::new(operations, &["operation_type"])?,
+            version: IntGauge::new("kubelet_cgroup_version", "cgroup version on the hosts.")?,
+        })
+    }
+
+    /// Registers them.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.operations.clone()))?;
+        registry.register(Box::new(self.version.clone()))
+    }
+
+    pub(crate) fn done(&self, operation: Operation, took: Duration) {
+        self.operations.with_label_values(&[operation.as_str()]).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn set_version(&self, version: CgroupVersion) {
+        self.version.set(version.number());
+    }
+}
