@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
-use messages::PodUid;
-use messages::event_recorder::RecordEvent;
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::DesiredPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::resources::QosClass;
+use messages::{PodRef, PodUid};
 use runtime_bridge::cgroups::{CgroupError, Cgroups};
 use supervision::{Address, Ctx, ReplyLater, Subsystem, reply_later};
 
@@ -182,6 +182,16 @@ fn failure(error: &CgroupError) -> CgroupFailure {
     CgroupFailure { message: error.to_string() }
 }
 
+/// Upstream's event, without the pod's cgroup in Go's notation.
+fn not_ensured(pod: &PodRef, error: &CgroupError) -> RecordEvent {
+    RecordEvent {
+        object: EventObject::Pod { pod: pod.clone(), field_path: Arc::from("") },
+        event_type: EventType::Warning,
+        reason: Arc::from("FailedCreatePodContainer"),
+        message: Arc::from(format!("unable to ensure pod container exists: {error}")),
+    }
+}
+
 impl Actor for ResourceManager {
     type Context = Ctx<Self>;
 }
@@ -255,7 +265,10 @@ impl Handler<EnsurePodCgroup> for ResourceManager {
             tell(&name, &ensured);
             Ok(Arc::new(PodCgroup { name: name.into() }))
         };
-        ctx.effect("ensure", Some(uid), work, |_, ensured, _| {
+        ctx.effect("ensure", Some(uid), work, move |actor, ensured, _| {
+            if let Err(error) = &ensured {
+                let _ = actor.deps.events.tell(not_ensured(&pod.pod_ref, error));
+            }
             reply.send(ensured.map_err(|error| failure(&error)));
         });
         later

@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn uids(uids: &[&str]) -> BTreeSet<PodUid> {
-        uids.iter().map(PodUid::new).collect()
+        uids.iter().map(|uid| PodUid::new(uid)).collect()
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn every_other_field_is_reported() {
         ("/imagePullSecrets", json!([{"name": "s"}]), "spec.imagePullSecrets"),
         ("/runtimeClassName", json!("r"), "spec.runtimeClassName"),
         ("/readinessGates", json!([{"conditionType": "a"}]), "spec.readinessGates"),
-        ("/resources", json!({"requests": {"cpu": "1"}}), "spec.resources"),
+        ("/resources", json!({"claims": [{"name": "x"}]}), "spec.resources.claims"),
         ("/schedulingGroup", json!({"podGroupName": "g"}), "spec.schedulingGroup"),
         ("/ephemeralContainers", json!([{"name": "e"}]), "spec.ephemeralContainers"),
         ("/securityContext", json!({"runAsUser": 0}), "spec.securityContext.runAsUser"),
@@ -62,8 +62,8 @@ fn every_other_field_is_reported() {
         ("/initContainers/0/restartPolicy", json!("Never"), "spec.initContainers[0].restartPolicy"),
         (
             "/initContainers/1/resources",
-            json!({"requests": {"cpu": "1"}}),
-            "spec.initContainers[1].resources.requests",
+            json!({"claims": [{"name": "x"}]}),
+            "spec.initContainers[1].resources.claims",
         ),
         ("/containers/0/restartPolicy", json!("Always"), "spec.containers[0].restartPolicy"),
         (

@@ -38,6 +38,30 @@ pub fn make(cgroup: &str) {
     }
 }
 
+/// Whether all controllers share one hierarchy.
+pub fn version_2() -> bool {
+    Path::new(MOUNT).join("cgroup.controllers").exists()
+}
+
+/// What a file of a cgroup says, in whichever hierarchy has it.
+pub fn value(cgroup: &str, file: &str) -> Option<String> {
+    let mut files = hierarchies().into_iter().map(|hierarchy| below(&hierarchy, cgroup).join(file));
+    let text = fs::read_to_string(files.find(|file| file.exists())?).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Writes a file of a cgroup, in whichever hierarchy has it.
+pub fn write(cgroup: &str, file: &str, text: &str) {
+    let mut files = hierarchies().into_iter().map(|hierarchy| below(&hierarchy, cgroup).join(file));
+    let file = files.find(|file| file.exists()).unwrap_or_else(|| panic!("{cgroup} has no {file}"));
+    fs::write(&file, text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+}
+
+/// Whether there is a cgroup in any hierarchy.
+pub fn exists(cgroup: &str) -> bool {
+    hierarchies().into_iter().any(|hierarchy| below(&hierarchy, cgroup).is_dir())
+}
+
 /// The cgroups below `cgroup` whose directory's name contains `part`, in any hierarchy.
 pub fn named(cgroup: &str, part: &str) -> Vec<PathBuf> {
     let all = hierarchies().into_iter().flat_map(|hierarchy| tree(&below(&hierarchy, cgroup)));

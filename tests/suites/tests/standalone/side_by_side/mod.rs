@@ -1,5 +1,6 @@
 //! Cases that leave their kubelet alone and so can share one.
 
+mod cgroups;
 mod environment;
 mod grace;
 mod images;
@@ -19,6 +20,7 @@ pub fn all() -> Vec<(&'static str, Shared)> {
         init::ALL,
         images::ALL,
         volumes::ALL,
+        cgroups::ALL,
         lifecycle::ALL,
         manifests::ALL,
         probes::ALL,
