@@ -64,6 +64,7 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
         &node_name(loaded)?,
         host_ip,
         memory_bytes(&io)?,
+        Arc::default(),
     )?;
     let bridge = bridge(loaded, &io, clock)?;
     ready_directories(&io, &*bridge.dirs)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
+use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
 use pod_worker::PodWorkerConfig;
@@ -38,6 +39,7 @@ pub fn settings(
     node: &str,
     host_ip: Option<IpAddr>,
     memory_bytes: u64,
+    node_resources: Arc<NodeResources>,
 ) -> Result<Settings, SettingError> {
     let crash_backoff_max = config.pods.crash_loop_back_off.max_container_restart_period;
     let worker = PodWorkerConfig {
@@ -51,7 +53,7 @@ pub fn settings(
         },
         node_name: Arc::from(node),
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
-        node: Arc::default(),
+        node: node_resources.clone(),
     };
     Ok(Settings {
         node: node.to_owned(),
@@ -60,6 +62,7 @@ pub fn settings(
         file_check: config.sources.file_check_frequency.as_std(),
         pods_max: usize::try_from(config.pods.max_pods).unwrap_or(0),
         memory_bytes,
+        node_resources,
         worker,
         images: image_settings(config),
         pleg: PlegConfig {

@@ -16,6 +16,7 @@ use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
+use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
@@ -95,6 +96,8 @@ pub struct Settings {
     pub pods_max: usize,
     /// The machine's memory in bytes: the bound of tmpfs volumes without one of their own.
     pub memory_bytes: u64,
+    /// What the node has, and what of it pods may have.
+    pub node_resources: Arc<NodeResources>,
     /// Pod workers.
     pub worker: PodWorkerConfig,
     /// Images.

@@ -11,6 +11,8 @@ use kubelet::wiring::{self, Bridge, Settings};
 use messages::PodUid;
 use messages::event_recorder::{GetEvents, RecordedEvent};
 use messages::pod_manager::GetPods;
+use messages::quantity::Quantity;
+use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use prometheus::Registry;
 use runtime_bridge::Io;
@@ -106,8 +108,30 @@ pub struct FakeNode {
     pub node: wiring::Node,
 }
 
+/// What a sandboxed node has: 4 CPUs, 8 GiB and room for 110 pods, and half a CPU and half a GiB kept back.
+pub fn node_resources() -> Arc<NodeResources> {
+    let amounts = |texts: &[(&str, &str)]| {
+        let quantity = |text| Quantity::parse(text).expect("a quantity");
+        texts.iter().map(|(name, text)| ((*name).to_owned(), quantity(text))).collect()
+    };
+    let storage = ("ephemeral-storage", "100Gi");
+    Arc::new(NodeResources {
+        capacity: amounts(&[("cpu", "4"), ("memory", "8Gi"), ("pods", "110"), ("pid", "32768"), storage]),
+        allocatable: amounts(&[
+            ("cpu", "3500m"),
+            ("memory", "7680Mi"),
+            ("pods", "110"),
+            ("pid", "32768"),
+            storage,
+        ]),
+    })
+}
+
 /// The settings of a sandboxed kubelet.
 pub fn settings() -> Settings {
+    let node_resources = node_resources();
+    let worker =
+        pod_worker::PodWorkerConfig { node: node_resources.clone(), ..pod_worker::PodWorkerConfig::default() };
     Settings {
         node: "node".to_owned(),
         host_ips: vec!["192.0.2.10".to_owned()],
@@ -115,7 +139,8 @@ pub fn settings() -> Settings {
         file_check: Duration::from_secs(20),
         pods_max: 110,
         memory_bytes: 8 << 30,
-        worker: pod_worker::PodWorkerConfig::default(),
+        node_resources,
+        worker,
         images: image_manager::ImageSettings::default(),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
