@@ -22,6 +22,7 @@ use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
+use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
@@ -43,6 +44,8 @@ use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
 pub const ASKS: &[(&str, &str)] = &[
     ("PodManager", "PodWorkerPool"),
+    ("PodManager", "StatusManager"),
+    ("PodManager", "Pleg"),
     ("PodWorker", "StatusManager"),
     ("PodWorker", "ImageManager"),
     ("PodWorker", "VolumeManager"),
@@ -106,6 +109,8 @@ pub struct Settings {
     pub pleg: PlegConfig,
     /// Listeners.
     pub api: NodeApiConfig,
+    /// The node that pods are admitted to.
+    pub admission: NodeView,
     /// Only in tests: called before each step of a worker's work.
     pub fault_point: Option<pod_worker::FaultPoint>,
 }
@@ -205,7 +210,7 @@ pub fn wire(
     let deps = PodManagerDeps {
         config: PodManagerConfig {
             sources: settings.static_pod_path.iter().map(|_| Source::File).collect(),
-            pods_max: settings.pods_max,
+            node: settings.admission.clone(),
         },
         observers: vec![
             pool.address(),
@@ -217,6 +222,10 @@ pub fn wire(
         ],
         sources: resend_sources,
         workers: pool.address(),
+        statuses: status.address(),
+        runtime_pods: pleg.address(),
+        observed: pleg.address(),
+        evict: pool.address(),
         events: events.address(),
         metrics,
     };
@@ -265,7 +274,7 @@ pub fn wire(
         dirs: bridge.dirs.clone(),
         clock: bridge.clock.clone(),
         observers: vec![pool.address(), status.address(), probes.address(), garbage.address()],
-        runtime_observers: vec![pool.address(), status.address()],
+        runtime_observers: vec![pool.address(), status.address(), manager.address()],
         metrics,
     };
 
