@@ -126,8 +126,7 @@ impl PodManager {
         }
         let all = self.sources.heard_all(&self.deps.config.sources);
         let merged = self.sources.merge(self.decisions.admitted());
-        let outcome =
-            self.decisions.decide(&merged.candidates, all, &mut self.known, &self.deps.config.node);
+        let outcome = self.decisions.decide(&merged.candidates, all, &mut self.known, &self.deps.config.node);
         self.say_duplicates(&merged.duplicates);
         self.say(&outcome);
         for victim in &outcome.victims {

@@ -250,7 +250,8 @@ impl Decisions {
             Verdict::Reject(why) => Err(why),
             Verdict::Preempt { victims, resource } => {
                 let victims: Vec<&Candidate> = victims.into_iter().map(|index| round.active[index]).collect();
-                let uids: BTreeSet<PodUid> = victims.iter().map(|victim| victim.pod_ref.uid.clone()).collect();
+                let uids: BTreeSet<PodUid> =
+                    victims.iter().map(|victim| victim.pod_ref.uid.clone()).collect();
                 for victim in victims {
                     round.outcome.victims.push(Victim {
                         pod: victim.pod_ref.clone(),

@@ -15,9 +15,10 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher};
 use runtime_bridge::host::{
-    DiskPodDirs, DiskStaticFiles, Layout, Machine, PodDirs, RootLock, ThisMachine, default_address,
-    node_hostname, raise_open_files, set_oom_score_adj,
+    DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisMachine,
+    default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
+use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
 use runtime_bridge::{Io, IoRuntime};
@@ -58,7 +59,7 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let registry = Registry::new();
     let host_ip =
         loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
-    let settings = settings::settings(
+    let mut settings = settings::settings(
         &loaded.config,
         &loaded.understudy,
         &node_name(loaded)?,
@@ -66,6 +67,7 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
         memory_bytes(&io)?,
         Arc::default(),
     )?;
+    settings.admission = settings::admission(loaded, &settings, &machine(&io)?)?;
     let bridge = bridge(loaded, &io, clock)?;
     ready_directories(&io, &*bridge.dirs)?;
 
@@ -100,9 +102,13 @@ fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
     Ok(node_hostname(&raw)?)
 }
 
-fn memory_bytes(io: &IoRuntime) -> anyhow::Result<u64> {
+fn machine(io: &IoRuntime) -> anyhow::Result<MachineFacts> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
-    Ok(wait(io, machine.facts())??.memory_bytes)
+    Ok(wait(io, machine.facts())??)
+}
+
+fn memory_bytes(io: &IoRuntime) -> anyhow::Result<u64> {
+    Ok(machine(io)?.memory_bytes)
 }
 
 /// The answer of something that runs on the I/O runtime, before there is any actor.
@@ -150,6 +156,8 @@ fn bridge(loaded: &Loaded, io: &IoRuntime, clock: Arc<SystemClock>) -> anyhow::R
         clock,
         checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),
         files: Arc::new(DiskStaticFiles::new(handle.clone())),
+        url: settings::manifest_url(&loaded.config)?
+            .map(|address| Arc::new(NetManifestUrl::new(handle.clone(), address)) as Arc<dyn ManifestUrl>),
         dirs: Arc::new(DiskPodDirs::new(layout, handle.clone())),
         mounts: Arc::new(SystemMounts::new(handle.clone())),
         prober: Arc::new(NetProber::new(handle.clone())),

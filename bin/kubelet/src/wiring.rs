@@ -35,6 +35,7 @@ use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriMetrics, ExitWatcher, Operations, Runtime};
 use runtime_bridge::host::{PodDirs, StaticFiles};
+use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
@@ -72,6 +73,8 @@ pub struct Bridge {
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Static-pod manifests.
     pub files: Arc<dyn StaticFiles>,
+    /// The manifest URL, if there is one.
+    pub url: Option<Arc<dyn ManifestUrl>>,
     /// Pods' directories and logs.
     pub dirs: Arc<dyn PodDirs>,
     /// Mounts.
@@ -95,6 +98,8 @@ pub struct Settings {
     pub static_pod_path: Option<PathBuf>,
     /// `fileCheckFrequency`.
     pub file_check: Duration,
+    /// `httpCheckFrequency`.
+    pub url_check: Duration,
     /// `maxPods`.
     pub pods_max: usize,
     /// The machine's memory in bytes: the bound of tmpfs volumes without one of their own.
@@ -195,9 +200,11 @@ pub fn wire(
         config: PodSourcesConfig {
             path: settings.static_pod_path.clone(),
             check: settings.file_check,
+            url_check: settings.url_check,
             node: settings.node.clone(),
         },
         files: bridge.files.clone(),
+        url: bridge.url.clone(),
         clock: bridge.clock.clone(),
         manager: manager.address(),
         events: events.address(),
@@ -208,10 +215,7 @@ pub fn wire(
     let metrics = PodManagerMetrics::new()?;
     metrics.register(registry)?;
     let deps = PodManagerDeps {
-        config: PodManagerConfig {
-            sources: settings.static_pod_path.iter().map(|_| Source::File).collect(),
-            node: settings.admission.clone(),
-        },
+        config: PodManagerConfig { sources: sources_of(bridge, settings), node: settings.admission.clone() },
         observers: vec![
             pool.address(),
             status.address(),
@@ -371,6 +375,12 @@ pub fn wire(
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));
     Ok(node)
+}
+
+/// The sources that have to be heard before absence means removal.
+fn sources_of(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
+    let file = settings.static_pod_path.iter().map(|_| Source::File);
+    file.chain(bridge.url.iter().map(|_| Source::Http)).collect()
 }
 
 /// A quarantined pod says so in its status and in an event.

@@ -11,8 +11,9 @@ pub(super) fn fits(spec: &PodSpec, node: &str, labels: &BTreeMap<String, String>
     let required =
         affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
     selected
-        && required
-            .is_none_or(|required| required.node_selector_terms.iter().any(|term| fits_term(term, node, labels)))
+        && required.is_none_or(|required| {
+            required.node_selector_terms.iter().any(|term| fits_term(term, node, labels))
+        })
 }
 
 /// A term that asks for nothing fits no node.
@@ -93,7 +94,11 @@ mod tests {
             ("zone", "Like", json!(["a"]), false),
         ] {
             let expression = json!({"key": key, "operator": operator, "values": values});
-            assert_eq!(fit(terms(json!([{"matchExpressions": [expression]}]))), expected, "{key} {operator} {values}");
+            assert_eq!(
+                fit(terms(json!([{"matchExpressions": [expression]}]))),
+                expected,
+                "{key} {operator} {values}"
+            );
         }
     }
 

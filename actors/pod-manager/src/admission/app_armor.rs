@@ -77,7 +77,8 @@ mod tests {
     use super::*;
 
     fn pod(annotation: &str, of_pod: Value, own: Value) -> Pod {
-        let context = |profile: Value| if profile.is_null() { json!({}) } else { json!({"appArmorProfile": profile}) };
+        let context =
+            |profile: Value| if profile.is_null() { json!({}) } else { json!({"appArmorProfile": profile}) };
         let annotations = match annotation {
             "" => json!({}),
             value => json!({"container.apparmor.security.beta.kubernetes.io/a": value}),
@@ -106,7 +107,10 @@ mod tests {
         ] {
             let refused = check(&pod, false).err().map(|why| (why.reason, why.message));
             let expected = needed.then(|| {
-                ("AppArmor".to_owned(), "Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned())
+                (
+                    "AppArmor".to_owned(),
+                    "Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned(),
+                )
             });
             assert_eq!(refused, expected, "{pod:?}");
             assert_eq!(check(&pod, true), Ok(()));

@@ -7,7 +7,8 @@ use messages::resources::NodeResources;
 
 /// A pod whose only container requests this.
 pub(crate) fn requesting(amounts: &[(&str, &str)]) -> Pod {
-    let requests = amounts.iter().map(|(name, text)| ((*name).to_owned(), Text((*text).to_owned()))).collect();
+    let requests =
+        amounts.iter().map(|(name, text)| ((*name).to_owned(), Text((*text).to_owned()))).collect();
     let resources = ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() };
     let container = Container { name: "main".to_owned(), resources: Some(resources), ..Container::default() };
     let spec = PodSpec { containers: vec![container], ..PodSpec::default() };

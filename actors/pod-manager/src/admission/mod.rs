@@ -151,7 +151,8 @@ fn os(pod: &Pod, spec: &PodSpec) -> Result<(), Rejection> {
 }
 
 fn wants_strict_groups(spec: &PodSpec) -> bool {
-    let policy = spec.security_context.as_ref().and_then(|context| context.supplemental_groups_policy.as_ref());
+    let policy =
+        spec.security_context.as_ref().and_then(|context| context.supplemental_groups_policy.as_ref());
     policy.is_some_and(|policy| policy == "Strict")
 }
 
@@ -164,7 +165,8 @@ fn no_strict_groups() -> Rejection {
 
 /// The first thing besides resources that keeps the pod away.
 fn misfits(pod: &Pod, spec: &PodSpec, source: Source, others: &[&Pod], node: &NodeView) -> Option<Rejection> {
-    let named = |name: &str| spec.node_name.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == name);
+    let named =
+        |name: &str| spec.node_name.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == name);
     let (predicate, why) = if !affinity::fits(spec, &node.name, &node.labels) {
         ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
     } else if !named(&node.name) {

@@ -15,14 +15,19 @@ pub(super) fn conflict(pod: &Pod, others: &[&Pod]) -> bool {
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| {
-        spec.init_containers.iter().flatten().filter(|container| is_sidecar(container)).chain(&spec.containers)
+        spec.init_containers
+            .iter()
+            .flatten()
+            .filter(|container| is_sidecar(container))
+            .chain(&spec.containers)
     });
     let ports = containers.flat_map(|container| container.ports.iter().flatten());
     ports.filter(|port| port.host_port.unwrap_or(0) > 0)
 }
 
 fn same(one: &ContainerPort, other: &ContainerPort) -> bool {
-    let ip = |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or(ANY.to_owned());
+    let ip =
+        |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or(ANY.to_owned());
     let protocol =
         |port: &ContainerPort| port.protocol.clone().filter(|p| !p.is_empty()).unwrap_or("TCP".to_owned());
     one.host_port == other.host_port

@@ -19,11 +19,13 @@ pub const MESSAGE: &str = "Preempted in order to admit critical pod";
 /// From this priority on a pod is critical.
 const CRITICAL: i32 = 2_000_000_000;
 /// The priorities of the classes that every cluster has. Nobody but the kubelet resolves them for a static pod.
-const CLASSES: [(&str, i32); 2] = [("system-cluster-critical", CRITICAL), ("system-node-critical", CRITICAL + 1000)];
+const CLASSES: [(&str, i32); 2] =
+    [("system-cluster-critical", CRITICAL), ("system-node-critical", CRITICAL + 1000)];
 
 fn priority(pod: &Pod) -> Option<i32> {
     let spec = pod.spec.as_ref()?;
-    let of_class = |name: &String| CLASSES.iter().find(|(class, _)| class == name).map(|(_, priority)| *priority);
+    let of_class =
+        |name: &String| CLASSES.iter().find(|(class, _)| class == name).map(|(_, priority)| *priority);
     spec.priority.or_else(|| spec.priority_class_name.as_ref().and_then(of_class))
 }
 
@@ -50,8 +52,9 @@ pub(super) fn victims(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Res
     };
     let [guaranteed, burstable, best_effort] =
         [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(of_class);
-    let without =
-        |missing: &Missing, groups: &[&[usize]]| less(missing, groups.iter().copied().flatten().map(|i| others[*i]));
+    let without = |missing: &Missing, groups: &[&[usize]]| {
+        less(missing, groups.iter().copied().flatten().map(|i| others[*i]))
+    };
     let never = without(&missing, &[&best_effort, &burstable, &guaranteed]);
     if !never.is_empty() {
         return Err(format!("no set of running pods found to reclaim resources: {}", shown(&never)));
@@ -110,7 +113,8 @@ fn less<'a>(missing: &Missing, pods: impl Iterator<Item = &'a Pod>) -> Missing {
 }
 
 fn shown(missing: &Missing) -> String {
-    let items: String = missing.iter().map(|(name, amount)| format!("(res: {name}, q: {amount}), ")).collect();
+    let items: String =
+        missing.iter().map(|(name, amount)| format!("(res: {name}, q: {amount}), ")).collect();
     format!("[{items}]")
 }
 

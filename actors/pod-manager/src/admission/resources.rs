@@ -109,18 +109,24 @@ mod tests {
 
     fn told(pod: &Pod, others: &[&Pod], node: &[(&str, &str)]) -> Vec<String> {
         let lacks = insufficient(pod, others, &node_resources(node), 3);
-        lacks.into_iter().map(|lack| format!("{}: {}", lack.rejection().reason, lack.rejection().message)).collect()
+        lacks
+            .into_iter()
+            .map(|lack| format!("{}: {}", lack.rejection().reason, lack.rejection().message))
+            .collect()
     }
 
     #[test]
     fn what_is_left_decides() {
-        let node = [("cpu", "2"), ("memory", "1Gi"), ("ephemeral-storage", "10Gi"), ("example.com/card", "1")];
+        let node =
+            [("cpu", "2"), ("memory", "1Gi"), ("ephemeral-storage", "10Gi"), ("example.com/card", "1")];
         let other = requesting(&[("cpu", "1500m"), ("memory", "512Mi"), ("example.com/card", "1")]);
         for (asked, expected) in [
             (vec![("cpu", "500m"), ("memory", "512Mi")], vec![]),
             (
                 vec![("cpu", "501m")],
-                vec!["OutOfcpu: Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000"],
+                vec![
+                    "OutOfcpu: Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000",
+                ],
             ),
             (
                 vec![("memory", "513Mi"), ("cpu", "3")],

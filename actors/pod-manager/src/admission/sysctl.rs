@@ -133,8 +133,9 @@ impl SysctlAllowlist {
 
     fn check_one(&self, name: &str, spec: &PodSpec) -> Result<(), String> {
         let name = normalized(name);
-        let by_prefix =
-            || self.prefixes.iter().find(|(prefix, _)| name.starts_with(*prefix)).map(|(_, namespace)| namespace);
+        let by_prefix = || {
+            self.prefixes.iter().find(|(prefix, _)| name.starts_with(*prefix)).map(|(_, namespace)| namespace)
+        };
         let namespace =
             self.names.get(&name).or_else(by_prefix).ok_or_else(|| format!("{name:?} not allowlisted"))?;
         let shared = match namespace {
@@ -209,7 +210,8 @@ mod tests {
     }
 
     fn message(list: &SysctlAllowlist, spec: &PodSpec) -> String {
-        list.check(spec).map_or_else(|why| format!("{}: {}", why.reason, why.message), |()| "allowed".to_owned())
+        list.check(spec)
+            .map_or_else(|why| format!("{}: {}", why.reason, why.message), |()| "allowed".to_owned())
     }
 
     #[test]
@@ -220,11 +222,7 @@ mod tests {
             (&plain, "kernel.shm_rmid_forced", "allowed"),
             (&plain, "net.ipv4.tcp_wmem", "allowed"),
             (&plain, "net/ipv4/tcp_wmem", "allowed"),
-            (
-                &plain,
-                "kernel.msgmax",
-                "SysctlForbidden: forbidden sysctl: \"kernel.msgmax\" not allowlisted",
-            ),
+            (&plain, "kernel.msgmax", "SysctlForbidden: forbidden sysctl: \"kernel.msgmax\" not allowlisted"),
             (&plain, "kernel/msgmax", "SysctlForbidden: forbidden sysctl: \"kernel.msgmax\" not allowlisted"),
             (&more, "kernel.msgmax", "allowed"),
             (&more, "net.core.somaxconn", "allowed"),
@@ -276,7 +274,9 @@ mod tests {
 
     #[test]
     fn patterns_of_the_configuration() {
-        for good in ["net.*", "kernel.shm*", "kernel.msg*", "fs.mqueue.*", "net/core/somaxconn", "net.a-b.c_d"] {
+        for good in
+            ["net.*", "kernel.shm*", "kernel.msg*", "fs.mqueue.*", "net/core/somaxconn", "net.a-b.c_d"]
+        {
             assert!(list("6.1", &[good]).is_ok(), "{good}");
         }
         for bad in ["", "Net.a", "net..a", "net.a.", "*.a", "net.*.a", "kernel.-a", &"net.".repeat(70)] {

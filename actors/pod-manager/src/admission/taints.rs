@@ -30,7 +30,12 @@ mod tests {
     use super::*;
 
     fn taint(key: &str, value: &str, effect: &str) -> Taint {
-        Taint { key: key.to_owned(), value: Some(value.to_owned()), effect: effect.to_owned(), time_added: None }
+        Taint {
+            key: key.to_owned(),
+            value: Some(value.to_owned()),
+            effect: effect.to_owned(),
+            time_added: None,
+        }
     }
 
     fn pod(key: &str, operator: &str, value: &str, effect: &str) -> Pod {

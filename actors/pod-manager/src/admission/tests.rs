@@ -58,24 +58,31 @@ fn the_first_check_that_fails_gives_the_reason() {
     labels["kubernetes.io/os"] = json!("linux");
     expect(&labels, &spec, "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS");
     spec["os"]["name"] = json!("linux");
-    let groups = "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node";
+    let groups =
+        "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node";
     expect(&labels, &spec, groups);
     spec["securityContext"]["supplementalGroupsPolicy"] = json!("Merge");
     let cpu = "OutOfcpu: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000";
     expect(&labels, &spec, cpu);
-    let affinity = "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    let affinity =
+        "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
     spec["priority"] = json!(2_000_000_000);
     expect(&labels, &spec, affinity);
     spec["containers"][0]["resources"] = json!({});
     expect(&labels, &spec, affinity);
     spec["nodeSelector"]["zone"] = json!("a");
-    expect(&labels, &spec, "NodeName: Predicate NodeName failed: node(s) didn't match the requested node name");
+    expect(
+        &labels,
+        &spec,
+        "NodeName: Predicate NodeName failed: node(s) didn't match the requested node name",
+    );
     spec["nodeName"] = json!("n1");
     let ports =
         "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
     expect(&labels, &spec, ports);
     spec["containers"][0]["ports"] = json!([]);
-    let taints = "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    let taints =
+        "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
     expect(&labels, &spec, taints);
     spec["tolerations"] = json!([{"key": "down", "operator": "Exists"}]);
     expect(&labels, &spec, "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host");
@@ -113,7 +120,9 @@ fn a_critical_pod_ends_others_unless_it_is_refused_anyway() {
     let room = Verdict::Preempt { victims: vec![0], resource: "cpu".to_owned() };
     let judged = |pod: &Pod| judge(pod, Source::File, &[&other], &node(), None);
     assert_eq!(judged(&critical("1", "Unconfined")), room);
-    assert!(matches!(judged(&critical("1", "RuntimeDefault")), Verdict::Reject(why) if why.reason == "AppArmor"));
+    assert!(
+        matches!(judged(&critical("1", "RuntimeDefault")), Verdict::Reject(why) if why.reason == "AppArmor")
+    );
     let error = "UnexpectedAdmissionError: Unexpected error while attempting to recover from admission failure: \
                  preemption: error finding a set of pods to preempt: \
                  no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]";

@@ -132,7 +132,8 @@ fn places_are_bounded() {
 fn a_successor_waits_until_its_predecessor_has_gone() {
     let (mut decisions, mut known) = (Decisions::default(), known());
     let (old, new) = (named("old", "web"), named("new", "web"));
-    let mut decide = |known: &mut Known| decisions.decide(&[new.clone(), cpu("x", "1m")], true, known, &node());
+    let mut decide =
+        |known: &mut Known| decisions.decide(&[new.clone(), cpu("x", "1m")], true, known, &node());
     known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminating, false));
     let waits = decide(&mut known);
     assert_eq!((shown(&waits), waits.waiting), (vec!["x".to_owned()], 1));
@@ -174,8 +175,7 @@ fn a_critical_pod_waits_for_its_victims_and_its_room_is_its_own() {
     let all = [plain.clone(), critical("vital", "2"), cpu("late", "1")];
     let begun = decisions.decide(&all, true, &mut known, &node());
     assert_eq!(shown(&begun), ["late OutOfcpu", "plain"]);
-    let victim =
-        Victim { pod: plain.pod_ref.clone(), wait_seconds: 45, resource: "cpu".to_owned() };
+    let victim = Victim { pod: plain.pod_ref.clone(), wait_seconds: 45, resource: "cpu".to_owned() };
     assert_eq!((begun.victims, begun.waiting), (vec![victim], 1));
     assert_eq!(decisions.victims(), [&plain.pod_ref.uid].into());
     known.report(plain.pod_ref.uid.clone(), report(&plain.pod_ref, WorkerState::Terminating, false));
@@ -183,7 +183,10 @@ fn a_critical_pod_waits_for_its_victims_and_its_room_is_its_own() {
     assert_eq!((waits.victims.len(), waits.waiting), (0, 1), "asked for once");
     known.report(plain.pod_ref.uid.clone(), report(&plain.pod_ref, WorkerState::Terminated, false));
     let done = decisions.decide(&all, true, &mut known, &node());
-    assert_eq!((shown(&done), done.waiting), (vec!["late OutOfcpu".into(), "plain".into(), "vital".into()], 0));
+    assert_eq!(
+        (shown(&done), done.waiting),
+        (vec!["late OutOfcpu".into(), "plain".into(), "vital".into()], 0)
+    );
     assert!(decisions.victims().is_empty());
 }
 
