@@ -69,7 +69,8 @@ pub(super) fn victims(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Res
 fn fewest(candidates: &[usize], others: &[&Pod], mut missing: Missing) -> Vec<usize> {
     let (mut left, mut chosen) = (candidates.to_vec(), Vec::new());
     while !missing.is_empty() && !left.is_empty() {
-        let best = (0..left.len()).min_by(|one, other| {
+        // Of equals the last: the youngest.
+        let best = (0..left.len()).rev().min_by(|one, other| {
             let (one, other) = (others[left[*one]], others[left[*other]]);
             distance(&missing, one).total_cmp(&distance(&missing, other)).then_with(|| by_request(one, other))
         });
@@ -153,10 +154,10 @@ mod tests {
         // The lower class first, even if that takes more pods.
         let others = [guaranteed("1"), burstable("500m"), burstable("500m")];
         assert_eq!(chosen(&critical("1"), &others, "2"), Ok(vec![1, 2]));
-        assert_eq!(chosen(&critical("1500m"), &others, "2"), Ok(vec![0, 1]));
+        assert_eq!(chosen(&critical("1500m"), &others, "2"), Ok(vec![0, 2]));
         // Best effort frees places only.
         let others = [requesting(&[]), burstable("1"), guaranteed("1"), requesting(&[])];
-        assert_eq!(chosen(&critical("100m"), &others, "4"), Ok(vec![0]));
+        assert_eq!(chosen(&critical("100m"), &others, "4"), Ok(vec![3]));
     }
 
     #[test]
@@ -171,7 +172,7 @@ mod tests {
         let nobody = "no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]";
         assert_eq!(chosen(&pod(100), &others, "2"), Err(nobody.to_owned()));
         assert_eq!(chosen(&requesting(&[("cpu", "1")]), &others, "2"), Err(nobody.to_owned()));
-        assert_eq!(chosen(&pod(2_000_001_001), &others, "2"), Ok(vec![1]), "the lower one is enough");
+        assert_eq!(chosen(&pod(2_000_001_001), &others, "2"), Ok(vec![1]), "of equals the youngest");
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn the_first_check_that_fails_gives_the_reason() {
         },
         "containers": [{"name": "a", "ports": [port], "resources": {"requests": {"cpu": "3"}}}],
     });
-    let mut expect = |labels: &Value, spec: &Value, expected: &str| {
+    let expect = |labels: &Value, spec: &Value, expected: &str| {
         assert_eq!(reason(&pod(labels.clone(), spec.clone()), Source::Api, &[&other], Some(false)), expected);
     };
     expect(&labels, &spec, "SysctlForbidden: forbidden sysctl: \"vm.swappiness\" not allowlisted");
