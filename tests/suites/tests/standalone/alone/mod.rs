@@ -1,12 +1,15 @@
 //! Cases that stop, kill or disturb their kubelet, or count what it does, and so have one of their own.
 
+mod admission;
 mod bad_manifests;
 mod behind_its_back;
 mod idle;
+mod manifest_url;
 mod restarts;
 
 use crate::Alone;
 
 pub fn all() -> Vec<(&'static str, Alone)> {
-    [bad_manifests::ALL, behind_its_back::ALL, restarts::ALL, idle::ALL].concat()
+    [admission::ALL, manifest_url::ALL, bad_manifests::ALL, behind_its_back::ALL, restarts::ALL, idle::ALL]
+        .concat()
 }
