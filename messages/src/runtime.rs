@@ -137,6 +137,8 @@ pub struct RuntimeHealth {
     pub problem: String,
     /// The runtime pushes container events.
     pub events: bool,
+    /// It can keep a container to the supplemental groups of its spec (`supplementalGroupsPolicy: Strict`).
+    pub supplemental_groups_policy: bool,
 }
 
 /// Every pod the runtime holds, as of Pleg's newest look.

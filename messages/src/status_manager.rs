@@ -22,7 +22,13 @@ delivery!(GetPodStatus => Option<Arc<PodStatus>>: Query, Wait, pod = |m| Some(&m
 pub struct GetPodStatuses;
 delivery!(GetPodStatuses => BTreeMap<PodUid, Arc<PodStatus>>: Query, Reject);
 
+/// The statuses of all pods, once those have been read that were written down before this process. A pod that has one
+/// was admitted or refused already.
+#[derive(Clone, Debug)]
+pub struct GetKnownStatuses;
+delivery!(GetKnownStatuses => BTreeMap<PodUid, Arc<PodStatus>>: Query, Wait);
+
 receives!(
     "StatusManager": DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
-    GetPodStatus, GetPodStatuses
+    GetPodStatus, GetPodStatuses, GetKnownStatuses
 );

@@ -372,6 +372,7 @@ impl Pleg {
                     network_ready: false,
                     problem,
                     events: self.events,
+                    supplemental_groups_policy: false,
                 }
             }
         };
@@ -516,6 +517,10 @@ fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> Run
         network_ready: ready("NetworkReady"),
         problem: problems.into_iter().flatten().collect::<Vec<_>>().join("; "),
         events,
+        supplemental_groups_policy: answer
+            .features
+            .as_ref()
+            .is_some_and(|features| features.supplemental_groups_policy),
     }
 }
 

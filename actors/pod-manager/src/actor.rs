@@ -1,31 +1,42 @@
-//! The actor: what the sources say, merged and sent on.
+//! The actor: what the sources say, merged, admitted and sent on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
+use k8s_openapi::api::core::v1::PodStatus;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{DesiredPod, DesiredPods, Source, WorkerReported};
+use messages::facts::{
+    DesiredPod, DesiredPods, Rejection, RuntimeObserved, Source, WorkerReport, WorkerReported,
+};
+use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{self, GetPods, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
-use messages::pod_worker::GetWorkers;
+use messages::pod_worker::{EvictPod, GetWorkers};
+use messages::status_manager::GetKnownStatuses;
 use messages::{PodRef, PodUid};
-use supervision::{Address, Ctx, Subsystem};
+use supervision::{Address, AskError, Ctx, Subsystem};
 
-use crate::merge::{Merged, Sources};
+use crate::admission::{NodeView, counted_as, preemption};
+use crate::decide::{Decisions, Known, Outcome, Victim};
+use crate::merge::{Duplicate, Sources};
 use crate::metrics::PodManagerMetrics;
 
-/// How long a restarted PodManager waits for the pool's answer before it asks again.
-const WORKERS_DEADLINE: Duration = Duration::from_secs(5);
+/// How long PodManager waits for an answer before it asks again.
+const ASK_DEADLINE: Duration = Duration::from_secs(5);
+/// Pause before it asks again for what was refused or not known yet.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How often a pod that has to end is told so, until it has.
+const EVICT_AGAIN: Duration = Duration::from_secs(5);
 
 /// What PodManager goes by.
 #[derive(Clone, Debug)]
 pub struct PodManagerConfig {
     /// Every source that is configured; absence means removal only once all have been heard.
     pub sources: Vec<Source>,
-    /// `maxPods`.
-    pub pods_max: usize,
+    /// The node that pods are admitted to.
+    pub node: NodeView,
 }
 
 /// What PodManager is given.
@@ -39,6 +50,14 @@ pub struct PodManagerDeps {
     pub sources: Address<ResendPods>,
     /// Asked which pods still have something on the node.
     pub workers: Address<GetWorkers>,
+    /// Asked what was decided about pods before this incarnation.
+    pub statuses: Address<GetKnownStatuses>,
+    /// Asked what the runtime holds, before a new pod takes a name.
+    pub runtime_pods: Address<GetRuntimePods>,
+    /// Asked after a restart what the runtime can do.
+    pub observed: Address<ResendObserved>,
+    /// Told to end pods so that a critical one finds room.
+    pub evict: Address<EvictPod>,
     /// Events.
     pub events: Address<RecordEvent>,
     /// Counts.
@@ -49,10 +68,20 @@ pub struct PodManagerDeps {
 pub struct PodManager {
     deps: PodManagerDeps,
     sources: Sources,
-    leaving: BTreeMap<PodUid, PodRef>,
+    decisions: Decisions,
+    known: Known,
+    /// The pool and StatusManager have answered: nothing is decided before.
+    heard: Heard,
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
-    said: BTreeSet<(PodUid, String)>,
+    duplicates: BTreeSet<PodUid>,
     waiting: usize,
+    asking_runtime: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    workers: bool,
+    statuses: bool,
 }
 
 impl PodManager {
@@ -61,17 +90,25 @@ impl PodManager {
         Self {
             deps,
             sources: Sources::default(),
-            leaving: BTreeMap::new(),
+            decisions: Decisions::default(),
+            known: Known::default(),
+            heard: Heard::default(),
             desired: Arc::default(),
-            said: BTreeSet::new(),
+            duplicates: BTreeSet::new(),
             waiting: 0,
+            asking_runtime: false,
         }
+    }
+
+    /// Whether the past is known that new pods are judged beside.
+    fn may_decide(&self) -> bool {
+        self.heard == Heard { workers: true, statuses: true }
     }
 
     fn fact(&self) -> DesiredPods {
         DesiredPods {
             pods: self.desired.clone(),
-            sources_ready: self.sources.heard_all(&self.deps.config.sources),
+            sources_ready: self.may_decide() && self.sources.heard_all(&self.deps.config.sources),
         }
     }
 
@@ -82,44 +119,50 @@ impl PodManager {
         }
     }
 
-    fn merge(&mut self) {
-        let running = |pod: &&Arc<DesiredPod>| pod.rejected.is_none();
-        let admitted = self.desired.values().filter(running).map(|pod| pod.pod_ref.uid.clone());
-        let admitted: BTreeSet<PodUid> = admitted.chain(self.leaving.keys().cloned()).collect();
-        let merged = self.sources.merge(&self.leaving, &admitted, self.deps.config.pods_max);
-        self.say(&merged);
-        self.waiting = merged.waiting.len();
-        self.desired = Arc::new(merged.pods);
+    /// Decides anew and tells everybody.
+    fn decide(&mut self, ctx: &mut Ctx<Self>) {
+        if !self.may_decide() {
+            return;
+        }
+        let all = self.sources.heard_all(&self.deps.config.sources);
+        let merged = self.sources.merge(self.decisions.admitted());
+        let outcome = self.decisions.decide(&merged.candidates, all, &mut self.known, &self.deps.config.node);
+        self.say_duplicates(&merged.duplicates);
+        self.say(&outcome);
+        for victim in &outcome.victims {
+            self.preempt(victim, ctx);
+        }
+        if outcome.ask_runtime {
+            self.ask_runtime(ctx);
+        }
+        self.waiting = outcome.waiting;
+        self.desired = Arc::new(outcome.pods);
         let statics = self.desired.values().filter(|pod| pod.source != Source::Api).count() as i64;
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
         self.deps.metrics.desired_pods.with_label_values(&["false"]).set(self.desired.len() as i64 - statics);
+        self.tell();
     }
 
-    /// An event for each refusal and each duplicate, once.
-    fn say(&mut self, merged: &Merged) {
-        let mut said = BTreeSet::new();
-        for pod in merged.pods.values() {
-            let Some(refusal) = &pod.rejected else { continue };
-            let once = (pod.pod_ref.uid.clone(), refusal.reason.clone());
-            if !self.said.contains(&once) {
-                self.deps.metrics.rejections.with_label_values(&[refusal.reason.as_str()]).inc();
-                self.warn(&pod.pod_ref, &refusal.reason, &refusal.message);
-            }
-            said.insert(once);
+    /// An event for each refusal, once.
+    fn say(&self, outcome: &Outcome) {
+        for (pod, why) in &outcome.refused {
+            tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod is not admitted");
+            self.deps.metrics.rejections.with_label_values(&[counted_as(&why.reason)]).inc();
+            self.warn(pod, &why.reason, &why.message);
         }
-        for duplicate in &merged.duplicates {
-            let once = (duplicate.pod.uid.clone(), "FailedValidation".to_owned());
-            if !self.said.contains(&once) {
-                let source = duplicate.source.as_str();
-                let message = format!(
-                    "Error validating pod {}.{} from {source}, ignoring: metadata.name: Duplicate value: {:?}",
-                    duplicate.pod.name, duplicate.pod.namespace, duplicate.pod.name
-                );
-                self.warn(&duplicate.pod, "FailedValidation", &message);
-            }
-            said.insert(once);
+    }
+
+    /// An event for each duplicate, once.
+    fn say_duplicates(&mut self, duplicates: &[Duplicate]) {
+        for duplicate in duplicates.iter().filter(|duplicate| !self.duplicates.contains(&duplicate.pod.uid)) {
+            let (pod, source) = (&duplicate.pod, duplicate.source.as_str());
+            let message = format!(
+                "Error validating pod {}.{} from {source}, ignoring: metadata.name: Duplicate value: {:?}",
+                pod.name, pod.namespace, pod.name
+            );
+            self.warn(pod, "FailedValidation", &message);
         }
-        self.said = said;
+        self.duplicates = duplicates.iter().map(|duplicate| duplicate.pod.uid.clone()).collect();
     }
 
     fn warn(&self, pod: &PodRef, reason: &str, message: &str) {
@@ -133,25 +176,106 @@ impl PodManager {
         let _ = self.deps.events.tell(event);
     }
 
+    fn preempt(&self, victim: &Victim, ctx: &mut Ctx<Self>) {
+        tracing::info!(pod = %victim.pod, resource = victim.resource, "Pod ends so that a critical one finds room");
+        self.warn(&victim.pod, preemption::REASON, preemption::MESSAGE);
+        self.deps.metrics.preemptions.with_label_values(&[victim.resource.as_str()]).inc();
+        self.evict(&victim.pod.uid);
+        ctx.set_timer(Timer::EvictAgain, EVICT_AGAIN);
+        ctx.set_timer(Timer::Exceeded(victim.pod.clone()), Duration::from_secs(victim.wait_seconds));
+    }
+
+    fn evict(&self, uid: &PodUid) {
+        let why =
+            Rejection { reason: preemption::REASON.to_owned(), message: preemption::MESSAGE.to_owned() };
+        // Refused or lost: it is told again.
+        let _ = self.deps.evict.tell(EvictPod { uid: uid.clone(), grace_seconds: None, why });
+    }
+
+    fn evict_again(&self, ctx: &mut Ctx<Self>) {
+        let victims = self.decisions.victims();
+        for uid in &victims {
+            self.evict(uid);
+        }
+        if !victims.is_empty() {
+            ctx.set_timer(Timer::EvictAgain, EVICT_AGAIN);
+        }
+    }
+
+    /// A pod that has to end takes longer than it may (row 4.6). Its end goes on; others need not wait for it.
+    fn exceeded(&mut self, pod: &PodRef, ctx: &mut Ctx<Self>) {
+        if self.decisions.victims().contains(&pod.uid) {
+            let message = "Container runtime did not kill the pod within specified grace period.";
+            self.warn(pod, "ExceededGracePeriod", message);
+            self.decisions.give_up(&pod.uid);
+            self.decide(ctx);
+        }
+    }
+
     fn ask_workers(&self, ctx: &mut Ctx<Self>) {
-        let asked = self.deps.workers.ask(GetWorkers, WORKERS_DEADLINE);
-        ctx.effect("ask workers", None, asked, |actor, answer, ctx| match answer {
-            Ok(reports) => {
-                let pods = reports.into_iter().filter(|(_, report)| !report.released);
-                actor.leaving.extend(pods.map(|(uid, report)| (uid, report.pod.clone())));
-                actor.merge();
-                actor.tell();
+        let asked = self.deps.workers.ask(GetWorkers, ASK_DEADLINE);
+        ctx.effect("ask workers", None, asked, Self::heard_workers);
+    }
+
+    fn heard_workers(&mut self, answer: WorkersAnswer, ctx: &mut Ctx<Self>) {
+        let Ok(reports) = answer else {
+            ctx.set_timer(Timer::AskWorkers, ASK_AGAIN);
+            return;
+        };
+        for (uid, report) in reports {
+            self.known.report_if_unknown(uid, report);
+        }
+        self.heard.workers = true;
+        self.decide(ctx);
+    }
+
+    fn ask_statuses(&self, ctx: &mut Ctx<Self>) {
+        let asked = self.deps.statuses.ask(GetKnownStatuses, ASK_DEADLINE);
+        ctx.effect("ask statuses", None, asked, Self::heard_statuses);
+    }
+
+    fn heard_statuses(&mut self, answer: StatusesAnswer, ctx: &mut Ctx<Self>) {
+        let Ok(statuses) = answer else {
+            ctx.set_timer(Timer::AskStatuses, ASK_AGAIN);
+            return;
+        };
+        self.decisions.restore(&mut self.known, &statuses);
+        self.heard.statuses = true;
+        self.decide(ctx);
+    }
+
+    fn ask_runtime(&mut self, ctx: &mut Ctx<Self>) {
+        if std::mem::replace(&mut self.asking_runtime, true) {
+            return;
+        }
+        let asked = self.deps.runtime_pods.ask(GetRuntimePods, ASK_DEADLINE);
+        ctx.effect("ask runtime", None, asked, |actor, answer, ctx| {
+            // Somebody still waits, or the next decision says otherwise.
+            ctx.set_timer(Timer::AskRuntime, ASK_AGAIN);
+            if let Ok(Some(pods)) = answer {
+                actor.known.runtime(&pods);
+                actor.decide(ctx);
             }
-            Err(_) => ctx.set_timer(Timer::AskWorkers, WORKERS_DEADLINE),
         });
     }
 }
+
+type WorkersAnswer = Result<BTreeMap<PodUid, Arc<WorkerReport>>, AskError>;
+type StatusesAnswer = Result<BTreeMap<PodUid, Arc<PodStatus>>, AskError>;
 
 /// PodManager's timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// Ask the pool again.
     AskWorkers,
+    /// Ask StatusManager again.
+    AskStatuses,
+    /// The runtime may be asked again.
+    AskRuntime,
+    /// Tell those again who have to end.
+    EvictAgain,
+    /// This pod should have ended by now.
+    Exceeded(PodRef),
 }
 
 impl Actor for PodManager {
@@ -164,14 +288,32 @@ impl Subsystem for PodManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.ask_workers(ctx);
+        self.ask_statuses(ctx);
         let _ = self.deps.sources.tell(ResendPods);
-        // With no source configured the empty set is complete at once.
-        self.tell();
+        if ctx.incarnation() > 1 {
+            let _ = self.deps.observed.tell(ResendObserved);
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::AskWorkers => self.ask_workers(ctx),
+            Timer::AskStatuses => self.ask_statuses(ctx),
+            Timer::AskRuntime => {
+                self.asking_runtime = false;
+                if self.waiting > 0 {
+                    self.decide(ctx);
+                }
+            }
+            Timer::EvictAgain => self.evict_again(ctx),
+            Timer::Exceeded(pod) => self.exceeded(&pod, ctx),
+        }
+    }
+
+    fn timer_pod(timer: &Timer) -> Option<PodUid> {
+        match timer {
+            Timer::Exceeded(pod) => Some(pod.uid.clone()),
+            Timer::AskWorkers | Timer::AskStatuses | Timer::AskRuntime | Timer::EvictAgain => None,
         }
     }
 
@@ -179,29 +321,41 @@ impl Subsystem for PodManager {
         serde_json::json!({
             "pods": self.desired.len(),
             "rejected": self.desired.values().filter(|pod| pod.rejected.is_some()).count(),
-            "waitingForPredecessor": self.waiting,
-            "sourcesReady": self.sources.heard_all(&self.deps.config.sources),
+            "waiting": self.waiting,
+            "preempting": self.decisions.victims().len(),
+            "sourcesReady": self.fact().sources_ready,
         })
     }
 }
 
 impl Handler<PodsChanged> for PodManager {
     type Result = ();
-    fn handle(&mut self, changed: PodsChanged, _ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, changed: PodsChanged, ctx: &mut Ctx<Self>) {
         self.sources.set(changed.source, changed.pods);
-        self.merge();
-        self.tell();
+        self.decide(ctx);
     }
 }
 
 impl Handler<WorkerReported> for PodManager {
     type Result = ();
-    fn handle(&mut self, reported: WorkerReported, _ctx: &mut Ctx<Self>) {
-        if !reported.report.released {
-            self.leaving.insert(reported.uid, reported.report.pod.clone());
-        } else if self.leaving.remove(&reported.uid).is_some() && self.waiting > 0 {
-            self.merge();
-            self.tell();
+    fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
+        let news = self.known.report(reported.uid, reported.report);
+        if news && self.waiting > 0 {
+            self.decide(ctx);
+        }
+    }
+}
+
+impl Handler<RuntimeObserved> for PodManager {
+    type Result = ();
+    fn handle(&mut self, RuntimeObserved(health): RuntimeObserved, ctx: &mut Ctx<Self>) {
+        // A runtime that does not answer has no name, and nobody knows what it can do.
+        let told = (!health.name.is_empty()).then_some(health.supplemental_groups_policy);
+        if told.is_some() && self.known.strict_groups != told {
+            self.known.strict_groups = told;
+            if self.waiting > 0 {
+                self.decide(ctx);
+            }
         }
     }
 }

@@ -1,11 +1,15 @@
-//! Duty: knows the pods that this node shall run: merges the sources, admits or refuses.
-//! Receives: PodsChanged, ResendDesired, WorkerReported, GetPods.
-//! Sends: DesiredPods, RecordEvent, ResendPods, GetWorkers.
-//! State (rebuilt from): each source's pods (the sources list again), workers' reports (the pool is asked).
-//! On crash: until every source has been heard again, no absence means removal.
-//! Never does: runs or stops a pod, or invents one that no source named.
+//! Duty: knows the pods that this node shall run: merges the sources, admits or refuses, makes room for critical ones.
+//! Receives: PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, GetPods.
+//! Sends: DesiredPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetRuntimePods,
+//!   ResendObserved, EvictPod.
+//! State (rebuilt from): each source's pods (the sources list again), workers' reports (the pool is asked), who was
+//!   admitted or refused (StatusManager is asked), what the runtime can do (Pleg sends again).
+//! On crash: until every source has been heard again, no absence means removal; admitted pods are not judged again.
+//! Never does: runs or stops a pod by itself, or invents one that no source named.
 
 mod actor;
+pub mod admission;
+mod decide;
 mod merge;
 mod metrics;
 

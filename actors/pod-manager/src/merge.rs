@@ -1,9 +1,10 @@
-//! PURE: from what the sources say to the set of desired pods.
+//! PURE: from what the sources say to the pods in question, in the order in which they are admitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use messages::facts::{DesiredPod, Rejection, Source, SourcePod};
+use jiff::Timestamp;
+use messages::facts::{Source, SourcePod};
 use messages::{PodRef, PodUid};
 
 /// What the sources have said so far.
@@ -21,15 +22,24 @@ pub struct Duplicate {
     pub source: Source,
 }
 
+/// A pod that some source wants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Identity.
+    pub pod_ref: PodRef,
+    /// As the source gives it.
+    pub pod: SourcePod,
+    /// The source.
+    pub source: Source,
+}
+
 /// What a merge gives.
 #[derive(Debug, Default, PartialEq)]
 pub struct Merged {
-    /// The desired pods.
-    pub pods: BTreeMap<PodUid, Arc<DesiredPod>>,
+    /// Every pod once: those that run already, then by creation, then as the sources list them (row 3.5).
+    pub candidates: Vec<Candidate>,
     /// Pods left out since another one has their UID or full name.
     pub duplicates: Vec<Duplicate>,
-    /// Pods that wait until a predecessor of the same full name has gone (row 2.4).
-    pub waiting: Vec<PodRef>,
 }
 
 impl Sources {
@@ -43,64 +53,38 @@ impl Sources {
         expected.iter().all(|source| self.pods.contains_key(source))
     }
 
-    /// The desired pods. `leaving` are pods that still have something on the node and may be of the same full
-    /// name; `admitted` are those that run already: they keep their places.
-    pub fn merge(
-        &self,
-        leaving: &BTreeMap<PodUid, PodRef>,
-        admitted: &BTreeSet<PodUid>,
-        pods_max: usize,
-    ) -> Merged {
+    /// Every pod once. `known` are those that run or ran already: a new one takes neither the place nor the name of one
+    /// that has it.
+    pub fn merge(&self, known: &BTreeSet<PodUid>) -> Merged {
         let mut merged = Merged::default();
-        let mut names: BTreeSet<String> = BTreeSet::new();
         let listed = self.pods.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
-        let mut listed: Vec<(Source, &SourcePod, PodRef)> =
-            listed.map(|(source, pod)| (source, pod, PodRef::of(&pod.pod))).collect();
-        // Running pods first: a new one takes neither the place nor the name of one that has it.
-        listed.sort_by_key(|(_, _, pod)| !admitted.contains(&pod.uid));
-        let mut candidates: Vec<(Source, &SourcePod, PodRef)> = Vec::new();
-        for (source, pod, pod_ref) in listed {
-            let unique = !candidates.iter().any(|(_, _, other)| other.uid == pod_ref.uid)
-                && names.insert(pod_ref.full_name());
-            if unique {
-                candidates.push((source, pod, pod_ref));
+        let mut listed: Vec<Candidate> = listed
+            .map(|(source, pod)| Candidate { pod_ref: PodRef::of(&pod.pod), pod: pod.clone(), source })
+            .collect();
+        // A static pod has no time of creation: among them the order of their sources decides.
+        listed.sort_by_key(|candidate| (!known.contains(&candidate.pod_ref.uid), created(&candidate.pod)));
+        let (mut uids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for candidate in listed {
+            let pod = &candidate.pod_ref;
+            if !uids.contains(&pod.uid) && names.insert(pod.full_name()) {
+                uids.insert(pod.uid.clone());
+                merged.candidates.push(candidate);
             } else {
-                merged.duplicates.push(Duplicate { pod: pod_ref, source });
+                merged.duplicates.push(Duplicate { pod: candidate.pod_ref, source: candidate.source });
             }
-        }
-        let mut places = pods_max;
-        for (source, pod, pod_ref) in candidates {
-            let predecessor = leaving
-                .iter()
-                .any(|(uid, other)| *uid != pod_ref.uid && other.full_name() == pod_ref.full_name());
-            if predecessor {
-                merged.waiting.push(pod_ref);
-                continue;
-            }
-            let rejected = pod.refused.clone().or_else(|| (places == 0).then(|| out_of_pods(pods_max)));
-            if rejected.is_none() {
-                places -= 1;
-            }
-            let desired = DesiredPod { pod_ref: pod_ref.clone(), pod: pod.pod.clone(), source, rejected };
-            merged.pods.insert(pod_ref.uid, Arc::new(desired));
         }
         merged
     }
 }
 
-/// Upstream's refusal when `maxPods` are there already (row 16.2).
-fn out_of_pods(pods_max: usize) -> Rejection {
-    Rejection {
-        reason: "OutOfpods".to_owned(),
-        message: format!(
-            "Node didn't have enough resource: pods, requested: 1, used: {pods_max}, capacity: {pods_max}"
-        ),
-    }
+fn created(pod: &SourcePod) -> Option<Timestamp> {
+    pod.pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use proptest::prelude::*;
 
     use super::*;
@@ -113,83 +97,82 @@ mod tests {
         SourcePod { pod: Arc::new(pod), refused: None }
     }
 
+    fn created_at(uid: &str, second: i64) -> SourcePod {
+        let mut pod = (*pod(uid, uid).pod).clone();
+        pod.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
+        SourcePod { pod: Arc::new(pod), refused: None }
+    }
+
     fn sources(pods: Vec<SourcePod>) -> Sources {
         let mut sources = Sources::default();
         sources.set(Source::File, Arc::new(pods));
         sources
     }
 
-    fn rejected(merged: &Merged) -> Vec<&str> {
-        merged
-            .pods
-            .values()
-            .filter(|pod| pod.rejected.is_some())
-            .map(|pod| pod.pod_ref.uid.as_str())
-            .collect()
+    fn uids(merged: &Merged) -> Vec<&str> {
+        merged.candidates.iter().map(|candidate| candidate.pod_ref.uid.as_str()).collect()
+    }
+
+    fn known(uids: &[&str]) -> BTreeSet<PodUid> {
+        uids.iter().map(|uid| PodUid::new(uid)).collect()
     }
 
     #[test]
     fn the_later_of_two_of_one_full_name_is_left_out() {
-        let merged = sources(vec![pod("1", "a"), pod("2", "a"), pod("3", "b")]).merge(
-            &BTreeMap::new(),
-            &BTreeSet::new(),
-            110,
-        );
-        assert_eq!(merged.pods.keys().map(PodUid::as_str).collect::<Vec<_>>(), ["1", "3"]);
+        let merged = sources(vec![pod("1", "a"), pod("2", "a"), pod("3", "b")]).merge(&known(&[]));
+        assert_eq!(uids(&merged), ["1", "3"]);
         assert_eq!(merged.duplicates.len(), 1);
         assert_eq!(merged.duplicates[0].pod.uid.as_str(), "2");
     }
 
     #[test]
     fn a_running_pod_keeps_its_name_from_one_that_is_listed_before_it() {
-        let all = sources(vec![pod("1", "a"), pod("2", "a")]);
-        let merged = all.merge(&BTreeMap::new(), &BTreeSet::from([PodUid::new("2")]), 110);
-        assert_eq!(merged.pods.keys().map(PodUid::as_str).collect::<Vec<_>>(), ["2"]);
+        let merged = sources(vec![pod("1", "a"), pod("2", "a")]).merge(&known(&["2"]));
+        assert_eq!(uids(&merged), ["2"]);
         assert_eq!(merged.duplicates[0].pod.uid.as_str(), "1");
     }
 
     #[test]
-    fn a_successor_waits_until_its_predecessor_has_gone() {
-        let old = PodRef::of(&pod("1", "a").pod);
-        let leaving = BTreeMap::from([(old.uid.clone(), old)]);
-        let all = sources(vec![pod("2", "a")]);
-        let merged = all.merge(&leaving, &BTreeSet::new(), 110);
-        assert!(merged.pods.is_empty());
-        assert_eq!(merged.waiting.len(), 1);
-        assert_eq!(all.merge(&BTreeMap::new(), &BTreeSet::new(), 110).pods.len(), 1);
+    fn a_name_is_taken_across_sources_and_the_file_comes_first() {
+        let mut all = sources(vec![pod("1", "a")]);
+        all.set(Source::Http, Arc::new(vec![pod("2", "a"), pod("3", "b")]));
+        let merged = all.merge(&known(&[]));
+        assert_eq!(uids(&merged), ["1", "3"]);
+        let left_out = Duplicate { pod: PodRef::of(&pod("2", "a").pod), source: Source::Http };
+        assert_eq!(merged.duplicates, [left_out]);
     }
 
     #[test]
-    fn running_pods_keep_their_places() {
-        let all = sources(vec![pod("1", "a"), pod("2", "b"), pod("3", "c")]);
-        let merged = all.merge(&BTreeMap::new(), &BTreeSet::from([PodUid::new("2"), PodUid::new("3")]), 2);
-        assert_eq!(rejected(&merged), ["1"]);
-        let refusal = merged.pods[&PodUid::new("1")].rejected.clone().unwrap();
-        assert_eq!(refusal.reason, "OutOfpods");
-        assert_eq!(
-            refusal.message,
-            "Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2"
-        );
+    fn those_that_run_come_first_and_then_the_oldest() {
+        let all = sources(vec![created_at("1", 30), created_at("2", 10), pod("3", "c"), created_at("4", 20)]);
+        assert_eq!(uids(&all.merge(&known(&[]))), ["3", "2", "4", "1"]);
+        assert_eq!(uids(&all.merge(&known(&["1"]))), ["1", "3", "2", "4"]);
     }
 
     #[test]
     fn heard_means_every_configured_source() {
         let all = sources(Vec::new());
         assert!(all.heard_all(&[Source::File]));
-        assert!(!all.heard_all(&[Source::File, Source::Api]));
-        assert!(Sources::default().heard_all(&[]));
+        assert!(!all.heard_all(&[Source::File, Source::Http]));
+        assert!(all.heard_all(&[]));
     }
 
     proptest! {
+        /// Whatever is listed: names and UIDs are unique, and nothing is lost without a word.
         #[test]
-        fn never_two_desired_pods_of_one_name_nor_more_than_allowed(
-            pods in prop::collection::vec((0u8..30, 0u8..10), 0..40), max in 0usize..20,
+        fn merged_pods_are_unique_and_accounted_for(
+            listed in prop::collection::vec((0u8..6, 0u8..4), 0..12),
+            running in prop::collection::btree_set(0u8..6, 0..6),
         ) {
-            let pods: Vec<_> = pods.iter().map(|(uid, name)| pod(&uid.to_string(), &name.to_string())).collect();
-            let merged = sources(pods).merge(&BTreeMap::new(), &BTreeSet::new(), max);
-            let names: BTreeSet<_> = merged.pods.values().map(|pod| pod.pod_ref.full_name()).collect();
-            prop_assert_eq!(names.len(), merged.pods.len());
-            prop_assert!(merged.pods.len() - rejected(&merged).len() <= max);
+            let pods: Vec<_> =
+                listed.iter().map(|(uid, name)| pod(&uid.to_string(), &name.to_string())).collect();
+            let running = running.iter().map(|uid| PodUid::new(&uid.to_string())).collect();
+            let merged = sources(pods.clone()).merge(&running);
+            let names: BTreeSet<_> = merged.candidates.iter().map(|pod| pod.pod_ref.full_name()).collect();
+            let uids: BTreeSet<_> = merged.candidates.iter().map(|pod| &pod.pod_ref.uid).collect();
+            prop_assert_eq!(names.len(), merged.candidates.len());
+            prop_assert_eq!(uids.len(), merged.candidates.len());
+            prop_assert_eq!(merged.candidates.len() + merged.duplicates.len(), pods.len());
         }
     }
 }

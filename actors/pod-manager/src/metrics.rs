@@ -7,6 +7,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 pub struct PodManagerMetrics {
     pub(crate) desired_pods: IntGaugeVec,
     pub(crate) rejections: IntCounterVec,
+    pub(crate) preemptions: IntCounterVec,
 }
 
 impl PodManagerMetrics {
@@ -27,12 +28,20 @@ impl PodManagerMetrics {
                 ),
                 &["reason"],
             )?,
+            preemptions: IntCounterVec::new(
+                Opts::new(
+                    "kubelet_preemptions",
+                    "Cumulative number of pod preemptions by preemption resource",
+                ),
+                &["preemption_signal"],
+            )?,
         })
     }
 
     /// Registers them.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.desired_pods.clone()))?;
-        registry.register(Box::new(self.rejections.clone()))
+        registry.register(Box::new(self.rejections.clone()))?;
+        registry.register(Box::new(self.preemptions.clone()))
     }
 }

@@ -5,17 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{Rejection, Source, SourcePod};
 use messages::pod_manager::PodsChanged;
 use messages::pod_sources::{self, ResendPods};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::host::{ManifestFile, StaticFiles, StaticFilesError};
+use runtime_bridge::manifest_url::{ManifestUrl, ManifestUrlError};
 use supervision::{Address, Ctx, Subsystem};
 
-use crate::manifests::{Manifests, Problem};
+use crate::fetched::{Fetched, Taken};
+use crate::manifests::{Manifests, PROBLEM_CHARS_MAX, Problem};
 use crate::static_pod::{self, static_pods};
 use crate::unsupported::{Supported, unsupported};
+
+/// Failures in a row of one URL that are logged as warnings.
+const FAILURES_LOGGED: u32 = 3;
 
 /// What PodSources goes by.
 #[derive(Clone, Debug)]
@@ -24,6 +30,8 @@ pub struct PodSourcesConfig {
     pub path: Option<PathBuf>,
     /// `fileCheckFrequency`.
     pub check: Duration,
+    /// `httpCheckFrequency`.
+    pub url_check: Duration,
     /// The node's name.
     pub node: String,
 }
@@ -35,6 +43,8 @@ pub struct PodSourcesDeps {
     pub config: PodSourcesConfig,
     /// The disk.
     pub files: Arc<dyn StaticFiles>,
+    /// `staticPodURL`; none is no such source.
+    pub url: Option<Arc<dyn ManifestUrl>>,
     /// Wall time, for `kubernetes.io/config.seen`.
     pub clock: Arc<dyn Clock>,
     /// Who is told.
@@ -46,8 +56,10 @@ pub struct PodSourcesDeps {
 /// PodSources' timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Read again.
+    /// Read the files again.
     Read,
+    /// Ask the URL again.
+    Fetch,
 }
 
 /// The pods of every source.
@@ -58,6 +70,9 @@ pub struct PodSources {
     reading: bool,
     again: bool,
     path_problem: Option<String>,
+    fetched: Fetched,
+    fetch_failures: u32,
+    url_problem: Option<String>,
 }
 
 impl PodSources {
@@ -70,6 +85,9 @@ impl PodSources {
             reading: false,
             again: false,
             path_problem: None,
+            fetched: Fetched::default(),
+            fetch_failures: 0,
+            url_problem: None,
         }
     }
 
@@ -123,13 +141,69 @@ impl PodSources {
         }
         if !self.read || before != reading.pods {
             self.read = true;
-            self.tell(reading.pods);
+            self.tell(Source::File, reading.pods);
         }
     }
 
-    fn tell(&self, pods: Vec<SourcePod>) {
+    fn fetch(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(url) = &self.deps.url else { return };
+        ctx.effect("fetch manifest", None, url.get(), Self::have_fetched);
+    }
+
+    fn have_fetched(&mut self, body: Result<Vec<u8>, ManifestUrlError>, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Fetch, self.deps.config.url_check);
+        let Some(url) = self.deps.url.as_ref().map(|url| url.shown()) else { return };
+        let body = match body {
+            Ok(body) => body,
+            Err(error) => {
+                let kept = self.fetched.pods().is_some_and(|pods| !pods.is_empty());
+                return self.could_not_fetch(&url, error.to_string(), kept);
+            }
+        };
+        let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
+        match self.fetched.take(body, |bytes| pods_of(&url, bytes, &node, seen)) {
+            Taken::Unchanged => self.could_fetch(&url),
+            Taken::Pods(pods) => {
+                self.could_fetch(&url);
+                self.url_problem = None;
+                self.tell(Source::Http, pods);
+            }
+            Taken::Emptied => {
+                self.tell(Source::Http, Vec::new());
+                self.could_not_fetch(&url, format!("zero-length data received from {url}"), false);
+            }
+            Taken::Wrong { message, kept } => {
+                self.could_fetch(&url);
+                let message: String = message.chars().take(PROBLEM_CHARS_MAX).collect();
+                self.report(&Problem { path: url, message: message.clone(), kept });
+                self.url_problem = Some(message);
+            }
+        }
+    }
+
+    fn could_fetch(&mut self, url: &str) {
+        if std::mem::take(&mut self.fetch_failures) > 0 {
+            tracing::info!(url, "Successfully read pods from URL");
+            self.url_problem = None;
+        }
+    }
+
+    /// The first failure is an event, and a few are warnings: it may last.
+    fn could_not_fetch(&mut self, url: &str, message: String, kept: bool) {
+        self.fetch_failures = self.fetch_failures.saturating_add(1);
+        if self.fetch_failures == 1 {
+            self.report(&Problem { path: url.to_owned(), message: message.clone(), kept });
+        } else if self.fetch_failures <= FAILURES_LOGGED {
+            tracing::warn!(url, err = message, "Failed to read pods from URL");
+        } else {
+            tracing::debug!(url, err = message, "Failed to read pods from URL");
+        }
+        self.url_problem = Some(message);
+    }
+
+    fn tell(&self, source: Source, pods: Vec<SourcePod>) {
         // Refused only while PodManager has ended; it asks for a resend when it is back.
-        let _ = self.deps.manager.tell(PodsChanged { source: Source::File, pods: Arc::new(pods) });
+        let _ = self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods) });
     }
 
     fn report(&self, problem: &Problem) {
@@ -147,22 +221,39 @@ impl PodSources {
 
 /// The one pod of a manifest file, or everything that is wrong with it.
 fn one_pod(path: &str, bytes: &[u8], node: &str, seen: jiff::Timestamp) -> Result<SourcePod, String> {
-    let source = static_pod::Source::File(path.to_owned());
-    let decoded = static_pods(bytes, &source, node, seen).map_err(|error| error.to_string())?;
+    let pods = pods_from(&static_pod::Source::File(path.to_owned()), bytes, node, seen)?;
+    pods.into_iter().next().ok_or_else(|| format!("{path}: holds no pod"))
+}
+
+/// All pods of a URL's manifest, or what is wrong with one of them.
+fn pods_of(url: &str, bytes: &[u8], node: &str, seen: jiff::Timestamp) -> Result<Vec<SourcePod>, String> {
+    pods_from(&static_pod::Source::Http(url.to_owned()), bytes, node, seen)
+}
+
+fn pods_from(
+    source: &static_pod::Source,
+    bytes: &[u8],
+    node: &str,
+    seen: jiff::Timestamp,
+) -> Result<Vec<SourcePod>, String> {
+    let decoded = static_pods(bytes, source, node, seen).map_err(|error| error.to_string())?;
     if decoded.ignored_documents > 0 {
         tracing::warn!(
-            path,
+            path = source.origin(),
             ignored = decoded.ignored_documents,
             "Only the first document of a manifest is a static pod"
         );
     }
-    let pod = decoded.pods.into_iter().next().ok_or_else(|| format!("{path}: holds no pod"))?;
+    Ok(decoded.pods.into_iter().map(source_pod).collect())
+}
+
+fn source_pod(pod: Pod) -> SourcePod {
     let fields = unsupported(&pod, &Supported::this_version());
     let refused = (!fields.is_empty()).then(|| Rejection {
         reason: "PodFeatureUnsupported".to_owned(),
         message: fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     });
-    Ok(SourcePod { pod: Arc::new(pod), refused })
+    SourcePod { pod: Arc::new(pod), refused }
 }
 
 impl Actor for PodSources {
@@ -188,16 +279,31 @@ impl Subsystem for PodSources {
             );
             self.read(ctx);
         }
+        self.fetch(ctx);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Read => self.read(ctx),
+            Timer::Fetch => self.fetch(ctx),
         }
     }
 
     fn observe(&self) -> serde_json::Value {
-        serde_json::json!({ "pods": self.manifests.pods().len(), "read": self.read, "problem": self.path_problem })
+        let url = self.deps.url.as_ref().map(|url| {
+            serde_json::json!({
+                "url": url.shown(),
+                "heard": self.fetched.pods().is_some(),
+                "pods": self.fetched.pods().map_or(0, <[SourcePod]>::len),
+                "problem": self.url_problem,
+            })
+        });
+        serde_json::json!({
+            "pods": self.manifests.pods().len(),
+            "read": self.read,
+            "problem": self.path_problem,
+            "url": url,
+        })
     }
 }
 
@@ -205,7 +311,10 @@ impl Handler<ResendPods> for PodSources {
     type Result = ();
     fn handle(&mut self, _: ResendPods, _ctx: &mut Ctx<Self>) {
         if self.read {
-            self.tell(self.manifests.pods());
+            self.tell(Source::File, self.manifests.pods());
+        }
+        if let Some(pods) = self.fetched.pods() {
+            self.tell(Source::Http, pods.to_vec());
         }
     }
 }

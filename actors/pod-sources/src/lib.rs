@@ -1,13 +1,14 @@
 //! Duty: reads what the sources want this node to run, and turns it into whole, valid pods.
 //! Receives: ResendPods.
 //! Sends: PodsChanged, RecordEvent.
-//! State (rebuilt from): the manifests (read again from the static-pod path).
+//! State (rebuilt from): the manifests (read again from the static-pod path and the URL).
 //! On crash: everything is read again; pods get the same UIDs.
 //! Never does: drops a pod because its manifest has become unreadable.
 
 mod actor;
 pub mod decode;
 pub mod default;
+mod fetched;
 pub mod image_name;
 pub mod manifests;
 pub mod static_pod;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use messages::facts::SourcePod;
 
 /// Problems of this many characters are cut: a manifest can be wrong in thousands of fields.
-const PROBLEM_CHARS_MAX: usize = 4096;
+pub(crate) const PROBLEM_CHARS_MAX: usize = 4096;
 
 /// A manifest that gave no pod this time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -192,6 +192,7 @@ mod tests {
 
     fn health(ready: bool) -> RuntimeHealth {
         RuntimeHealth {
+            supplemental_groups_policy: false,
             name: "containerd".into(),
             version: "2".into(),
             ready,

@@ -15,7 +15,7 @@ use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::GetWorkers;
 use messages::probe_manager::ResendVerdicts;
-use messages::status_manager::{self, GetPodStatus, GetPodStatuses};
+use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses};
 use messages::supervision::PodQuarantined;
 use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
 use runtime_bridge::clock::Clock;
@@ -86,6 +86,8 @@ pub struct StatusManager {
     writes: Writes,
     /// Asks that wait for the checkpoints; `None` once they have been read.
     waiting: Option<Vec<Waiting>>,
+    /// The same, for all pods.
+    waiting_for_all: Vec<Reply<BTreeMap<PodUid, Arc<PodStatus>>>>,
     restore_failures: u32,
     restore_problem: Option<String>,
     unusable: usize,
@@ -99,6 +101,7 @@ impl StatusManager {
             ledger: Ledger::new(deps.host_ips.clone()),
             writes: Writes::default(),
             waiting: Some(Vec::new()),
+            waiting_for_all: Vec::new(),
             restore_failures: 0,
             restore_problem: None,
             unusable: 0,
@@ -146,6 +149,9 @@ impl StatusManager {
         }
         for Waiting { uid, reply } in self.waiting.take().into_iter().flatten() {
             reply.send(self.ledger.status(&uid));
+        }
+        for reply in std::mem::take(&mut self.waiting_for_all) {
+            reply.send(self.ledger.statuses());
         }
     }
 
@@ -378,5 +384,18 @@ impl Handler<GetPodStatuses> for StatusManager {
     type Result = MessageResult<GetPodStatuses>;
     fn handle(&mut self, _: GetPodStatuses, _ctx: &mut Ctx<Self>) -> Self::Result {
         MessageResult(self.ledger.statuses())
+    }
+}
+
+impl Handler<GetKnownStatuses> for StatusManager {
+    type Result = ReplyLater<BTreeMap<PodUid, Arc<PodStatus>>>;
+    fn handle(&mut self, _: GetKnownStatuses, _ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        if self.waiting.is_none() {
+            reply.send(self.ledger.statuses());
+        } else if self.waiting_for_all.len() < WAITING_MAX {
+            self.waiting_for_all.push(reply);
+        }
+        later
     }
 }

@@ -15,6 +15,8 @@ use crate::{addresses, finish, spec};
 
 /// Bytes of all containers' termination messages together in one status (row 5.21).
 const MESSAGES_BYTES_MAX: usize = 12288;
+/// How the message of a pod begins that the node refuses (row 3.5).
+pub(crate) const REJECTED_PREFIX: &str = "Pod was rejected: ";
 
 /// The status of a pod, given the one last known. `None` while its spec is not known.
 ///
@@ -76,7 +78,7 @@ fn rejected(desired: &DesiredPod, rejection: &Rejection, previous: Option<&PodSt
     let verdict = PhaseVerdict {
         phase: Phase::Failed,
         reason: Some(rejection.reason.clone()),
-        message: Some(format!("Pod was rejected: {}", rejection.message)),
+        message: Some(format!("{REJECTED_PREFIX}{}", rejection.message)),
     };
     let verdict = verdict.after(&PhaseVerdict::of(previous), true);
     let known = previous.and_then(|p| p.conditions.clone()).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Duty: computes every pod's status from facts; the single writer of pod status.
-//! Receives: DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined, GetPodStatus, GetPodStatuses.
+//! Receives: DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined, GetPodStatus, GetPodStatuses,
+//!   GetKnownStatuses.
 //! Sends: RecordEvent, ResendDesired, GetWorkers, ResendObserved, ResendVerdicts, PodTouched.
 //! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew).
 //! On crash: asks wait until the checkpoints have been read; Ready and restart counts go on as they were.

@@ -10,6 +10,7 @@ use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
 use serde_json::Value;
 
 use crate::checkpoint::{Checkpoint, PREFIX};
+use crate::compute::REJECTED_PREFIX;
 
 /// How many checkpoints are read at the same time.
 const LOADS_MAX: usize = 16;
@@ -60,6 +61,10 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
         match content {
             Ok(None) => {}
             Ok(Some(content)) => match decode(&name, content) {
+                // Each kubelet judges anew what an earlier one refused: its configuration may be another.
+                Ok(checkpoint) if is_refusal(&checkpoint.status) => {
+                    let _ = store.remove(&name).await;
+                }
                 Ok(checkpoint) => {
                     restored.statuses.insert(checkpoint.pod.uid, checkpoint.status);
                 }
@@ -76,6 +81,11 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
         }
     }
     Ok(restored)
+}
+
+fn is_refusal(status: &PodStatus) -> bool {
+    let message = status.message.as_deref().unwrap_or_default();
+    status.phase.as_deref() == Some("Failed") && message.starts_with(REJECTED_PREFIX)
 }
 
 fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {

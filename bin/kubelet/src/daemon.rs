@@ -16,9 +16,10 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
 use runtime_bridge::host::{
-    DiskPodDirs, DiskStaticFiles, Layout, Machine, PodDirs, RootLock, ThisMachine, default_address,
-    node_hostname, raise_open_files, set_oom_score_adj,
+    DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisMachine,
+    default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
+use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
 use runtime_bridge::{Io, IoRuntime};
@@ -59,14 +60,16 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let registry = Registry::new();
     let host_ip =
         loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
-    let settings = settings::settings(
+    let (facts, capacity) = machine(&io, loaded)?;
+    let mut settings = settings::settings(
         &loaded.config,
         &loaded.understudy,
         &node_name(loaded)?,
         host_ip,
-        &machine(&io, loaded)?,
+        &capacity,
     )?;
     let runtime = runtime(loaded, &io.io())?;
+    settings.admission = settings::admission(loaded, &settings, &facts)?;
     let told = {
         let runtime = runtime.clone();
         wait(&io, async move { cgroups::ask_driver(&*runtime).await })?
@@ -112,20 +115,22 @@ fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
     Ok(node_hostname(&raw)?)
 }
 
-fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<MachineCapacity> {
+/// What the machine is, and what it has.
+fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<(MachineFacts, MachineCapacity)> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
     let facts = wait(io, machine.facts())??;
     let storage = match loaded.config.eviction.local_storage_capacity_isolation {
         true => Some(wait(io, machine.storage_bytes(Path::new(&loaded.flags.root_dir)))??),
         false => None,
     };
-    Ok(MachineCapacity {
+    let capacity = MachineCapacity {
         cpus: facts.cpu_count,
         memory_bytes: facts.memory_bytes,
         storage_bytes: storage,
-        huge_pages: facts.huge_pages,
+        huge_pages: facts.huge_pages.clone(),
         pids: facts.pids_max,
-    })
+    };
+    Ok((facts, capacity))
 }
 
 /// The answer of something that runs on the I/O runtime, before there is any actor.
@@ -179,6 +184,8 @@ fn bridge(
         clock,
         checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),
         files: Arc::new(DiskStaticFiles::new(handle.clone())),
+        url: settings::manifest_url(&loaded.config)?
+            .map(|address| Arc::new(NetManifestUrl::new(handle.clone(), address)) as Arc<dyn ManifestUrl>),
         dirs: Arc::new(DiskPodDirs::new(layout, handle.clone())),
         mounts: Arc::new(SystemMounts::new(handle.clone())),
         prober: Arc::new(NetProber::new(handle.clone())),

@@ -8,17 +8,21 @@ use std::time::Duration;
 
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
 use messages::quantity::Quantity;
+use k8s_openapi::api::core::v1::Taint;
 use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
+use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use pod_worker::PodWorkerConfig;
 use pod_worker::dns::ClusterDns;
 use resource_manager::capacity::{self, MachineCapacity, Reservations};
 use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
+use runtime_bridge::host::MachineFacts;
+use runtime_bridge::manifest_url::ManifestAddress;
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
-use crate::config::KubeletConfiguration;
 use crate::config::understudy::UnderstudyConfiguration;
+use crate::config::{KubeletConfiguration, Loaded};
 use crate::wiring::Settings;
 
 /// A configured value that the subsystems cannot take, naming the field.
@@ -67,6 +71,7 @@ pub fn settings(
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         static_pod_path: Some(&config.sources.static_pod_path).filter(|p| !p.is_empty()).map(PathBuf::from),
         file_check: config.sources.file_check_frequency.as_std(),
+        url_check: config.sources.http_check_frequency.as_std(),
         pods_max: pods_max(&node_resources),
         memory_bytes: allocatable_memory_bytes(&node_resources),
         node_resources,
@@ -86,6 +91,7 @@ pub fn settings(
             )?,
             read_only: listener("address", &config.server.address, config.server.read_only_port)?,
         },
+        admission: NodeView::default(),
         fault_point: None,
     })
 }
@@ -159,6 +165,55 @@ fn resource_settings(
             })
             .collect(),
     }
+}
+
+/// The node that pods are admitted to.
+///
+/// # Errors
+/// `allowedUnsafeSysctls` has something that no pod may set for itself alone.
+pub fn admission(
+    loaded: &Loaded,
+    settings: &Settings,
+    machine: &MachineFacts,
+) -> Result<NodeView, SettingError> {
+    let allowed = &loaded.config.pods.allowed_unsafe_sysctls;
+    let sysctls = SysctlAllowlist::new(&machine.kernel_version, allowed).map_err(|error| SettingError {
+        field: "allowedUnsafeSysctls",
+        value: allowed.join(","),
+        reason: error.to_string(),
+    })?;
+    let taints = loaded.config.node.register_with_taints.iter().map(|taint| Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+        effect: taint.effect.clone(),
+        time_added: None,
+    });
+    Ok(NodeView {
+        name: settings.node.clone(),
+        labels: node_labels(&settings.node, &machine.architecture, &loaded.flags.node_labels),
+        taints: taints.collect(),
+        resources: settings.node_resources.clone(),
+        pods_max: settings.pods_max,
+        sysctls,
+        app_armor: machine.app_armor,
+    })
+}
+
+/// Where `staticPodURL` is, and what to say when asking for it; none if there is none.
+///
+/// # Errors
+/// A URL that cannot be asked, or headers that cannot be sent. Neither is shown: both may hold credentials.
+pub fn manifest_url(config: &KubeletConfiguration) -> Result<Option<ManifestAddress>, SettingError> {
+    let sources = &config.sources;
+    if sources.static_pod_url.is_empty() {
+        return Ok(None);
+    }
+    let address = ManifestAddress::new(&sources.static_pod_url, &sources.static_pod_url_header);
+    address.map(Some).map_err(|error| SettingError {
+        field: "staticPodURL",
+        value: "<masked>".to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 /// Port 0 is off.

@@ -22,6 +22,7 @@ use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
+use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
@@ -34,6 +35,7 @@ use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriMetrics, ExitWatcher, Operations, Runtime};
 use runtime_bridge::host::{PodDirs, StaticFiles};
+use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
@@ -43,6 +45,8 @@ use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
 pub const ASKS: &[(&str, &str)] = &[
     ("PodManager", "PodWorkerPool"),
+    ("PodManager", "StatusManager"),
+    ("PodManager", "Pleg"),
     ("PodWorker", "StatusManager"),
     ("PodWorker", "ImageManager"),
     ("PodWorker", "VolumeManager"),
@@ -69,6 +73,8 @@ pub struct Bridge {
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Static-pod manifests.
     pub files: Arc<dyn StaticFiles>,
+    /// The manifest URL, if there is one.
+    pub url: Option<Arc<dyn ManifestUrl>>,
     /// Pods' directories and logs.
     pub dirs: Arc<dyn PodDirs>,
     /// Mounts.
@@ -92,6 +98,8 @@ pub struct Settings {
     pub static_pod_path: Option<PathBuf>,
     /// `fileCheckFrequency`.
     pub file_check: Duration,
+    /// `httpCheckFrequency`.
+    pub url_check: Duration,
     /// `maxPods`.
     pub pods_max: usize,
     /// Bytes of memory that pods may have: the bound of tmpfs volumes without one of their own.
@@ -108,6 +116,8 @@ pub struct Settings {
     pub pleg: PlegConfig,
     /// Listeners.
     pub api: NodeApiConfig,
+    /// The node that pods are admitted to.
+    pub admission: NodeView,
     /// Only in tests: called before each step of a worker's work.
     pub fault_point: Option<pod_worker::FaultPoint>,
 }
@@ -192,9 +202,11 @@ pub fn wire(
         config: PodSourcesConfig {
             path: settings.static_pod_path.clone(),
             check: settings.file_check,
+            url_check: settings.url_check,
             node: settings.node.clone(),
         },
         files: bridge.files.clone(),
+        url: bridge.url.clone(),
         clock: bridge.clock.clone(),
         manager: manager.address(),
         events: events.address(),
@@ -205,10 +217,7 @@ pub fn wire(
     let metrics = PodManagerMetrics::new()?;
     metrics.register(registry)?;
     let deps = PodManagerDeps {
-        config: PodManagerConfig {
-            sources: settings.static_pod_path.iter().map(|_| Source::File).collect(),
-            pods_max: settings.pods_max,
-        },
+        config: PodManagerConfig { sources: sources_of(bridge, settings), node: settings.admission.clone() },
         observers: vec![
             pool.address(),
             status.address(),
@@ -219,6 +228,10 @@ pub fn wire(
         ],
         sources: resend_sources,
         workers: pool.address(),
+        statuses: status.address(),
+        runtime_pods: pleg.address(),
+        observed: pleg.address(),
+        evict: pool.address(),
         events: events.address(),
         metrics,
     };
@@ -267,7 +280,7 @@ pub fn wire(
         dirs: bridge.dirs.clone(),
         clock: bridge.clock.clone(),
         observers: vec![pool.address(), status.address(), probes.address(), garbage.address()],
-        runtime_observers: vec![pool.address(), status.address()],
+        runtime_observers: vec![pool.address(), status.address(), manager.address()],
         metrics,
     };
 
@@ -371,6 +384,12 @@ pub fn wire(
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));
     Ok(node)
+}
+
+/// The sources that have to be heard before absence means removal.
+fn sources_of(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
+    let file = settings.static_pod_path.iter().map(|_| Source::File);
+    file.chain(bridge.url.iter().map(|_| Source::Http)).collect()
 }
 
 /// A quarantined pod says so in its status and in an event.

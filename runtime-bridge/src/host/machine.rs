@@ -56,6 +56,8 @@ pub struct MachineFacts {
     pub os_image: String,
     /// In Kubernetes' words: `amd64`, `arm64`.
     pub architecture: String,
+    /// The kernel enforces AppArmor profiles.
+    pub app_armor: bool,
 }
 
 /// A machine that tells about itself.
@@ -161,6 +163,7 @@ fn facts() -> Result<MachineFacts, MachineError> {
             .and_then(|text| pretty_name(&text))
             .unwrap_or_default(),
         architecture: architecture(std::env::consts::ARCH).to_owned(),
+        app_armor: first_text(&["/sys/module/apparmor/parameters/enabled"]).starts_with('Y'),
     })
 }
 
@@ -211,6 +214,7 @@ impl FakeMachine {
             kernel_version: "6.12.0".into(),
             os_image: "Fake Linux".into(),
             architecture: "amd64".into(),
+            app_armor: false,
         })
     }
 

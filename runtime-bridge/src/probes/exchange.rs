@@ -19,23 +19,23 @@ use super::target::Target;
 use super::{BODY_BYTES_MAX, Scheme, words};
 
 /// A response, whose body is still on the way, and the connection that brings it.
-pub(super) struct Answer {
-    pub(super) response: Response<Incoming>,
+pub(crate) struct Answer {
+    pub(crate) response: Response<Incoming>,
     _connection: AbortOnDropHandle<()>,
 }
 
 /// What a request says besides its address.
 #[derive(Debug)]
-pub(super) struct Say {
+pub(crate) struct Say {
     /// Without `Host` and `Connection`.
     headers: HeaderMap,
     /// The header `Host` that the probe sets.
-    pub(super) host: Option<String>,
+    pub(crate) host: Option<String>,
 }
 
 impl Say {
     /// The headers of a probe with the defaults, or why they cannot be sent.
-    pub(super) fn new(given: &[(String, String)]) -> Result<Self, String> {
+    pub(crate) fn new(given: &[(String, String)]) -> Result<Self, String> {
         let mut headers = HeaderMap::new();
         let mut host = None;
         for (name, value) in given {
@@ -60,19 +60,19 @@ impl Say {
         Ok(Self { headers, host: host.filter(|host| !host.is_empty()) })
     }
 
-    pub(super) fn refer_to(&mut self, url: &str) {
+    pub(crate) fn refer_to(&mut self, url: &str) {
         if let Ok(url) = HeaderValue::from_str(url) {
             self.headers.insert(REFERER, url);
         }
     }
 
-    pub(super) fn forget_referer(&mut self) {
+    pub(crate) fn forget_referer(&mut self) {
         self.headers.remove(REFERER);
     }
 }
 
 /// Makes the connection, sends the request and waits for the response's head. The error is in Go's words.
-pub(super) async fn exchange(target: &Target, say: &Say, tls: &Arc<ClientConfig>) -> Result<Answer, String> {
+pub(crate) async fn exchange(target: &Target, say: &Say, tls: &Arc<ClientConfig>) -> Result<Answer, String> {
     let stream = dial(&target.host, target.port()).await?;
     let between = match (stream.local_addr(), stream.peer_addr()) {
         (Ok(local), Ok(peer)) => format!("{local}->{peer}"),
@@ -97,7 +97,7 @@ pub(super) async fn exchange(target: &Target, say: &Say, tls: &Arc<ClientConfig>
 }
 
 /// Opens a connection to the first address of `host` that takes one.
-pub(super) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     let addresses: Vec<SocketAddr> = match host.parse() {
         Ok(ip) => vec![SocketAddr::new(ip, port)],
         Err(_) => match tokio::net::lookup_host((host, port)).await {
@@ -175,7 +175,7 @@ fn request(uri: Uri, say: &Say) -> Request<Empty<Bytes>> {
 }
 
 /// The first [`BODY_BYTES_MAX`] bytes of the body; longer ones are cut without an error.
-pub(super) async fn read_body(body: &mut Incoming) -> Result<String, String> {
+pub(crate) async fn read_body(body: &mut Incoming) -> Result<String, String> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match root_cause(&error) {

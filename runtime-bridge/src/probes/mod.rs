@@ -1,14 +1,14 @@
 //! Probes over the network (FEATURES 7.3): an HTTP GET and a TCP connection, with the words of Kubernetes' own kubelet.
 
-mod exchange;
+pub(crate) mod exchange;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod sys;
-mod target;
+pub(crate) mod target;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod words;
+pub(crate) mod words;
 
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use futures::future::BoxFuture;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::{FakeAnswer, FakeProber};
 pub use sys::NetProber;
+pub(crate) use sys::location;
+pub(crate) use tls::config as unverified_tls;
 
 use crate::host::RuntimeGone;
 

@@ -115,7 +115,7 @@ async fn http_get(probe: &HttpProbe, tls: &Arc<ClientConfig>) -> Result<ProbeRep
 }
 
 /// Where a redirect leads; `None` for another response, also for a redirect that does not say.
-fn location<B>(response: &http::Response<B>) -> Option<String> {
+pub(crate) fn location<B>(response: &http::Response<B>) -> Option<String> {
     let redirect = matches!(
         response.status(),
         StatusCode::MOVED_PERMANENTLY

@@ -4,18 +4,18 @@ use super::words::join_host_port;
 use super::{HttpProbe, Scheme};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) scheme: Scheme,
+pub(crate) struct Target {
+    pub(crate) scheme: Scheme,
     /// Without brackets.
-    pub(super) host: String,
+    pub(crate) host: String,
     /// As written: a redirect may leave it out.
     port: Option<u16>,
     /// Begins with a slash and holds only what may stand in a request.
-    pub(super) path_and_query: String,
+    pub(crate) path_and_query: String,
 }
 
 impl Target {
-    pub(super) fn of(probe: &HttpProbe) -> Self {
+    pub(crate) fn of(probe: &HttpProbe) -> Self {
         let path = probe.path.split('#').next().unwrap_or_default();
         // Kubernetes takes a path with a broken escape as it is, question mark included.
         let mut path = if has_broken_escape(path) { escape(path, b"%?") } else { escape(path, b"") };
@@ -25,7 +25,15 @@ impl Target {
         Self { scheme: probe.scheme, host: probe.host.clone(), port: Some(probe.port), path_and_query: path }
     }
 
-    pub(super) fn port(&self) -> u16 {
+    /// The target of an absolute URL, or why there is none.
+    pub(crate) fn absolute(url: &str) -> Result<Self, String> {
+        let nowhere =
+            Self { scheme: Scheme::Http, host: String::new(), port: None, path_and_query: "/".to_owned() };
+        let target = nowhere.follow(url).map_err(|_| "is no URL".to_owned())?;
+        if target.host.is_empty() { Err("names no host".to_owned()) } else { Ok(target) }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
         self.port.unwrap_or(match self.scheme {
             Scheme::Http => 80,
             Scheme::Https => 443,
@@ -33,7 +41,7 @@ impl Target {
     }
 
     /// What the header `Host` says unless the probe sets it.
-    pub(super) fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         match self.port {
             Some(port) => join_host_port(&self.host, port),
             None if self.host.contains(':') => format!("[{}]", self.host),
@@ -41,7 +49,7 @@ impl Target {
         }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = match self.scheme {
             Scheme::Http => "http",
             Scheme::Https => "https",
@@ -50,7 +58,7 @@ impl Target {
     }
 
     /// Where `location` leads from here (RFC 3986, 5.2), or why nowhere.
-    pub(super) fn follow(&self, location: &str) -> Result<Self, String> {
+    pub(crate) fn follow(&self, location: &str) -> Result<Self, String> {
         let location = location.split('#').next().unwrap_or_default();
         let broken = |reason: &str| Err(format!("failed to parse Location header {location:?}: {reason}"));
         if has_broken_escape(location) {
@@ -83,7 +91,7 @@ impl Target {
 }
 
 /// Whether a location names a scheme: then the probe's own header `Host` is for another.
-pub(super) fn is_absolute(location: &str) -> bool {
+pub(crate) fn is_absolute(location: &str) -> bool {
     scheme_of(location).is_some()
 }
 

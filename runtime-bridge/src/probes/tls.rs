@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-pub(super) fn config() -> Arc<ClientConfig> {
+pub(crate) fn config() -> Arc<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Arc::new(AcceptAny { provider: Arc::clone(&provider) });
     let mut config = ClientConfig::builder_with_provider(provider)

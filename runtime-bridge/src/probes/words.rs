@@ -3,22 +3,22 @@
 use std::io;
 
 /// An address as `host:port`, with brackets around one of IPv6.
-pub(super) fn join_host_port(host: &str, port: u16) -> String {
+pub(crate) fn join_host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// A failed GET.
-pub(super) fn get_failed(url: &str, reason: &str) -> String {
+pub(crate) fn get_failed(url: &str, reason: &str) -> String {
     format!("Get {url:?}: {reason}")
 }
 
-pub(super) const TIMED_OUT_BEFORE_HEADERS: &str =
+pub(crate) const TIMED_OUT_BEFORE_HEADERS: &str =
     "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
-pub(super) const TIMED_OUT_IN_BODY: &str =
+pub(crate) const TIMED_OUT_IN_BODY: &str =
     "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
 
 /// A connection that did not open.
-pub(super) fn dial_failed(address: &str, error: &io::Error) -> String {
+pub(crate) fn dial_failed(address: &str, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::TimedOut {
         return format!("dial tcp {address}: connect: connection timed out");
     }
@@ -26,17 +26,17 @@ pub(super) fn dial_failed(address: &str, error: &io::Error) -> String {
 }
 
 /// A connection that did not open in time.
-pub(super) fn dial_timed_out(address: &str) -> String {
+pub(crate) fn dial_timed_out(address: &str) -> String {
     format!("dial tcp {address}: i/o timeout")
 }
 
 /// A name without an address.
-pub(super) fn no_such_host(host: &str) -> String {
+pub(crate) fn no_such_host(host: &str) -> String {
     format!("dial tcp: lookup {host}: no such host")
 }
 
 /// The system's word for an error, without the number that Rust adds and in lower case.
-pub(super) fn system(error: &io::Error) -> String {
+pub(crate) fn system(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut characters = text.chars();

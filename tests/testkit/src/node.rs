@@ -14,6 +14,7 @@ use messages::pod_manager::GetPods;
 use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
+use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use prometheus::Registry;
 use runtime_bridge::Io;
 use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
@@ -21,6 +22,7 @@ use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
 use runtime_bridge::host::{FakeDisk, FakePodDirs, FakeStaticFiles, Layout};
+use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
 use runtime_bridge::mounts::FakeMounts;
 use runtime_bridge::probes::FakeProber;
 use supervision::{Place, Policy, Tree};
@@ -48,6 +50,8 @@ pub struct World {
     pub clock: Arc<FakeClock>,
     /// Cgroups.
     pub cgroups: FakeCgroups,
+    /// A manifest URL, if the node has one.
+    pub url: Option<FakeManifestUrl>,
 }
 
 impl World {
@@ -66,6 +70,7 @@ impl World {
             checkpoints: FakeCheckpoints::new(),
             clock: Arc::new(FakeClock::new(seed, start)),
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
+            url: None,
         }
     }
 
@@ -89,6 +94,7 @@ impl World {
             clock: self.clock.clone(),
             checkpoints: Arc::new(self.checkpoints.clone()),
             files: Arc::new(FakeStaticFiles::new(self.disk.clone())),
+            url: self.url.clone().map(|url| Arc::new(url) as Arc<dyn ManifestUrl>),
             dirs: Arc::new(FakePodDirs::new(layout, self.disk.clone())),
             mounts: Arc::new(FakeMounts::new(self.disk.clone())),
             prober: Arc::new(self.prober.clone()),
@@ -127,6 +133,19 @@ pub fn node_resources() -> Arc<NodeResources> {
     })
 }
 
+/// A sandboxed node as admission sees it.
+pub fn admission() -> NodeView {
+    NodeView {
+        name: "node".to_owned(),
+        labels: node_labels("node", "amd64", &BTreeMap::new()),
+        taints: Vec::new(),
+        resources: node_resources(),
+        pods_max: 110,
+        sysctls: SysctlAllowlist::new("6.12.0", &[]).expect("the safe ones are namespaced"),
+        app_armor: false,
+    }
+}
+
 /// The settings of a sandboxed kubelet.
 pub fn settings() -> Settings {
     let node_resources = node_resources();
@@ -139,6 +158,7 @@ pub fn settings() -> Settings {
         host_ips: vec!["192.0.2.10".to_owned()],
         static_pod_path: Some(PathBuf::from(MANIFESTS)),
         file_check: Duration::from_secs(20),
+        url_check: Duration::from_secs(20),
         pods_max: 110,
         memory_bytes: 8 << 30,
         node_resources: node_resources.clone(),
@@ -150,6 +170,7 @@ pub fn settings() -> Settings {
         images: image_manager::ImageSettings::default(),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
+        admission: admission(),
         fault_point: None,
     }
 }

@@ -38,7 +38,6 @@ fn every_other_field_is_reported() {
         ("/setHostnameAsFQDN", json!(true), "spec.setHostnameAsFQDN"),
         ("/subdomain", json!("h"), "spec.subdomain"),
         ("/hostUsers", json!(false), "spec.hostUsers"),
-        ("/os/name", json!("windows"), "spec.os.name"),
         ("/overhead", json!({"cpu": "1"}), "spec.overhead.cpu"),
         ("/imagePullSecrets", json!([{"name": "s"}]), "spec.imagePullSecrets"),
         ("/runtimeClassName", json!("r"), "spec.runtimeClassName"),

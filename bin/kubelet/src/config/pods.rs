@@ -44,7 +44,7 @@ section! {
         "containerLogMonitorInterval" container_log_monitor_interval: GoDuration =
             Pointer(GoDuration::from_secs(10)), NotYet;
         /// Unsafe sysctls, or patterns ending in `*`, that pods may set.
-        "allowedUnsafeSysctls" allowed_unsafe_sysctls: Vec<String> = Value(Vec::new()), NotYet;
+        "allowedUnsafeSysctls" allowed_unsafe_sysctls: Vec<String> = Value(Vec::new()), Used;
         /// Whether `RuntimeDefault` is the seccomp profile of pods that name none.
         "seccompDefault" seccomp_default: bool = Pointer(false), NotYet;
         /// How crashing containers are restarted.

@@ -15,12 +15,12 @@ section! {
         /// Time between two readings of the static pod path.
         "fileCheckFrequency" file_check_frequency: GoDuration = Value(GoDuration::from_secs(20)), Used;
         /// Time between two requests to `staticPodURL`.
-        "httpCheckFrequency" http_check_frequency: GoDuration = Value(GoDuration::from_secs(20)), NotYet;
+        "httpCheckFrequency" http_check_frequency: GoDuration = Value(GoDuration::from_secs(20)), Used;
         /// URL of further static pods; empty for none.
-        "staticPodURL" static_pod_url: String = Value(String::new()), NotYet;
+        "staticPodURL" static_pod_url: String = Value(String::new()), Used;
         /// Headers sent to `staticPodURL`; they may hold credentials.
         "staticPodURLHeader" static_pod_url_header: BTreeMap<String, Vec<String>> =
-            Value(BTreeMap::new()), NotYet;
+            Value(BTreeMap::new()), Used;
         /// Removed upstream; true is refused.
         "runOnce" run_once: bool = Value(false), AcceptedNoEffectUpstream;
         /// How ConfigMaps and Secrets are followed: `Get`, `Cache` or `Watch`.

@@ -5,6 +5,7 @@
     reason = "tests may look at real time and randomly seeded maps"
 )]
 
+mod admission;
 mod cgroups;
 mod life;
 mod matrix;

@@ -24,7 +24,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         "node-labels",
         Labels,
         node_labels,
-        NotYet,
+        Used,
         "Labels that the node registers with, as key=value, comma-separated"
     ),
     process_flag!(

@@ -1,13 +1,24 @@
 //! Cases that stop, kill or disturb their kubelet, or count what it does, and so have one of their own.
 
+mod admission;
 mod bad_manifests;
 mod behind_its_back;
 mod cgroups;
 mod idle;
+mod manifest_url;
 mod restarts;
 
 use crate::Alone;
 
 pub fn all() -> Vec<(&'static str, Alone)> {
-    [bad_manifests::ALL, behind_its_back::ALL, cgroups::ALL, restarts::ALL, idle::ALL].concat()
+    [
+        admission::ALL,
+        bad_manifests::ALL,
+        behind_its_back::ALL,
+        cgroups::ALL,
+        idle::ALL,
+        manifest_url::ALL,
+        restarts::ALL,
+    ]
+    .concat()
 }

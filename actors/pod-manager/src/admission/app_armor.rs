@@ -1,0 +1,128 @@
+//! PURE: AppArmor profiles need a kernel that enforces them (row 16.6).
+
+use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec};
+use messages::facts::Rejection;
+
+/// The annotation that named a container's profile before there was a field for it.
+const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// How a container is to be confined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Profile {
+    Unconfined,
+    RuntimeDefault,
+    Localhost(String),
+}
+
+/// Refuses a pod that asks for a profile that cannot be enforced here.
+pub(super) fn check(pod: &Pod, enabled: bool) -> Result<(), Rejection> {
+    let Some(spec) = &pod.spec else { return Ok(()) };
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
+    if phase != "Pending" {
+        return Ok(());
+    }
+    let profiles: Vec<Profile> =
+        containers(spec).filter_map(|(name, own)| of_container(pod, spec, name, own)).collect();
+    if profiles.iter().all(|profile| *profile == Profile::Unconfined) {
+        return Ok(());
+    }
+    let refuse = |why: &str| {
+        Err(Rejection { reason: "AppArmor".to_owned(), message: format!("Cannot enforce AppArmor: {why}") })
+    };
+    if !enabled {
+        return refuse("AppArmor is not enabled on the host");
+    }
+    match profiles.iter().find(|p| matches!(p, Profile::Localhost(name) if name.trim().is_empty())) {
+        Some(Profile::Localhost(name)) => refuse(&format!("invalid empty AppArmor profile name: {name:?}")),
+        _ => Ok(()),
+    }
+}
+
+fn containers(spec: &PodSpec) -> impl Iterator<Item = (&str, Option<&AppArmorProfile>)> {
+    spec.init_containers.iter().flatten().chain(&spec.containers).map(|container| {
+        let context = container.security_context.as_ref();
+        (container.name.as_str(), context.and_then(|context| context.app_armor_profile.as_ref()))
+    })
+}
+
+/// The container's own profile, else the one that its annotation names, else the pod's.
+fn of_container(pod: &Pod, spec: &PodSpec, name: &str, own: Option<&AppArmorProfile>) -> Option<Profile> {
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
+    let annotations = pod.metadata.annotations.as_ref();
+    let annotated = || {
+        let value = annotations?.get(&format!("{ANNOTATION_PREFIX}{name}"))?;
+        match value.as_str() {
+            "" => None,
+            "unconfined" => Some(Profile::Unconfined),
+            "runtime/default" => Some(Profile::RuntimeDefault),
+            other => other.strip_prefix("localhost/").map(|name| Profile::Localhost(name.to_owned())),
+        }
+    };
+    own.map(of_field).or_else(annotated).or_else(|| of_pod.map(of_field))
+}
+
+fn of_field(profile: &AppArmorProfile) -> Profile {
+    match profile.type_.as_str() {
+        "Unconfined" => Profile::Unconfined,
+        "Localhost" => Profile::Localhost(profile.localhost_profile.clone().unwrap_or_default()),
+        _ => Profile::RuntimeDefault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodStatus;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(annotation: &str, of_pod: Value, own: Value) -> Pod {
+        let context =
+            |profile: Value| if profile.is_null() { json!({}) } else { json!({"appArmorProfile": profile}) };
+        let annotations = match annotation {
+            "" => json!({}),
+            value => json!({"container.apparmor.security.beta.kubernetes.io/a": value}),
+        };
+        let pod = json!({
+            "metadata": {"annotations": annotations},
+            "spec": {"securityContext": context(of_pod), "containers": [{"name": "a", "securityContext": context(own)}]},
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_profile_needs_apparmor() {
+        let (none, localhost) = (Value::Null, json!({"type": "Localhost", "localhostProfile": "p"}));
+        let (default, free) = (json!({"type": "RuntimeDefault"}), json!({"type": "Unconfined"}));
+        for (pod, needed) in [
+            (pod("", none.clone(), none.clone()), false),
+            (pod("", free.clone(), none.clone()), false),
+            (pod("", default.clone(), none.clone()), true),
+            (pod("", default.clone(), free.clone()), false),
+            (pod("", free.clone(), localhost.clone()), true),
+            (pod("unconfined", default.clone(), none.clone()), false),
+            (pod("runtime/default", none.clone(), none.clone()), true),
+            (pod("localhost/p", none.clone(), none.clone()), true),
+            (pod("localhost/p", none, free), false),
+        ] {
+            let refused = check(&pod, false).err().map(|why| (why.reason, why.message));
+            let expected = needed.then(|| {
+                (
+                    "AppArmor".to_owned(),
+                    "Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned(),
+                )
+            });
+            assert_eq!(refused, expected, "{pod:?}");
+            assert_eq!(check(&pod, true), Ok(()));
+        }
+        let empty = check(&pod("localhost/ ", Value::Null, Value::Null), true).unwrap_err();
+        assert_eq!(empty.message, "Cannot enforce AppArmor: invalid empty AppArmor profile name: \" \"");
+    }
+
+    #[test]
+    fn a_pod_that_has_begun_is_not_asked_again() {
+        let mut pod = pod("", json!({"type": "RuntimeDefault"}), Value::Null);
+        pod.status = Some(PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() });
+        assert_eq!(check(&pod, false), Ok(()));
+    }
+}

@@ -1,0 +1,28 @@
+//! Pods and nodes for the tests.
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use messages::quantity::Quantity;
+use messages::resources::NodeResources;
+
+/// A pod whose only container requests this.
+pub(crate) fn requesting(amounts: &[(&str, &str)]) -> Pod {
+    let requests =
+        amounts.iter().map(|(name, text)| ((*name).to_owned(), Text((*text).to_owned()))).collect();
+    let resources = ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() };
+    let container = Container { name: "main".to_owned(), resources: Some(resources), ..Container::default() };
+    let spec = PodSpec { containers: vec![container], ..PodSpec::default() };
+    Pod { spec: Some(spec), ..Pod::default() }
+}
+
+pub(crate) fn with_priority(mut pod: Pod, priority: i32) -> Pod {
+    pod.spec.get_or_insert_default().priority = Some(priority);
+    pod
+}
+
+/// A node of which pods may have this.
+pub(crate) fn node_resources(allocatable: &[(&str, &str)]) -> NodeResources {
+    let parse = |text: &str| Quantity::parse(text).expect("a quantity");
+    let allocatable = allocatable.iter().map(|(name, text)| ((*name).to_owned(), parse(text))).collect();
+    NodeResources { allocatable, ..NodeResources::default() }
+}

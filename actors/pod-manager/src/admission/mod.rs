@@ -1,0 +1,210 @@
+//! PURE: whether the node takes a pod: every check in upstream's order, each with upstream's reason and words (row 16).
+//!
+//! It differs from upstream in three things. A static pod is critical only by its priority, and not for being static: so
+//! critical static pods find room, and one that does not fit says what it lacks. The classes `system-node-critical` and
+//! `system-cluster-critical` have their priorities without an API server. And nobody is ended for a pod that would be
+//! refused by a later check.
+
+mod affinity;
+mod app_armor;
+#[cfg(test)]
+pub(crate) mod fixtures;
+mod ports;
+pub mod preemption;
+mod resources;
+mod sysctl;
+mod taints;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
+use messages::facts::{Rejection, Source};
+use messages::resources::NodeResources;
+
+use self::resources::Insufficient;
+pub use self::sysctl::{PatternError, SysctlAllowlist};
+
+/// The label that names an operating system, and the only one that is supported.
+const OS_LABEL: &str = "kubernetes.io/os";
+const OS: &str = "linux";
+
+/// The node that pods are admitted to.
+#[derive(Clone, Debug, Default)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// What pods may have of it; empty if that is not known.
+    pub resources: Arc<NodeResources>,
+    /// `maxPods`, unless the resources say otherwise.
+    pub pods_max: usize,
+    /// Kernel parameters that pods may set.
+    pub sysctls: SysctlAllowlist,
+    /// The kernel enforces AppArmor profiles.
+    pub app_armor: bool,
+}
+
+/// The labels that every node has, and those of `--node-labels`, which win.
+pub fn node_labels(
+    name: &str,
+    architecture: &str,
+    further: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let own = [
+        ("kubernetes.io/hostname", name),
+        (OS_LABEL, OS),
+        ("kubernetes.io/arch", architecture),
+        ("beta.kubernetes.io/os", OS),
+        ("beta.kubernetes.io/arch", architecture),
+    ];
+    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+    own.chain(further.clone()).collect()
+}
+
+/// What becomes of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// The node takes it.
+    Admit,
+    /// It does not.
+    Reject(Rejection),
+    /// It takes it once these others (by index) have ended.
+    Preempt {
+        /// Who ends.
+        victims: Vec<usize>,
+        /// The first resource that was missing.
+        resource: String,
+    },
+    /// That depends on what the runtime can do, which it has not told yet.
+    AskAgain,
+}
+
+/// Judges a pod beside all others that are admitted and have not ended. `strict_groups` tells whether the runtime can
+/// do the supplemental groups policy `Strict`, once it has.
+pub fn judge(
+    pod: &Pod,
+    source: Source,
+    others: &[&Pod],
+    node: &NodeView,
+    strict_groups: Option<bool>,
+) -> Verdict {
+    let none = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&none);
+    let early = node.sysctls.check(spec).and_then(|()| os(pod, spec));
+    if let Err(rejection) = early {
+        return Verdict::Reject(rejection);
+    }
+    if wants_strict_groups(spec) {
+        match strict_groups {
+            Some(true) => {}
+            Some(false) => return Verdict::Reject(no_strict_groups()),
+            None => return Verdict::AskAgain,
+        }
+    }
+    let lacks = resources::insufficient(pod, others, &node.resources, node.pods_max);
+    let misfits = misfits(pod, spec, source, others, node);
+    let app_armor = app_armor::check(pod, node.app_armor);
+    let outcome = match (lacks.first(), misfits) {
+        (None, None) => Ok(Verdict::Admit),
+        // A pod that something else keeps away as well says so rather than end others, if it could.
+        (None, Some(misfit)) => Err(misfit),
+        (Some(_), Some(misfit)) if preemption::is_critical(pod) => Err(misfit),
+        (Some(lack), Some(_)) => Err(lack.rejection()),
+        (Some(_), None) => make_room(pod, others, &lacks),
+    };
+    match (outcome, app_armor) {
+        (Err(rejection), _) | (Ok(_), Err(rejection)) => Verdict::Reject(rejection),
+        (Ok(verdict), Ok(())) => verdict,
+    }
+}
+
+fn make_room(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<Verdict, Rejection> {
+    match preemption::victims(pod, others, lacks) {
+        Ok(victims) => Ok(Verdict::Preempt { victims, resource: lacks[0].resource.clone() }),
+        Err(why) if preemption::is_critical(pod) => Err(Rejection {
+            reason: "UnexpectedAdmissionError".to_owned(),
+            message: format!(
+                "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {why}"
+            ),
+        }),
+        Err(_) => Err(lacks[0].rejection()),
+    }
+}
+
+fn os(pod: &Pod, spec: &PodSpec) -> Result<(), Rejection> {
+    let labelled = pod.metadata.labels.as_ref().and_then(|labels| labels.get(OS_LABEL));
+    let refuse = |reason: &str, message: &str| {
+        Err(Rejection { reason: reason.to_owned(), message: message.to_owned() })
+    };
+    if labelled.is_some_and(|os| os != OS) {
+        let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return refuse("PodOSSelectorNodeLabelDoesNotMatch", message);
+    }
+    if spec.os.as_ref().is_some_and(|os| os.name != OS) {
+        return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
+    }
+    Ok(())
+}
+
+fn wants_strict_groups(spec: &PodSpec) -> bool {
+    let policy =
+        spec.security_context.as_ref().and_then(|context| context.supplemental_groups_policy.as_ref());
+    policy.is_some_and(|policy| policy == "Strict")
+}
+
+fn no_strict_groups() -> Rejection {
+    Rejection {
+        reason: "SupplementalGroupsPolicyNotSupported".to_owned(),
+        message: "SupplementalGroupsPolicy=Strict is not supported in this node".to_owned(),
+    }
+}
+
+/// The first thing besides resources that keeps the pod away.
+fn misfits(pod: &Pod, spec: &PodSpec, source: Source, others: &[&Pod], node: &NodeView) -> Option<Rejection> {
+    let named =
+        |name: &str| spec.node_name.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == name);
+    let (predicate, why) = if !affinity::fits(spec, &node.name, &node.labels) {
+        ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+    } else if !named(&node.name) {
+        ("NodeName", "node(s) didn't match the requested node name")
+    } else if ports::conflict(pod, others) {
+        ("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+    } else if source == Source::Api && taints::untolerated(pod, &node.taints) {
+        ("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+    } else {
+        return None;
+    };
+    let message = format!("Predicate {predicate} failed: {why}");
+    Some(Rejection { reason: predicate.to_owned(), message })
+}
+
+/// The reasons by which refusals are counted; all others are one.
+const COUNTED: [&str; 11] = [
+    "AppArmor",
+    "PodOSSelectorNodeLabelDoesNotMatch",
+    "PodOSNotSupported",
+    "SupplementalGroupsPolicyNotSupported",
+    "UnexpectedAdmissionError",
+    "OutOfcpu",
+    "OutOfmemory",
+    "OutOfephemeral-storage",
+    "OutOfpods",
+    "PodFeatureUnsupported",
+    "SysctlForbidden",
+];
+
+/// The label under which a refusal is counted (row 3.5): resources have names without number.
+pub fn counted_as(reason: &str) -> &str {
+    match reason {
+        known if COUNTED.contains(&known) => known,
+        resource if resource.starts_with("OutOf") => "OutOfExtendedResources",
+        _ => "Other",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! PURE: which pods end so that a critical one finds room (row 16.7).
+//!
+//! As few pods as possible of the best class of service, then of the middle one, then of the lowest; among equals those
+//! that fit what is missing best, then those that request least.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use messages::resources::QosClass;
+
+use super::resources::{Insufficient, requests};
+
+/// Reason of the victims' events and statuses.
+pub const REASON: &str = "Preempting";
+/// Message of both.
+pub const MESSAGE: &str = "Preempted in order to admit critical pod";
+
+/// From this priority on a pod is critical.
+const CRITICAL: i32 = 2_000_000_000;
+/// The priorities of the classes that every cluster has. Nobody but the kubelet resolves them for a static pod.
+const CLASSES: [(&str, i32); 2] =
+    [("system-cluster-critical", CRITICAL), ("system-node-critical", CRITICAL + 1000)];
+
+fn priority(pod: &Pod) -> Option<i32> {
+    let spec = pod.spec.as_ref()?;
+    let of_class =
+        |name: &String| CLASSES.iter().find(|(class, _)| class == name).map(|(_, priority)| *priority);
+    spec.priority.or_else(|| spec.priority_class_name.as_ref().and_then(of_class))
+}
+
+/// The pod's priority makes it critical.
+pub(super) fn is_critical(pod: &Pod) -> bool {
+    priority(pod).is_some_and(|priority| priority >= CRITICAL)
+}
+
+/// `other` may be ended for `pod`.
+fn yields(pod: &Pod, other: &Pod) -> bool {
+    let higher = matches!((priority(pod), priority(other)), (Some(one), Some(other)) if one > other);
+    (is_critical(pod) && !is_critical(other)) || higher
+}
+
+/// What has still to become free, by resource.
+type Missing = BTreeMap<String, i64>;
+
+/// The pods (by index) that end for `pod`, or what is missing even if all that may be ended were.
+pub(super) fn victims(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<Vec<usize>, String> {
+    let missing: Missing = lacks.iter().map(|lack| (lack.resource.clone(), lack.missing())).collect();
+    let of_class = |class: QosClass| -> Vec<usize> {
+        let fits = |index: &usize| yields(pod, others[*index]) && QosClass::of(others[*index]) == class;
+        (0..others.len()).filter(fits).collect()
+    };
+    let [guaranteed, burstable, best_effort] =
+        [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(of_class);
+    let without = |missing: &Missing, groups: &[&[usize]]| {
+        less(missing, groups.iter().copied().flatten().map(|i| others[*i]))
+    };
+    let never = without(&missing, &[&best_effort, &burstable, &guaranteed]);
+    if !never.is_empty() {
+        return Err(format!("no set of running pods found to reclaim resources: {}", shown(&never)));
+    }
+    let guaranteed = fewest(&guaranteed, others, without(&missing, &[&best_effort, &burstable]));
+    let burstable = fewest(&burstable, others, without(&missing, &[&best_effort, &guaranteed]));
+    let best_effort = fewest(&best_effort, others, without(&missing, &[&burstable, &guaranteed]));
+    Ok([best_effort, burstable, guaranteed].concat())
+}
+
+/// Ends the pod that brings most of what is missing, until nothing is. There is always one: all together are enough.
+fn fewest(candidates: &[usize], others: &[&Pod], mut missing: Missing) -> Vec<usize> {
+    let (mut left, mut chosen) = (candidates.to_vec(), Vec::new());
+    while !missing.is_empty() && !left.is_empty() {
+        // Of equals the last: the youngest.
+        let best = (0..left.len()).rev().min_by(|one, other| {
+            let (one, other) = (others[left[*one]], others[left[*other]]);
+            distance(&missing, one).total_cmp(&distance(&missing, other)).then_with(|| by_request(one, other))
+        });
+        let index = left.remove(best.expect("there is one left"));
+        missing = less(&missing, std::iter::once(others[index]));
+        chosen.push(index);
+    }
+    chosen
+}
+
+/// How far the pod's end is from bringing everything: squares of the fractions that would still be missing.
+fn distance(missing: &Missing, pod: &Pod) -> f64 {
+    let freed = requests(pod);
+    missing
+        .iter()
+        .map(|(name, amount)| {
+            let rest = amount - freed.get(name).copied().unwrap_or_default();
+            if rest > 0 { (rest as f64 / *amount as f64).powi(2) } else { 0.0 }
+        })
+        .sum()
+}
+
+fn by_request(one: &Pod, other: &Pod) -> Ordering {
+    let (one, other) = (requests(one), requests(other));
+    let of = |requests: &BTreeMap<String, i64>, name: &str| requests.get(name).copied().unwrap_or_default();
+    let compare = |name: &str| of(&one, name).cmp(&of(&other, name));
+    compare("memory").then_with(|| compare("cpu"))
+}
+
+fn less<'a>(missing: &Missing, pods: impl Iterator<Item = &'a Pod>) -> Missing {
+    let mut missing = missing.clone();
+    for pod in pods {
+        for (name, freed) in requests(pod) {
+            if let Some(amount) = missing.get_mut(&name) {
+                *amount = amount.saturating_sub(freed);
+            }
+        }
+    }
+    missing.retain(|_, amount| *amount > 0);
+    missing
+}
+
+fn shown(missing: &Missing) -> String {
+    let items: String =
+        missing.iter().map(|(name, amount)| format!("(res: {name}, q: {amount}), ")).collect();
+    format!("[{items}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::admission::fixtures::{node_resources, requesting, with_priority};
+    use crate::admission::resources::insufficient;
+
+    fn chosen(pod: &Pod, others: &[Pod], cpu: &str) -> Result<Vec<usize>, String> {
+        let others: Vec<&Pod> = others.iter().collect();
+        let lacks = insufficient(pod, &others, &node_resources(&[("cpu", cpu), ("memory", "1Gi")]), 4);
+        let mut victims = victims(pod, &others, &lacks)?;
+        victims.sort_unstable();
+        Ok(victims)
+    }
+
+    fn guaranteed(cpu: &str) -> Pod {
+        let mut pod = requesting(&[("cpu", cpu), ("memory", "1Mi")]);
+        let resources = pod.spec.as_mut().unwrap().containers[0].resources.as_mut().unwrap();
+        resources.limits = resources.requests.clone();
+        pod
+    }
+
+    #[test]
+    fn the_least_is_ended() {
+        let critical = |cpu: &str| with_priority(requesting(&[("cpu", cpu)]), 2_000_001_000);
+        let burstable = |cpu: &str| requesting(&[("cpu", cpu)]);
+        // The one whose end is enough, and the smaller of two that are.
+        let others = [burstable("500m"), burstable("1500m"), burstable("1")];
+        assert_eq!(chosen(&critical("1"), &others, "3"), Ok(vec![2]));
+        // Two when no single one is enough.
+        assert_eq!(chosen(&critical("2"), &others, "3"), Ok(vec![0, 1]));
+        // The lower class first, even if that takes more pods.
+        let others = [guaranteed("1"), burstable("500m"), burstable("500m")];
+        assert_eq!(chosen(&critical("1"), &others, "2"), Ok(vec![1, 2]));
+        assert_eq!(chosen(&critical("1500m"), &others, "2"), Ok(vec![0, 2]));
+        // Best effort frees places only.
+        let others = [requesting(&[]), burstable("1"), guaranteed("1"), requesting(&[])];
+        assert_eq!(chosen(&critical("100m"), &others, "4"), Ok(vec![3]));
+    }
+
+    #[test]
+    fn critical_pods_and_those_of_no_lower_priority_stay() {
+        let others = [
+            with_priority(requesting(&[("cpu", "1")]), 2_000_001_000),
+            with_priority(requesting(&[("cpu", "1")]), 100),
+        ];
+        let pod = |priority| with_priority(requesting(&[("cpu", "1")]), priority);
+        assert_eq!(chosen(&pod(2_000_000_000), &others, "2"), Ok(vec![1]));
+        assert_eq!(chosen(&pod(101), &others, "2"), Ok(vec![1]));
+        let nobody = "no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]";
+        assert_eq!(chosen(&pod(100), &others, "2"), Err(nobody.to_owned()));
+        assert_eq!(chosen(&requesting(&[("cpu", "1")]), &others, "2"), Err(nobody.to_owned()));
+        assert_eq!(chosen(&pod(2_000_001_001), &others, "2"), Ok(vec![1]), "of equals the youngest");
+    }
+
+    #[test]
+    fn the_classes_of_every_cluster_have_their_priorities() {
+        let of = |class: &str| {
+            let mut pod = requesting(&[]);
+            pod.spec.as_mut().unwrap().priority_class_name = Some(class.to_owned());
+            pod
+        };
+        assert!(is_critical(&of("system-node-critical")) && is_critical(&of("system-cluster-critical")));
+        assert!(!is_critical(&of("high")));
+    }
+
+    proptest! {
+        /// Whoever is chosen, it is enough, and nobody critical is.
+        #[test]
+        fn the_chosen_are_enough(
+            others in prop::collection::vec((0u32..2000, any::<bool>()), 0..4), asked in 1u32..3000,
+        ) {
+            let others: Vec<Pod> = others
+                .into_iter()
+                .map(|(cpu, critical)| {
+                    let pod = requesting(&[("cpu", &format!("{cpu}m"))]);
+                    if critical { with_priority(pod, CRITICAL) } else { pod }
+                })
+                .collect();
+            let pod = with_priority(requesting(&[("cpu", &format!("{asked}m"))]), CRITICAL);
+            let node = node_resources(&[("cpu", "3")]);
+            let all: Vec<&Pod> = others.iter().collect();
+            let lacks = insufficient(&pod, &all, &node, 10);
+            if let Ok(victims) = victims(&pod, &all, &lacks) {
+                prop_assert!(victims.iter().all(|index| !is_critical(all[*index])));
+                let rest: Vec<&Pod> =
+                    (0..all.len()).filter(|index| !victims.contains(index)).map(|index| all[index]).collect();
+                prop_assert_eq!(insufficient(&pod, &rest, &node, 10), vec![]);
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+use k8s_openapi::api::core::v1::PodStatus;
+use messages::facts::SourcePod;
+use messages::runtime::{RuntimePod, RuntimeSandbox};
+
+use super::*;
+use crate::admission::fixtures::{node_resources, requesting, with_priority};
+
+fn candidate(uid: &str, pod: Pod) -> Candidate {
+    let mut pod = pod;
+    pod.metadata.uid = Some(uid.to_owned());
+    pod.metadata.name.get_or_insert(uid.to_owned());
+    pod.metadata.namespace = Some("ns".to_owned());
+    pod.spec.get_or_insert_default().termination_grace_period_seconds.get_or_insert(30);
+    let pod_ref = PodRef::of(&pod);
+    Candidate { pod_ref, pod: SourcePod { pod: Arc::new(pod), refused: None }, source: Source::File }
+}
+
+fn named(uid: &str, name: &str) -> Candidate {
+    let mut pod = requesting(&[("cpu", "100m")]);
+    pod.metadata.name = Some(name.to_owned());
+    candidate(uid, pod)
+}
+
+fn cpu(uid: &str, amount: &str) -> Candidate {
+    candidate(uid, requesting(&[("cpu", amount)]))
+}
+
+fn critical(uid: &str, amount: &str) -> Candidate {
+    candidate(uid, with_priority(requesting(&[("cpu", amount)]), 2_000_001_000))
+}
+
+fn node() -> NodeView {
+    let resources = Arc::new(node_resources(&[("cpu", "2")]));
+    NodeView { resources, pods_max: 3, name: "n1".to_owned(), ..NodeView::default() }
+}
+
+/// A node whose runtime holds nothing.
+fn known() -> Known {
+    let mut known = Known::default();
+    known.runtime(&RuntimePods::default());
+    known
+}
+
+fn report(pod: &PodRef, state: WorkerState, released: bool) -> Arc<WorkerReport> {
+    Arc::new(WorkerReport {
+        pod: pod.clone(),
+        state,
+        released,
+        waiting: Arc::default(),
+        failed: None,
+        deleted: false,
+        blocked_on: None,
+    })
+}
+
+fn shown(outcome: &Outcome) -> Vec<String> {
+    let show = |pod: &Arc<DesiredPod>| match &pod.rejected {
+        Some(why) => format!("{} {}", pod.pod_ref.uid, why.reason),
+        None => pod.pod_ref.uid.to_string(),
+    };
+    outcome.pods.values().map(show).collect()
+}
+
+#[test]
+fn a_decision_holds() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let first = decisions.decide(&[cpu("a", "1500m"), cpu("b", "1")], true, &mut known, &node());
+    assert_eq!(shown(&first), ["a", "b OutOfcpu"]);
+    assert_eq!(first.refused.len(), 1);
+    // Room comes too late for b, and a new pod finds it.
+    let then = decisions.decide(&[cpu("b", "1"), cpu("c", "2")], true, &mut known, &node());
+    assert_eq!((shown(&then), then.refused.len()), (vec!["b OutOfcpu".to_owned(), "c".to_owned()], 0));
+    // Gone and come again it is a new pod.
+    decisions.decide(&[], true, &mut known, &node());
+    assert_eq!(shown(&decisions.decide(&[cpu("b", "1")], true, &mut known, &node())), ["b"]);
+}
+
+#[test]
+fn what_ran_before_the_kubelet_is_not_judged_again() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let status = |phase: &str, message: Option<&str>| {
+        let reason = message.map(|_| "OutOfcpu".to_owned());
+        let message = message.map(str::to_owned);
+        Arc::new(PodStatus { phase: Some(phase.to_owned()), reason, message, ..PodStatus::default() })
+    };
+    let statuses = [
+        ("run", status("Running", None)),
+        ("done", status("Succeeded", None)),
+        ("no", status("Failed", Some("Pod was rejected: too much"))),
+    ];
+    let statuses = statuses.into_iter().map(|(uid, status)| (PodUid::new(uid), status)).collect();
+    decisions.restore(&mut known, &statuses);
+    assert!(decisions.admitted().contains(&PodUid::new("run")));
+    let all = [cpu("run", "3"), cpu("done", "3"), cpu("no", "100m")];
+    let outcome = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!(shown(&outcome), ["done", "no OutOfcpu", "run"]);
+    let why = outcome.pods[&PodUid::new("no")].rejected.clone().unwrap();
+    assert_eq!((why.message.as_str(), outcome.refused.len()), ("too much", 0));
+}
+
+#[test]
+fn what_a_source_that_is_not_heard_yet_may_name_is_not_forgotten() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let running = Arc::new(PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() });
+    decisions.restore(&mut known, &[(PodUid::new("a"), running)].into());
+    decisions.decide(&[cpu("b", "2")], false, &mut known, &node());
+    let outcome = decisions.decide(&[cpu("a", "1"), cpu("b", "2")], true, &mut known, &node());
+    assert_eq!(shown(&outcome), ["a", "b"]);
+}
+
+#[test]
+fn ended_pods_take_no_room() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let job = cpu("job", "2");
+    decisions.decide(std::slice::from_ref(&job), true, &mut known, &node());
+    known.report(job.pod_ref.uid.clone(), report(&job.pod_ref, WorkerState::Terminating, false));
+    let early = decisions.decide(&[job.clone(), cpu("early", "1")], true, &mut known, &node());
+    assert_eq!(shown(&early), ["early OutOfcpu", "job"]);
+    known.report(job.pod_ref.uid.clone(), report(&job.pod_ref, WorkerState::Terminated, true));
+    let late = decisions.decide(&[job, cpu("late", "1")], true, &mut known, &node());
+    assert_eq!(shown(&late), ["job", "late"]);
+}
+
+#[test]
+fn places_are_bounded() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let pods: Vec<Candidate> = ["a", "b", "c", "d"].map(|uid| cpu(uid, "1m")).into();
+    assert_eq!(shown(&decisions.decide(&pods, true, &mut known, &node())), ["a", "b", "c", "d OutOfpods"]);
+}
+
+#[test]
+fn a_successor_waits_until_its_predecessor_has_gone() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let (old, new) = (named("old", "web"), named("new", "web"));
+    let mut decide =
+        |known: &mut Known| decisions.decide(&[new.clone(), cpu("x", "1m")], true, known, &node());
+    known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminating, false));
+    let waits = decide(&mut known);
+    assert_eq!((shown(&waits), waits.waiting), (vec!["x".to_owned()], 1));
+    assert!(known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminated, true)));
+    let outcome = decide(&mut known);
+    assert_eq!((shown(&outcome), outcome.waiting), (vec!["new".to_owned(), "x".to_owned()], 0));
+}
+
+#[test]
+fn a_predecessor_may_be_one_that_only_the_runtime_still_knows() {
+    let (mut decisions, mut known) = (Decisions::default(), Known::default());
+    let (old, new) = (named("old", "web"), named("new", "web"));
+    let mut decide = |known: &mut Known| decisions.decide(std::slice::from_ref(&new), true, known, &node());
+    let unasked = decide(&mut known);
+    assert_eq!((unasked.pods.len(), unasked.ask_runtime), (0, true), "the runtime has not told yet");
+    let mut held = RuntimePod::absent(old.pod_ref.clone());
+    held.sandboxes.push(RuntimeSandbox {
+        id: Arc::from("s"),
+        attempt: 0,
+        ready: true,
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        ips: Vec::new(),
+        host_network: false,
+        runtime_handler: Arc::from(""),
+    });
+    known.runtime(&Arc::new([(old.pod_ref.uid.clone(), Arc::new(held))].into()));
+    assert_eq!(decide(&mut known).waiting, 1);
+    known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminating, false));
+    assert_eq!(decide(&mut known).waiting, 1);
+    known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminated, true));
+    assert_eq!(shown(&decide(&mut known)), ["new"]);
+}
+
+#[test]
+fn a_critical_pod_waits_for_its_victims_and_its_room_is_its_own() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let plain = cpu("plain", "1500m");
+    decisions.decide(std::slice::from_ref(&plain), true, &mut known, &node());
+    let all = [plain.clone(), critical("vital", "2"), cpu("late", "1")];
+    let begun = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!(shown(&begun), ["late OutOfcpu", "plain"]);
+    let victim = Victim { pod: plain.pod_ref.clone(), wait_seconds: 45, resource: "cpu".to_owned() };
+    assert_eq!((begun.victims, begun.waiting), (vec![victim], 1));
+    assert_eq!(decisions.victims(), [&plain.pod_ref.uid].into());
+    known.report(plain.pod_ref.uid.clone(), report(&plain.pod_ref, WorkerState::Terminating, false));
+    let waits = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!((waits.victims.len(), waits.waiting), (0, 1), "asked for once");
+    known.report(plain.pod_ref.uid.clone(), report(&plain.pod_ref, WorkerState::Terminated, false));
+    let done = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!(
+        (shown(&done), done.waiting),
+        (vec!["late OutOfcpu".into(), "plain".into(), "vital".into()], 0)
+    );
+    assert!(decisions.victims().is_empty());
+}
+
+#[test]
+fn a_victim_that_does_not_end_is_not_waited_for_for_ever() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let all = [cpu("plain", "1500m"), critical("vital", "2")];
+    decisions.decide(&all[..1], true, &mut known, &node());
+    decisions.decide(&all, true, &mut known, &node());
+    decisions.give_up(&all[0].pod_ref.uid);
+    assert_eq!(shown(&decisions.decide(&all, true, &mut known, &node())), ["plain", "vital"]);
+}
+
+#[test]
+fn pods_that_end_anyway_are_not_judged() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let mut over = requesting(&[("cpu", "100")]);
+    over.status = Some(PodStatus { phase: Some("Succeeded".to_owned()), ..PodStatus::default() });
+    let outcome = decisions.decide(&[candidate("over", over)], true, &mut known, &node());
+    assert_eq!(shown(&outcome), ["over"]);
+}
+
+#[test]
+fn the_wait_is_half_as_long_again_as_the_grace() {
+    let of = |grace: i64| {
+        let mut pod = requesting(&[]);
+        pod.spec.as_mut().unwrap().termination_grace_period_seconds = Some(grace);
+        wait_seconds(&pod)
+    };
+    assert_eq!([of(0), of(6), of(7), of(30), of(i64::MAX)], [10, 10, 10, 45, i64::MAX as u64]);
+}

@@ -1,0 +1,120 @@
+//! PURE: the manifest of a URL, remembered: what is unchanged is not decoded again, and what has become wrong or is not to
+//! be had keeps its last good pods (row 1.4).
+
+use messages::facts::SourcePod;
+
+/// What became of a GET.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Taken {
+    /// Nothing has changed.
+    Unchanged,
+    /// The pods now.
+    Pods(Vec<SourcePod>),
+    /// Nothing was served: there are no pods any more, and somebody should hear of it.
+    Emptied,
+    /// The manifest is wrong; `kept` says whether pods of the last good one go on.
+    Wrong {
+        /// What is wrong.
+        message: String,
+        /// Pods of the last good manifest go on.
+        kept: bool,
+    },
+}
+
+/// The manifest of one URL.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    bytes: Option<Vec<u8>>,
+    pods: Option<Vec<SourcePod>>,
+}
+
+impl Fetched {
+    /// Takes a body. `decode` turns it into pods, or says what is wrong.
+    pub fn take(
+        &mut self,
+        body: Vec<u8>,
+        decode: impl FnOnce(&[u8]) -> Result<Vec<SourcePod>, String>,
+    ) -> Taken {
+        if body.is_empty() {
+            // What is served after it is news, whatever was before.
+            self.bytes = None;
+            self.pods = Some(Vec::new());
+            return Taken::Emptied;
+        }
+        if self.bytes.as_ref() == Some(&body) {
+            return Taken::Unchanged;
+        }
+        let decoded = decode(&body);
+        self.bytes = Some(body);
+        match decoded {
+            Ok(pods) => {
+                self.pods = Some(pods.clone());
+                Taken::Pods(pods)
+            }
+            Err(message) => {
+                Taken::Wrong { message, kept: self.pods.as_ref().is_some_and(|pods| !pods.is_empty()) }
+            }
+        }
+    }
+
+    /// The pods of the last good manifest; `None` while there was none.
+    pub fn pods(&self) -> Option<&[SourcePod]> {
+        self.pods.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+    use crate::manifests::runnable;
+
+    fn decode(bytes: &[u8]) -> Result<Vec<SourcePod>, String> {
+        let text = std::str::from_utf8(bytes).unwrap();
+        if text == "bad" {
+            return Err("spec.containers: Required value".to_owned());
+        }
+        let named = |name: &str| {
+            let mut pod = Pod::default();
+            pod.metadata.name = Some(name.to_owned());
+            runnable(pod)
+        };
+        Ok(text.split(' ').map(named).collect())
+    }
+
+    fn names(fetched: &Fetched) -> Option<Vec<&str>> {
+        Some(fetched.pods()?.iter().filter_map(|pod| pod.pod.metadata.name.as_deref()).collect())
+    }
+
+    #[test]
+    fn unchanged_bytes_are_not_decoded_again() {
+        let mut fetched = Fetched::default();
+        assert_eq!(names(&fetched), None, "not heard yet");
+        assert!(matches!(fetched.take(b"a b".to_vec(), decode), Taken::Pods(pods) if pods.len() == 2));
+        assert_eq!(fetched.take(b"a b".to_vec(), |_| panic!("decoded again")), Taken::Unchanged);
+        assert!(matches!(fetched.take(b"b".to_vec(), decode), Taken::Pods(pods) if pods.len() == 1));
+    }
+
+    #[test]
+    fn a_wrong_manifest_keeps_the_pods_and_is_told_once() {
+        let mut fetched = Fetched::default();
+        let wrong = |kept| Taken::Wrong { message: "spec.containers: Required value".to_owned(), kept };
+        assert_eq!(fetched.take(b"bad".to_vec(), decode), wrong(false));
+        assert_eq!(names(&fetched), None, "still not heard");
+        fetched.take(b"a".to_vec(), decode);
+        assert_eq!(fetched.take(b"bad".to_vec(), decode), wrong(true));
+        assert_eq!(fetched.take(b"bad".to_vec(), decode), Taken::Unchanged);
+        assert_eq!(names(&fetched), Some(vec!["a"]));
+    }
+
+    #[test]
+    fn nothing_served_means_no_pods_and_what_was_before_is_news_again() {
+        let mut fetched = Fetched::default();
+        assert_eq!(fetched.take(Vec::new(), decode), Taken::Emptied);
+        assert_eq!(names(&fetched), Some(vec![]), "heard");
+        fetched.take(b"a".to_vec(), decode);
+        assert_eq!(fetched.take(Vec::new(), decode), Taken::Emptied);
+        assert!(matches!(fetched.take(b"a".to_vec(), decode), Taken::Pods(pods) if pods.len() == 1));
+    }
+}
