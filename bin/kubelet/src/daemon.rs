@@ -1,7 +1,7 @@
 //! The process around the actors: from a loaded configuration to a running node, and to its end.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher};
 use runtime_bridge::host::{
-    DiskPodDirs, DiskStaticFiles, Layout, Machine, PodDirs, RootLock, ThisMachine, default_address,
-    node_hostname, raise_open_files, set_oom_score_adj,
+    DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine, PodDirs, RootLock, ThisMachine,
+    default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
 use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
@@ -143,7 +143,12 @@ fn bridge(loaded: &Loaded, io: &IoRuntime, clock: Arc<SystemClock>) -> anyhow::R
         _ => CgroupDriver::Cgroupfs,
     };
     let names = CgroupNames::new(driver, &loaded.config.cgroups.cgroup_root)?;
+    let working = std::env::current_dir().ok();
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    let docker_configs =
+        DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
     Ok(Bridge {
+        docker_configs: Arc::new(docker_configs),
         runtime: Arc::new(CriClient::new(&io, &endpoints)?),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock,

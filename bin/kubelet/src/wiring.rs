@@ -32,7 +32,7 @@ use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriMetrics, ExitWatcher, Operations, Runtime};
-use runtime_bridge::host::{PodDirs, StaticFiles};
+use runtime_bridge::host::{DockerConfigs, PodDirs, StaticFiles};
 use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
@@ -76,6 +76,8 @@ pub struct Bridge {
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.
     pub cgroups: Arc<dyn Cgroups>,
+    /// The node's credentials for registries.
+    pub docker_configs: Arc<dyn DockerConfigs>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
     pub resolv_conf: Option<pod_worker::ReadResolvConf>,
 }
@@ -316,6 +318,7 @@ pub fn wire(
     metrics.register(registry)?;
     let image_deps = ImageManagerDeps {
         operations: operations.clone(),
+        configs: bridge.docker_configs.clone(),
         events: events.address(),
         settings: settings.images,
         metrics,
