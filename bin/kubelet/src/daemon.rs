@@ -61,6 +61,7 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let settings = settings::settings(
         &loaded.config,
         &loaded.understudy,
+        settings::garbage(&loaded.flags),
         &node_name(loaded)?,
         host_ip,
         memory_bytes(&io)?,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use garbage_collector::GcPolicy;
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
@@ -14,6 +15,7 @@ use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::KubeletConfiguration;
 use crate::config::understudy::UnderstudyConfiguration;
+use crate::flags::KubeletFlags;
 use crate::wiring::Settings;
 
 /// A configured value that the subsystems cannot take, naming the field.
@@ -28,6 +30,15 @@ pub struct SettingError {
     pub reason: String,
 }
 
+/// What the flags say of dead containers. A negative number is no limit; the age below which they stay is `min_age`.
+pub fn garbage(flags: &KubeletFlags) -> GcPolicy {
+    GcPolicy {
+        min_age: flags.minimum_container_ttl_duration.as_std(),
+        per_container_max: usize::try_from(flags.maximum_dead_containers_per_container).ok(),
+        containers_max: usize::try_from(flags.maximum_dead_containers).ok(),
+    }
+}
+
 /// The subsystems' settings for a node of this name and address.
 ///
 /// # Errors
@@ -35,6 +46,7 @@ pub struct SettingError {
 pub fn settings(
     config: &KubeletConfiguration,
     understudy: &UnderstudyConfiguration,
+    garbage: GcPolicy,
     node: &str,
     host_ip: Option<IpAddr>,
     memory_bytes: u64,
@@ -52,6 +64,7 @@ pub fn settings(
         node_name: Arc::from(node),
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         node: Arc::default(),
+        dead_kept: garbage.per_container_max.unwrap_or(1),
     };
     Ok(Settings {
         node: node.to_owned(),
@@ -62,6 +75,7 @@ pub fn settings(
         memory_bytes,
         worker,
         images: image_settings(config),
+        garbage,
         pleg: PlegConfig {
             relist: understudy.relist.notified.as_std(),
             unnotified: understudy.relist.unnotified.as_std(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
-use garbage_collector::{GarbageCollector, GarbageCollectorDeps};
+use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
@@ -101,6 +101,8 @@ pub struct Settings {
     pub worker: PodWorkerConfig,
     /// Images.
     pub images: ImageSettings,
+    /// Dead containers.
+    pub garbage: GcPolicy,
     /// Relist periods.
     pub pleg: PlegConfig,
     /// Listeners.
@@ -328,10 +330,14 @@ pub fn wire(
         ResourceManagerDeps { cgroups: bridge.cgroups.clone(), resend_desired: resend_desired() };
 
     let garbage_deps = GarbageCollectorDeps {
-        operations,
-        dirs: bridge.dirs.clone(),
+        ways: garbage_collector::Ways { operations, dirs: bridge.dirs.clone() },
+        clock: bridge.clock.clone(),
+        policy: settings.garbage,
         manager: resend_desired(),
         pleg: resend_observed(),
+        pool: pool.address(),
+        touched: pleg.address(),
+        events: events.address(),
     };
 
     let metrics = EventMetrics::new()?;

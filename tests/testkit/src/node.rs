@@ -118,6 +118,7 @@ pub fn settings() -> Settings {
         memory_bytes: 8 << 30,
         worker: pod_worker::PodWorkerConfig::default(),
         images: image_manager::ImageSettings::default(),
+        garbage: garbage_collector::GcPolicy::default(),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
         fault_point: None,

@@ -179,10 +179,11 @@ async fn create(
             Ok(Ensured::Created(id)) => return Ok((id, attempt, false)),
             Ok(Ensured::Adopted(id)) => return Ok((id, attempt, true)),
             Err(EnsureError::RaiseAttempt { error, unusable }) => {
+                let tried = attempt;
                 attempt = attempt.saturating_add(1);
                 outcome.floors.containers.insert(start.name.clone(), attempt);
                 if let Some(id) = unusable {
-                    let removed = remove_container(exec, &id, &start.name).await;
+                    let removed = remove_container(exec, &id, &start.name, tried).await;
                     removed.map_err(|error| failure(CREATE_CONTAINER_ERROR, &error))?;
                 }
                 tries += 1;
