@@ -384,8 +384,8 @@ mod tests {
             per_container in proptest::option::of(0usize..3),
             node in proptest::option::of(0usize..8),
         ) {
-            let mut world = World::default();
-            world.policy = GcPolicy { min_age: Duration::ZERO, per_container_max: per_container, containers_max: node };
+            let policy = GcPolicy { min_age: Duration::ZERO, per_container_max: per_container, containers_max: node };
+            let mut world = World { policy, ..World::default() };
             for (number, (standing, instances)) in pods.into_iter().enumerate() {
                 let standing = [Standing::Runs, Standing::Ends, Standing::Finished, Standing::Gone][usize::from(standing)];
                 let mut containers: Vec<_> = instances.iter().enumerate().map(|(attempt, (name, state, second))| {

@@ -167,3 +167,22 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
         limits: PullLimits { parallel, ..PullLimits::default() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::duration::GoDuration;
+
+    #[test]
+    fn flags_of_dead_containers_are_limits_unless_negative() {
+        assert_eq!(garbage(&KubeletFlags::default()), GcPolicy::default());
+        let flags = KubeletFlags {
+            maximum_dead_containers: 7,
+            maximum_dead_containers_per_container: -1,
+            minimum_container_ttl_duration: GoDuration::from_secs(90),
+            ..KubeletFlags::default()
+        };
+        let (min_age, containers_max) = (Duration::from_secs(90), Some(7));
+        assert_eq!(garbage(&flags), GcPolicy { min_age, per_container_max: None, containers_max });
+    }
+}

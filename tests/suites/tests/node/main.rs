@@ -5,6 +5,8 @@
     reason = "tests may look at real time and randomly seeded maps"
 )]
 
+mod garbage;
+mod images;
 mod life;
 mod matrix;
 mod pods;

@@ -2,11 +2,12 @@
 
 mod bad_manifests;
 mod behind_its_back;
+mod garbage;
 mod idle;
 mod restarts;
 
 use crate::Alone;
 
 pub fn all() -> Vec<(&'static str, Alone)> {
-    [bad_manifests::ALL, behind_its_back::ALL, restarts::ALL, idle::ALL].concat()
+    [bad_manifests::ALL, behind_its_back::ALL, garbage::ALL, restarts::ALL, idle::ALL].concat()
 }
