@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use actix::{Actor, Handler};
 use messages::PodUid;
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPods, PodObserved, WorkerReport, WorkerReported};
 use messages::garbage_collector::{self, CollectNow};
-use messages::pleg::ResendObserved;
+use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
-use messages::runtime::RuntimePod;
-use runtime_bridge::cri::Operations;
-use runtime_bridge::host::PodDirs;
+use messages::pod_worker::ResendReports;
+use messages::runtime::{ContainerState, RuntimePod};
+use runtime_bridge::clock::Clock;
 use supervision::{Address, Ctx, Subsystem};
 
-use crate::plan::garbage;
+use crate::execute::{self, Collected, Known, Ways};
+use crate::plan::{GcPolicy, garbage};
 
 /// Upstream's period (row 19.12).
 const PERIOD: Duration = Duration::from_secs(60);
@@ -23,14 +25,22 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// What GarbageCollector is given.
 #[derive(Clone)]
 pub struct GarbageCollectorDeps {
-    /// The runtime.
-    pub operations: Operations,
-    /// Log directories and links.
-    pub dirs: Arc<dyn PodDirs>,
+    /// The runtime and the disk.
+    pub ways: Ways,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// How much garbage may stay.
+    pub policy: GcPolicy,
     /// Asked again after a restart.
     pub manager: Address<ResendDesired>,
     /// Likewise.
     pub pleg: Address<ResendObserved>,
+    /// Likewise.
+    pub pool: Address<ResendReports>,
+    /// Told of which pods something was taken.
+    pub touched: Address<PodTouched>,
+    /// Where events go.
+    pub events: Address<RecordEvent>,
 }
 
 /// GarbageCollector's timers.
@@ -47,7 +57,10 @@ pub struct GarbageCollector {
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     collecting: bool,
+    /// Asked for while a collection was under way.
+    again: bool,
     removed: u64,
+    problem: Option<String>,
 }
 
 impl GarbageCollector {
@@ -59,36 +72,51 @@ impl GarbageCollector {
             observed: BTreeMap::new(),
             reports: BTreeMap::new(),
             collecting: false,
+            again: false,
             removed: 0,
+            problem: None,
         }
     }
 
     fn collect(&mut self, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Collect, PERIOD);
         let ready = self.desired.as_ref().is_some_and(|desired| desired.sources_ready);
-        if !ready || self.collecting {
+        if !ready {
+            return;
+        }
+        if self.collecting {
+            self.again = true;
             return;
         }
         self.collecting = true;
-        let garbage = garbage(&self.observed, &self.reports);
-        let known = self.known();
-        let running =
-            self.observed.values().flat_map(|pod| &pod.containers).map(|c| c.id.to_string()).collect();
-        let (operations, dirs) = (self.deps.operations.clone(), self.deps.dirs.clone());
-        let work = async move {
-            let mut removed = 0;
-            for (uid, sandbox) in garbage.sandboxes {
-                match operations.remove_pod_sandbox(uid.as_str(), &sandbox).await {
-                    Ok(()) => removed += 1,
-                    Err(error) => tracing::warn!(%error, pod = %uid, %sandbox, "Dead sandbox is not removed"),
-                }
-            }
-            removed + tidy_logs(&*dirs, &known, running).await
-        };
-        ctx.effect("collect", None, work, |actor, removed, _| {
-            actor.collecting = false;
-            actor.removed += removed;
-        });
+        let garbage = garbage(&self.observed, &self.reports, &self.deps.policy, self.deps.clock.now());
+        let all = self.observed.values().flat_map(|pod| &pod.containers);
+        let alive = all.filter(|c| c.state != ContainerState::Exited).map(|c| c.id.to_string());
+        let known = Known { pods: self.known(), containers: alive.collect() };
+        let work = execute::collect(self.deps.ways.clone(), garbage, known);
+        ctx.effect("collect", None, work, Self::collected);
+    }
+
+    fn collected(&mut self, collected: Collected, ctx: &mut Ctx<Self>) {
+        self.collecting = false;
+        self.removed += collected.removed;
+        self.problem = collected.problem();
+        if let Some(problem) = &self.problem {
+            // A full recorder counts what it drops.
+            let _ = self.deps.events.tell(RecordEvent {
+                object: EventObject::Node,
+                event_type: EventType::Warning,
+                reason: Arc::from("ContainerGCFailed"),
+                message: Arc::from(problem.as_str()),
+            });
+        }
+        for uid in collected.touched {
+            // Nobody waits for this look; refused, the next relist shows it.
+            let _ = self.deps.touched.tell(PodTouched { uid, token: 0 });
+        }
+        if std::mem::take(&mut self.again) {
+            self.collect(ctx);
+        }
     }
 
     /// Everybody whose logs may still be wanted.
@@ -96,28 +124,6 @@ impl GarbageCollector {
         let desired = self.desired.iter().flat_map(|desired| desired.pods.keys());
         let working = self.reports.iter().filter(|(_, report)| !report.released).map(|(uid, _)| uid);
         desired.chain(self.observed.keys()).chain(working).cloned().collect()
-    }
-}
-
-async fn tidy_logs(dirs: &dyn PodDirs, known: &BTreeSet<PodUid>, containers: BTreeSet<String>) -> u64 {
-    let mut removed = 0;
-    match dirs.list_pod_log_dirs().await {
-        Ok(found) => {
-            for dir in found.into_iter().filter(|dir| !known.contains(&PodUid::new(&dir.uid))) {
-                match dirs.remove_pod_log_dir(&dir.namespace, &dir.name, &dir.uid).await {
-                    Ok(()) => removed += 1,
-                    Err(error) => tracing::warn!(%error, "Log directory of a gone pod is not removed"),
-                }
-            }
-        }
-        Err(error) => tracing::warn!(%error, "Log directories cannot be listed"),
-    }
-    match dirs.prune_legacy_links(containers).await {
-        Ok(links) => removed + links as u64,
-        Err(error) => {
-            tracing::warn!(%error, "Links to lost logs are not removed");
-            removed
-        }
     }
 }
 
@@ -132,6 +138,7 @@ impl Subsystem for GarbageCollector {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         let _ = self.deps.manager.tell(ResendDesired);
         let _ = self.deps.pleg.tell(ResendObserved);
+        let _ = self.deps.pool.tell(ResendReports);
         ctx.set_timer(Timer::Collect, PERIOD);
     }
 
@@ -142,7 +149,12 @@ impl Subsystem for GarbageCollector {
     }
 
     fn observe(&self) -> serde_json::Value {
-        serde_json::json!({ "removed": self.removed, "pods": self.observed.len() })
+        serde_json::json!({
+            "removed": self.removed,
+            "pods": self.observed.len(),
+            "collecting": self.collecting,
+            "problem": self.problem,
+        })
     }
 }
 

@@ -1,11 +1,16 @@
-//! Duty: takes back what no pod needs any more: dead sandboxes, log directories, links to lost logs.
+//! Duty: takes back what no pod needs any more: dead containers with their logs, dead sandboxes, log directories, links
+//! to lost logs. A running pod's worker keeps each container's dead instances at their number itself; here the rest is
+//! seen to: finished pods, the limit of the whole node, and what was left of pods that are gone.
 //! Receives: DesiredPods, PodObserved, WorkerReported, CollectNow.
-//! Sends: nothing.
+//! Sends: ResendDesired, ResendObserved, ResendReports, PodTouched, RecordEvent (ContainerGCFailed).
 //! State (rebuilt from): desired pods, observed pods and reports (everybody's next fact; resends are asked for).
 //! On crash: nothing is collected until all sources have been heard again.
-//! Never does: touches anything of a pod that has a worker, beyond its superseded dead sandboxes.
+//! Never does: touches a pod that its worker is taking away, or the newest instance of a running pod's container.
 
 mod actor;
+mod execute;
 mod plan;
 
 pub use actor::{GarbageCollector, GarbageCollectorDeps, Timer};
+pub use execute::Ways;
+pub use plan::GcPolicy;

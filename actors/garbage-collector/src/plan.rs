@@ -2,41 +2,217 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use messages::PodUid;
-use messages::facts::WorkerReport;
-use messages::runtime::RuntimePod;
+use jiff::Timestamp;
+use messages::facts::{WorkerReport, WorkerState};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+use messages::{PodRef, PodUid};
 
-/// Things to remove. Every step is idempotent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Garbage {
-    /// Sandboxes, by pod: dead, superseded by a newer one and empty.
-    pub sandboxes: Vec<(PodUid, Arc<str>)>,
+/// How many dead containers may stay (row 19.12). No limit where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GcPolicy {
+    /// Younger ones stay in any case.
+    pub min_age: Duration,
+    /// Dead instances of one container.
+    pub per_container_max: Option<usize>,
+    /// Dead containers of the whole node.
+    pub containers_max: Option<usize>,
 }
 
-/// What the runtime holds and nobody needs. A pod with a worker keeps its newest sandbox and every sandbox
-/// that still has containers; pods without a worker are the pool's orphans, not ours.
+impl Default for GcPolicy {
+    fn default() -> Self {
+        Self { min_age: Duration::ZERO, per_container_max: Some(1), containers_max: None }
+    }
+}
+
+/// A container to remove, with its log and the link to that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadContainer {
+    /// Whose it is.
+    pub pod: PodRef,
+    /// The runtime's ID.
+    pub id: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its restart count.
+    pub attempt: u32,
+    /// The runtime cannot say whether it runs: it is stopped before.
+    pub unknown: bool,
+}
+
+/// A sandbox to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadSandbox {
+    /// Whose it is.
+    pub pod: PodUid,
+    /// The runtime's ID.
+    pub id: Arc<str>,
+}
+
+/// Things to remove, in this order. Every step is idempotent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Garbage {
+    /// Dead containers.
+    pub containers: Vec<DeadContainer>,
+    /// Sandboxes: dead, and empty once the containers above are gone.
+    pub sandboxes: Vec<DeadSandbox>,
+}
+
+/// What its worker makes of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Its worker syncs it, and holds it to the limit per container itself, as soon as an instance dies.
+    Runs,
+    /// Its worker is taking it away.
+    Ends,
+    /// It has ended by itself: its last instances are kept for their logs.
+    Finished,
+    /// It was deleted or evicted and all was given back: what is still there was forgotten.
+    Gone,
+}
+
+fn standing(report: &WorkerReport) -> Standing {
+    match report.state {
+        WorkerState::Syncing => Standing::Runs,
+        WorkerState::Terminated if report.released && (report.deleted || report.failed.is_some()) => {
+            Standing::Gone
+        }
+        WorkerState::Terminated if report.released => Standing::Finished,
+        WorkerState::Terminating | WorkerState::Terminated => Standing::Ends,
+    }
+}
+
+/// A dead container that counts.
+struct Candidate<'a> {
+    pod: &'a RuntimePod,
+    container: &'a RuntimeContainer,
+    /// The newest instance of a container of a running pod counts and stays: without it the worker would take the
+    /// container for one that never ran, and run what is done once more.
+    stays: bool,
+}
+
+/// Dead instances of one container of one pod, newest first.
+type Units<'a> = BTreeMap<(&'a PodUid, &'a str), Vec<Candidate<'a>>>;
+
+/// What the runtime holds and nobody needs. Pods without a worker are the pool's orphans, not ours.
 pub fn garbage(
     observed: &BTreeMap<PodUid, Arc<RuntimePod>>,
     reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
+    policy: &GcPolicy,
+    now: Timestamp,
 ) -> Garbage {
+    let pods: Vec<(&PodUid, &RuntimePod, Standing)> = observed
+        .iter()
+        .filter_map(|(uid, pod)| Some((uid, &**pod, standing(reports.get(uid)?))))
+        .filter(|(_, _, standing)| *standing != Standing::Ends)
+        .collect();
     let mut garbage = Garbage::default();
-    for (uid, pod) in observed.iter().filter(|(uid, _)| reports.contains_key(*uid)) {
-        let used: BTreeSet<&str> = pod.containers.iter().map(|c| &*c.sandbox_id).collect();
-        let superseded = pod.sandboxes.iter().skip(1).filter(|s| !s.ready && !used.contains(&*s.id));
-        garbage.sandboxes.extend(superseded.map(|sandbox| (uid.clone(), sandbox.id.clone())));
+    let mut units = Units::new();
+    for (uid, pod, standing) in &pods {
+        for container in pod.containers.iter().filter(|c| is_dead(c, *standing) && is_old(c, policy, now)) {
+            if *standing == Standing::Gone {
+                garbage.containers.push(dead(pod, container));
+                continue;
+            }
+            let newest = pod.latest(&container.name).is_some_and(|latest| latest.id == container.id);
+            let stays = *standing == Standing::Runs && newest;
+            units.entry((uid, &container.name)).or_default().push(Candidate { pod, container, stays });
+        }
     }
+    for unit in units.values_mut() {
+        unit.sort_by_key(|candidate| std::cmp::Reverse(candidate.container.created_at));
+    }
+    if let Some(max) = policy.per_container_max {
+        let finished = |uid: &PodUid| reports.get(uid).is_some_and(|r| standing(r) == Standing::Finished);
+        for (_, unit) in units.iter_mut().filter(|((uid, _), _)| finished(uid)) {
+            keep_newest(unit, max, &mut garbage);
+        }
+    }
+    if let Some(max) = policy.containers_max {
+        hold_node_to(max, units, &mut garbage);
+    }
+    garbage.sandboxes = sandboxes(&pods, &garbage.containers);
     garbage
+}
+
+fn is_dead(container: &RuntimeContainer, standing: Standing) -> bool {
+    match container.state {
+        ContainerState::Running => false,
+        ContainerState::Exited => true,
+        // Its worker may be about to start the one, and stops the other.
+        ContainerState::Created | ContainerState::Unknown => standing != Standing::Runs,
+    }
+}
+
+fn is_old(container: &RuntimeContainer, policy: &GcPolicy, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(container.created_at)).is_ok_and(|age| age >= policy.min_age)
+        || policy.min_age.is_zero()
+}
+
+fn dead(pod: &RuntimePod, container: &RuntimeContainer) -> DeadContainer {
+    DeadContainer {
+        pod: pod.pod.clone(),
+        id: container.id.clone(),
+        name: container.name.clone(),
+        attempt: container.attempt,
+        unknown: container.state == ContainerState::Unknown,
+    }
+}
+
+fn keep_newest(unit: &mut Vec<Candidate<'_>>, max: usize, garbage: &mut Garbage) {
+    let mut place = 0;
+    unit.retain(|candidate| {
+        let keep = place < max || candidate.stays;
+        place += 1;
+        if !keep {
+            garbage.containers.push(dead(candidate.pod, candidate.container));
+        }
+        keep
+    });
+}
+
+/// First an equal share for every container, one at least; then the oldest go, whosesoever they are.
+fn hold_node_to(max: usize, mut units: Units<'_>, garbage: &mut Garbage) {
+    let total = |units: &Units<'_>| units.values().map(Vec::len).sum::<usize>();
+    if total(&units) <= max {
+        return;
+    }
+    let share = max.checked_div(units.len()).unwrap_or(0).max(1);
+    for unit in units.values_mut() {
+        keep_newest(unit, share, garbage);
+    }
+    let surplus = total(&units).saturating_sub(max);
+    let mut all: Vec<Candidate<'_>> = units.into_values().flatten().filter(|one| !one.stays).collect();
+    all.sort_by_key(|candidate| candidate.container.created_at);
+    garbage.containers.extend(all.iter().take(surplus).map(|one| dead(one.pod, one.container)));
+}
+
+/// Dead sandboxes without containers, but for the newest one of a pod that is not gone.
+fn sandboxes(pods: &[(&PodUid, &RuntimePod, Standing)], removed: &[DeadContainer]) -> Vec<DeadSandbox> {
+    let removed: BTreeSet<&str> = removed.iter().map(|container| &*container.id).collect();
+    let mut sandboxes = Vec::new();
+    for (uid, pod, standing) in pods {
+        let left = pod.containers.iter().filter(|container| !removed.contains(&*container.id));
+        let used: BTreeSet<&str> = left.map(|container| &*container.sandbox_id).collect();
+        let kept = usize::from(*standing != Standing::Gone);
+        let superseded = pod.sandboxes.iter().skip(kept).filter(|s| !s.ready && !used.contains(&*s.id));
+        sandboxes.extend(superseded.map(|s| DeadSandbox { pod: (*uid).clone(), id: s.id.clone() }));
+    }
+    sandboxes
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use messages::PodRef;
-    use messages::facts::WorkerState;
-    use messages::runtime::{ContainerState, RuntimeContainer, RuntimeSandbox};
+    use messages::facts::Rejection;
+    use messages::runtime::RuntimeSandbox;
+    use proptest::prelude::*;
 
     use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
 
     fn sandbox(id: &str, ready: bool) -> RuntimeSandbox {
         RuntimeSandbox {
@@ -50,14 +226,15 @@ mod tests {
         }
     }
 
-    fn container(sandbox: &str) -> RuntimeContainer {
+    /// An instance `<name><attempt>` made at `second`.
+    fn instance(name: &str, attempt: u32, second: i64, state: ContainerState) -> RuntimeContainer {
         RuntimeContainer {
-            id: Arc::from("c"),
-            sandbox_id: Arc::from(sandbox),
-            name: Arc::from("main"),
-            attempt: 0,
-            state: ContainerState::Exited,
-            created_at: Timestamp::UNIX_EPOCH,
+            id: Arc::from(format!("{name}{attempt}")),
+            sandbox_id: Arc::from("used"),
+            name: Arc::from(name),
+            attempt,
+            state,
+            created_at: at(second),
             started_at: None,
             finished_at: None,
             exit_code: 0,
@@ -71,30 +248,171 @@ mod tests {
         }
     }
 
+    fn exited(name: &str, attempt: u32, second: i64) -> RuntimeContainer {
+        instance(name, attempt, second, ContainerState::Exited)
+    }
+
+    #[derive(Default)]
+    struct World {
+        observed: BTreeMap<PodUid, Arc<RuntimePod>>,
+        reports: BTreeMap<PodUid, Arc<WorkerReport>>,
+        policy: GcPolicy,
+    }
+
+    impl World {
+        fn pod(mut self, uid: &str, standing: Standing, containers: Vec<RuntimeContainer>) -> Self {
+            let pod = PodRef { uid: PodUid::new(uid), namespace: Arc::from("n"), name: Arc::from(uid) };
+            let mut runtime = RuntimePod::absent(pod.clone());
+            runtime.sandboxes = vec![
+                sandbox("newest", false),
+                sandbox("used", false),
+                sandbox("ready", true),
+                sandbox("dead", false),
+            ];
+            runtime.containers = containers;
+            let report = WorkerReport {
+                pod: pod.clone(),
+                state: match standing {
+                    Standing::Runs => WorkerState::Syncing,
+                    Standing::Ends => WorkerState::Terminating,
+                    Standing::Finished | Standing::Gone => WorkerState::Terminated,
+                },
+                released: matches!(standing, Standing::Finished | Standing::Gone),
+                waiting: Arc::default(),
+                failed: (standing == Standing::Gone)
+                    .then(|| Rejection { reason: "Evicted".to_owned(), message: String::new() }),
+                deleted: false,
+                blocked_on: None,
+            };
+            self.observed.insert(pod.uid.clone(), Arc::new(runtime));
+            self.reports.insert(pod.uid, Arc::new(report));
+            self
+        }
+
+        fn garbage(&self) -> Garbage {
+            garbage(&self.observed, &self.reports, &self.policy, at(100))
+        }
+
+        fn containers(&self) -> Vec<String> {
+            let mut ids: Vec<String> =
+                self.garbage().containers.iter().map(|container| container.id.to_string()).collect();
+            ids.sort();
+            ids
+        }
+
+        fn sandboxes(&self) -> Vec<String> {
+            self.garbage().sandboxes.iter().map(|sandbox| sandbox.id.to_string()).collect()
+        }
+    }
+
     #[test]
-    fn only_dead_empty_superseded_sandboxes_of_pods_with_a_worker_go() {
-        let uid = PodUid::new("u");
-        let pod_ref = PodRef { uid: uid.clone(), namespace: Arc::from("n"), name: Arc::from("p") };
-        let mut pod = RuntimePod::absent(pod_ref.clone());
-        pod.sandboxes = vec![
-            sandbox("newest", false),
-            sandbox("used", false),
-            sandbox("ready", true),
-            sandbox("dead", false),
-        ];
-        pod.containers = vec![container("used")];
-        let observed = BTreeMap::from([(uid.clone(), Arc::new(pod))]);
-        let report = WorkerReport {
-            pod: pod_ref,
-            state: WorkerState::Syncing,
-            released: false,
-            waiting: Arc::default(),
-            failed: None,
-            deleted: false,
-            blocked_on: None,
-        };
-        let reports = BTreeMap::from([(uid.clone(), Arc::new(report))]);
-        assert_eq!(garbage(&observed, &reports).sandboxes, [(uid, Arc::from("dead"))]);
-        assert_eq!(garbage(&observed, &BTreeMap::new()), Garbage::default());
+    fn dead_empty_superseded_sandboxes_go() {
+        for (standing, expected) in [
+            (Standing::Runs, vec!["dead"]),
+            (Standing::Finished, vec!["dead"]),
+            (Standing::Gone, vec!["newest", "used", "dead"]),
+            (Standing::Ends, vec![]),
+        ] {
+            let mut world = World::default().pod("u", standing, vec![exited("a", 0, 1)]);
+            assert_eq!(world.sandboxes(), expected, "{standing:?}");
+            world.reports.clear();
+            assert_eq!(world.garbage(), Garbage::default(), "without a worker it is not ours");
+        }
+    }
+
+    #[test]
+    fn a_finished_pod_is_held_to_the_limit_per_container_and_its_worker_does_so_before() {
+        let instances =
+            || vec![exited("a", 2, 30), exited("a", 1, 20), exited("a", 0, 10), exited("b", 0, 10)];
+        let mut world = World::default().pod("f", Standing::Finished, instances());
+        assert_eq!(world.containers(), ["a0", "a1"]);
+        for (max, expected) in
+            [(Some(2), vec!["a0"]), (Some(0), vec!["a0", "a1", "a2", "b0"]), (None, vec![])]
+        {
+            world.policy.per_container_max = max;
+            assert_eq!(world.containers(), expected, "{max:?}");
+        }
+        for standing in [Standing::Runs, Standing::Ends] {
+            assert_eq!(
+                World::default().pod("r", standing, instances()).containers(),
+                [""; 0],
+                "{standing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_what_is_gone_nothing_stays_and_what_may_run_is_stopped() {
+        let unknown = instance("b", 0, 1, ContainerState::Unknown);
+        let running = instance("c", 0, 1, ContainerState::Running);
+        let mut world = World::default().pod("g", Standing::Gone, vec![exited("a", 0, 99), unknown, running]);
+        let found = world.garbage().containers;
+        assert_eq!(
+            found.iter().map(|c| (&*c.id, c.unknown)).collect::<Vec<_>>(),
+            [("a0", false), ("b0", true)]
+        );
+        world.policy.min_age = Duration::from_secs(2);
+        assert_eq!(world.containers(), ["b0"], "a0 is one second old");
+    }
+
+    #[test]
+    fn the_node_is_held_to_its_limit_by_shares_and_then_by_age() {
+        let finished = vec![exited("a", 2, 30), exited("a", 1, 20), exited("a", 0, 10), exited("b", 0, 40)];
+        let running =
+            vec![instance("c", 2, 50, ContainerState::Running), exited("c", 1, 5), exited("d", 0, 1)];
+        let mut world =
+            World::default().pod("f", Standing::Finished, finished).pod("r", Standing::Runs, running);
+        world.policy.per_container_max = None;
+        for (max, expected) in [
+            (6, vec![]),
+            (5, vec!["a0", "a1"]),
+            (4, vec!["a0", "a1"]),
+            (3, vec!["a0", "a1", "c1"]),
+            (2, vec!["a0", "a1", "a2", "c1"]),
+            // d has run to its end, and must not do so again while its pod runs.
+            (0, vec!["a0", "a1", "a2", "b0", "c1"]),
+        ] {
+            world.policy.containers_max = Some(max);
+            assert_eq!(world.containers(), expected, "{max}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_running_goes_and_limits_hold(
+            pods in proptest::collection::vec((0u8..4, proptest::collection::vec((0u8..3, 0u8..4, 0i64..100), 0..6)), 0..6),
+            per_container in proptest::option::of(0usize..3),
+            node in proptest::option::of(0usize..8),
+        ) {
+            let policy = GcPolicy { min_age: Duration::ZERO, per_container_max: per_container, containers_max: node };
+            let mut world = World { policy, ..World::default() };
+            for (number, (standing, instances)) in pods.into_iter().enumerate() {
+                let standing = [Standing::Runs, Standing::Ends, Standing::Finished, Standing::Gone][usize::from(standing)];
+                let mut containers: Vec<_> = instances.iter().enumerate().map(|(attempt, (name, state, second))| {
+                    let state = [ContainerState::Created, ContainerState::Running, ContainerState::Exited, ContainerState::Unknown][usize::from(*state)];
+                    instance(&format!("p{number}c{name}-"), u32::try_from(attempt).unwrap(), *second, state)
+                }).collect();
+                containers.sort_by_key(|c| (c.name.clone(), std::cmp::Reverse(c.created_at)));
+                world = world.pod(&format!("p{number}"), standing, containers);
+            }
+            let removed: BTreeSet<_> = world.garbage().containers.into_iter().map(|c| (c.pod.uid, c.id)).collect();
+            prop_assert_eq!(removed.len(), world.garbage().containers.len(), "each once");
+            let (mut left, mut newest_of_running) = (0, 0);
+            for (uid, pod) in &world.observed {
+                let standing = standing(&world.reports[uid]);
+                for container in &pod.containers {
+                    let gone = removed.contains(&(uid.clone(), container.id.clone()));
+                    let newest = pod.latest(&container.name).unwrap().id == container.id;
+                    prop_assert!(!gone || container.state != ContainerState::Running);
+                    prop_assert!(!gone || standing != Standing::Ends);
+                    prop_assert!(!(gone && standing == Standing::Runs && newest));
+                    if !gone && standing != Standing::Ends && is_dead(container, standing) {
+                        left += 1;
+                        newest_of_running += usize::from(standing == Standing::Runs && newest);
+                    }
+                }
+            }
+            if let Some(max) = node { prop_assert!(left <= max.max(newest_of_running)); }
+        }
     }
 }

@@ -1,24 +1,34 @@
 //! The actor: looks before it pulls, puts askers of one image together, and tells each what became of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{EnsureImage, ImageError, PresentImage};
 use runtime_bridge::cri::wire::Image;
-use runtime_bridge::cri::{CriError, Operations};
-use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
+use runtime_bridge::cri::{CriError, Deadlines, Operations};
+use runtime_bridge::host::DockerConfigs;
+use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, BackoffPolicy, Backoffs};
-use crate::execute::{self, Pulled};
+use crate::execute::{self, PullEnded, Pulled};
 use crate::metrics::ImageMetrics;
 use crate::name;
 use crate::policy::{self, Action, Event, Failed};
-use crate::pulls::{Asked, PullLimits, Pulls, QueueFull};
+use crate::pulls::{Asked, Kept, PullLimits, Pulls, QueueFull};
 use crate::throttle::{self, Throttle, ThrottlePolicy};
 
 type Answer = Result<Arc<PresentImage>, ImageError>;
+
+/// How often it is looked, while there are pulls, whether they are still wanted.
+const SWEEP: Duration = Duration::from_secs(5);
+/// A pull that nobody has wanted for so long is cancelled. A worker that changes over from its sync to waiting, or that
+/// has crashed, asks again sooner.
+const UNWANTED: Duration = Duration::from_secs(10);
+/// Pulls that are shown one by one.
+const SHOWN_MAX: usize = 64;
 
 /// What KubeletConfiguration says about pulls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -36,6 +46,8 @@ pub struct ImageSettings {
 pub struct ImageManagerDeps {
     /// The runtime.
     pub operations: Operations,
+    /// The node's credentials.
+    pub configs: Arc<dyn DockerConfigs>,
     /// Where events go.
     pub events: Address<RecordEvent>,
     /// Configuration.
@@ -49,6 +61,21 @@ struct Asker {
     ask: EnsureImage,
     since: Instant,
     reply: Reply<Answer>,
+    /// When it was first seen that nobody waits for the answer.
+    gone: Option<Instant>,
+}
+
+/// A pull under way.
+struct Running {
+    effect: EffectId,
+    since: Instant,
+}
+
+/// ImageManager's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// See whether pulls are still wanted.
+    Sweep,
 }
 
 /// The actor.
@@ -58,6 +85,10 @@ pub struct ImageManager {
     throttle: Throttle,
     backoffs: Backoffs,
     pulls: Pulls<Asker>,
+    running: BTreeMap<String, Running>,
+    sweeping: bool,
+    /// What is known to be wrong with the node's credential files, so that it is said once.
+    warnings: Vec<String>,
 }
 
 impl ImageManager {
@@ -70,6 +101,9 @@ impl ImageManager {
             throttle: Throttle::new(settings.throttle, Duration::ZERO),
             backoffs: Backoffs::new(settings.backoff),
             pulls: Pulls::new(settings.limits),
+            running: BTreeMap::new(),
+            sweeping: false,
+            warnings: Vec::new(),
         }
     }
 
@@ -122,11 +156,26 @@ impl ImageManager {
                 self.refuse(asker, failed);
             }
             (Action::Pull | Action::Use, _) => {
+                let Some(asker) = self.resume(asker, &image) else { return };
                 let looked = policy::must_look(policy);
                 metrics.asked(policy, looked.then_some(present), Some(true));
                 self.want(asker, image, ctx);
             }
         }
+    }
+
+    /// Who has asked before, and let go of the question, takes it up again: it is one wait to people. Any other asker is
+    /// given back.
+    fn resume(&mut self, asker: Asker, image: &str) -> Option<Asker> {
+        let same = |other: &&mut Asker| {
+            other.ask.pod.uid == asker.ask.pod.uid
+                && other.ask.field_path == asker.ask.field_path
+                && !other.reply.is_wanted()
+        };
+        let Some(before) = self.pulls.askers_mut(image).iter_mut().find(same) else { return Some(asker) };
+        before.reply = asker.reply;
+        before.gone = None;
+        None
     }
 
     /// The image has to come from its registry.
@@ -136,6 +185,7 @@ impl ImageManager {
             return self.refuse(asker, failed);
         }
         self.record(&asker.ask, policy::pulling(&asker.ask.image));
+        self.sweep_later(ctx);
         match self.pulls.ask(&image, asker) {
             Ok(Asked::Begin) => self.begin(image, ctx),
             Ok(Asked::Joined | Asked::Waits) => {}
@@ -151,21 +201,103 @@ impl ImageManager {
         let mut turn = Some(image);
         while let Some(image) = turn {
             if self.throttle.try_take(self.now()) {
-                // Pull secrets and the node's credentials will be looked up here.
-                let pull = execute::pull(self.deps.operations.clone(), image.clone(), None);
-                ctx.effect("pull image", None, pull, move |actor, pulled, ctx| {
-                    actor.pulled(&image, &pulled, ctx)
+                let (operations, configs) = (self.deps.operations.clone(), self.deps.configs.clone());
+                let pull = execute::pull(operations, configs, image.clone());
+                let name = image.clone();
+                let effect = ctx.effect("pull image", None, pull, move |actor, ended, ctx| {
+                    actor.pulled(&name, ended, ctx)
                 });
+                self.running.insert(image, Running { effect, since: Instant::now() });
                 return;
             }
             turn = self.answer_all(&image, &Pulled::Failed(throttle::REFUSED.to_owned()));
         }
     }
 
-    fn pulled(&mut self, image: &str, pulled: &Pulled, ctx: &mut Ctx<Self>) {
-        if let Some(next) = self.answer_all(image, pulled) {
+    fn pulled(&mut self, image: &str, ended: PullEnded, ctx: &mut Ctx<Self>) {
+        self.running.remove(image);
+        self.warn(ended.warnings);
+        if let Some(next) = self.answer_all(image, &ended.pulled) {
             self.begin(next, ctx);
         }
+    }
+
+    /// Says what is wrong with the credential files, when it is something new.
+    fn warn(&mut self, warnings: Vec<String>) {
+        for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
+            tracing::warn!("Credentials for registries: {warning}");
+        }
+        self.warnings = warnings;
+    }
+
+    fn sweep_later(&mut self, ctx: &mut Ctx<Self>) {
+        if !self.sweeping {
+            self.sweeping = true;
+            ctx.set_timer(Timer::Sweep, SWEEP);
+        }
+    }
+
+    /// Cancels pulls that nobody wants any more: those of pods that are gone, and those that an earlier incarnation
+    /// began and nobody has asked for again.
+    fn sweep(&mut self, ctx: &mut Ctx<Self>) {
+        self.sweeping = false;
+        let now = Instant::now();
+        let images: Vec<String> = self.pulls.images().map(|(image, _)| image.to_owned()).collect();
+        for image in images {
+            for asker in self.pulls.askers_mut(&image) {
+                asker.gone = if asker.reply.is_wanted() { None } else { asker.gone.or(Some(now)) };
+            }
+            let waits = |asker: &Asker| asker.gone.is_none_or(|gone| now.duration_since(gone) < UNWANTED);
+            if let Kept::Cancel(next) = self.pulls.keep(&image, waits) {
+                if let Some(pull) = self.running.remove(&image) {
+                    // First the effect: it would take the cancelled call for a failure, and try the next credential.
+                    ctx.cancel_effect(pull.effect);
+                }
+                tracing::info!(image, "Nobody wants this image any more: its pull is cancelled");
+                self.deps.operations.cancel_pull(&image);
+                if let Some(next) = next {
+                    self.begin(next, ctx);
+                }
+            }
+        }
+        let mut left = false;
+        for pull in self.deps.operations.pulls_in_flight() {
+            if self.running.contains_key(&pull.target) {
+                continue;
+            }
+            if self.now() >= UNWANTED {
+                tracing::info!(image = pull.target, "Nobody has asked for this pull again: it is cancelled");
+                self.deps.operations.cancel_pull(&pull.target);
+            } else {
+                left = true;
+            }
+        }
+        if left || self.pulls.images().next().is_some() {
+            self.sweep_later(ctx);
+        }
+    }
+
+    /// What is pulled, since when and for whom.
+    fn shown(&self) -> Vec<serde_json::Value> {
+        let deadline = Deadlines::default().pull;
+        let pull = |(image, askers): (&str, &[Asker])| {
+            let running = self.running.get(image);
+            let waiting = askers.iter().take(SHOWN_MAX).map(|asker| {
+                serde_json::json!({
+                    "pod": asker.ask.pod.to_string(),
+                    "container": asker.ask.container,
+                    "seconds": asker.since.elapsed().as_secs(),
+                })
+            });
+            serde_json::json!({
+                "image": image,
+                "state": if running.is_some() { "pulling" } else { "queued" },
+                "pullingSeconds": running.map(|pull| pull.since.elapsed().as_secs()),
+                "deadlineSeconds": running.map(|pull| deadline.saturating_sub(pull.since.elapsed()).as_secs()),
+                "waiting": waiting.collect::<Vec<_>>(),
+            })
+        };
+        self.pulls.images().take(SHOWN_MAX).map(pull).collect()
     }
 
     /// Tells everybody who waited for the image, and says whose turn it is.
@@ -212,13 +344,27 @@ impl actix::Actor for ImageManager {
 
 impl Subsystem for ImageManager {
     const NAME: &'static str = messages::image_manager::RECEIVER;
-    type Timer = ();
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        if !self.deps.operations.pulls_in_flight().is_empty() {
+            self.sweep_later(ctx);
+        }
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Sweep => self.sweep(ctx),
+        }
+    }
 
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({
             "pullsRunning": self.pulls.running(),
             "imagesWaiting": self.pulls.waiting(),
             "failedLately": self.backoffs.failed_lately(),
+            "pulls": self.shown(),
+            "credentialFiles": self.warnings,
         })
     }
 }
@@ -229,7 +375,7 @@ impl actix::Handler<EnsureImage> for ImageManager {
     fn handle(&mut self, ask: EnsureImage, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         let pod = ask.pod.uid.clone();
-        let asker = Asker { ask, since: Instant::now(), reply };
+        let asker = Asker { ask, since: Instant::now(), reply, gone: None };
         match name::with_default_tag(&asker.ask.image) {
             Err(error) => {
                 self.deps.metrics.asked(asker.ask.policy, None, None);

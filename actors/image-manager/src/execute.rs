@@ -1,11 +1,17 @@
 //! What is asked of the runtime: one look, or one pull with the look that follows it.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use messages::image_manager::PresentImage;
 use runtime_bridge::cri::wire::{AuthConfig, Image, ImageSpec, ImageStatusRequest, PullImageRequest};
 use runtime_bridge::cri::{CriError, Operations};
+use runtime_bridge::host::DockerConfigs;
 use tokio::time::Instant;
+
+use crate::credentials;
+use crate::name;
 
 /// What a pull came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,15 +44,64 @@ pub async fn look(operations: Operations, image: String) -> Result<Option<Image>
     }
 }
 
-/// Pulls the image, or joins the pull that an earlier incarnation left in flight.
-pub async fn pull(operations: Operations, image: String, auth: Option<AuthConfig>) -> Pulled {
+/// A pull with what was met on the way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PullEnded {
+    /// What it came to.
+    pub pulled: Pulled,
+    /// What is wrong with the node's credential files.
+    pub warnings: Vec<String>,
+}
+
+/// Pulls the image, or joins the pull that an earlier incarnation left in flight. The node's credentials that fit are
+/// tried one after another; without any it is tried without.
+pub async fn pull(operations: Operations, configs: Arc<dyn DockerConfigs>, image: String) -> PullEnded {
     let began = Instant::now();
-    let request = PullImageRequest { image: Some(spec(&image)), auth, sandbox_config: None };
-    let image_ref = match operations.pull_image(request).await {
-        Ok(image_ref) => image_ref,
-        Err(error) => return Pulled::Failed(error.message),
+    let (auths, warnings) = node_credentials(&*configs, &image).await;
+    let pulled = match pull_with(&operations, &image, auths).await {
+        Ok(image_ref) => inspect(operations, image, image_ref, began.elapsed()).await,
+        Err(error) => Pulled::Failed(error),
     };
-    let took = began.elapsed();
+    PullEnded { pulled, warnings }
+}
+
+async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<AuthConfig>, Vec<String>) {
+    let files = match configs.read().await {
+        Ok(files) => files,
+        Err(gone) => return (Vec::new(), vec![gone.to_string()]),
+    };
+    let found = credentials::from_files(&files);
+    let fitting = name::parse(image).map(|name| found.keyring.lookup(&name.repository)).unwrap_or_default();
+    (fitting.iter().map(credentials::Credential::to_wire).collect(), found.warnings)
+}
+
+async fn pull_with(operations: &Operations, image: &str, auths: Vec<AuthConfig>) -> Result<String, String> {
+    let mut tries: Vec<Option<AuthConfig>> = auths.into_iter().map(Some).collect();
+    if tries.is_empty() {
+        tries.push(None);
+    }
+    let mut errors = Vec::new();
+    for auth in tries {
+        let request = PullImageRequest { image: Some(spec(image)), auth, sandbox_config: None };
+        match operations.pull_image(request).await {
+            Ok(image_ref) => return Ok(image_ref),
+            Err(error) => errors.push(error.message),
+        }
+    }
+    Err(aggregate(errors))
+}
+
+/// Several errors in one text, as upstream puts them: each once, in brackets if there are more than one.
+pub fn aggregate(errors: Vec<String>) -> String {
+    let mut seen = BTreeSet::new();
+    let mut distinct: Vec<String> = errors.into_iter().filter(|error| seen.insert(error.clone())).collect();
+    match distinct.len() {
+        0 | 1 => distinct.pop().unwrap_or_default(),
+        _ => format!("[{}]", distinct.join(", ")),
+    }
+}
+
+async fn inspect(operations: Operations, image: String, image_ref: String, took: Duration) -> Pulled {
     match look(operations, image).await {
         Ok(Some(seen)) => {
             let bytes = seen.size;
@@ -68,4 +123,17 @@ pub fn present(image: Image) -> PresentImage {
 
 fn spec(image: &str) -> ImageSpec {
     ImageSpec { image: image.to_owned(), ..ImageSpec::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_put_together_as_upstream_does() {
+        let errors = |all: &[&str]| aggregate(all.iter().map(|error| (*error).to_owned()).collect());
+        assert_eq!(errors(&["a"]), "a");
+        assert_eq!(errors(&["a", "a"]), "a");
+        assert_eq!(errors(&["a", "b", "a"]), "[a, b]");
+    }
 }

@@ -2,11 +2,14 @@
 //! **Receives.** EnsureImage.
 //! **Sends.** RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull).
 //! **State (rebuilt from).** Pulls under way (joined again in the bridge when asked for); back-offs (begin anew).
-//! **On crash.** Askers hear that the answer is lost and ask again; a pull in flight goes on and is joined.
-//! **Never does.** Remembers that an image is there: it may be removed behind our back, so the runtime is asked.
+//! **On crash.** Askers hear that the answer is lost and ask again; a pull in flight goes on and is joined;
+//! one that nobody asks for again is cancelled.
+//! **Never does.** Remembers that an image is there: it may be removed behind our back, so the runtime is asked. Shows
+//! a credential to anybody but the runtime.
 
 mod actor;
 mod backoff;
+mod credentials;
 mod execute;
 mod metrics;
 mod name;
@@ -14,7 +17,7 @@ mod policy;
 mod pulls;
 mod throttle;
 
-pub use actor::{ImageManager, ImageManagerDeps, ImageSettings};
+pub use actor::{ImageManager, ImageManagerDeps, ImageSettings, Timer};
 pub use backoff::BackoffPolicy;
 pub use metrics::ImageMetrics;
 pub use name::{ImageName, NameError, NameFault, parse, with_default_tag};

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct PullLimits {
     /// Pulls that run at once; 1 is upstream's `serializeImagePulls`.
     pub parallel: usize,
-    /// Images that wait for their turn.
+    /// Images that wait for their turn. Upstream's serial puller queues ten, and whoever comes then waits outside of
+    /// that queue: nobody is turned away by either, so here the queue is only longer.
     pub waiting_images_max: usize,
     /// Askers that wait for one image.
     pub askers_max: usize,
@@ -29,6 +30,17 @@ pub enum Asked {
     Joined,
     /// It waits for its turn.
     Waits,
+}
+
+/// What becomes of a pull when askers have gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Somebody still wants it.
+    Wanted,
+    /// Nobody does. It had not begun, and does not.
+    Unqueued,
+    /// Nobody does, and it runs: the caller cancels it, and begins the pull of this image if there is one.
+    Cancel(Option<String>),
 }
 
 /// Too much waits already; the asker gets its ask back.
@@ -88,6 +100,33 @@ impl<A> Pulls<A> {
         (askers, next)
     }
 
+    /// Forgets the askers of `image` that do not wait any more.
+    pub fn keep(&mut self, image: &str, waits: impl FnMut(&A) -> bool) -> Kept {
+        let Some(askers) = self.askers.get_mut(image) else { return Kept::Wanted };
+        askers.retain(waits);
+        if !askers.is_empty() {
+            return Kept::Wanted;
+        }
+        match self.turn.iter().position(|queued| queued == image) {
+            Some(place) => {
+                self.turn.remove(place);
+                self.askers.remove(image);
+                Kept::Unqueued
+            }
+            None => Kept::Cancel(self.finished(image).1),
+        }
+    }
+
+    /// Those who wait for `image`.
+    pub fn askers_mut(&mut self, image: &str) -> &mut [A] {
+        self.askers.get_mut(image).map_or(&mut [], Vec::as_mut_slice)
+    }
+
+    /// Every image that is pulled or waits for its turn, and who waits for it.
+    pub fn images(&self) -> impl Iterator<Item = (&str, &[A])> {
+        self.askers.iter().map(|(image, askers)| (image.as_str(), askers.as_slice()))
+    }
+
     /// Pulls that run.
     pub fn running(&self) -> usize {
         self.running
@@ -137,17 +176,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_nobody_wants_any_more_makes_room() {
+        let mut pulls = Pulls::new(limits(1));
+        for (image, asker) in [("a", 1), ("a", 2), ("b", 3), ("c", 4)] {
+            pulls.ask(image, asker).unwrap();
+        }
+        assert_eq!(pulls.keep("a", |asker| *asker != 1), Kept::Wanted);
+        assert_eq!(pulls.keep("b", |_| false), Kept::Unqueued);
+        assert_eq!(pulls.keep("a", |_| false), Kept::Cancel(Some("c".to_owned())));
+        assert_eq!(pulls.images().collect::<Vec<_>>(), [("c", &[4][..])]);
+        assert_eq!((pulls.running(), pulls.waiting()), (1, 0));
+        assert_eq!(pulls.keep("a", |_| false), Kept::Wanted, "it is long gone");
+        assert_eq!(pulls.keep("c", |_| false), Kept::Cancel(None));
+        assert_eq!((pulls.running(), pulls.waiting()), (0, 0));
+    }
+
     proptest! {
         #[test]
         fn every_ask_is_answered_once_and_the_cap_holds(
-            steps in proptest::collection::vec((any::<bool>(), 0u8..6), 1..200),
+            steps in proptest::collection::vec((0u8..3, 0u8..6), 1..200),
             parallel in 1usize..4,
         ) {
             let mut pulls = Pulls::new(PullLimits { parallel, waiting_images_max: 3, askers_max: 4 });
             let (mut running, mut open) = (BTreeSet::new(), BTreeSet::new());
-            for (asks, (is_ask, image)) in steps.into_iter().enumerate() {
+            for (asks, (step, image)) in steps.into_iter().enumerate() {
                 let image = image.to_string();
-                if is_ask {
+                if step == 2 {
+                    for asker in pulls.askers_mut(&image) { open.remove(asker); }
+                    match pulls.keep(&image, |_| false) {
+                        Kept::Cancel(next) => {
+                            prop_assert!(running.remove(&image));
+                            if let Some(next) = next { prop_assert!(running.insert(next)); }
+                        }
+                        Kept::Wanted | Kept::Unqueued => prop_assert!(!running.contains(&image)),
+                    }
+                } else if step == 1 {
                     match pulls.ask(&image, asks) {
                         Ok(Asked::Begin) => {
                             prop_assert!(running.insert(image));

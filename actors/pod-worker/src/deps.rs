@@ -48,6 +48,9 @@ pub struct PodWorkerConfig {
     pub host_ips: Vec<String>,
     /// What the node has, and what of it pods may have.
     pub node: Arc<NodeResources>,
+    /// `--maximum-dead-containers-per-container`: dead instances of a container that are kept while its pod runs. One
+    /// is in any case.
+    pub dead_kept: usize,
 }
 
 impl Default for PodWorkerConfig {
@@ -59,6 +62,7 @@ impl Default for PodWorkerConfig {
             node_name: Arc::from(""),
             host_ips: Vec::new(),
             node: Arc::default(),
+            dead_kept: 1,
         }
     }
 }

@@ -40,6 +40,8 @@ pub struct Situation<'a> {
     pub stopped_sandboxes: &'a BTreeSet<Arc<str>>,
     /// Something that concerns the whole pod has failed: nothing before this.
     pub retry_at: Option<Timestamp>,
+    /// Dead instances that are kept of each container.
+    pub dead_kept: usize,
     /// Now.
     pub now: Timestamp,
 }
@@ -126,6 +128,7 @@ fn sync(situation: &Situation<'_>, pod: &Pod, observed: &RuntimePod) -> Step {
         backoff: situation.backoff,
         known: situation.known,
         network_ready: health.network_ready,
+        dead_kept: situation.dead_kept,
         now: situation.now,
     });
     match plan.finished {
@@ -185,6 +188,7 @@ mod tests {
                 known: &Known::default(),
                 stopped_sandboxes: &self.stopped,
                 retry_at: self.retry_at,
+                dead_kept: 1,
                 now: at(1_000),
             })
         }

@@ -31,6 +31,15 @@ pub fn reply_later<R>() -> (ReplyLater<R>, Reply<R>) {
 }
 
 impl<R> Reply<R> {
+    /// Whether somebody still waits for the answer.
+    pub fn is_wanted(&self) -> bool {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Slot::Open => true,
+            Slot::Asker(sender) => !sender.is_closed(),
+            Slot::Early(_) | Slot::Closed => false,
+        }
+    }
+
     /// Answers. An asker that has gone meanwhile is no error.
     pub fn send(self, answer: R) {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! The process around the actors: from a loaded configuration to a running node, and to its end.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
 use runtime_bridge::host::{
-    DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisMachine,
+    DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisMachine,
     default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
@@ -64,6 +64,7 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let mut settings = settings::settings(
         &loaded.config,
         &loaded.understudy,
+        settings::garbage(&loaded.flags),
         &node_name(loaded)?,
         host_ip,
         &capacity,
@@ -178,8 +179,13 @@ fn bridge(
         &loaded.understudy.legacy_log_symlink_dir,
     )?;
     let names = CgroupNames::new(driver, &loaded.config.cgroups.cgroup_root)?;
+    let working = std::env::current_dir().ok();
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    let docker_configs =
+        DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
     Ok(Bridge {
         runtime,
+        docker_configs: Arc::new(docker_configs),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock,
         checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use garbage_collector::GcPolicy;
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
 use messages::quantity::Quantity;
 use k8s_openapi::api::core::v1::Taint;
@@ -23,6 +24,7 @@ use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::understudy::UnderstudyConfiguration;
 use crate::config::{KubeletConfiguration, Loaded};
+use crate::flags::KubeletFlags;
 use crate::wiring::Settings;
 
 /// A configured value that the subsystems cannot take, naming the field.
@@ -37,6 +39,15 @@ pub struct SettingError {
     pub reason: String,
 }
 
+/// What the flags say of dead containers. A negative number is no limit; the age below which they stay is `min_age`.
+pub fn garbage(flags: &KubeletFlags) -> GcPolicy {
+    GcPolicy {
+        min_age: flags.minimum_container_ttl_duration.as_std(),
+        per_container_max: usize::try_from(flags.maximum_dead_containers_per_container).ok(),
+        containers_max: usize::try_from(flags.maximum_dead_containers).ok(),
+    }
+}
+
 /// The subsystems' settings for a node of this name and address, on a machine that has so much.
 ///
 /// # Errors
@@ -44,6 +55,7 @@ pub struct SettingError {
 pub fn settings(
     config: &KubeletConfiguration,
     understudy: &UnderstudyConfiguration,
+    garbage: GcPolicy,
     node: &str,
     host_ip: Option<IpAddr>,
     machine: &MachineCapacity,
@@ -65,6 +77,7 @@ pub fn settings(
         node_name: Arc::from(node),
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         node: node_resources.clone(),
+        dead_kept: garbage.per_container_max.unwrap_or(1),
     };
     Ok(Settings {
         node: node.to_owned(),
@@ -78,6 +91,7 @@ pub fn settings(
         worker,
         images: image_settings(config),
         resources: resource_settings(config, machine, &reservations),
+        garbage,
         pleg: PlegConfig {
             relist: understudy.relist.notified.as_std(),
             unnotified: understudy.relist.unnotified.as_std(),
@@ -288,5 +302,24 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
         },
         backoff: BackoffPolicy::default(),
         limits: PullLimits { parallel, ..PullLimits::default() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::duration::GoDuration;
+
+    #[test]
+    fn flags_of_dead_containers_are_limits_unless_negative() {
+        assert_eq!(garbage(&KubeletFlags::default()), GcPolicy::default());
+        let flags = KubeletFlags {
+            maximum_dead_containers: 7,
+            maximum_dead_containers_per_container: -1,
+            minimum_container_ttl_duration: GoDuration::from_secs(90),
+            ..KubeletFlags::default()
+        };
+        let (min_age, containers_max) = (Duration::from_secs(90), Some(7));
+        assert_eq!(garbage(&flags), GcPolicy { min_age, per_container_max: None, containers_max });
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
-use garbage_collector::{GarbageCollector, GarbageCollectorDeps};
+use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
@@ -34,7 +34,7 @@ use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriMetrics, ExitWatcher, Operations, Runtime};
-use runtime_bridge::host::{PodDirs, StaticFiles};
+use runtime_bridge::host::{DockerConfigs, PodDirs, StaticFiles};
 use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
@@ -83,6 +83,8 @@ pub struct Bridge {
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.
     pub cgroups: Arc<dyn Cgroups>,
+    /// The node's credentials for registries.
+    pub docker_configs: Arc<dyn DockerConfigs>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
     pub resolv_conf: Option<pod_worker::ReadResolvConf>,
 }
@@ -112,6 +114,8 @@ pub struct Settings {
     pub resources: ResourceManagerConfig,
     /// Images.
     pub images: ImageSettings,
+    /// Dead containers.
+    pub garbage: GcPolicy,
     /// Relist periods.
     pub pleg: PlegConfig,
     /// Listeners.
@@ -334,6 +338,7 @@ pub fn wire(
     metrics.register(registry)?;
     let image_deps = ImageManagerDeps {
         operations: operations.clone(),
+        configs: bridge.docker_configs.clone(),
         events: events.address(),
         settings: settings.images,
         metrics,
@@ -350,10 +355,14 @@ pub fn wire(
     };
 
     let garbage_deps = GarbageCollectorDeps {
-        operations,
-        dirs: bridge.dirs.clone(),
+        ways: garbage_collector::Ways { operations, dirs: bridge.dirs.clone() },
+        clock: bridge.clock.clone(),
+        policy: settings.garbage,
         manager: resend_desired(),
         pleg: resend_observed(),
+        pool: pool.address(),
+        touched: pleg.address(),
+        events: events.address(),
     };
 
     let metrics = EventMetrics::new()?;

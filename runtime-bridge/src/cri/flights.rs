@@ -193,11 +193,20 @@ impl Flights {
     }
 
     pub(crate) fn of_pod(&self, pod_uid: &str) -> Vec<InFlight> {
+        self.list(|flight| flight.pod_uid.as_deref() == Some(pod_uid))
+    }
+
+    /// Those of one RPC that are not cancelled.
+    pub(crate) fn of_rpc(&self, rpc: Rpc) -> Vec<InFlight> {
+        self.list(|flight| flight.rpc == rpc && flight.joinable)
+    }
+
+    fn list(&self, wanted: impl Fn(&Flight) -> bool) -> Vec<InFlight> {
         let table = self.lock();
         let mut found = Vec::new();
         for (key, queue) in &table.queues {
             let head = head(queue);
-            for flight in queue.iter().filter(|flight| flight.pod_uid.as_deref() == Some(pod_uid)) {
+            for flight in queue.iter().filter(|flight| wanted(flight)) {
                 found.push(InFlight {
                     rpc: flight.rpc,
                     target: key.target(),

@@ -378,6 +378,12 @@ impl Operations {
         })
     }
 
+    /// The pulls that have not ended; the target of each is the image by the name it was asked for.
+    #[must_use]
+    pub fn pulls_in_flight(&self) -> Vec<InFlight> {
+        self.flights.of_rpc(Rpc::PullImage)
+    }
+
     /// Cancels the pulls of an image by the name they were asked for; how many there were.
     pub fn cancel_pull(&self, image: &str) -> usize {
         self.flights.cancel(&Key::Image(image.to_owned()), Rpc::PullImage)

@@ -1,5 +1,6 @@
 //! The machine itself: its directories, static pods' files, the lock on the root directory, and facts about it.
 
+mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
 mod lock;
@@ -10,6 +11,12 @@ mod pod_dirs;
 pub(crate) mod remove_tree;
 mod static_files;
 
+#[cfg(any(test, feature = "fake"))]
+pub use docker_configs::FakeDockerConfigs;
+pub use docker_configs::{
+    DOCKER_CONFIG_BYTES_MAX, DiskDockerConfigs, DockerConfigFile, DockerConfigFormat, DockerConfigs,
+    SecretContent,
+};
 #[cfg(any(test, feature = "fake"))]
 pub use fake_disk::FakeDisk;
 pub use lock::{LockError, RootLock};

@@ -8,8 +8,8 @@
 //! `UNDERSTUDY_OUTAGE_SECONDS` (60) how long the runtime is away.
 //!
 //! A kubelet takes every pod of its runtime to be its own, so only one may run at a time. The cases of [`side_by_side`]
-//! share one kubelet and run in parallel; those of [`alone`] each start their own, one after another; those of
-//! [`outages`] do so, too, and come last, since they take the runtime away.
+//! share one kubelet and run in parallel; those of [`alone`] and [`registry`] each start their own, one after another, the
+//! latter beside a registry; those of [`outages`] do so, too, and come last, since they take the runtime away.
 
 // The suite stands outside the actors: it measures a real kubelet in wall time.
 #![allow(
@@ -32,6 +32,8 @@ mod node;
 mod outages;
 #[path = "standalone/pod.rs"]
 mod pod;
+#[path = "standalone/registry/mod.rs"]
+mod registry;
 #[path = "standalone/side_by_side/mod.rs"]
 mod side_by_side;
 #[path = "standalone/spec.rs"]
@@ -76,7 +78,12 @@ fn main() -> ExitCode {
     drop(shared);
 
     let one_by_one = Arguments { test_threads: Some(1), ..arguments };
-    for (group, cases) in [("alone", alone::all()), ("outages", outages::ALL.to_vec())] {
+    let with_registry = environment.clone().and_then(|found| registry::available().map(|()| found));
+    for (group, cases, environment) in [
+        ("alone", alone::all(), &environment),
+        ("registry", registry::all(), &with_registry),
+        ("outages", outages::ALL.to_vec(), &environment),
+    ] {
         let trials = cases.into_iter().map(|(name, case)| {
             let environment = environment.clone();
             trial(group, name, &environment.clone(), move || {

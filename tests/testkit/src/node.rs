@@ -21,7 +21,7 @@ use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgro
 use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
-use runtime_bridge::host::{FakeDisk, FakePodDirs, FakeStaticFiles, Layout};
+use runtime_bridge::host::{FakeDisk, FakeDockerConfigs, FakePodDirs, FakeStaticFiles, Layout};
 use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
 use runtime_bridge::mounts::FakeMounts;
 use runtime_bridge::probes::FakeProber;
@@ -99,6 +99,7 @@ impl World {
             mounts: Arc::new(FakeMounts::new(self.disk.clone())),
             prober: Arc::new(self.prober.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
+            docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: None,
         }
     }
@@ -168,6 +169,7 @@ pub fn settings() -> Settings {
             ..resource_manager::ResourceManagerConfig::default()
         },
         images: image_manager::ImageSettings::default(),
+        garbage: garbage_collector::GcPolicy::default(),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
         admission: admission(),

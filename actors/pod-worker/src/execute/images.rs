@@ -22,6 +22,12 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 /// ImageManager's answer about one container's image.
 pub(crate) type ImageAnswer = Result<Result<Arc<PresentImage>, ImageError>, AskError>;
 
+/// The step of having a container's image, named for people: whose, which, and by when it is given up.
+pub(crate) fn step(container: &Container) -> String {
+    let image = container.image.as_deref().unwrap_or_default();
+    format!("EnsureImage {} {image}, at most {}h", container.name, ANSWER_DEADLINE.as_secs() / 3600)
+}
+
 /// Asks for a container's image.
 pub(crate) fn ask(
     exec: &Executor,

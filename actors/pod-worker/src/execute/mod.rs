@@ -13,7 +13,7 @@ mod sync;
 
 use messages::PodRef;
 
-pub(crate) use self::images::{ImageAnswer, ask as ask_image};
+pub(crate) use self::images::{ImageAnswer, ask as ask_image, step as image_step};
 pub(crate) use self::kill::{StopOutcome, stop_all};
 pub(crate) use self::progress::Progress;
 use self::progress::StepGuard;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use messages::resource_manager::RemovePodCgroup;
-use messages::runtime::RuntimePod;
+use messages::runtime::{RuntimeContainer, RuntimePod};
 use messages::volume_manager::UnmountVolumes;
 
 use super::Executor;
@@ -52,8 +52,11 @@ async fn unmount(exec: &Executor) -> Result<(), String> {
 }
 
 async fn remove_from_runtime(exec: &Executor, held: &RuntimePod) -> Result<(), String> {
-    let containers =
-        held.containers.iter().map(|container| remove_container(exec, &container.id, &container.name));
+    let remove = |container: &RuntimeContainer| {
+        let (id, name, attempt) = (container.id.clone(), container.name.clone(), container.attempt);
+        async move { remove_container(exec, &id, &name, attempt).await }
+    };
+    let containers = held.containers.iter().map(remove);
     for removed in join_all(containers).await {
         removed?;
     }
@@ -63,13 +66,23 @@ async fn remove_from_runtime(exec: &Executor, held: &RuntimePod) -> Result<(), S
     Ok(())
 }
 
-/// Removes a container and the link to its log.
-pub(super) async fn remove_container(exec: &Executor, id: &str, name: &str) -> Result<(), String> {
+/// Removes a container, its log and the link to that.
+pub(super) async fn remove_container(
+    exec: &Executor,
+    id: &str,
+    name: &str,
+    attempt: u32,
+) -> Result<(), String> {
     let _step = exec.step(format!("RemoveContainer {name}")).await;
     let pod = &exec.pod;
     let unlinked = exec.deps.dirs.remove_legacy_link(&pod.namespace, &pod.name, name, id).await;
     if let Err(error) = unlinked {
         tracing::warn!(%error, pod = %pod, container = name, "Log link was not removed");
+    }
+    let removed =
+        exec.deps.dirs.remove_container_logs(&pod.namespace, &pod.name, exec.uid(), name, attempt).await;
+    if let Err(error) = removed {
+        tracing::warn!(%error, pod = %pod, container = name, "Log was not removed");
     }
     exec.deps.operations.remove_container(exec.uid(), id).await.map_err(|error| error.to_string())
 }

@@ -11,7 +11,7 @@ use messages::image_manager::PresentImage;
 use runtime_bridge::cri::wire::{ContainerState, ContainerStatusRequest};
 use runtime_bridge::cri::{EnsureError, Ensured};
 
-use super::images::Images;
+use super::images::{Images, step as image_step};
 use super::release::remove_container;
 use super::sandbox::{ATTEMPTS_MAX, Ground};
 use super::sync::{StartFailure, SyncOutcome, SyncTask};
@@ -68,7 +68,7 @@ async fn start_one(
 ) -> Done {
     let exec = &task.exec;
     exec.deps.metrics.started_containers.with_label_values(&[kind.metric_label()]).inc();
-    let step = exec.step(format!("EnsureImage {}", start.name)).await;
+    let step = exec.step(image_step(container)).await;
     let answer = images.answer(&start.name, IMAGE_PATIENCE).await;
     drop(step);
     let failure = match answer {
@@ -179,10 +179,11 @@ async fn create(
             Ok(Ensured::Created(id)) => return Ok((id, attempt, false)),
             Ok(Ensured::Adopted(id)) => return Ok((id, attempt, true)),
             Err(EnsureError::RaiseAttempt { error, unusable }) => {
+                let tried = attempt;
                 attempt = attempt.saturating_add(1);
                 outcome.floors.containers.insert(start.name.clone(), attempt);
                 if let Some(id) = unusable {
-                    let removed = remove_container(exec, &id, &start.name).await;
+                    let removed = remove_container(exec, &id, &start.name, tried).await;
                     removed.map_err(|error| failure(CREATE_CONTAINER_ERROR, &error))?;
                 }
                 tries += 1;

@@ -73,7 +73,7 @@ impl SyncTask {
             return outcome;
         }
         for gone in &self.plan.purge {
-            if let Err(error) = remove_container(&self.exec, &gone.id, &gone.name).await {
+            if let Err(error) = remove_container(&self.exec, &gone.id, &gone.name, gone.attempt).await {
                 // The attempt that is started next has another name: nothing waits for this.
                 tracing::warn!(error, pod = %self.exec.pod, "Init container was not removed");
             }
@@ -82,7 +82,7 @@ impl SyncTask {
             self.start(&mut outcome).await;
         }
         for gone in &self.plan.prune {
-            if let Err(error) = remove_container(&self.exec, &gone.id, &gone.name).await {
+            if let Err(error) = remove_container(&self.exec, &gone.id, &gone.name, gone.attempt).await {
                 tracing::warn!(error, pod = %self.exec.pod, "Dead container was not removed");
                 outcome.prune_failed = true;
             }

@@ -38,6 +38,8 @@ pub struct Inputs<'a> {
     pub known: &'a Known,
     /// The network plugin is not ready: only pods on the node's network start anything (row 3.8).
     pub network_ready: bool,
+    /// Dead instances that are kept of each container.
+    pub dead_kept: usize,
     /// Now.
     pub now: Timestamp,
 }
@@ -189,13 +191,15 @@ pub enum StartReason {
     NewSandbox,
 }
 
-/// An instance to remove from the runtime, with its log link.
+/// An instance to remove from the runtime, with its log and the link to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prune {
     /// The runtime's ID.
     pub id: Arc<str>,
     /// Its name in the spec, or what the runtime calls it.
     pub name: Arc<str>,
+    /// Its restart count, by which its log is named.
+    pub attempt: u32,
 }
 
 /// Why a pod has nothing more to run.
@@ -230,7 +234,7 @@ pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
 
 fn keep_sandbox(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     plan.purge = prune::init_before_start(view, inputs.runtime);
-    plan.prune = prune::dead(view, inputs.runtime)
+    plan.prune = prune::dead(view, inputs.runtime, inputs.dead_kept)
         .into_iter()
         .filter(|prune| !plan.purge.iter().any(|purge| purge.id == prune.id))
         .collect();

@@ -7,9 +7,9 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 use super::Prune;
 use crate::spec::PodView;
 
-/// Dead instances except the newest of each container: one is kept, for its logs and the last state.
-pub(super) fn dead(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Prune> {
-    let mut kept: BTreeMap<&str, u32> = BTreeMap::new();
+/// Dead instances except the newest `keep` of each container: one at least is kept, for its logs and the last state.
+pub(super) fn dead(view: PodView<'_>, runtime: &RuntimePod, keep: usize) -> Vec<Prune> {
+    let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
     let mut prunes = Vec::new();
     for instance in &runtime.containers {
         let newest = runtime.latest(&instance.name).is_some_and(|latest| latest.id == instance.id);
@@ -22,7 +22,7 @@ pub(super) fn dead(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Prune> {
         if instance.state == ContainerState::Exited {
             let count = kept.entry(&instance.name).or_default();
             *count += 1;
-            if *count == 1 {
+            if *count <= keep.max(1) {
                 continue;
             }
         }
@@ -51,5 +51,25 @@ pub(super) fn all_init(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Prune> {
 }
 
 fn prune(instance: &RuntimeContainer) -> Prune {
-    Prune { id: instance.id.clone(), name: instance.name.clone() }
+    Prune { id: instance.id.clone(), name: instance.name.clone(), attempt: instance.attempt }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{container, exited, pod, running, runtime_pod};
+
+    #[test]
+    fn as_many_dead_instances_are_kept_as_asked_for_and_one_in_any_case() {
+        let spec = pod("Always", Vec::new(), vec![container("a")]);
+        let gone = |attempt| exited("a", attempt, 1, 2, 0);
+        let runtime = runtime_pod(vec![running("a", 4), gone(3), gone(2), gone(1)]);
+        let pruned = |keep| -> Vec<u32> {
+            dead(PodView::of(&spec), &runtime, keep).iter().map(|prune| prune.attempt).collect()
+        };
+        assert_eq!(pruned(0), [2, 1]);
+        assert_eq!(pruned(1), [2, 1]);
+        assert_eq!(pruned(2), [1]);
+        assert_eq!(pruned(9), [0; 0]);
+    }
 }

@@ -57,6 +57,7 @@ impl Case {
             backoff: &self.backoff,
             known: &self.known,
             network_ready: self.network_ready,
+            dead_kept: 1,
             now: at(self.now),
         })
     }

@@ -164,6 +164,7 @@ impl PodWorker {
             known: &self.known,
             stopped_sandboxes: &self.stopped_sandboxes,
             retry_at: self.retry_at,
+            dead_kept: self.deps.config.dead_kept,
             now: self.now(),
         });
         self.begin(step, ctx);

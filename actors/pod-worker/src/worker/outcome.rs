@@ -6,7 +6,9 @@ use messages::runtime::{ContainerState, RuntimePod};
 use supervision::Ctx;
 
 use super::PodWorker;
-use crate::execute::{ImageAnswer, StartFailure, StopOutcome, SyncOutcome, ask_image, image_failure};
+use crate::execute::{
+    ImageAnswer, StartFailure, StopOutcome, SyncOutcome, ask_image, image_failure, image_step,
+};
 use crate::hash::container_hash;
 use crate::plan::Failure;
 use crate::retry::{self, jittered, later};
@@ -74,7 +76,7 @@ impl PodWorker {
     fn wait_for_image(&mut self, kind: ContainerKind, name: &str, ctx: &mut Ctx<Self>) {
         let (Some(desired), Some(exec)) = (&self.desired, self.executor()) else { return };
         let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
-        let step = self.progress.begin(format!("EnsureImage {name}"));
+        let step = self.progress.begin(image_step(container));
         let question = ask_image(&exec, kind, container);
         let work = async move {
             let _step = step;

@@ -144,6 +144,24 @@ impl PodDirs for DiskPodDirs {
         })
     }
 
+    fn remove_container_logs(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        container: &str,
+        restart_count: u32,
+    ) -> Done<()> {
+        self.at(self.layout.container_log_dir(namespace, name, uid, container), move |dir| {
+            for file in entries(&dir, |kind| !kind.is_dir())? {
+                if layout::is_log_of(&file, restart_count) {
+                    remove_file("remove the log", &dir.join(file))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn create_legacy_link(
         &self,
         namespace: &str,
@@ -291,8 +309,12 @@ fn create_link(link: &Path, log: &Path) -> Result<bool, PodDirsError> {
 }
 
 fn remove_link(link: &Path) -> Result<(), PodDirsError> {
-    match fs::remove_file(link) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove the link", link)(error)),
+    remove_file("remove the link", link)
+}
+
+fn remove_file(operation: &'static str, file: &Path) -> Result<(), PodDirsError> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(operation, file)(error)),
         _ => Ok(()),
     }
 }

@@ -141,6 +141,25 @@ impl PodDirs for FakePodDirs {
         })
     }
 
+    fn remove_container_logs(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        container: &str,
+        restart_count: u32,
+    ) -> Done<()> {
+        let dir = self.layout.container_log_dir(namespace, name, uid, container);
+        self.at("remove_container_logs", dir, |disk, dir| {
+            for file in entries(disk, dir, |kind| kind != FileKind::Directory) {
+                if layout::is_log_of(&file, restart_count) {
+                    disk.remove(dir.join(file));
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn create_legacy_link(
         &self,
         namespace: &str,

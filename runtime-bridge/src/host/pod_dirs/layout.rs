@@ -215,6 +215,13 @@ fn restart_count_of(file: &str) -> Option<u32> {
     if digits { count.parse().ok() } else { None }
 }
 
+/// Whether a file is the log of the instance with this restart count, or was rotated from it.
+pub(super) fn is_log_of(file: &str, restart_count: u32) -> bool {
+    file.split_once(".log").is_some_and(|(count, rest)| {
+        count == restart_count.to_string() && (rest.is_empty() || rest.starts_with('.'))
+    })
+}
+
 /// The pod of a directory `<namespace>_<name>_<uid>`. None of the three can hold an underscore by the API's rules;
 /// a UID of a static pod may, so it is the rest.
 pub(super) fn parse_pod_log_dir(file: &str) -> Option<(&str, &str, &str)> {

@@ -129,6 +129,17 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
     /// highest `<n>` of the log files `<n>.log` and their rotated `<n>.log.*`, 0 without any.
     fn restart_count_from_logs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<u32>;
 
+    /// Removes the logs of one instance of a container, `<n>.log` and the rotated `<n>.log.*`; done as well when there
+    /// are none.
+    fn remove_container_logs(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        container: &str,
+        restart_count: u32,
+    ) -> Done<()>;
+
     /// Points the legacy link of a container at its log. When the log does not exist no link is made, and the
     /// answer is `false`.
     fn create_legacy_link(

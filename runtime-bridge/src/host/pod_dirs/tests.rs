@@ -78,6 +78,17 @@ async fn logs(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) {
     disk.mkdir(&pod.join("c/9.log"));
     assert_eq!(dirs.restart_count_from_logs("ns", "p", "u", "c").await, Ok(4));
 
+    // One instance's logs go, with what was rotated from them; those of others stay.
+    disk.write(&pod.join("c/30.log"), b"");
+    disk.write(&pod.join("c/3.logs"), b"");
+    dirs.remove_container_logs("ns", "p", "u", "c", 3).await.unwrap();
+    dirs.remove_container_logs("ns", "p", "u", "c", 9).await.unwrap();
+    dirs.remove_container_logs("ns", "p", "u", "nobody", 0).await.unwrap();
+    assert_eq!(disk.kind(&pod.join("c/3.log.20260501-120000")), None);
+    for kept in ["c/0.log", "c/30.log", "c/3.logs", "c/9.log"] {
+        assert!(disk.kind(&pod.join(kept)).is_some(), "{kept}");
+    }
+
     disk.mkdir(&layout.pod_logs().join("lost+found"));
     disk.write(&layout.pod_logs().join("a_b_c"), b"");
     let found = dirs.list_pod_log_dirs().await.unwrap();

@@ -7,6 +7,8 @@
 
 mod admission;
 mod cgroups;
+mod garbage;
+mod images;
 mod life;
 mod matrix;
 mod pods;

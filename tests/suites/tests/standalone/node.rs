@@ -204,10 +204,15 @@ impl Node {
         KubeletCommand { log: self.dir.path().join("other.log"), ..other }
     }
 
+    /// All that the kubelet has said.
+    pub fn log(&self) -> String {
+        let log = fs::read(&self.command.log).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
     /// The kubelet's last lines.
     pub fn log_tail(&self) -> String {
-        let log = fs::read(&self.command.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
+        let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }

@@ -137,7 +137,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         None,
         Int32,
         maximum_dead_containers,
-        NotYet,
+        Used,
         Some(EVICTION_FLAG),
         "Dead containers kept on the node; negative for any number"
     ),
@@ -146,7 +146,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         None,
         Int32,
         maximum_dead_containers_per_container,
-        NotYet,
+        Used,
         Some(EVICTION_FLAG),
         "Dead containers kept per container"
     ),
@@ -155,7 +155,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         None,
         Duration,
         minimum_container_ttl_duration,
-        NotYet,
+        Used,
         Some(EVICTION_FLAG),
         "Age below which a dead container is kept"
     ),

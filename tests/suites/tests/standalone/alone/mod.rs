@@ -4,6 +4,7 @@ mod admission;
 mod bad_manifests;
 mod behind_its_back;
 mod cgroups;
+mod garbage;
 mod idle;
 mod manifest_url;
 mod restarts;
@@ -16,6 +17,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         bad_manifests::ALL,
         behind_its_back::ALL,
         cgroups::ALL,
+        garbage::ALL,
         idle::ALL,
         manifest_url::ALL,
         restarts::ALL,

@@ -1,0 +1,148 @@
+//! Taking things away through the bridge. A step that fails is told, and holds up no other.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use messages::PodUid;
+use runtime_bridge::cri::Operations;
+use runtime_bridge::host::PodDirs;
+
+use crate::plan::{DeadContainer, Garbage};
+
+/// Before a container that may run is killed: upstream's least grace period.
+const GRACE_SECONDS: i64 = 2;
+/// Errors that are told one by one.
+const ERRORS_MAX: usize = 5;
+
+/// What a collection needs.
+#[derive(Clone)]
+pub struct Ways {
+    /// The runtime.
+    pub operations: Operations,
+    /// Log directories and links.
+    pub dirs: Arc<dyn PodDirs>,
+}
+
+/// What is known of pods when a collection begins.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Everybody whose logs may still be wanted.
+    pub pods: BTreeSet<PodUid>,
+    /// Containers that have not exited: their logs may be about to be rotated.
+    pub containers: BTreeSet<String>,
+}
+
+/// What a collection came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Things removed.
+    pub removed: u64,
+    /// Pods of which something was taken.
+    pub touched: BTreeSet<PodUid>,
+    /// What failed.
+    pub errors: Vec<String>,
+}
+
+impl Collected {
+    fn failed(&mut self, what: &str, error: &dyn std::fmt::Display) {
+        tracing::warn!(%error, "Garbage stays: {what}");
+        self.errors.push(format!("{what}: {error}"));
+    }
+
+    /// The errors as one text.
+    pub fn problem(&self) -> Option<String> {
+        let told = self.errors.iter().take(ERRORS_MAX).cloned().collect::<Vec<_>>().join(", ");
+        match self.errors.len() {
+            0 => None,
+            1 => Some(told),
+            all if all > ERRORS_MAX => Some(format!("[{told}, and {} more]", all - ERRORS_MAX)),
+            _ => Some(format!("[{told}]")),
+        }
+    }
+}
+
+/// Takes everything away.
+pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
+    let mut collected = Collected::default();
+    let mut kept = BTreeSet::new();
+    for container in &garbage.containers {
+        match remove_container(&ways, container).await {
+            Ok(()) => {
+                collected.removed += 1;
+                collected.touched.insert(container.pod.uid.clone());
+            }
+            Err(error) => {
+                collected.failed(&format!("container {} of {}", container.name, container.pod), &error);
+                // Its sandbox may not be empty.
+                kept.insert(container.pod.uid.clone());
+            }
+        }
+    }
+    for sandbox in garbage.sandboxes.iter().filter(|sandbox| !kept.contains(&sandbox.pod)) {
+        let uid = sandbox.pod.as_str();
+        // Usually it is stopped already; it must be, or its network stays.
+        let stopped = ways.operations.stop_pod_sandbox(uid, &sandbox.id).await;
+        let removed = match stopped {
+            Ok(()) => ways.operations.remove_pod_sandbox(uid, &sandbox.id).await,
+            Err(error) => Err(error),
+        };
+        match removed {
+            Ok(()) => {
+                collected.removed += 1;
+                collected.touched.insert(sandbox.pod.clone());
+            }
+            Err(error) => collected.failed(&format!("sandbox {} of pod {uid}", sandbox.id), &error),
+        }
+    }
+    tidy_logs(&*ways.dirs, &known, &mut collected).await;
+    collected
+}
+
+async fn remove_container(ways: &Ways, dead: &DeadContainer) -> Result<(), String> {
+    let (pod, uid) = (&dead.pod, dead.pod.uid.as_str());
+    if dead.unknown {
+        let stopped = ways.operations.stop_container(uid, &dead.id, GRACE_SECONDS).await;
+        stopped.map_err(|error| error.to_string())?;
+    }
+    let unlinked = ways.dirs.remove_legacy_link(&pod.namespace, &pod.name, &dead.name, &dead.id).await;
+    unlinked.map_err(|error| error.to_string())?;
+    let (namespace, name) = (&pod.namespace, &pod.name);
+    let logs = ways.dirs.remove_container_logs(namespace, name, uid, &dead.name, dead.attempt).await;
+    logs.map_err(|error| error.to_string())?;
+    ways.operations.remove_container(uid, &dead.id).await.map_err(|error| error.to_string())
+}
+
+async fn tidy_logs(dirs: &dyn PodDirs, known: &Known, collected: &mut Collected) {
+    match dirs.list_pod_log_dirs().await {
+        Ok(found) => {
+            for dir in found.into_iter().filter(|dir| !known.pods.contains(&PodUid::new(&dir.uid))) {
+                match dirs.remove_pod_log_dir(&dir.namespace, &dir.name, &dir.uid).await {
+                    Ok(()) => collected.removed += 1,
+                    Err(error) => collected.failed("log directory of a pod that is gone", &error),
+                }
+            }
+        }
+        Err(error) => collected.failed("log directories", &error),
+    }
+    match dirs.prune_legacy_links(known.containers.clone()).await {
+        Ok(links) => collected.removed += links as u64,
+        Err(error) => collected.failed("links to lost logs", &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_together_and_bounded() {
+        let problem = |count: usize| {
+            let errors = (0..count).map(|number| format!("e{number}")).collect();
+            Collected { errors, ..Collected::default() }.problem()
+        };
+        assert_eq!(problem(0), None);
+        assert_eq!(problem(1).as_deref(), Some("e0"));
+        assert_eq!(problem(2).as_deref(), Some("[e0, e1]"));
+        assert_eq!(problem(7).as_deref(), Some("[e0, e1, e2, e3, e4, and 2 more]"));
+    }
+}
