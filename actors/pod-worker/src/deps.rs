@@ -25,6 +25,7 @@ use supervision::Address;
 use crate::backoff::MAX_DEFAULT;
 use crate::dns::ClusterDns;
 use crate::metrics::PodWorkerMetrics;
+use crate::node_rules::NodeRules;
 
 /// Reads the node's resolver configuration, the file named by `resolvConf`. The error is for people.
 pub type ReadResolvConf = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
@@ -48,6 +49,8 @@ pub struct PodWorkerConfig {
     pub host_ips: Vec<String>,
     /// What the node has, and what of it pods may have.
     pub node: Arc<NodeResources>,
+    /// What the node lays down for all containers.
+    pub rules: Arc<NodeRules>,
 }
 
 impl Default for PodWorkerConfig {
@@ -59,6 +62,7 @@ impl Default for PodWorkerConfig {
             node_name: Arc::from(""),
             host_ips: Vec::new(),
             node: Arc::default(),
+            rules: Arc::default(),
         }
     }
 }
