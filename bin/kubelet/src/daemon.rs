@@ -15,8 +15,8 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher};
 use runtime_bridge::host::{
-    DiskPodDirs, DiskStaticFiles, Layout, Machine, PodDirs, RootLock, ThisMachine, default_address,
-    node_hostname, raise_open_files, set_oom_score_adj,
+    ContainerFacts, DiskPodDirs, DiskStaticFiles, Layout, Machine, PodDirs, RootLock, ThisMachine,
+    default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
 use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
@@ -58,7 +58,7 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let registry = Registry::new();
     let host_ip =
         loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
-    let settings = settings::settings(
+    let mut settings = settings::settings(
         &loaded.config,
         &loaded.understudy,
         &node_name(loaded)?,
@@ -66,6 +66,9 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
         memory_bytes(&io)?,
     )?;
     let bridge = bridge(loaded, &io, clock)?;
+    let cgroups = bridge.cgroups.version();
+    let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
+    settings.worker.rules = Arc::new(rules);
     ready_directories(&io, &*bridge.dirs)?;
 
     let system = System::new();

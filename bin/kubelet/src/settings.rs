@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
+use messages::quantity::Quantity;
+use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
-use pod_worker::PodWorkerConfig;
 use pod_worker::dns::ClusterDns;
+use pod_worker::{NodeRules, PodWorkerConfig};
+use runtime_bridge::cgroups::CgroupVersion;
+use runtime_bridge::host::ContainerFacts;
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
-use crate::config::KubeletConfiguration;
 use crate::config::understudy::UnderstudyConfiguration;
+use crate::config::{KubeletConfiguration, Loaded};
 use crate::wiring::Settings;
 
 /// A configured value that the subsystems cannot take, naming the field.
@@ -51,7 +55,8 @@ pub fn settings(
         },
         node_name: Arc::from(node),
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
-        node: Arc::default(),
+        node: Arc::new(node_resources(memory_bytes)),
+        rules: Arc::default(),
     };
     Ok(Settings {
         node: node.to_owned(),
@@ -77,6 +82,30 @@ pub fn settings(
         },
         fault_point: None,
     })
+}
+
+fn node_resources(memory_bytes: u64) -> NodeResources {
+    let memory = Quantity::parse(&memory_bytes.to_string()).expect("a number is a quantity");
+    NodeResources { capacity: [("memory".to_owned(), memory)].into(), ..NodeResources::default() }
+}
+
+/// What the configuration and the machine lay down for all containers.
+pub fn node_rules(loaded: &Loaded, cgroups: CgroupVersion, machine: ContainerFacts) -> NodeRules {
+    let (pods, flags, gates) = (&loaded.config.pods, &loaded.flags, &loaded.gates);
+    let period_us = i64::try_from(pods.cpu_cfs_quota_period.as_std().as_micros());
+    NodeRules {
+        cpu_quota_period_us: pods
+            .cpu_cfs_quota
+            .then(|| period_us.unwrap_or(pod_worker::node_rules::CPU_PERIOD_US)),
+        cgroups_v2: cgroups == CgroupVersion::V2,
+        single_process_oom_kill: pods.single_process_oom_kill.unwrap_or(false),
+        swap_controller: machine.swap_controller,
+        huge_page_sizes: machine.huge_page_sizes,
+        seccomp_root: PathBuf::from(&flags.root_dir).join("seccomp"),
+        seccomp_default: pods.seccomp_default || flags.seccomp_default,
+        thermal_paths: machine.thermal_paths,
+        stop_signals: gates.enabled("ContainerStopSignals"),
+    }
 }
 
 /// Port 0 is off.

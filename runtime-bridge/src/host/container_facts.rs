@@ -61,17 +61,17 @@ fn huge_page_sizes(dir: &Path) -> Vec<u64> {
 
 fn thermal_paths(root: &Path) -> Vec<String> {
     let cpus = cpu_list(&read(root, "sys/devices/system/cpu/possible"));
-    let paths = cpus.map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle"));
+    let paths = cpus.into_iter().map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle"));
     paths.filter(|path| root.join(path.trim_start_matches('/')).exists()).collect()
 }
 
 /// The numbers of a list such as `0-3,6`; what is no list has none.
-fn cpu_list(text: &str) -> impl Iterator<Item = u16> {
+fn cpu_list(text: &str) -> Vec<u16> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse().ok()?..=last.parse().ok()?)
     };
-    text.trim().split(',').filter_map(range).collect::<Vec<_>>().into_iter().flatten()
+    text.trim().split(',').filter_map(range).flatten().collect()
 }
 
 #[cfg(test)]

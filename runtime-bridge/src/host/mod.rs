@@ -1,5 +1,6 @@
 //! The machine itself: its directories, static pods' files, the lock on the root directory, and facts about it.
 
+mod container_facts;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
 mod lock;
@@ -10,6 +11,7 @@ mod pod_dirs;
 pub(crate) mod remove_tree;
 mod static_files;
 
+pub use container_facts::ContainerFacts;
 #[cfg(any(test, feature = "fake"))]
 pub use fake_disk::FakeDisk;
 pub use lock::{LockError, RootLock};

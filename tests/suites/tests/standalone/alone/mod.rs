@@ -4,9 +4,10 @@ mod bad_manifests;
 mod behind_its_back;
 mod idle;
 mod restarts;
+mod rules;
 
 use crate::Alone;
 
 pub fn all() -> Vec<(&'static str, Alone)> {
-    [bad_manifests::ALL, behind_its_back::ALL, restarts::ALL, idle::ALL].concat()
+    [bad_manifests::ALL, behind_its_back::ALL, restarts::ALL, rules::ALL, idle::ALL].concat()
 }
