@@ -182,3 +182,69 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
         limits: PullLimits { parallel, ..PullLimits::default() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{FeatureGates, GoDuration};
+    use crate::flags::KubeletFlags;
+
+    fn loaded() -> Loaded {
+        Loaded {
+            config: KubeletConfiguration::default(),
+            understudy: UnderstudyConfiguration::default(),
+            flags: KubeletFlags::default(),
+            gates: FeatureGates::default(),
+            warnings: Vec::new(),
+            skipped_drop_ins: Vec::new(),
+        }
+    }
+
+    fn rules(loaded: &Loaded) -> NodeRules {
+        node_rules(loaded, CgroupVersion::V2, ContainerFacts::default())
+    }
+
+    #[test]
+    fn containers_go_by_the_defaults() {
+        let usual = rules(&loaded());
+        assert_eq!(usual, NodeRules { cgroups_v2: true, ..NodeRules::default() });
+        let machine = ContainerFacts {
+            swap_controller: true,
+            huge_page_sizes: vec![2 << 20],
+            thermal_paths: vec!["/sys/x".to_owned()],
+        };
+        let rules = node_rules(&loaded(), CgroupVersion::Hybrid, machine.clone());
+        assert!(!rules.cgroups_v2 && rules.swap_controller);
+        assert_eq!(
+            (rules.huge_page_sizes, rules.thermal_paths),
+            (machine.huge_page_sizes, machine.thermal_paths)
+        );
+    }
+
+    #[test]
+    fn containers_go_by_the_configuration() {
+        let mut loaded = loaded();
+        let pods = &mut loaded.config.pods;
+        pods.cpu_cfs_quota_period = GoDuration::from_millis(20);
+        pods.single_process_oom_kill = Some(true);
+        loaded.flags.root_dir = "/k".to_owned();
+        loaded.gates =
+            FeatureGates::from_settings(&[("ContainerStopSignals".to_owned(), true)].into()).expect("a gate");
+        let made = rules(&loaded);
+        assert_eq!(made.cpu_quota_period_us, Some(20_000));
+        assert!(made.single_process_oom_kill && made.stop_signals);
+        assert_eq!(made.seccomp_root, PathBuf::from("/k/seccomp"));
+        loaded.config.pods.cpu_cfs_quota = false;
+        assert_eq!(rules(&loaded).cpu_quota_period_us, None);
+    }
+
+    #[test]
+    fn field_and_flag_each_set_the_seccomp_default() {
+        for (field, flag) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut loaded = loaded();
+            loaded.config.pods.seccomp_default = field;
+            loaded.flags.seccomp_default = flag;
+            assert_eq!(rules(&loaded).seccomp_default, field || flag);
+        }
+    }
+}
