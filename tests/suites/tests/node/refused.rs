@@ -61,7 +61,7 @@ spec:
         let of = |name: &str| waiting(&status, name).expect("it waits").1;
         let root = "container has runAsNonRoot and image will run as root (pod: \"pod-node_default(";
         assert!(
-            of("root").starts_with(root) && of("root").ends_with("), container: root)"),
+            of("root").starts_with(root) && of("root").ends_with(")\", container: root)"),
             "{}",
             of("root")
         );
