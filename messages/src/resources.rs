@@ -74,8 +74,7 @@ pub fn aggregate(spec: &PodSpec, which: Amounts) -> BTreeMap<String, Quantity> {
 /// What a pod as a whole requests: its own amounts where it gives them, else those of its containers together; and the
 /// overhead of its runtime class on top.
 pub fn pod_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
-    let mut requests = aggregate(spec, Amounts::Requests);
-    requests.extend(pod_level(spec, Amounts::Requests));
+    let mut requests = pod_amounts(spec, Amounts::Requests);
     add(&mut requests, &parsed(spec.overhead.as_ref()));
     requests
 }
@@ -83,8 +82,7 @@ pub fn pod_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
 /// What a pod as a whole is limited to, for the resources that are limited at all. A container without a limit does
 /// not count: whether the pod may be held to the sum is for the caller to ask.
 pub fn pod_limits(spec: &PodSpec) -> BTreeMap<String, Quantity> {
-    let mut limits = aggregate(spec, Amounts::Limits);
-    limits.extend(pod_level(spec, Amounts::Limits));
+    let mut limits = pod_amounts(spec, Amounts::Limits);
     for (name, overhead) in parsed(spec.overhead.as_ref()) {
         if let Some(limit) = limits.get_mut(&name).filter(|limit| limit.signum() != 0) {
             *limit = limit.plus(overhead);
@@ -93,7 +91,15 @@ pub fn pod_limits(spec: &PodSpec) -> BTreeMap<String, Quantity> {
     limits
 }
 
-fn pod_level(spec: &PodSpec, which: Amounts) -> BTreeMap<String, Quantity> {
+/// The pod's own amounts where it gives them, else those of its containers together; without the overhead.
+pub fn pod_amounts(spec: &PodSpec, which: Amounts) -> BTreeMap<String, Quantity> {
+    let mut amounts = aggregate(spec, which);
+    amounts.extend(pod_level(spec, which));
+    amounts
+}
+
+/// What a pod gives for itself as a whole.
+pub fn pod_level(spec: &PodSpec, which: Amounts) -> BTreeMap<String, Quantity> {
     let mut own = listed(spec.resources.as_ref(), which);
     own.retain(|name, _| is_pod_level(name));
     own

@@ -25,6 +25,7 @@ use supervision::Address;
 use crate::backoff::MAX_DEFAULT;
 use crate::dns::ClusterDns;
 use crate::metrics::PodWorkerMetrics;
+use crate::node_rules::NodeRules;
 
 /// Reads the node's resolver configuration, the file named by `resolvConf`. The error is for people.
 pub type ReadResolvConf = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
@@ -51,6 +52,8 @@ pub struct PodWorkerConfig {
     /// `--maximum-dead-containers-per-container`: dead instances of a container that are kept while its pod runs. One
     /// is in any case.
     pub dead_kept: usize,
+    /// What the node lays down for all containers.
+    pub rules: Arc<NodeRules>,
 }
 
 impl Default for PodWorkerConfig {
@@ -63,6 +66,7 @@ impl Default for PodWorkerConfig {
             host_ips: Vec::new(),
             node: Arc::default(),
             dead_kept: 1,
+            rules: Arc::default(),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Probe};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Probe, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
@@ -29,6 +30,13 @@ pub fn container(name: &str) -> Container {
 
 pub fn sidecar(name: &str) -> Container {
     Container { restart_policy: Some("Always".into()), ..container(name) }
+}
+
+pub fn resources(requests: &[(&str, &str)], limits: &[(&str, &str)]) -> ResourceRequirements {
+    let list = |items: &[(&str, &str)]| {
+        Some(items.iter().map(|(name, text)| ((*name).to_owned(), Quantity((*text).to_owned()))).collect())
+    };
+    ResourceRequirements { requests: list(requests), limits: list(limits), ..ResourceRequirements::default() }
 }
 
 pub fn probe() -> Option<Probe> {

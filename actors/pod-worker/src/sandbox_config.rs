@@ -1,15 +1,18 @@
-//! What the runtime is asked for as a pod's sandbox (rows 5.4 and 5.6).
+//! What the runtime is asked for as a pod's sandbox (rows 5.4, 5.6, 5.24, 16.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSecurityContext, SecurityContext};
 use messages::PodRef;
 use runtime_bridge::cri::wire::{
-    DnsConfig, LinuxContainerResources, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode,
+    DnsConfig, Int64Value, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode,
     NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol, SecurityProfile,
     security_profile::ProfileType,
 };
 
+use crate::linux_resources::{overhead, sandbox_resources};
+use crate::node_rules::NodeRules;
+use crate::security_groups::{UnknownGroupsPolicy, groups, groups_policy, selinux};
 use crate::spec::PodView;
 
 /// The label of a pod's name, on sandboxes and containers.
@@ -21,10 +24,6 @@ pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 
 /// Longest host name that the kernel takes from Kubernetes, in bytes.
 const HOSTNAME_BYTES_MAX: usize = 63;
-/// What a container without a CPU request gets.
-pub(crate) const CPU_SHARES_MIN: i64 = 2;
-/// Microseconds; what quotas refer to.
-pub(crate) const CPU_PERIOD_US: i64 = 100_000;
 
 /// What of a sandbox is not in the pod itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,12 +38,20 @@ pub struct SandboxSetting {
     pub dns: DnsConfig,
 }
 
-/// The configuration of a pod's sandbox.
-pub fn sandbox_config(pod: &Pod, pod_ref: &PodRef, setting: SandboxSetting) -> PodSandboxConfig {
+/// The configuration of a pod's sandbox on a node with these rules.
+///
+/// # Errors
+/// The policy of the pod's groups does not exist.
+pub fn sandbox_config(
+    pod: &Pod,
+    pod_ref: &PodRef,
+    setting: SandboxSetting,
+    rules: &NodeRules,
+) -> Result<PodSandboxConfig, UnknownGroupsPolicy> {
     let view = PodView::of(pod);
     let mut labels = pod.metadata.labels.clone().unwrap_or_default();
     labels.extend(pod_labels(pod_ref));
-    PodSandboxConfig {
+    Ok(PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: pod_ref.name.to_string(),
             uid: pod_ref.uid.to_string(),
@@ -59,23 +66,66 @@ pub fn sandbox_config(pod: &Pod, pod_ref: &PodRef, setting: SandboxSetting) -> P
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: setting.cgroup_parent,
-            security_context: Some(LinuxSandboxSecurityContext {
-                namespace_options: Some(namespaces(pod)),
-                // Always: a sandbox needs no more, whatever its containers ask for.
-                seccomp: Some(SecurityProfile {
-                    profile_type: ProfileType::RuntimeDefault.into(),
-                    localhost_ref: String::new(),
-                }),
-                ..LinuxSandboxSecurityContext::default()
-            }),
-            sysctls: BTreeMap::new(),
-            overhead: Some(LinuxContainerResources::default()),
-            resources: Some(LinuxContainerResources {
-                cpu_shares: CPU_SHARES_MIN,
-                cpu_period: CPU_PERIOD_US,
-                ..LinuxContainerResources::default()
-            }),
+            security_context: Some(security_context(pod)?),
+            sysctls: sysctls(pod),
+            overhead: Some(overhead(pod, rules)),
+            resources: Some(sandbox_resources(pod, rules)),
         }),
+    })
+}
+
+/// As whom the sandbox's own process runs, and what it may do.
+fn security_context(pod: &Pod) -> Result<LinuxSandboxSecurityContext, UnknownGroupsPolicy> {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let number = |field: fn(&PodSecurityContext) -> Option<i64>| {
+        of_pod.and_then(field).map(|value| Int64Value { value })
+    };
+    Ok(LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(pod)),
+        selinux_options: of_pod.and_then(|of_pod| of_pod.se_linux_options.as_ref()).map(selinux),
+        run_as_user: number(|of_pod| of_pod.run_as_user),
+        run_as_group: number(|of_pod| of_pod.run_as_group),
+        supplemental_groups: groups(of_pod),
+        supplemental_groups_policy: groups_policy(of_pod)?.into(),
+        privileged: has_privileged_container(pod),
+        // Always: a sandbox needs no more, whatever its containers ask for.
+        seccomp: Some(SecurityProfile {
+            profile_type: ProfileType::RuntimeDefault.into(),
+            localhost_ref: String::new(),
+        }),
+        ..LinuxSandboxSecurityContext::default()
+    })
+}
+
+/// The runtime lets nobody be privileged in a sandbox that is not.
+fn has_privileged_container(pod: &Pod) -> bool {
+    let privileged = |context: &Option<SecurityContext>| {
+        context.as_ref().and_then(|context| context.privileged).unwrap_or(false)
+    };
+    let ephemeral = pod.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_deref());
+    PodView::of(pod).containers().any(|(_, container)| privileged(&container.security_context))
+        || ephemeral.unwrap_or_default().iter().any(|container| privileged(&container.security_context))
+}
+
+/// The pod's sysctls by their names with dots. Whether it may set them was asked when it was admitted.
+fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let listed = of_pod.and_then(|of_pod| of_pod.sysctls.as_deref()).unwrap_or_default();
+    listed.iter().map(|sysctl| (with_dots(&sysctl.name), sysctl.value.clone())).collect()
+}
+
+/// `net/ipv4/conf/eth0.1/forwarding` is `net.ipv4.conf.eth0/1.forwarding`: whichever stands first separates.
+fn with_dots(name: &str) -> String {
+    match name.find(['.', '/']) {
+        Some(first) if name[first..].starts_with('/') => {
+            let swapped = |letter| match letter {
+                '/' => '.',
+                '.' => '/',
+                other => other,
+            };
+            name.chars().map(swapped).collect()
+        }
+        _ => name.to_owned(),
     }
 }
 
@@ -167,10 +217,14 @@ fn protocol(port: &ContainerPort) -> Protocol {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::EphemeralContainer;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
     use proptest::prelude::*;
+    use runtime_bridge::cri::wire::SupplementalGroupsPolicy;
+    use serde_json::json;
 
     use super::*;
-    use crate::fixtures::{container, pod, pod_ref};
+    use crate::fixtures::{container, pod, pod_ref, resources};
 
     fn setting() -> SandboxSetting {
         SandboxSetting {
@@ -179,6 +233,88 @@ mod tests {
             cgroup_parent: "/kubepods/besteffort/poduid-1".into(),
             dns: DnsConfig::default(),
         }
+    }
+
+    fn config(pod: &Pod) -> PodSandboxConfig {
+        sandbox_config(pod, &pod_ref(), setting(), &NodeRules::default()).expect("valid")
+    }
+
+    fn security(pod: &Pod) -> LinuxSandboxSecurityContext {
+        config(pod).linux.and_then(|linux| linux.security_context).expect("always given")
+    }
+
+    fn with_context(context: serde_json::Value) -> Pod {
+        let mut pod = pod("Always", vec![], vec![container("c")]);
+        let context = serde_json::from_value(context).expect("a security context");
+        pod.spec.as_mut().expect("spec").security_context = Some(context);
+        pod
+    }
+
+    #[test]
+    fn a_sandbox_is_confined_and_runs_as_its_pod_does() {
+        let plain = security(&pod("Always", vec![], vec![container("c")]));
+        assert_eq!(plain.seccomp.expect("always given").profile_type(), ProfileType::RuntimeDefault);
+        assert_eq!((plain.run_as_user, plain.run_as_group, plain.selinux_options), (None, None, None));
+        let made = security(&with_context(json!({
+            "runAsUser": 1, "runAsGroup": 2, "fsGroup": 3, "supplementalGroups": [4, 5],
+            "supplementalGroupsPolicy": "Strict", "seLinuxOptions": {"level": "s0:c1"},
+            "seccompProfile": {"type": "Unconfined"},
+        })));
+        assert_eq!(made.run_as_user.map(|user| user.value), Some(1));
+        assert_eq!(made.run_as_group.map(|group| group.value), Some(2));
+        assert_eq!(made.supplemental_groups, [3, 4, 5]);
+        assert_eq!(made.supplemental_groups_policy(), SupplementalGroupsPolicy::Strict);
+        assert_eq!(made.selinux_options.expect("given").level, "s0:c1");
+        assert_eq!(made.seccomp.expect("always given").profile_type(), ProfileType::RuntimeDefault);
+        let unknown = with_context(json!({"supplementalGroupsPolicy": "x"}));
+        let error = sandbox_config(&unknown, &pod_ref(), setting(), &NodeRules::default());
+        assert_eq!(error, Err(UnknownGroupsPolicy("x".into())));
+    }
+
+    #[test]
+    fn a_sandbox_is_privileged_if_any_container_is() {
+        let privileged = |is| Some(SecurityContext { privileged: Some(is), ..SecurityContext::default() });
+        let with = |is| Container { security_context: privileged(is), ..container("p") };
+        assert!(!security(&pod("Always", vec![], vec![container("c"), with(false)])).privileged);
+        assert!(security(&pod("Always", vec![], vec![container("c"), with(true)])).privileged);
+        assert!(security(&pod("Always", vec![with(true)], vec![container("c")])).privileged);
+        let mut debugged = pod("Always", vec![], vec![container("c")]);
+        let ephemeral =
+            EphemeralContainer { security_context: privileged(true), ..EphemeralContainer::default() };
+        debugged.spec.as_mut().expect("spec").ephemeral_containers = Some(vec![ephemeral]);
+        assert!(security(&debugged).privileged);
+    }
+
+    #[test]
+    fn sysctls_are_named_with_dots() {
+        let pod = with_context(json!({"sysctls": [
+            {"name": "kernel.shm_rmid_forced", "value": "1"},
+            {"name": "net/ipv4/ip_local_port_range", "value": "1024 65535"},
+            {"name": "net/ipv4/conf/eth0.1/forwarding", "value": "1"},
+            {"name": "net.ipv4.conf.eth0/2.forwarding", "value": "0"},
+        ]}));
+        let expected = [
+            ("kernel.shm_rmid_forced", "1"),
+            ("net.ipv4.conf.eth0/1.forwarding", "1"),
+            ("net.ipv4.conf.eth0/2.forwarding", "0"),
+            ("net.ipv4.ip_local_port_range", "1024 65535"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(config(&pod).linux.expect("always given").sysctls, expected.into());
+        assert_eq!(with_dots("plain"), "plain");
+    }
+
+    #[test]
+    fn a_sandbox_is_told_of_resources_and_overhead() {
+        let mut c = container("c");
+        c.resources = Some(resources(&[("cpu", "500m")], &[("memory", "1Mi")]));
+        let mut pod = pod("Always", vec![], vec![c]);
+        pod.spec.as_mut().expect("spec").overhead =
+            Some([("memory".to_owned(), Quantity("2Mi".into()))].into());
+        let linux = config(&pod).linux.expect("always given");
+        let (own, over) = (linux.resources.expect("given"), linux.overhead.expect("given"));
+        assert_eq!((own.cpu_shares, own.memory_limit_in_bytes), (512, 1 << 20));
+        assert_eq!((over.cpu_shares, over.memory_limit_in_bytes), (2, 2 << 20));
     }
 
     fn namespace_modes(pod: &Pod) -> (NamespaceMode, NamespaceMode, NamespaceMode) {
@@ -191,7 +327,7 @@ mod tests {
         let mut pod = pod("Always", vec![], vec![container("c")]);
         pod.metadata.labels = Some([("app".to_owned(), "web".to_owned())].into());
         pod.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into());
-        let config = sandbox_config(&pod, &pod_ref(), setting());
+        let config = config(&pod);
         let labels: Vec<_> =
             config.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(
@@ -219,7 +355,7 @@ mod tests {
         let spec = pod.spec.as_mut().expect("spec");
         (spec.host_pid, spec.host_ipc, spec.host_network) = (Some(true), Some(true), Some(true));
         assert_eq!(namespace_modes(&pod), (Node, Node, Node));
-        assert_eq!(sandbox_config(&pod, &pod_ref(), setting()).hostname, "");
+        assert_eq!(config(&pod).hostname, "");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
 use runtime_bridge::host::{
-    DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisMachine,
+    ContainerFacts, DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisMachine,
     default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
@@ -79,6 +79,9 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
     let bridge = bridge(loaded, &io, clock, runtime, driver)?;
     wait(&io, cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
+    let cgroups = bridge.cgroups.version();
+    let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
+    settings.worker.rules = Arc::new(rules);
     ready_directories(&io, &*bridge.dirs)?;
 
     let system = System::new();

@@ -14,12 +14,14 @@ use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
-use pod_worker::PodWorkerConfig;
 use pod_worker::dns::ClusterDns;
+use pod_worker::{NodeRules, PodWorkerConfig};
 use resource_manager::capacity::{self, MachineCapacity, Reservations};
 use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
 use runtime_bridge::host::MachineFacts;
 use runtime_bridge::manifest_url::ManifestAddress;
+use runtime_bridge::cgroups::CgroupVersion;
+use runtime_bridge::host::ContainerFacts;
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::understudy::UnderstudyConfiguration;
@@ -78,6 +80,7 @@ pub fn settings(
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         node: node_resources.clone(),
         dead_kept: garbage.per_container_max.unwrap_or(1),
+        rules: Arc::default(),
     };
     Ok(Settings {
         node: node.to_owned(),
@@ -230,6 +233,25 @@ pub fn manifest_url(config: &KubeletConfiguration) -> Result<Option<ManifestAddr
     })
 }
 
+/// What the configuration and the machine lay down for all containers.
+pub fn node_rules(loaded: &Loaded, cgroups: CgroupVersion, machine: ContainerFacts) -> NodeRules {
+    let (pods, flags, gates) = (&loaded.config.pods, &loaded.flags, &loaded.gates);
+    let period_us = i64::try_from(pods.cpu_cfs_quota_period.as_std().as_micros());
+    NodeRules {
+        cpu_quota_period_us: pods
+            .cpu_cfs_quota
+            .then(|| period_us.unwrap_or(pod_worker::node_rules::CPU_PERIOD_US)),
+        cgroups_v2: cgroups == CgroupVersion::V2,
+        single_process_oom_kill: pods.single_process_oom_kill.unwrap_or(false),
+        swap_controller: machine.swap_controller,
+        huge_page_sizes: machine.huge_page_sizes,
+        seccomp_root: PathBuf::from(&flags.root_dir).join("seccomp"),
+        seccomp_default: pods.seccomp_default || flags.seccomp_default,
+        thermal_paths: machine.thermal_paths,
+        stop_signals: gates.enabled("ContainerStopSignals"),
+    }
+}
+
 /// Port 0 is off.
 fn listener(field: &'static str, address: &str, port: i32) -> Result<Option<SocketAddr>, SettingError> {
     let invalid = |reason: String| SettingError { field, value: address.to_owned(), reason };
@@ -308,7 +330,7 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::duration::GoDuration;
+    use crate::config::{FeatureGates, GoDuration};
 
     #[test]
     fn flags_of_dead_containers_are_limits_unless_negative() {
@@ -321,5 +343,64 @@ mod tests {
         };
         let (min_age, containers_max) = (Duration::from_secs(90), Some(7));
         assert_eq!(garbage(&flags), GcPolicy { min_age, per_container_max: None, containers_max });
+    }
+
+    fn loaded() -> Loaded {
+        Loaded {
+            config: KubeletConfiguration::default(),
+            understudy: UnderstudyConfiguration::default(),
+            flags: KubeletFlags::default(),
+            gates: FeatureGates::default(),
+            warnings: Vec::new(),
+            skipped_drop_ins: Vec::new(),
+        }
+    }
+
+    fn rules(loaded: &Loaded) -> NodeRules {
+        node_rules(loaded, CgroupVersion::V2, ContainerFacts::default())
+    }
+
+    #[test]
+    fn containers_go_by_the_defaults() {
+        let usual = rules(&loaded());
+        assert_eq!(usual, NodeRules { cgroups_v2: true, ..NodeRules::default() });
+        let machine = ContainerFacts {
+            swap_controller: true,
+            huge_page_sizes: vec![2 << 20],
+            thermal_paths: vec!["/sys/x".to_owned()],
+        };
+        let rules = node_rules(&loaded(), CgroupVersion::Hybrid, machine.clone());
+        assert!(!rules.cgroups_v2 && rules.swap_controller);
+        assert_eq!(
+            (rules.huge_page_sizes, rules.thermal_paths),
+            (machine.huge_page_sizes, machine.thermal_paths)
+        );
+    }
+
+    #[test]
+    fn containers_go_by_the_configuration() {
+        let mut loaded = loaded();
+        let pods = &mut loaded.config.pods;
+        pods.cpu_cfs_quota_period = GoDuration::from_millis(20);
+        pods.single_process_oom_kill = Some(true);
+        loaded.flags.root_dir = "/k".to_owned();
+        loaded.gates =
+            FeatureGates::from_settings(&[("ContainerStopSignals".to_owned(), true)].into()).expect("a gate");
+        let made = rules(&loaded);
+        assert_eq!(made.cpu_quota_period_us, Some(20_000));
+        assert!(made.single_process_oom_kill && made.stop_signals);
+        assert_eq!(made.seccomp_root, PathBuf::from("/k/seccomp"));
+        loaded.config.pods.cpu_cfs_quota = false;
+        assert_eq!(rules(&loaded).cpu_quota_period_us, None);
+    }
+
+    #[test]
+    fn field_and_flag_each_set_the_seccomp_default() {
+        for (field, flag) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut loaded = loaded();
+            loaded.config.pods.seccomp_default = field;
+            loaded.flags.seccomp_default = flag;
+            assert_eq!(rules(&loaded).seccomp_default, field || flag);
+        }
     }
 }

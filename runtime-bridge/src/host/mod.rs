@@ -1,5 +1,6 @@
 //! The machine itself: its directories, static pods' files, the lock on the root directory, and facts about it.
 
+mod container_facts;
 mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
@@ -11,6 +12,7 @@ mod pod_dirs;
 pub(crate) mod remove_tree;
 mod static_files;
 
+pub use container_facts::ContainerFacts;
 #[cfg(any(test, feature = "fake"))]
 pub use docker_configs::FakeDockerConfigs;
 pub use docker_configs::{

@@ -45,12 +45,13 @@ fn every_other_field_is_reported() {
         ("/resources", json!({"claims": [{"name": "x"}]}), "spec.resources.claims"),
         ("/schedulingGroup", json!({"podGroupName": "g"}), "spec.schedulingGroup"),
         ("/ephemeralContainers", json!([{"name": "e"}]), "spec.ephemeralContainers"),
-        ("/securityContext", json!({"runAsUser": 0}), "spec.securityContext.runAsUser"),
-        ("/securityContext", json!({"runAsNonRoot": false}), "spec.securityContext.runAsNonRoot"),
+        // As long as volumes are not given to the group.
+        ("/securityContext/fsGroup", json!(5), "spec.securityContext.fsGroup"),
+        ("/securityContext/fsGroupChangePolicy", json!("Always"), "spec.securityContext.fsGroupChangePolicy"),
         (
-            "/securityContext",
-            json!({"sysctls": [{"name": "a", "value": "b"}]}),
-            "spec.securityContext.sysctls",
+            "/securityContext/seLinuxChangePolicy",
+            json!("Recursive"),
+            "spec.securityContext.seLinuxChangePolicy",
         ),
         ("/volumes/0/emptyDir", json!({"medium": "HugePages"}), "spec.volumes[0].emptyDir.medium"),
         ("/volumes/0/emptyDir", json!({"sizeLimit": "1Mi"}), "spec.volumes[0].emptyDir.sizeLimit"),
@@ -77,19 +78,14 @@ fn every_other_field_is_reported() {
             "spec.containers[0].resources.claims",
         ),
         (
-            "/containers/0/securityContext",
-            json!({"privileged": true}),
-            "spec.containers[0].securityContext.privileged",
+            "/containers/0/securityContext/windowsOptions",
+            json!({"hostProcess": true}),
+            "spec.containers[0].securityContext.windowsOptions",
         ),
         (
-            "/containers/0/securityContext",
-            json!({"readOnlyRootFilesystem": false}),
-            "spec.containers[0].securityContext.readOnlyRootFilesystem",
-        ),
-        (
-            "/containers/0/lifecycle",
-            json!({"preStop": {"sleep": {"seconds": 1}}}),
-            "spec.containers[0].lifecycle",
+            "/containers/0/lifecycle/preStop",
+            json!({"sleep": {"seconds": 1}}),
+            "spec.containers[0].lifecycle.preStop",
         ),
         ("/containers/0/env", env, "spec.containers[0].env[0].valueFrom"),
         ("/containers/0/envFrom", json!([{"secretRef": {"name": "s"}}]), "spec.containers[0].envFrom"),
@@ -145,11 +141,11 @@ fn all_reasons_are_given_at_once_and_name_what_is_known() {
 #[test]
 fn a_later_version_adds_rows() {
     let mut spec = base();
-    spec["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 1}}});
+    spec["containers"][0]["envFrom"] = json!([{"secretRef": {"name": "s"}}]);
     spec["volumes"][0] = json!({"name": "plain", "emptyDir": {"sizeLimit": "1Mi"}});
     assert_eq!(found(&spec).len(), 2);
     let later =
-        Supported::this_version().with("spec.containers.lifecycle", Rule::Yes).with_size_limits_on_disk();
+        Supported::this_version().with("spec.containers.envFrom", Rule::Yes).with_size_limits_on_disk();
     assert_eq!(found_by(&spec, &later), Vec::<String>::new());
 }
 

@@ -1,14 +1,19 @@
-//! What the runtime is asked for as a container (rows 5.7, 5.16, 11.3, 11.7).
+//! What the runtime is asked for as a container (rows 5.7, 5.14, 5.16, 11.3, 11.7).
 
+mod error;
 mod mounts;
+mod oom;
+mod profiles;
 mod resources;
 mod security;
+mod stop_signal;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use messages::PodRef;
 use messages::image_manager::PresentImage;
+use messages::resources::NodeResources;
 use messages::volume_manager::MountedVolumes;
 use runtime_bridge::cri::wire::{
     ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig,
@@ -17,34 +22,13 @@ use runtime_bridge::host::Layout;
 
 use crate::env::{environment, expand_all};
 use crate::hash::{container_hash, hash_text};
+use crate::node_rules::NodeRules;
 use crate::sandbox_config::pod_labels;
+
+pub use error::ConfigError;
 
 /// The label of a container's name.
 pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
-
-/// Why a container cannot be configured: its waiting reason is CreateContainerConfigError.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A mount names a volume that is not mounted.
-    #[error("cannot find volume {volume:?} to mount into container {container:?}")]
-    VolumeMissing {
-        /// The volume's name in the spec.
-        volume: String,
-        /// The container's name.
-        container: String,
-    },
-    /// A mount has a propagation that does not exist.
-    #[error("invalid MountPropagation mode: {0:?}")]
-    InvalidPropagation(String),
-    /// A mount shows a part of a volume.
-    #[error("volumeMounts of container {container:?}: subPath of volume {volume:?} is not supported")]
-    SubPath {
-        /// The volume's name in the spec.
-        volume: String,
-        /// The container's name.
-        container: String,
-    },
-}
 
 /// What of a container is not in its spec.
 #[derive(Clone, Copy, Debug)]
@@ -59,9 +43,15 @@ pub struct ContainerSetting<'a> {
     pub etc_hosts: Option<&'a str>,
     /// The file on the host into which the container writes why it ended.
     pub termination_log: Option<&'a str>,
+    /// The ID of the container whose processes this one sees: an ephemeral container's `targetContainerName`.
+    pub target: Option<&'a str>,
+    /// What the node has.
+    pub node: &'a NodeResources,
+    /// What the node lays down.
+    pub rules: &'a NodeRules,
 }
 
-/// The configuration of one instance of a container.
+/// The configuration of one instance of a container; of an ephemeral one, [as a container](crate::ephemeral).
 ///
 /// # Errors
 /// [`ConfigError`] names what of the spec cannot be had.
@@ -72,6 +62,9 @@ pub fn container_config(
     setting: &ContainerSetting<'_>,
 ) -> Result<ContainerConfig, ConfigError> {
     let environment = environment(container);
+    let mounts = mounts::mounts(container, setting)?;
+    security::verify_non_root(pod, pod_ref, container, setting.image)?;
+    let security = security::security_context(pod, container, setting.image, setting.target, setting.rules)?;
     let mut labels: BTreeMap<String, String> = pod_labels(pod_ref).into();
     labels.insert(CONTAINER_NAME_LABEL.to_owned(), container.name.clone());
     Ok(ContainerConfig {
@@ -84,7 +77,7 @@ pub fn container_config(
         command: expand_all(container.command.as_deref(), &environment),
         args: expand_all(container.args.as_deref(), &environment),
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        mounts: mounts::mounts(container, setting)?,
+        mounts,
         labels,
         annotations: annotations(pod, container, setting.attempt),
         log_path: Layout::container_log_path(&container.name, setting.attempt),
@@ -92,13 +85,14 @@ pub fn container_config(
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(LinuxContainerConfig {
-            resources: Some(resources::resources(pod)),
-            security_context: Some(security::security_context(pod, setting.image)),
+            resources: Some(resources::resources(pod, container, setting.node, setting.rules)),
+            security_context: Some(security),
         }),
         envs: environment
             .into_iter()
             .map(|(key, value)| KeyValue { key, value: value.into_bytes() })
             .collect(),
+        stop_signal: stop_signal::stop_signal(container, setting.rules).into(),
         ..ContainerConfig::default()
     })
 }
@@ -130,13 +124,24 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ContainerPort, EnvVar, VolumeMount};
-    use runtime_bridge::cri::wire::MountPropagation;
+    use k8s_openapi::api::core::v1::{
+        ContainerPort, EnvVar, EphemeralContainer, Lifecycle, SecurityContext, VolumeMount,
+    };
+    use runtime_bridge::cri::wire::{MountPropagation, NamespaceMode, Signal};
 
     use super::*;
-    use crate::fixtures::{container, pod, pod_ref};
+    use crate::ephemeral::as_container;
+    use crate::fixtures::{container, pod, pod_ref, resources};
 
     fn config(container: &Container) -> Result<ContainerConfig, ConfigError> {
+        config_of(&pod("Always", vec![], vec![container.clone()]), container, None)
+    }
+
+    fn config_of(
+        pod: &Pod,
+        container: &Container,
+        target: Option<&str>,
+    ) -> Result<ContainerConfig, ConfigError> {
         let image = PresentImage { image_ref: "sha256:1".into(), uid: None, username: String::new() };
         let volumes = MountedVolumes { host_paths: [("v".to_owned(), "/host/v".to_owned())].into() };
         let setting = ContainerSetting {
@@ -145,8 +150,11 @@ mod tests {
             image: &image,
             volumes: &volumes,
             etc_hosts: Some("/pods/uid-1/etc-hosts"),
+            target,
+            node: &NodeResources::default(),
+            rules: &NodeRules { stop_signals: true, ..NodeRules::default() },
         };
-        container_config(&pod("Always", vec![], vec![container.clone()]), &pod_ref(), container, &setting)
+        container_config(pod, &pod_ref(), container, &setting)
     }
 
     fn mount(name: &str, path: &str) -> VolumeMount {
@@ -206,5 +214,48 @@ mod tests {
         c.volume_mounts = Some(vec![mount("x", "/x")]);
         let error = config(&c).expect_err("no such volume").to_string();
         assert_eq!(error, "cannot find volume \"x\" to mount into container \"c\"");
+    }
+
+    #[test]
+    fn resources_security_and_signal_are_the_containers() {
+        let mut c = container("c");
+        c.resources = Some(resources(&[("cpu", "100m")], &[("memory", "1Mi")]));
+        c.security_context = Some(SecurityContext { run_as_user: Some(7), ..SecurityContext::default() });
+        c.lifecycle = Some(Lifecycle { stop_signal: Some("SIGINT".into()), ..Lifecycle::default() });
+        let config = config(&c).expect("valid");
+        assert_eq!(config.stop_signal(), Signal::Sigint);
+        let linux = config.linux.expect("always given");
+        let made = linux.resources.expect("always given");
+        assert_eq!((made.cpu_shares, made.memory_limit_in_bytes), (102, 1 << 20));
+        let user = linux.security_context.and_then(|context| context.run_as_user);
+        assert_eq!(user.map(|user| user.value), Some(7));
+    }
+
+    #[test]
+    fn a_container_that_would_be_root_against_its_will_is_not_configured() {
+        let mut c = container("c");
+        c.security_context =
+            Some(SecurityContext { run_as_non_root: Some(true), ..SecurityContext::default() });
+        let error = config(&c).expect_err("the image says nothing of a user").to_string();
+        let expected =
+            "container has runAsNonRoot and image will run as root (pod: \"web_ns(uid-1)\", container: c)";
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn an_ephemeral_container_sees_its_target() {
+        let ephemeral = EphemeralContainer {
+            name: "debug".into(),
+            image: Some("i".into()),
+            target_container_name: Some("c".into()),
+            ..EphemeralContainer::default()
+        };
+        let mut pod = pod("Always", vec![], vec![container("c")]);
+        pod.spec.as_mut().expect("spec").ephemeral_containers = Some(vec![ephemeral.clone()]);
+        let config = config_of(&pod, &as_container(&ephemeral), Some("id-of-c")).expect("valid");
+        assert_eq!(config.labels["io.kubernetes.container.name"], "debug");
+        let security = config.linux.and_then(|linux| linux.security_context).expect("always given");
+        let options = security.namespace_options.expect("always given");
+        assert_eq!((options.pid(), options.target_id.as_str()), (NamespaceMode::Target, "id-of-c"));
     }
 }

@@ -1,12 +1,17 @@
 //! As whom a container runs, and what it may do (rows 17.1 to 17.5).
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Capabilities, Container, Pod, PodSecurityContext, SecurityContext};
+use messages::PodRef;
 use messages::image_manager::PresentImage;
 use runtime_bridge::cri::wire::{
-    Int64Value, LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType,
+    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
 };
 
+use super::ConfigError;
+use super::profiles::{apparmor, seccomp};
+use crate::node_rules::NodeRules;
 use crate::sandbox_config::namespaces;
+use crate::security_groups::{groups, groups_policy, selinux};
 
 /// Paths of /proc and /sys that an ordinary container does not see.
 const MASKED_PATHS: [&str; 12] = [
@@ -25,42 +30,143 @@ const MASKED_PATHS: [&str; 12] = [
 ];
 /// Paths of /proc that an ordinary container only reads.
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+/// User IDs that Kubernetes knows end here.
+const USER_ID_MAX: i64 = i32::MAX as i64;
 
-/// That of a container without a security context: the image's user, else root; no seccomp profile.
-pub(super) fn security_context(pod: &Pod, image: &PresentImage) -> LinuxContainerSecurityContext {
-    let uid = match (image.uid, image.username.is_empty()) {
-        (Some(uid), _) => Some(uid),
-        (None, true) => Some(0),
-        (None, false) => None,
-    };
-    LinuxContainerSecurityContext {
-        namespace_options: Some(namespaces(pod)),
-        run_as_user: uid.map(|value| Int64Value { value }),
-        run_as_username: if uid.is_some() { String::new() } else { image.username.clone() },
-        masked_paths: MASKED_PATHS.map(str::to_owned).to_vec(),
-        readonly_paths: READONLY_PATHS.map(str::to_owned).to_vec(),
-        seccomp: Some(SecurityProfile {
-            profile_type: ProfileType::Unconfined.into(),
-            localhost_ref: String::new(),
-        }),
+/// The security context of a container; of an ephemeral one that looks into the container of this ID.
+pub(super) fn security_context(
+    pod: &Pod,
+    container: &Container,
+    image: &PresentImage,
+    target: Option<&str>,
+    rules: &NodeRules,
+) -> Result<LinuxContainerSecurityContext, ConfigError> {
+    let of_pod = pod_context(pod);
+    let context = effective(of_pod, container);
+    let is = |flag: Option<bool>| flag.unwrap_or(false);
+    let (masked_paths, readonly_paths) = proc_paths(context.proc_mount.as_deref(), rules);
+    let (run_as_user, run_as_username) = user(&context, image);
+    let (apparmor, old_apparmor) = apparmor(pod, container)?.unzip();
+    #[expect(deprecated, reason = "older runtimes know no other field")]
+    Ok(LinuxContainerSecurityContext {
+        capabilities: context.capabilities.as_ref().map(capabilities),
+        privileged: is(context.privileged),
+        namespace_options: Some(namespaces_seen(pod, target)),
+        selinux_options: context.se_linux_options.as_ref().map(selinux),
+        run_as_user: run_as_user.map(|value| Int64Value { value }),
+        run_as_group: context.run_as_group.map(|value| Int64Value { value }),
+        run_as_username,
+        readonly_rootfs: is(context.read_only_root_filesystem),
+        supplemental_groups: groups(of_pod),
+        supplemental_groups_policy: groups_policy(of_pod)?.into(),
+        no_new_privs: context.allow_privilege_escalation == Some(false),
+        masked_paths,
+        readonly_paths,
+        seccomp: Some(seccomp(pod, container, rules)?),
+        apparmor,
+        apparmor_profile: old_apparmor.unwrap_or_default(),
         ..LinuxContainerSecurityContext::default()
+    })
+}
+
+/// Whether a container that must not run as root does not. Names are not looked up in the image, so only numbers can
+/// be vouched for.
+pub(super) fn verify_non_root(
+    pod: &Pod,
+    pod_ref: &PodRef,
+    container: &Container,
+    image: &PresentImage,
+) -> Result<(), ConfigError> {
+    let context = effective(pod_context(pod), container);
+    if context.run_as_non_root != Some(true) {
+        return Ok(());
     }
+    let names = || (pod_ref.to_string(), container.name.clone());
+    let refused = |make: fn(String, String) -> ConfigError| {
+        let (pod, container) = names();
+        Err(make(pod, container))
+    };
+    match (context.run_as_user, image_user(image)) {
+        (Some(0), _) => refused(|pod, container| ConfigError::RunAsRoot { pod, container }),
+        (Some(_), _) => Ok(()),
+        (None, ImageUser::Id(0)) => refused(|pod, container| ConfigError::ImageRunsAsRoot { pod, container }),
+        (None, ImageUser::Id(uid)) if !(0..=USER_ID_MAX).contains(&uid) => {
+            let (pod, container) = names();
+            Err(ConfigError::ImageUserInvalid { uid, pod, container })
+        }
+        (None, ImageUser::Id(_)) => Ok(()),
+        (None, ImageUser::Name(user)) => {
+            let (pod, container) = names();
+            Err(ConfigError::ImageUserUnknown { user: user.to_owned(), pod, container })
+        }
+    }
+}
+
+enum ImageUser<'a> {
+    Id(i64),
+    Name(&'a str),
+}
+
+/// An image that names nobody runs as root.
+fn image_user(image: &PresentImage) -> ImageUser<'_> {
+    match image.uid {
+        Some(uid) => ImageUser::Id(uid),
+        None if image.username.is_empty() => ImageUser::Id(0),
+        None => ImageUser::Name(&image.username),
+    }
+}
+
+fn user(context: &SecurityContext, image: &PresentImage) -> (Option<i64>, String) {
+    match (context.run_as_user, image_user(image)) {
+        (Some(uid), _) | (None, ImageUser::Id(uid)) => (Some(uid), String::new()),
+        (None, ImageUser::Name(name)) => (None, name.to_owned()),
+    }
+}
+
+fn pod_context(pod: &Pod) -> Option<&PodSecurityContext> {
+    pod.spec.as_ref()?.security_context.as_ref()
+}
+
+/// The container's own context, with the pod's where it says nothing.
+fn effective(of_pod: Option<&PodSecurityContext>, container: &Container) -> SecurityContext {
+    let mut context = container.security_context.clone().unwrap_or_default();
+    if let Some(of_pod) = of_pod {
+        context.se_linux_options = context.se_linux_options.or_else(|| of_pod.se_linux_options.clone());
+        context.run_as_user = context.run_as_user.or(of_pod.run_as_user);
+        context.run_as_group = context.run_as_group.or(of_pod.run_as_group);
+        context.run_as_non_root = context.run_as_non_root.or(of_pod.run_as_non_root);
+    }
+    context
+}
+
+/// Only a container that would otherwise see none but its own processes looks into its target.
+fn namespaces_seen(pod: &Pod, target: Option<&str>) -> NamespaceOption {
+    let mut options = namespaces(pod);
+    if let Some(id) = target
+        && options.pid() == NamespaceMode::Container
+    {
+        options.set_pid(NamespaceMode::Target);
+        options.target_id = id.to_owned();
+    }
+    options
+}
+
+fn capabilities(asked: &Capabilities) -> Capability {
+    Capability {
+        add_capabilities: asked.add.clone().unwrap_or_default(),
+        drop_capabilities: asked.drop.clone().unwrap_or_default(),
+        ..Capability::default()
+    }
+}
+
+/// What is hidden and what is only read.
+fn proc_paths(proc_mount: Option<&str>, rules: &NodeRules) -> (Vec<String>, Vec<String>) {
+    if proc_mount == Some("Unmasked") {
+        return (Vec::new(), Vec::new());
+    }
+    let masked = MASKED_PATHS.map(str::to_owned).into_iter().chain(rules.thermal_paths.iter().cloned());
+    (masked.collect(), READONLY_PATHS.map(str::to_owned).to_vec())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixtures::pod;
-
-    #[test]
-    fn the_images_user_is_taken() {
-        let user = |uid, username: &str| {
-            let image = PresentImage { image_ref: String::new(), uid, username: username.into() };
-            let context = security_context(&pod("Always", vec![], vec![]), &image);
-            (context.run_as_user.map(|user| user.value), context.run_as_username)
-        };
-        assert_eq!(user(Some(7), ""), (Some(7), String::new()));
-        assert_eq!(user(None, "nobody"), (None, "nobody".to_owned()));
-        assert_eq!(user(None, ""), (Some(0), String::new()));
-    }
-}
+mod tests;

@@ -109,7 +109,10 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
         cgroup_parent: cgroup.name.to_string(),
         dns: dns.config,
     };
-    Ok(sandbox_config(pod, pod_ref, setting))
+    sandbox_config(pod, pod_ref, setting, &exec.deps.config.rules).map_err(|error| {
+        exec.record(texts::failed_create_sandbox(&error.to_string()), "");
+        error.to_string()
+    })
 }
 
 /// The pod's cgroup, with its values.

@@ -164,8 +164,16 @@ async fn create(
     loop {
         let etc_hosts = ground.etc_hosts.as_deref();
         let termination_log = Some(log.as_str());
-        let setting =
-            ContainerSetting { attempt, image, volumes: &ground.volumes, etc_hosts, termination_log };
+        let setting = ContainerSetting {
+            attempt,
+            image,
+            volumes: &ground.volumes,
+            etc_hosts,
+            termination_log,
+            target: None,
+            node: &exec.deps.config.node,
+            rules: &exec.deps.config.rules,
+        };
         let config = container_config(&task.desired.pod, &exec.pod, container, &setting)
             .map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error.to_string()))?;
         let step = exec.step(format!("CreateContainer {}", start.name)).await;

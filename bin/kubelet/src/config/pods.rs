@@ -29,7 +29,7 @@ section! {
         /// Period of the CPU quota.
         "cpuCFSQuotaPeriod" cpu_cfs_quota_period: GoDuration = Pointer(GoDuration::from_millis(100)), Used;
         /// Whether the OOM killer takes one process instead of the container; absent follows the cgroup version.
-        "singleProcessOOMKill" single_process_oom_kill: Option<bool> = Value(None), NotYet;
+        "singleProcessOOMKill" single_process_oom_kill: Option<bool> = Value(None), Used;
         /// Whether swap stops the kubelet from starting.
         "failSwapOn" fail_swap_on: bool = Pointer(true), NotYet;
         /// What pods may do with swap.
@@ -46,7 +46,7 @@ section! {
         /// Unsafe sysctls, or patterns ending in `*`, that pods may set.
         "allowedUnsafeSysctls" allowed_unsafe_sysctls: Vec<String> = Value(Vec::new()), Used;
         /// Whether `RuntimeDefault` is the seccomp profile of pods that name none.
-        "seccompDefault" seccomp_default: bool = Pointer(false), NotYet;
+        "seccompDefault" seccomp_default: bool = Pointer(false), Used;
         /// How crashing containers are restarted.
         "crashLoopBackOff" crash_loop_back_off: CrashLoopBackOffConfiguration =
             Value(CrashLoopBackOffConfiguration::default()), Used;

@@ -12,3 +12,4 @@ mod images;
 mod life;
 mod matrix;
 mod pods;
+mod refused;

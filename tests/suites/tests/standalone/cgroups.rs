@@ -8,7 +8,7 @@ const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Where a cgroup's directories are, one per hierarchy.
 fn hierarchies() -> Vec<PathBuf> {
-    if Path::new(MOUNT).join("cgroup.controllers").exists() {
+    if unified() {
         return vec![MOUNT.into()];
     }
     let entries = fs::read_dir(MOUNT).expect("cgroups are mounted").flatten();
@@ -66,6 +66,20 @@ pub fn exists(cgroup: &str) -> bool {
 pub fn named(cgroup: &str, part: &str) -> Vec<PathBuf> {
     let all = hierarchies().into_iter().flat_map(|hierarchy| tree(&below(&hierarchy, cgroup)));
     all.filter(|dir| dir.file_name().is_some_and(|name| name.to_string_lossy().contains(part))).collect()
+}
+
+/// The first line of a file of the cgroup below `cgroup` whose directory is named `name`; in version 1 of whichever
+/// hierarchy has the file.
+pub fn value(cgroup: &str, name: &str, file: &str) -> Result<String, String> {
+    let dirs = named(cgroup, name);
+    let text = dirs.iter().find_map(|dir| fs::read_to_string(dir.join(file)).ok());
+    let line = text.and_then(|text| text.lines().next().map(str::to_owned));
+    line.ok_or_else(|| format!("no {file} in {dirs:?}"))
+}
+
+/// Whether one hierarchy has all controllers.
+pub fn unified() -> bool {
+    Path::new(MOUNT).join("cgroup.controllers").exists()
 }
 
 /// Removes a cgroup with all below it; the error is for people. No process may be in them any more.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use runtime_bridge::cri::wire::*;
 use runtime_bridge::cri::{CriClient, Endpoints, Runtime, container_pid};
 use runtime_bridge::{Io, IoRuntime};
+use serde_json::Value;
 
 pub const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 pub const UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -57,6 +58,14 @@ impl Cri {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
         let status = block_on(self.client.container_status(request)).expect("the container is there");
         container_pid(&status).expect("a running container has a process")
+    }
+
+    /// What the runtime was asked for as a container, as it tells itself.
+    pub fn config(&self, id: &str) -> Value {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
+        let status = block_on(self.client.container_status(request)).expect("the container is there");
+        let info: Value = serde_json::from_str(&status.info["info"]).expect("containerd tells in JSON");
+        info["config"].clone()
     }
 
     pub fn sandbox_status(&self, id: &str) -> PodSandboxStatus {

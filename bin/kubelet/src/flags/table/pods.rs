@@ -83,7 +83,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         "seccomp-default",
         Bool,
         seccomp_default,
-        NotYet,
+        Used,
         "Give pods without a seccomp profile RuntimeDefault"
     ),
 ];

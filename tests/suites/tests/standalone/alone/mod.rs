@@ -8,6 +8,7 @@ mod garbage;
 mod idle;
 mod manifest_url;
 mod restarts;
+mod rules;
 
 use crate::Alone;
 
@@ -21,6 +22,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         idle::ALL,
         manifest_url::ALL,
         restarts::ALL,
+        rules::ALL,
     ]
     .concat()
 }

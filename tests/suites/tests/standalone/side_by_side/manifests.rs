@@ -79,7 +79,7 @@ fn yaml(node: &Node) {
 }
 
 fn unsupported(node: &Node) {
-    let main = with(sleeper("main"), json!({"securityContext": {"seLinuxOptions": {"level": "s0"}}}));
+    let main = with(sleeper("main"), json!({"securityContext": {"windowsOptions": {"hostProcess": false}}}));
     let file = node.pod("unsupported", containers([main]));
     let pod = file.phase("Failed");
     let (reason, message) = (pod.text("/status/reason"), pod.text("/status/message"));

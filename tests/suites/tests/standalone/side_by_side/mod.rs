@@ -8,7 +8,9 @@ mod init;
 mod lifecycle;
 mod manifests;
 mod probes;
+mod resources;
 mod restarts;
+mod security;
 mod volumes;
 
 use crate::Shared;
@@ -26,6 +28,8 @@ pub fn all() -> Vec<(&'static str, Shared)> {
         probes::ALL,
         grace::ALL,
         environment::ALL,
+        security::ALL,
+        resources::ALL,
     ]
     .concat()
 }

@@ -1,0 +1,129 @@
+//! Facts about the machine that every container is configured by. They do not change while the kubelet runs.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cgroups::CgroupVersion;
+
+/// What containers are configured by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerFacts {
+    /// The kernel accounts for swap by cgroup.
+    pub swap_controller: bool,
+    /// The sizes of huge pages in bytes, ascending.
+    pub huge_page_sizes: Vec<u64>,
+    /// Files of the CPUs that tell of the machine's temperature, by CPU.
+    pub thermal_paths: Vec<String>,
+}
+
+impl ContainerFacts {
+    /// Looks into /proc and /sys, which takes microseconds. What is not to be had there counts as not there.
+    pub fn of_this_machine(cgroups: CgroupVersion) -> Self {
+        Self::below(Path::new("/"), cgroups)
+    }
+
+    fn below(root: &Path, cgroups: CgroupVersion) -> Self {
+        let swap = match cgroups {
+            CgroupVersion::V1 | CgroupVersion::Hybrid => {
+                Some("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes".to_owned())
+            }
+            // The root has no such file: the own cgroup tells.
+            CgroupVersion::V2 => own_cgroup(&read(root, "proc/self/cgroup"))
+                .map(|cgroup| format!("sys/fs/cgroup{cgroup}/memory.swap.max")),
+        };
+        Self {
+            swap_controller: swap.is_some_and(|file| root.join(file).exists()),
+            huge_page_sizes: huge_page_sizes(&root.join("sys/kernel/mm/hugepages")),
+            thermal_paths: thermal_paths(root),
+        }
+    }
+}
+
+fn read(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path)).unwrap_or_default()
+}
+
+fn own_cgroup(text: &str) -> Option<String> {
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(path.trim_end_matches('/').to_owned())
+}
+
+fn huge_page_sizes(dir: &Path) -> Vec<u64> {
+    let size = |name: &str| {
+        let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut sizes: Vec<u64> = entries.filter_map(|entry| size(entry.file_name().to_str()?)).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+fn thermal_paths(root: &Path) -> Vec<String> {
+    let cpus = cpu_list(&read(root, "sys/devices/system/cpu/possible"));
+    let paths = cpus.into_iter().map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle"));
+    paths.filter(|path| root.join(path.trim_start_matches('/')).exists()).collect()
+}
+
+/// The numbers of a list such as `0-3,6`; what is no list has none.
+fn cpu_list(text: &str) -> Vec<u16> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn a_machine_with_everything() {
+        let root = machine(&[
+            ("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", ""),
+            ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0"),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0"),
+            ("sys/kernel/mm/hugepages/other/x", "0"),
+            ("sys/devices/system/cpu/possible", "0-1,3\n"),
+            ("sys/devices/system/cpu/cpu0/thermal_throttle/x", ""),
+            ("sys/devices/system/cpu/cpu3/thermal_throttle/x", ""),
+            ("sys/devices/system/cpu/cpu7/thermal_throttle/x", ""),
+        ]);
+        let facts = ContainerFacts::below(root.path(), CgroupVersion::Hybrid);
+        assert!(facts.swap_controller);
+        assert_eq!(facts.huge_page_sizes, [2 << 20, 1 << 30]);
+        let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle");
+        assert_eq!(facts.thermal_paths, [path(0), path(3)]);
+        assert!(!ContainerFacts::below(root.path(), CgroupVersion::V2).swap_controller);
+    }
+
+    #[test]
+    fn in_version_2_the_own_cgroup_tells_of_swap() {
+        let root = machine(&[
+            ("proc/self/cgroup", "1:name=x:/other\n0::/system.slice/kubelet\n"),
+            ("sys/fs/cgroup/system.slice/kubelet/memory.swap.max", "max"),
+        ]);
+        assert!(ContainerFacts::below(root.path(), CgroupVersion::V2).swap_controller);
+        assert!(!ContainerFacts::below(root.path(), CgroupVersion::V1).swap_controller);
+        assert_eq!(own_cgroup("0::/\n").as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing() {
+        let root = machine(&[("sys/devices/system/cpu/possible", "what\n")]);
+        for version in [CgroupVersion::V1, CgroupVersion::Hybrid, CgroupVersion::V2] {
+            assert_eq!(ContainerFacts::below(root.path(), version), ContainerFacts::default());
+        }
+    }
+}
