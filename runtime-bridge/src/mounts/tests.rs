@@ -155,11 +155,41 @@ async fn directories_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     mounts.unmount(&empty_dir).await.unwrap();
     mounts.unmount(&root.join("missing")).await.unwrap();
 
+    let marker = root.join("pods/u/plugins/kubernetes.io~empty-dir/v");
+    assert_eq!(mounts.is_ready(&empty_dir, &marker).await, Ok(false));
+    mounts.set_ready(&marker).await.unwrap();
+    mounts.set_ready(&marker).await.unwrap();
+    assert_eq!(disk.kind(&marker.join("ready")), Some(FileKind::File));
+    assert_eq!(mounts.is_ready(&empty_dir, &marker).await, Ok(true));
+    assert_eq!(mounts.is_ready(&root.join("missing"), &marker).await, Ok(false));
+    subpaths(&*mounts, disk, &empty_dir).await;
+
     disk.symlink(&empty_dir.join("link"), &root.join("file"));
     mounts.remove_tree(&empty_dir).await.unwrap();
     mounts.remove_tree(&empty_dir).await.unwrap();
     assert_eq!(disk.kind(&empty_dir), None);
     assert_eq!(disk.kind(&root.join("file")), Some(FileKind::File));
+}
+
+/// FEATURES 10.20, without mounts.
+async fn subpaths(mounts: &dyn Mounts, disk: &dyn Disk, volume: &Path) {
+    let root = disk.root();
+    mounts.make_subpath(volume, Path::new("a/b")).await.unwrap();
+    mounts.make_subpath(volume, Path::new("a/b")).await.unwrap();
+    assert_eq!((disk.mode(&volume.join("a")), disk.mode(&volume.join("a/b"))), (Some(0o777), Some(0o777)));
+    mounts.make_subpath(volume, Path::new("kept")).await.unwrap();
+    assert_eq!(disk.kind(&volume.join("kept")), Some(FileKind::File));
+    disk.symlink(&volume.join("out"), &root);
+    for bad in ["../x", "/x", "out/x"] {
+        assert!(mounts.make_subpath(volume, Path::new(bad)).await.is_err(), "{bad}");
+    }
+    for bad in ["../x", "/x", "out", "missing"] {
+        let bound = mounts.bind_subpath(volume, Path::new(bad), &root.join("subpaths/v/c/0")).await;
+        assert!(bound.is_err(), "{bad}");
+    }
+    assert!(mounts.make_subpath(&root.join("missing"), Path::new("a")).await.is_err());
+    assert_eq!(disk.kind(&root.join("x")), None);
+    disk.remove(&volume.join("out"));
 }
 
 /// FEATURES 10.5.
@@ -246,6 +276,21 @@ async fn mounting_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     assert!(matches!(mounts.bind(&root, &target, false).await, Err(MountError::AlreadyMounted { .. })));
     assert!(matches!(mounts.mount_tmpfs(&target, options).await, Err(MountError::AlreadyMounted { .. })));
     assert!(matches!(mounts.bind(&root.join("no"), &target, false).await, Err(MountError::Io { .. })));
+
+    let parts = root.join("volume-subpaths/v/c");
+    disk.mkdir(&source.join("d"));
+    for (index, part) in ["f", "d"].into_iter().enumerate() {
+        let target = parts.join(index.to_string());
+        mounts.bind_subpath(&source, Path::new(part), &target).await.unwrap();
+        mounts.bind_subpath(&source, Path::new(part), &target).await.unwrap();
+        assert_eq!(mounts.list_below(&target).await.map(|found| found.len()), Ok(1), "{part}");
+    }
+    // Another part at the same place takes the place of the first.
+    mounts.bind_subpath(&source, Path::new("d"), &parts.join("0")).await.unwrap();
+    assert_eq!(mounts.list_below(&parts).await.map(|found| found.len()), Ok(2));
+    for index in ["0", "1"] {
+        mounts.unmount(&parts.join(index)).await.unwrap();
+    }
 
     disk.symlink(&root.join("link"), &source);
     let through_link = mounts.bind(&memory, &root.join("link"), false).await;

@@ -56,6 +56,7 @@ impl World {
         runtime.add_image(IMAGE, RegistryImage::default());
         let disk = FakeDisk::new();
         disk.mkdir(MANIFESTS, 0o755);
+        disk.write("/etc/hosts", "127.0.0.1\tlocalhost\n", 0o644);
         let names = CgroupNames::new(CgroupDriver::Cgroupfs, "/").expect("the root is a cgroup");
         Self {
             runtime,
