@@ -13,6 +13,7 @@ use pod_worker::dns::ClusterDns;
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::KubeletConfiguration;
+use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
 use crate::wiring::Settings;
 
@@ -40,6 +41,8 @@ pub fn settings(
     memory_bytes: u64,
 ) -> Result<Settings, SettingError> {
     let crash_backoff_max = config.pods.crash_loop_back_off.max_container_restart_period;
+    // They have been checked where the configuration was read.
+    let gates = FeatureGates::from_settings(&config.process.feature_gates).unwrap_or_default();
     let worker = PodWorkerConfig {
         sync_frequency: config.sources.sync_frequency.as_std(),
         crash_backoff_max: crash_backoff_max
@@ -49,6 +52,9 @@ pub fn settings(
             domain: config.pods.cluster_domain.clone(),
             servers: config.pods.cluster_dns.clone(),
         },
+        resolv_conf: config.pods.resolv_conf.clone(),
+        hostname_override: gates.enabled("HostnameOverride"),
+        env_files: gates.enabled("EnvFiles"),
         node_name: Arc::from(node),
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         node: Arc::default(),

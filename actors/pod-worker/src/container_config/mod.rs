@@ -15,9 +15,11 @@ use runtime_bridge::cri::wire::{
 };
 use runtime_bridge::host::Layout;
 
-use crate::env::{environment, expand_all};
+use crate::env::expand_all;
 use crate::hash::{container_hash, hash_text};
 use crate::sandbox_config::pod_labels;
+
+pub use self::mounts::{sub_paths, wants_recursive_read_only};
 
 /// The label of a container's name.
 pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
@@ -36,14 +38,18 @@ pub enum ConfigError {
     /// A mount has a propagation that does not exist.
     #[error("invalid MountPropagation mode: {0:?}")]
     InvalidPropagation(String),
-    /// A mount shows a part of a volume.
-    #[error("volumeMounts of container {container:?}: subPath of volume {volume:?} is not supported")]
-    SubPath {
-        /// The volume's name in the spec.
-        volume: String,
-        /// The container's name.
-        container: String,
-    },
+    /// A `subPathExpr` refers to what has no value.
+    #[error("{0}")]
+    SubPathExpr(String),
+    /// A part of a volume is not named relative to it.
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    AbsoluteSubPath(String),
+    /// A part of a volume leads out of it.
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    SubPathSteps(String),
+    /// A mount cannot be made read-only with all below it.
+    #[error("failed to resolve recursive read-only mode: {0}")]
+    RecursiveReadOnly(String),
 }
 
 /// What of a container is not in its spec.
@@ -55,6 +61,12 @@ pub struct ContainerSetting<'a> {
     pub image: &'a PresentImage,
     /// Where the pod's volumes are.
     pub volumes: &'a MountedVolumes,
+    /// Its final environment.
+    pub environment: &'a [(String, String)],
+    /// Where parts of volumes are, by the index of their mount.
+    pub sub_paths: &'a BTreeMap<usize, String>,
+    /// The runtime makes mounts read-only with all below them.
+    pub recursive_read_only: bool,
     /// The managed hosts file on the node, if the pod has one.
     pub etc_hosts: Option<&'a str>,
     /// The file on the host into which the container writes why it ended.
@@ -71,7 +83,7 @@ pub fn container_config(
     container: &Container,
     setting: &ContainerSetting<'_>,
 ) -> Result<ContainerConfig, ConfigError> {
-    let environment = environment(container);
+    let environment = setting.environment;
     let mut labels: BTreeMap<String, String> = pod_labels(pod_ref).into();
     labels.insert(CONTAINER_NAME_LABEL.to_owned(), container.name.clone());
     Ok(ContainerConfig {
@@ -81,8 +93,8 @@ pub fn container_config(
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..ImageSpec::default()
         }),
-        command: expand_all(container.command.as_deref(), &environment),
-        args: expand_all(container.args.as_deref(), &environment),
+        command: expand_all(container.command.as_deref(), environment),
+        args: expand_all(container.args.as_deref(), environment),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts: mounts::mounts(container, setting)?,
         labels,
@@ -96,8 +108,8 @@ pub fn container_config(
             security_context: Some(security::security_context(pod, setting.image)),
         }),
         envs: environment
-            .into_iter()
-            .map(|(key, value)| KeyValue { key, value: value.into_bytes() })
+            .iter()
+            .map(|(key, value)| KeyValue { key: key.clone(), value: value.clone().into_bytes() })
             .collect(),
         ..ContainerConfig::default()
     })
@@ -139,7 +151,12 @@ mod tests {
     fn config(container: &Container) -> Result<ContainerConfig, ConfigError> {
         let image = PresentImage { image_ref: "sha256:1".into(), uid: None, username: String::new() };
         let volumes = MountedVolumes { host_paths: [("v".to_owned(), "/host/v".to_owned())].into() };
+        let environment: Vec<(String, String)> =
+            container.env.iter().flatten().map(|one| (one.name.clone(), one.value.clone().unwrap_or_default())).collect();
         let setting = ContainerSetting {
+            environment: &environment,
+            sub_paths: &BTreeMap::from([(1, "/pods/uid-1/volume-subpaths/v/c/1".to_owned())]),
+            recursive_read_only: true,
             termination_log: Some("/host/log"),
             attempt: 3,
             image: &image,
@@ -195,14 +212,25 @@ mod tests {
         let mut read_only = mount("v", "data");
         read_only.read_only = Some(true);
         read_only.mount_propagation = Some("HostToContainer".into());
-        c.volume_mounts = Some(vec![read_only]);
+        let mut part = mount("v", "part");
+        part.sub_path = Some("a".into());
+        (part.read_only, part.recursive_read_only) = (Some(true), Some("Enabled".into()));
+        c.volume_mounts = Some(vec![read_only, part]);
+        c.termination_message_path = Some("log".into());
         let mounts = config(&c).expect("valid").mounts;
         assert_eq!((mounts[0].container_path.as_str(), mounts[0].host_path.as_str()), ("/data", "/host/v"));
         assert!(mounts[0].readonly);
         assert_eq!(mounts[0].propagation(), MountPropagation::PropagationHostToContainer);
-        assert_eq!(mounts[1].container_path, "/etc/hosts");
+        assert!(!mounts[0].recursive_read_only);
+        assert_eq!(mounts[1].host_path, "/pods/uid-1/volume-subpaths/v/c/1");
+        assert!(mounts[1].readonly && mounts[1].recursive_read_only);
+        assert_eq!(mounts[2].container_path, "/etc/hosts");
+        assert_eq!(
+            (mounts[3].container_path.as_str(), mounts[3].host_path.as_str()),
+            ("/log", "/host/log")
+        );
         c.volume_mounts = Some(vec![mount("v", "/etc/hosts")]);
-        assert_eq!(config(&c).expect("valid").mounts.len(), 1);
+        assert_eq!(config(&c).expect("valid").mounts.len(), 2);
         c.volume_mounts = Some(vec![mount("x", "/x")]);
         let error = config(&c).expect_err("no such volume").to_string();
         assert_eq!(error, "cannot find volume \"x\" to mount into container \"c\"");

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 pub use disk::DiskPodDirs;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakePodDirs;
-pub use layout::Layout;
+pub use layout::{Layout, SUBPATHS};
 
 use super::{RemoveTreeError, RuntimeGone};
 
