@@ -151,8 +151,8 @@ impl Mounts for FakeMounts {
             let mode = disk
                 .mode(volume)
                 .ok_or_else(|| failed("open the volume", volume, "No such file or directory"))?;
+            refuse_outside(disk, volume, sub_path)?;
             if within(disk, volume, sub_path).is_err() {
-                refuse_outside(disk, volume, sub_path)?;
                 disk.mkdir(volume.join(sub_path), mode);
             }
             Ok(())

@@ -78,18 +78,20 @@ fn walk_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Makes what is missing of a directory within the volume, each new one with the mode of the volume's root. What
-/// exists stays as it is, and need not be a directory.
+/// exists stays as it is, and need not be a directory. Nor is it told here what cannot be had for another reason than
+/// that it is missing: binding it tells.
 pub(super) fn make_subpath(volume: &Path, sub_path: &Path) -> Result<(), MountError> {
     const OPERATION: &str = "make the directory";
     let shown = volume.join(sub_path);
+    let segments = segments(sub_path)?;
     let root = open_volume(volume)?;
-    if open_within(&root, sub_path).is_ok() {
+    if !matches!(open_within(&root, sub_path), Err(Errno::NOENT)) {
         return Ok(());
     }
     let mode = rustix::fs::fstat(&root).map_err(refused("look at", volume))?.st_mode;
     let mode = Mode::from_raw_mode(mode & 0o7777);
     let (mut above, mut known) = (open_within(&root, Path::new("")), PathBuf::new());
-    for segment in segments(sub_path)? {
+    for segment in segments {
         let dir = above.map_err(refused(OPERATION, &shown))?;
         known.push(segment);
         above = match open_within(&root, &known) {
@@ -212,7 +214,8 @@ mod tests {
         assert_eq!(fs::metadata(volume.join("a")).unwrap().permissions().mode() & 0o7777, 0o700);
         fs::write(volume.join("file"), b"").unwrap();
         make_subpath(&volume, Path::new("file")).unwrap();
-        assert!(make_subpath(&volume, Path::new("file/below")).is_err());
+        make_subpath(&volume, Path::new("file/below")).unwrap();
+        assert!(fs::metadata(volume.join("file")).unwrap().is_file());
         for bad in ["../x", "/etc", "a/../../x"] {
             assert!(make_subpath(&volume, Path::new(bad)).is_err(), "{bad}");
         }
@@ -233,7 +236,7 @@ mod tests {
         for bad in ["absolute", "relative", "up", "up/outside", "absolute/secret", "magic", "magic/etc"] {
             assert!(open_within(&root, Path::new(bad)).is_err(), "{bad}");
             assert!(walk_within(&root, Path::new(bad)).is_err(), "{bad}");
-            assert!(make_subpath(&volume, &Path::new(bad).join("new")).is_err(), "{bad}");
+            let _binding_it_fails = make_subpath(&volume, &Path::new(bad).join("new"));
             assert!(read_within(&volume, Path::new(bad), 100).is_err(), "{bad}");
             let target = dir.path().join("target");
             assert!(bind_subpath(&volume, Path::new(bad), &target).is_err(), "{bad}");

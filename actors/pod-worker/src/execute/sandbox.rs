@@ -140,9 +140,12 @@ fn named(task: &SyncTask, resolv_conf: Option<&str>) -> Result<(String, DnsConfi
             }
         }
     }
-    let names = names(task)?;
-    let hostname = kernel_hostname(pod, &names).map_err(|error| error.to_string())?;
-    Ok((hostname, dns.map_err(|error| error.to_string())?.config))
+    let dns = dns.map_err(|error| error.to_string())?.config;
+    if PodView::of(pod).host_network() {
+        return Ok((String::new(), dns));
+    }
+    let hostname = kernel_hostname(pod, &names(task)?).map_err(|error| error.to_string())?;
+    Ok((hostname, dns))
 }
 
 fn names(task: &SyncTask) -> Result<Names, String> {

@@ -6,8 +6,10 @@ mod images;
 mod init;
 mod lifecycle;
 mod manifests;
+mod names;
 mod probes;
 mod restarts;
+mod subpaths;
 mod volumes;
 
 use crate::Shared;
@@ -19,6 +21,8 @@ pub fn all() -> Vec<(&'static str, Shared)> {
         init::ALL,
         images::ALL,
         volumes::ALL,
+        subpaths::ALL,
+        names::ALL,
         lifecycle::ALL,
         manifests::ALL,
         probes::ALL,
