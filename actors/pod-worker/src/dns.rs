@@ -248,7 +248,8 @@ mod tests {
     }
 
     fn pod_dns(pod: &Pod, resolv_conf: Option<&str>, cluster: &ClusterDns) -> PodDns {
-        super::pod_dns(pod, resolv_conf, cluster, &["10.0.0.1".to_owned(), "fd00::1".to_owned()]).expect("valid")
+        super::pod_dns(pod, resolv_conf, cluster, &["10.0.0.1".to_owned(), "fd00::1".to_owned()])
+            .expect("valid")
     }
 
     fn cluster() -> ClusterDns {
@@ -351,7 +352,9 @@ mod tests {
         assert_eq!(check_resolv_conf("/r", &many, ""), None);
         assert_eq!(
             check(&format!("search {}", "x".repeat(254))).as_deref(),
-            Some("Resolv.conf file \"/r\" contains a search path which length is more than allowed 253 chars!")
+            Some(
+                "Resolv.conf file \"/r\" contains a search path which length is more than allowed 253 chars!"
+            )
         );
         assert_eq!(
             check(&format!("search {}", vec!["y".repeat(200); 11].join(" "))).as_deref(),

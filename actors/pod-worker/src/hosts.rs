@@ -79,9 +79,6 @@ mod tests {
     #[test]
     fn on_the_nodes_network_it_is_the_nodes() {
         let text = String::from_utf8(host_network_hosts(&aliased(), b"127.0.0.1 me\n")).expect("text");
-        assert_eq!(
-            text,
-            format!("# Kubernetes-managed hosts file (host network).\n127.0.0.1 me\n{ALIASES}")
-        );
+        assert_eq!(text, format!("# Kubernetes-managed hosts file (host network).\n127.0.0.1 me\n{ALIASES}"));
     }
 }

@@ -309,8 +309,9 @@ mod tests {
 
     #[test]
     fn what_was_noted_counts_while_the_volume_is_there() {
-        let noted =
-            |volume, mounts: &[MountPoint]| plans(vec![volume], mounts).remove(0).expect("it can be mounted").ready;
+        let noted = |volume, mounts: &[MountPoint]| {
+            plans(vec![volume], mounts).remove(0).expect("it can be mounted").ready
+        };
         assert_eq!(noted(volume(), &[]), Some(MARKER.into()));
         assert_eq!(noted(in_memory(None), &[]), None);
         assert_eq!(noted(in_memory(None), &[mount_point(V, "tmpfs")]), Some(MARKER.into()));

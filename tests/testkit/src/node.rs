@@ -46,6 +46,8 @@ pub struct World {
     pub clock: Arc<FakeClock>,
     /// Cgroups.
     pub cgroups: FakeCgroups,
+    /// The node's resolver configuration; none as with an empty `resolvConf`.
+    pub resolv_conf: Option<String>,
 }
 
 impl World {
@@ -65,6 +67,7 @@ impl World {
             checkpoints: FakeCheckpoints::new(),
             clock: Arc::new(FakeClock::new(seed, start)),
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
+            resolv_conf: None,
         }
     }
 
@@ -92,9 +95,14 @@ impl World {
             mounts: Arc::new(FakeMounts::new(self.disk.clone())),
             prober: Arc::new(self.prober.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
-            resolv_conf: None,
+            resolv_conf: self.resolv_conf.clone().map(read_always),
         }
     }
+}
+
+/// A file that always reads the same.
+fn read_always(text: String) -> pod_worker::ReadResolvConf {
+    Arc::new(move || Box::pin(std::future::ready(Ok(text.clone()))))
 }
 
 /// A kubelet in the sandbox.

@@ -151,8 +151,12 @@ mod tests {
     fn config(container: &Container) -> Result<ContainerConfig, ConfigError> {
         let image = PresentImage { image_ref: "sha256:1".into(), uid: None, username: String::new() };
         let volumes = MountedVolumes { host_paths: [("v".to_owned(), "/host/v".to_owned())].into() };
-        let environment: Vec<(String, String)> =
-            container.env.iter().flatten().map(|one| (one.name.clone(), one.value.clone().unwrap_or_default())).collect();
+        let environment: Vec<(String, String)> = container
+            .env
+            .iter()
+            .flatten()
+            .map(|one| (one.name.clone(), one.value.clone().unwrap_or_default()))
+            .collect();
         let setting = ContainerSetting {
             environment: &environment,
             sub_paths: &BTreeMap::from([(1, "/pods/uid-1/volume-subpaths/v/c/1".to_owned())]),
@@ -225,10 +229,7 @@ mod tests {
         assert_eq!(mounts[1].host_path, "/pods/uid-1/volume-subpaths/v/c/1");
         assert!(mounts[1].readonly && mounts[1].recursive_read_only);
         assert_eq!(mounts[2].container_path, "/etc/hosts");
-        assert_eq!(
-            (mounts[3].container_path.as_str(), mounts[3].host_path.as_str()),
-            ("/log", "/host/log")
-        );
+        assert_eq!((mounts[3].container_path.as_str(), mounts[3].host_path.as_str()), ("/log", "/host/log"));
         c.volume_mounts = Some(vec![mount("v", "/etc/hosts")]);
         assert_eq!(config(&c).expect("valid").mounts.len(), 2);
         c.volume_mounts = Some(vec![mount("x", "/x")]);

@@ -69,11 +69,7 @@ pub(super) fn mounts(
     if let (Some(path), Some(log)) = (&container.termination_message_path, setting.termination_log)
         && !path.is_empty()
     {
-        mounts.push(Mount {
-            container_path: absolute(path),
-            host_path: log.to_owned(),
-            ..Mount::default()
-        });
+        mounts.push(Mount { container_path: absolute(path), host_path: log.to_owned(), ..Mount::default() });
     }
     Ok(mounts)
 }
@@ -164,14 +160,14 @@ mod tests {
     #[test]
     fn parts_are_named_by_their_mounts() {
         let environment = [("POD".to_owned(), "web".to_owned()), ("UP".to_owned(), "..".to_owned())];
-        let of = |mount| {
-            sub_paths(&mounting(mount), &environment, &volumes()).map_err(|error| error.to_string())
-        };
+        let of =
+            |mount| sub_paths(&mounting(mount), &environment, &volumes()).map_err(|error| error.to_string());
         let part = |path: &str| {
             let (volume, volume_path) = ("v".to_owned(), "/host/v".to_owned());
             Ok(vec![Subpath { index: 1, volume, volume_path, path: path.to_owned() }])
         };
-        let expression = |text: &str| VolumeMount { sub_path_expr: Some(text.into()), ..VolumeMount::default() };
+        let expression =
+            |text: &str| VolumeMount { sub_path_expr: Some(text.into()), ..VolumeMount::default() };
         let path = |text: &str| VolumeMount { sub_path: Some(text.into()), ..VolumeMount::default() };
         assert_eq!(of(VolumeMount::default()), Ok(vec![]));
         assert_eq!(of(path("a/$(POD)")), part("a/$(POD)"));

@@ -91,7 +91,8 @@ pub fn environment(
     for variable in container.env.as_deref().unwrap_or_default() {
         let plain = variable.value.as_deref().unwrap_or_default();
         let value = match &variable.value_from {
-            Some(source) if plain.is_empty() => match value_from(&variable.name, source, container, sources)? {
+            Some(source) if plain.is_empty() => match value_from(&variable.name, source, container, sources)?
+            {
                 Some(value) => value,
                 None => continue,
             },
@@ -216,9 +217,8 @@ pub(crate) mod tests {
         let ips = |ips: [&str; 2]| ips.map(str::to_owned);
         let (pod_ips, host_ips) = (ips(["fd00::1", "10.0.0.1"]), ips(["192.0.2.1", "2001:db8::1"]));
         let amounts = [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "100Gi")];
-        let allocatable: BTreeMap<String, Quantity> = amounts
-            .map(|(name, text)| (name.to_owned(), Quantity::parse(text).expect("a quantity")))
-            .into();
+        let allocatable: BTreeMap<String, Quantity> =
+            amounts.map(|(name, text)| (name.to_owned(), Quantity::parse(text).expect("a quantity"))).into();
         let files: BTreeMap<EnvFile, FileText> = [
             (("v", "vars"), FileText::Content("A='from file'\nEMPTY=''\n".into(), "/v/vars".into())),
             (("v", "bad"), FileText::Content("nonsense".into(), "/v/bad".into())),
@@ -310,7 +310,8 @@ pub(crate) mod tests {
 
     #[test]
     fn values_come_from_fields_and_files() {
-        let field = ObjectFieldSelector { api_version: Some("v1".into()), field_path: "metadata.name".into() };
+        let field =
+            ObjectFieldSelector { api_version: Some("v1".into()), field_path: "metadata.name".into() };
         let field = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
         let env = vec![
             from("POD", field),
@@ -341,7 +342,11 @@ pub(crate) mod tests {
             };
             for (place, optional, expected) in [
                 (("v", "vars", "B"), false, "environment variable key \"B\" not found in file \"/v/vars\""),
-                (("v", "vars", "EMPTY"), false, "environment variable key \"EMPTY\" not found in file \"/v/vars\""),
+                (
+                    ("v", "vars", "EMPTY"),
+                    false,
+                    "environment variable key \"EMPTY\" not found in file \"/v/vars\"",
+                ),
                 (("v", "bad", "A"), true, "couldn't parse env file"),
                 (("v", "gone", "A"), true, "couldn't parse env file"),
                 (("w", "vars", "A"), true, "cannot find the volume \"w\" referenced by FileKeyRef"),

@@ -164,7 +164,8 @@ mod tests {
     fn a_limit_of_the_pod_comes_before_the_nodes() {
         let free = container("free");
         let mut pod = pod("Always", vec![], vec![free.clone()]);
-        let limits = limited("", &[("cpu", "2"), ("memory", "1Gi"), ("ephemeral-storage", "1Gi")], &[]).resources;
+        let limits =
+            limited("", &[("cpu", "2"), ("memory", "1Gi"), ("ephemeral-storage", "1Gi")], &[]).resources;
         pod.spec.as_mut().expect("spec").resources = limits;
         with_sources(&pod, |sources| {
             let of = |resource: &str| resource_value(&selector(resource, "0", ""), &free, sources);

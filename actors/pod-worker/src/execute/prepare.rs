@@ -6,13 +6,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
+use messages::facts::WaitingReason;
 use messages::volume_manager::PrepareSubpaths;
 use runtime_bridge::cri::wire::StatusRequest;
 
 use super::sandbox::Ground;
-use super::sync::SyncTask;
+use super::sync::{StartFailure, SyncTask};
 use crate::container_config::{sub_paths, wants_recursive_read_only};
 use crate::env::{self, EnvFile, EnvSources, FileText, environment};
+use crate::retry::AFTER_LOST_ANSWER;
+use crate::texts::CREATE_CONTAINER_CONFIG_ERROR;
 
 /// The largest file of variables. Containers write it, and the kubelet holds it in memory.
 const ENV_FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -37,7 +40,7 @@ pub(super) async fn prepare(
     task: &SyncTask,
     ground: &Ground,
     container: &Container,
-) -> Result<Prepared, String> {
+) -> Result<Prepared, StartFailure> {
     let exec = &task.exec;
     let config = &exec.deps.config;
     let files = env_files(task, ground, container).await;
@@ -48,26 +51,34 @@ pub(super) async fn prepare(
         allocatable: &config.node.allocatable,
         files: config.env_files.then_some(&files),
     };
-    let environment = environment(container, &sources).map_err(|error| error.to_string())?;
-    let subpaths = sub_paths(container, &environment, &ground.volumes).map_err(|error| error.to_string())?;
+    let environment = environment(container, &sources).map_err(|error| failure(error.to_string(), None))?;
+    let subpaths = sub_paths(container, &environment, &ground.volumes)
+        .map_err(|error| failure(error.to_string(), None))?;
     let sub_paths = if subpaths.is_empty() {
         BTreeMap::new()
     } else {
         let _step = exec.step(format!("PrepareSubpaths {}", container.name)).await;
         let ask = PrepareSubpaths { pod: exec.pod.clone(), container: container.name.clone(), subpaths };
         let answer = exec.deps.prepare_subpaths.ask(ask, SUBPATHS_DEADLINE).await;
-        answer.map_err(|error| format!("PrepareSubpaths: {error}"))?.map_err(|error| error.message)?
+        // Without an answer, or from somebody who does not know the pod yet: nothing is wrong with the pod.
+        let lost = |error: String| failure(format!("PrepareSubpaths: {error}"), Some(AFTER_LOST_ANSWER));
+        answer.map_err(|error| lost(error.to_string()))?.map_err(|error| match error.volume.as_str() {
+            "" => lost(error.message),
+            _ => failure(error.message, None),
+        })?
     };
-    let recursive_read_only = wants_recursive_read_only(container) && makes_recursive_read_only(task).await?;
+    let recursive_read_only = wants_recursive_read_only(container)
+        && makes_recursive_read_only(task).await.map_err(|error| failure(error, Some(AFTER_LOST_ANSWER)))?;
     Ok(Prepared { environment, sub_paths, recursive_read_only })
 }
 
+fn failure(message: String, retry_after: Option<Duration>) -> StartFailure {
+    let reason = CREATE_CONTAINER_CONFIG_ERROR.to_owned();
+    StartFailure { waiting: WaitingReason { reason, message }, retry_after }
+}
+
 /// The files that the container's variables are read from, each once.
-async fn env_files(
-    task: &SyncTask,
-    ground: &Ground,
-    container: &Container,
-) -> BTreeMap<EnvFile, FileText> {
+async fn env_files(task: &SyncTask, ground: &Ground, container: &Container) -> BTreeMap<EnvFile, FileText> {
     let mut known = BTreeMap::new();
     if !task.exec.deps.config.env_files {
         return known;

@@ -156,8 +156,7 @@ async fn create(
     outcome: &mut SyncOutcome,
 ) -> Result<(String, u32, bool), StartFailure> {
     let exec = &task.exec;
-    let prepared = prepare(task, ground, container).await;
-    let prepared = prepared.map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error))?;
+    let prepared = prepare(task, ground, container).await?;
     let mut attempt = ground.attempts.get(&start.name).copied().unwrap_or(0);
     let mut tries = 0;
     // A file for each instance: the message of the one before stays to be read.

@@ -7,4 +7,6 @@
 
 mod life;
 mod matrix;
+mod names;
 mod pods;
+mod volumes;

@@ -77,7 +77,8 @@ fn hosts(node: &Node) {
 }
 
 fn fields(node: &Node) {
-    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let field =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let amount = |name: &str, resource: &str| {
         let source = json!({"resource": resource, "divisor": "1Mi"});
         json!({"name": name, "valueFrom": {"resourceFieldRef": source}})
@@ -147,7 +148,8 @@ fn files(node: &Node) {
         pod.is_running("main") && refused("no-key") && refused("no-file")
     });
     let volume = node.root().join("pods").join(pod.uid()).join("volumes/kubernetes.io~empty-dir/vars/env");
-    let missing = format!("environment variable key \"NONE\" not found in file {:?}", volume.display().to_string());
+    let missing =
+        format!("environment variable key \"NONE\" not found in file {:?}", volume.display().to_string());
     assert_eq!(pod.waiting("no-key").1, missing);
     assert_eq!(pod.waiting("no-file").1, "couldn't parse env file");
     eventually("the value from the file", SOON, || {

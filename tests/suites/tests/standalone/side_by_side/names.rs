@@ -52,13 +52,7 @@ fn resolv_conf(node: &Node) {
         ("dns-host", on_host("ClusterFirst"), "192.0.2.53", "node.example", "timeout:1"),
         ("dns-both", on_host("ClusterFirstWithHostNet"), "192.0.2.10", cluster.as_str(), "ndots:5"),
         ("dns-none", none, "192.0.2.99", "own.example", "ndots:2 rotate"),
-        (
-            "dns-merged",
-            merged,
-            "192.0.2.10 192.0.2.99",
-            &format!("{cluster} own.example") as &str,
-            "ndots:3",
-        ),
+        ("dns-merged", merged, "192.0.2.10 192.0.2.99", &format!("{cluster} own.example") as &str, "ndots:3"),
     ] {
         let lines = file_seen(node, name, "/etc/resolv.conf", spec);
         let expected = |text: &str| text.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
@@ -145,10 +139,12 @@ fn own_hosts(node: &Node) {
     let pod = file.ready();
     eventually("the user's file, and the managed one beside it", SOON, || {
         let (own, managed) = (file.log(&pod, "main", 0)?, file.log(&pod, "other", 0)?);
-        let well = own == ["192.0.2.8\teight"] && managed.last().is_some_and(|line| line == "192.0.2.7\tseven");
+        let well =
+            own == ["192.0.2.8\teight"] && managed.last().is_some_and(|line| line == "192.0.2.7\tseven");
         if well { Ok(()) } else { Err(format!("{own:?} {managed:?}")) }
     });
     let on_node = node.root().join("pods").join(pod.uid()).join("etc-hosts");
-    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(on_node).expect("managed").permissions());
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(on_node).expect("managed").permissions());
     assert_eq!(mode & 0o777, 0o644);
 }

@@ -43,12 +43,10 @@ fn parts(node: &Node) {
         {"name": "empty", "emptyDir": {}},
         {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
     ]);
-    let spec =
-        with(containers([mounting(shell("main", &script), mounts)]), json!({"volumes": volumes}));
+    let spec = with(containers([mounting(shell("main", &script), mounts)]), json!({"volumes": volumes}));
     let file = node.pod("parts", spec);
     let pod = file.wait("restarted once", SOON, |pod| pod.restarts("main") == 1 && pod.is_ready());
-    let wanted =
-        ["deeper", "file", "from the host", "read-only", "drwxrwxrwx", "drwxrwxrwx", "line", "line"];
+    let wanted = ["deeper", "file", "from the host", "read-only", "drwxrwxrwx", "drwxrwxrwx", "line", "line"];
     eventually("the parts, also after a restart", SOON, || {
         let log = file.log(&pod, "main", 1)?;
         if log == wanted { Ok(()) } else { Err(format!("{log:?}")) }
@@ -82,8 +80,7 @@ fn by_variables(node: &Node) {
     };
     let writer = container("writer", "logs/$(SUB)", &format!("echo here >/v/f; {OBEDIENT}"));
     let nobody = container("nobody", "$(NONE)/$(POD)", OBEDIENT);
-    let spec =
-        with(containers([writer, nobody]), json!({"volumes": [{"name": "v", "emptyDir": {}}]}));
+    let spec = with(containers([writer, nobody]), json!({"volumes": [{"name": "v", "emptyDir": {}}]}));
     let file = node.pod("by-variables", spec);
     let pod = file.wait("one runs and one cannot", SOON, |pod| {
         pod.is_running("writer") && pod.waiting("nobody").0 == "CreateContainerConfigError"
@@ -116,10 +113,8 @@ fn links(node: &Node) {
     ];
     let mut list: Vec<Value> = bad.iter().map(|(name, path)| part(name, path)).collect();
     list.push(part("within", "within"));
-    let spec = with(
-        containers(list),
-        json!({"initContainers": [init], "volumes": [{"name": "v", "emptyDir": {}}]}),
-    );
+    let spec =
+        with(containers(list), json!({"initContainers": [init], "volumes": [{"name": "v", "emptyDir": {}}]}));
     let file = node.pod("links", spec);
     let pod = file.wait("the bad ones refused, the good one running", SOON, |pod| {
         let refused = |(name, _): &(&str, &str)| pod.waiting(name).0 == "CreateContainerConfigError";
