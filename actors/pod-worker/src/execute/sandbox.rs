@@ -127,7 +127,7 @@ fn named(task: &SyncTask, resolv_conf: Option<&str>) -> Result<(String, DnsConfi
     if task.plan.create_sandbox.is_some() {
         let checked = resolv_conf
             .and_then(|text| check_resolv_conf(&config.resolv_conf, text, &config.cluster_dns.domain));
-        for problem in checked {
+        if let Some(problem) = checked {
             let _ = exec.deps.events.tell(texts::check_limits_for_resolv_conf(&problem));
         }
         if let Ok(dns) = &dns {
