@@ -116,6 +116,7 @@ async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
             let options = TmpfsOptions { size_bytes: *size_bytes, mode: EMPTY_DIR_MODE };
             mounts.mount_tmpfs(path, options).await
         }
+        Step::MountHugePages { path, page_bytes } => mounts.mount_huge_pages(path, *page_bytes).await,
         Step::SetGroup { path, gid } => {
             let group = VolumeGroup { gid: *gid, read_only: false, change: GroupChange::Always };
             mounts.set_group(path, group).await

@@ -7,6 +7,7 @@
 
 mod actor;
 mod execute;
+mod huge_pages;
 mod memory;
 mod metrics;
 mod operations;

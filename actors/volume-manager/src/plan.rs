@@ -12,7 +12,7 @@ use messages::volume_manager::VolumeError;
 use runtime_bridge::host::{Layout, SUBPATHS};
 use runtime_bridge::mounts::{HostPathType, MountPoint};
 
-use crate::memory;
+use crate::{huge_pages, memory};
 
 /// Upstream's names of the plugins, which are part of paths and metrics.
 pub const EMPTY_DIR: &str = "kubernetes.io/empty-dir";
@@ -33,6 +33,13 @@ pub enum Step {
         path: PathBuf,
         /// Bytes it may hold; `None` for the kernel's own limit, never 0, which would be none at all.
         size_bytes: Option<u64>,
+    },
+    /// Mount huge pages there.
+    MountHugePages {
+        /// The directory.
+        path: PathBuf,
+        /// Bytes of one page.
+        page_bytes: u64,
     },
     /// Give it to the pod's group.
     SetGroup {
@@ -181,10 +188,14 @@ fn empty_dir(
                 steps.push(Step::MountTmpfs { path: path.clone(), size_bytes });
             }
         }
-        medium if medium.starts_with("HugePages") => {
-            return Err(format!("storage medium {medium:?} is not supported by this kubelet yet"));
+        medium => {
+            let page_bytes = huge_pages::page_bytes(medium, pod)?;
+            let there = mounts.iter().any(|mount| mount.path == path && mount.fs_type == "hugetlbfs");
+            if !there {
+                ready = None;
+                steps.push(Step::MountHugePages { path: path.clone(), page_bytes });
+            }
         }
-        medium => return Err(format!("unknown storage medium {medium:?}")),
     }
     // The policy of change is for volumes that outlive their pods: this one is empty.
     steps.extend(fs_group(pod).map(|gid| Step::SetGroup { path: path.clone(), gid }));
@@ -361,7 +372,7 @@ mod tests {
             ..volume()
         };
         assert_eq!(error(medium("Tape")).message, "unknown storage medium \"Tape\"");
-        assert!(error(medium("HugePages-2Mi")).message.contains("HugePages-2Mi"));
+        assert!(error(medium("HugePages-2Mi")).message.contains("no resource request for huge pages"));
     }
 
     #[test]

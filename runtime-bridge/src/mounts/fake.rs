@@ -67,6 +67,26 @@ impl Mounts for FakeMounts {
         })
     }
 
+    fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()> {
+        self.run("mount_huge_pages", target, |disk, target| {
+            match mounted_at(disk, target) {
+                Some(mount) if mount.fs_type == "hugetlbfs" => return Ok(()),
+                Some(mount) => return Err(already_mounted(&mount)),
+                None => {}
+            }
+            mount_point_kind(disk, "mount huge pages at", target)?;
+            disk.add_mount(MountPoint {
+                path: target.to_path_buf(),
+                root: PathBuf::from("/"),
+                fs_type: "hugetlbfs".into(),
+                source: "nodev".into(),
+                options: vec!["rw".into(), format!("pagesize={page_bytes}")],
+                device: (0, 101),
+            });
+            Ok(())
+        })
+    }
+
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()> {
         let source_checked = check_path(source);
         self.run("bind", target, |disk, target| {

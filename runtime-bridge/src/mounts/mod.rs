@@ -119,6 +119,10 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// size.
     fn mount_tmpfs(&self, target: &Path, options: TmpfsOptions) -> Done<()>;
 
+    /// Mounts huge pages of this size at the directory `target`. Done as well when huge pages are mounted there
+    /// already: a volume's do not change their size.
+    fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()>;
+
     /// Makes `source` visible at `target`, which exists and is of the same kind (directory or not). Done as well
     /// when the same file or directory is mounted there already; `read_only` is then made true where it is asked.
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()>;

@@ -57,6 +57,13 @@ impl Mounts for SystemMounts {
         self.run(target, move |target| mount_tmpfs(target, options))
     }
 
+    fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()> {
+        self.run(target, move |target| {
+            let data = format!("pagesize={page_bytes}");
+            mount_memory("mount huge pages at", target, ("nodev", "hugetlbfs"), data)
+        })
+    }
+
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()> {
         let source = source.to_path_buf();
         self.run(target, move |target| {
@@ -158,20 +165,29 @@ fn refuse_symlink(operation: &'static str, target: &Path) -> Result<(), MountErr
 }
 
 fn mount_tmpfs(target: &Path, options: TmpfsOptions) -> Result<(), MountError> {
-    const OPERATION: &str = "mount a tmpfs at";
-    match mounted_at(target)? {
-        Some(mount) if mount.fs_type == "tmpfs" => return Ok(()),
-        Some(mount) => return Err(already_mounted(&mount)),
-        None => {}
-    }
-    refuse_symlink(OPERATION, target)?;
     let mut data = format!("mode={:o}", options.mode & 0o7777);
     if let Some(bytes) = options.size_bytes {
         data.push_str(&format!(",size={bytes}"));
     }
+    mount_memory("mount a tmpfs at", target, ("tmpfs", "tmpfs"), data)
+}
+
+/// Mounts a file system of this source and type, which is no file system of a disk.
+fn mount_memory(
+    operation: &'static str,
+    target: &Path,
+    (source, fs_type): (&str, &str),
+    data: String,
+) -> Result<(), MountError> {
+    match mounted_at(target)? {
+        Some(mount) if mount.fs_type == fs_type => return Ok(()),
+        Some(mount) => return Err(already_mounted(&mount)),
+        None => {}
+    }
+    refuse_symlink(operation, target)?;
     let data = std::ffi::CString::new(data).expect("digits and letters hold no NUL");
-    rustix::mount::mount("tmpfs", target, "tmpfs", MountFlags::empty(), data.as_c_str())
-        .map_err(|errno| failed(OPERATION, target)(errno.into()))
+    rustix::mount::mount(source, target, fs_type, MountFlags::empty(), data.as_c_str())
+        .map_err(|errno| failed(operation, target)(errno.into()))
 }
 
 fn bind(source: &Path, target: &Path, read_only: bool) -> Result<(), MountError> {

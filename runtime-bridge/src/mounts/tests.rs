@@ -303,6 +303,10 @@ async fn mounting_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
         }
         other => panic!("{other:?}"),
     }
+    assert!(matches!(
+        mounts.mount_huge_pages(&memory, 2 << 20).await,
+        Err(MountError::AlreadyMounted { .. })
+    ));
     mounts.unmount(&memory).await.unwrap();
     mounts.unmount(&target).await.unwrap();
     mounts.unmount(&target).await.unwrap();
@@ -341,6 +345,26 @@ async fn real_mounts_keep_the_contract() {
         return;
     }
     mounting_contract(Arc::new(SystemMounts::new(Handle::current())), &disk).await;
+}
+
+#[tokio::test]
+async fn huge_pages_are_mounted_where_the_kernel_has_them() {
+    let disk = TempDisk::new();
+    let pages = disk.root().join("pages");
+    disk.mkdir(&pages);
+    let Some(guard) = small_tmpfs(&pages, 4096) else { return };
+    drop(guard);
+    if !Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
+        eprintln!("skipped: this kernel has no huge pages of 2 MiB");
+        return;
+    }
+    let mounts = SystemMounts::new(Handle::current());
+    mounts.mount_huge_pages(&pages, 2 << 20).await.unwrap();
+    mounts.mount_huge_pages(&pages, 2 << 20).await.unwrap();
+    let listed = mounts.list_below(&pages).await.unwrap();
+    assert_eq!(listed.iter().map(|mount| mount.fs_type.as_str()).collect::<Vec<_>>(), ["hugetlbfs"]);
+    mounts.unmount(&pages).await.unwrap();
+    assert_eq!(mounts.list_below(&pages).await, Ok(vec![]));
 }
 
 #[tokio::test]

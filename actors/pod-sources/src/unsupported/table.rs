@@ -66,7 +66,7 @@ const POD: &[(&str, Rule)] = &[
     ("spec.volumes", WITHIN),
     ("spec.volumes.name", YES),
     ("spec.volumes.emptyDir", WITHIN),
-    ("spec.volumes.emptyDir.medium", Rule::Only(&["", "Memory"])),
+    ("spec.volumes.emptyDir.medium", YES),
     ("spec.volumes.emptyDir.sizeLimit", YES),
     ("spec.volumes.hostPath", YES),
 ];

@@ -45,7 +45,6 @@ fn every_other_field_is_reported() {
             json!({"sysctls": [{"name": "a", "value": "b"}]}),
             "spec.securityContext.sysctls",
         ),
-        ("/volumes/0/emptyDir", json!({"medium": "HugePages"}), "spec.volumes[0].emptyDir.medium"),
         ("/volumes/0/emptyDir", json!({"sizeLimit": "1Mi"}), "spec.volumes[0].emptyDir.sizeLimit"),
         ("/volumes/0/configMap", json!({"name": "c"}), "spec.volumes[0].configMap"),
         ("/volumes/0/projected", json!({"sources": []}), "spec.volumes[0].projected"),

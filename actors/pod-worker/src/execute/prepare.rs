@@ -2,6 +2,7 @@
 //! runtime can do (rows 11.5, 11.6, 10.20, 10.22).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::time::Duration;
 
@@ -84,9 +85,9 @@ async fn env_files(task: &SyncTask, ground: &Ground, container: &Container) -> B
         return known;
     }
     for file in env::files(container) {
-        if !known.contains_key(&file) {
-            let text = env_file(task, ground, &file).await;
-            known.insert(file, text);
+        if let Entry::Vacant(unread) = known.entry(file) {
+            let text = env_file(task, ground, unread.key()).await;
+            unread.insert(text);
         }
     }
     known

@@ -1,6 +1,7 @@
 //! Parts of volumes.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::process::eventually;
@@ -13,6 +14,7 @@ pub const ALL: &[(&str, Shared)] = &[
     ("parts_of_volumes_are_mounted_kept_and_given_back", parts),
     ("a_part_is_named_by_variables", by_variables),
     ("no_link_in_a_volume_leads_to_the_node", links),
+    ("read_only_reaches_as_far_as_the_runtime_can", recursive_read_only),
     ("an_empty_dir_stays_as_its_containers_have_made_it", stays),
 ];
 
@@ -132,6 +134,53 @@ fn links(node: &Node) {
     assert_eq!(fs::read_dir(&outside).expect("a directory").count(), 1, "nothing was made outside");
     let below = node.root().join("pods").join(pod.uid());
     assert_eq!(mounts_below(&below).len(), 1, "only the good part is mounted: {:?}", mounts_below(&below));
+}
+
+fn recursive_read_only(node: &Node) {
+    let dir = node.gates().join("recursive");
+    let below = dir.join("below");
+    fs::create_dir_all(&below).expect("a directory");
+    let mounted = Command::new("mount").args(["-n", "-t", "tmpfs", "tmpfs"]).arg(&below).status();
+    assert!(mounted.is_ok_and(|status| status.success()), "a tmpfs below the volume");
+    let main = |name: &str, mode: &str| {
+        let mount = json!([{"name": "v", "mountPath": "/v", "readOnly": true, "recursiveReadOnly": mode}]);
+        let script = format!(
+            "for f in /v /v/below; do touch $f/x 2>/dev/null && echo written || echo refused; done; {OBEDIENT}"
+        );
+        mounting(shell(name, &script), mount)
+    };
+    let list = [main("disabled", "Disabled"), main("possible", "IfPossible"), main("enabled", "Enabled")];
+    let spec = with(
+        containers(list),
+        json!({"volumes": [{"name": "v", "hostPath": {"path": dir, "type": "Directory"}}]}),
+    );
+    let file = node.pod("recursive", spec);
+    let can = node.cri.makes_recursive_read_only();
+    let pod = file.wait("as the runtime can", SOON, |pod| {
+        let enabled = pod.is_running("enabled") || pod.waiting("enabled").0 == "CreateContainerConfigError";
+        pod.is_running("disabled") && pod.is_running("possible") && enabled
+    });
+    let plain = ["refused", "written"];
+    let whole = ["refused", "refused"];
+    let expect = |name: &str, wanted: [&str; 2]| {
+        eventually(&format!("what {name} may write"), SOON, || {
+            let log = file.log(&pod, name, 0)?;
+            if log == wanted { Ok(()) } else { Err(format!("{log:?}")) }
+        });
+    };
+    expect("disabled", plain);
+    expect("possible", if can { whole } else { plain });
+    if can {
+        expect("enabled", whole);
+    } else {
+        let text = "failed to resolve recursive read-only mode: volume \"v\" requested recursive read-only mode, but it \
+                    is not supported by the runtime";
+        assert_eq!(pod.waiting("enabled").1, text);
+    }
+    file.remove();
+    file.gone(&pod);
+    let unmounted = Command::new("umount").args(["-n"]).arg(&below).status();
+    assert!(unmounted.is_ok_and(|status| status.success()), "nothing holds what the host has mounted");
 }
 
 fn stays(node: &Node) {
