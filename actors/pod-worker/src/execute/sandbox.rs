@@ -85,7 +85,13 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
     let _step = exec.step("PreparePod".to_owned()).await;
     let resolv_conf = async {
         match &exec.deps.resolv_conf {
-            Some(read) => read().await.map(Some).map_err(|error| format!("resolvConf: {error}")),
+            Some(read) => read().await.map(Some).map_err(|error| {
+                let error = format!("resolvConf: {error}");
+                if task.plan.create_sandbox.is_some() {
+                    exec.record(texts::failed_create_sandbox(&error), "");
+                }
+                error
+            }),
             None => Ok(None),
         }
     };

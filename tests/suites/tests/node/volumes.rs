@@ -72,6 +72,36 @@ fn a_part_of_a_volume_is_mounted_once_and_taken_down_with_its_pod() {
     });
 }
 
+/// The names of the parts that are mounted say what the variables in them were.
+#[test]
+fn containers_are_told_their_pods_addresses() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(14);
+        let own = pod("serve", "subPathExpr: $(IPS)").replace("metadata.name}", "status.podIPs}");
+        let own = own.replace("name: POD,", "name: IPS,");
+        world.manifest("own.yaml", &own.replace("name: parts", "name: own"));
+        let host =
+            own.replace("name: parts", "name: host").replace("spec:\n", "spec:\n  hostNetwork: true\n");
+        world.manifest("host.yaml", &host);
+        let mut settings = settings();
+        settings.worker.host_ips = vec!["192.0.2.10".to_owned(), "2001:db8::10".to_owned()];
+        let node = FakeNode::start(sandbox, &world, &settings);
+        node.until("both to be Ready", |pods| {
+            ["own", "host"].iter().all(|name| pods.get(*name).is_some_and(|status| is_ready(status)))
+        })
+        .await;
+        let ip = node.by_name().await["own"].pod_ip.clone().expect("it has an address");
+        let mut parts: Vec<String> = mounted(&world)
+            .iter()
+            .map(|(_, part)| part.file_name().expect("a part").to_string_lossy().into_owned())
+            .collect();
+        let mut expected = vec!["192.0.2.10,2001:db8::10".to_owned(), ip];
+        parts.sort();
+        expected.sort();
+        assert_eq!(parts, expected);
+    });
+}
+
 #[test]
 fn a_part_that_cannot_be_had_is_told_in_upstreams_words_and_tried_again() {
     sandbox(Policy::default(), async |sandbox| {

@@ -99,13 +99,10 @@ fn fields(node: &Node) {
     let main = with(shell("main", &format!("env | sort; cat /etc/hosts; {OBEDIENT}")), json!({"env": env}));
     let file = node.pod("fields", containers([main]));
     let pod = file.ready();
+    let last = format!("{}\t", pod.ip());
     let log = eventually("all that it writes", SOON, || {
         let log = file.log(&pod, "main", 0)?;
-        if log.iter().any(|line| line.contains("ip6-allrouters")) && log.len() > 20 {
-            Ok(log)
-        } else {
-            Err(format!("{log:?}"))
-        }
+        if log.iter().any(|line| line.starts_with(&last)) { Ok(log) } else { Err(format!("{log:?}")) }
     });
     let value = |name: &str| {
         let found = log.iter().find_map(|line| line.strip_prefix(&format!("{name}=")));
