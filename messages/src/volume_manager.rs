@@ -24,6 +24,33 @@ pub struct UnmountVolumes {
 }
 delivery!(UnmountVolumes => Result<(), VolumeError>: Command, Wait, pod = |m| Some(&m.pod.uid));
 
+/// Have parts of a container's volumes ready to be mounted: directories that are missing are made, and each part is
+/// mounted where nothing that containers do to the volume can change what it is. Idempotent; a part that means another
+/// file by now takes the place of the earlier one. Only while the pod's volumes are mounted.
+#[derive(Clone, Debug)]
+pub struct PrepareSubpaths {
+    /// The pod.
+    pub pod: PodRef,
+    /// The container's name.
+    pub container: String,
+    /// The parts.
+    pub subpaths: Vec<Subpath>,
+}
+delivery!(PrepareSubpaths => Result<BTreeMap<usize, String>, VolumeError>: Command, Wait, pod = |m| Some(&m.pod.uid));
+
+/// A part of a volume that a container mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subpath {
+    /// The index of the mount in `volumeMounts`: the answer has the part's place on the node by it.
+    pub index: usize,
+    /// The volume's name in the pod spec.
+    pub volume: String,
+    /// Where the volume is on the node.
+    pub volume_path: String,
+    /// The part, relative to the volume.
+    pub path: String,
+}
+
 /// Where volumes are on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MountedVolumes {
@@ -45,4 +72,4 @@ pub struct VolumeError {
 pub struct GetVolumes;
 delivery!(GetVolumes => BTreeMap<PodUid, Arc<MountedVolumes>>: Query, Reject);
 
-receives!("VolumeManager": DesiredPods, MountVolumes, UnmountVolumes, GetVolumes);
+receives!("VolumeManager": DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, GetVolumes);

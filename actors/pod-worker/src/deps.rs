@@ -16,7 +16,7 @@ use messages::probe_manager::ResendVerdicts;
 use messages::resource_manager::{EnsurePodCgroup, RemovePodCgroup};
 use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatus;
-use messages::volume_manager::{MountVolumes, UnmountVolumes};
+use messages::volume_manager::{MountVolumes, PrepareSubpaths, UnmountVolumes};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::Operations;
 use runtime_bridge::host::PodDirs;
@@ -43,6 +43,12 @@ pub struct PodWorkerConfig {
     pub crash_backoff_max: SignedDuration,
     /// `clusterDNS` and `clusterDomain`.
     pub cluster_dns: ClusterDns,
+    /// `resolvConf`: the path that [`PodWorkerDeps::resolv_conf`] reads, for people; empty if there is none.
+    pub resolv_conf: String,
+    /// Feature gate HostnameOverride.
+    pub hostname_override: bool,
+    /// Feature gate EnvFiles.
+    pub env_files: bool,
     /// The node's name.
     pub node_name: Arc<str>,
     /// The node's addresses, primary first.
@@ -62,6 +68,9 @@ impl Default for PodWorkerConfig {
             sync_frequency: Duration::from_secs(60),
             crash_backoff_max: MAX_DEFAULT,
             cluster_dns: ClusterDns::default(),
+            resolv_conf: String::new(),
+            hostname_override: true,
+            env_files: true,
             node_name: Arc::from(""),
             host_ips: Vec::new(),
             node: Arc::default(),
@@ -78,6 +87,8 @@ pub struct PodWorkerDeps {
     pub pleg: Address<PodTouched>,
     /// VolumeManager: have the volumes ready.
     pub mount: Address<MountVolumes>,
+    /// VolumeManager: have parts of a container's volumes ready.
+    pub prepare_subpaths: Address<PrepareSubpaths>,
     /// VolumeManager: undo all mounts of the pod.
     pub unmount: Address<UnmountVolumes>,
     /// ImageManager.

@@ -8,6 +8,8 @@ const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCH_LINE_BYTES_MAX: usize = 2048;
 const SEARCH_BYTES_MAX: usize = 253;
+/// Searches that a cluster's domain adds.
+const CLUSTER_SEARCHES: usize = 3;
 
 /// The cluster's DNS, from `clusterDNS` and `clusterDomain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +27,14 @@ pub struct PodDns {
     pub config: DnsConfig,
     /// The pod wants the cluster's DNS, and there is none: event MissingClusterDNS.
     pub missing_cluster: bool,
+    /// What was left out, one message for each event DNSConfigForming.
+    pub exceeded: Vec<String>,
 }
+
+/// The node's resolver configuration cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Encountered error while parsing resolv conf file. Error: {0}")]
+pub struct ResolvConfError(String);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Policy {
@@ -35,9 +44,18 @@ enum Policy {
 }
 
 /// The resolver configuration of a pod. `resolv_conf` is the text of the node's file; absent if `resolvConf` is
-/// configured empty, which leaves the pod without name resolution.
-pub fn pod_dns(pod: &Pod, resolv_conf: Option<&str>, cluster: &ClusterDns) -> PodDns {
-    let mut config = resolv_conf.map(parse).unwrap_or_default();
+/// configured empty, which leaves the pod without name resolution: it is told to ask itself, in each family of the
+/// node's addresses.
+///
+/// # Errors
+/// The node's file makes no sense.
+pub fn pod_dns(
+    pod: &Pod,
+    resolv_conf: Option<&str>,
+    cluster: &ClusterDns,
+    host_ips: &[String],
+) -> Result<PodDns, ResolvConfError> {
+    let mut config = resolv_conf.map(parse).transpose().map_err(ResolvConfError)?.unwrap_or_default();
     let policy = policy_of(pod);
     let missing_cluster = policy == Policy::Cluster && cluster.servers.is_empty();
     match policy {
@@ -49,7 +67,7 @@ pub fn pod_dns(pod: &Pod, resolv_conf: Option<&str>, cluster: &ClusterDns) -> Po
         }
         Policy::Cluster | Policy::Host => {
             if resolv_conf.is_none() {
-                config.servers = vec!["127.0.0.1".to_owned()];
+                config.servers = loopbacks(host_ips);
                 config.searches = vec![".".to_owned()];
             }
         }
@@ -57,8 +75,43 @@ pub fn pod_dns(pod: &Pod, resolv_conf: Option<&str>, cluster: &ClusterDns) -> Po
     if let Some(own) = pod.spec.as_ref().and_then(|spec| spec.dns_config.as_ref()) {
         append(&mut config, own);
     }
-    cut(&mut config);
-    PodDns { config, missing_cluster }
+    let exceeded = cut(&mut config);
+    Ok(PodDns { config, missing_cluster, exceeded })
+}
+
+/// What is wrong with the node's own file, for event CheckLimitsForResolvConf about the node. `path` is where it lies.
+pub fn check_resolv_conf(path: &str, resolv_conf: &str, cluster_domain: &str) -> Option<String> {
+    let searches = match parse(resolv_conf) {
+        Ok(config) => config.searches,
+        Err(error) => return Some(error),
+    };
+    let added = if cluster_domain.is_empty() { 0 } else { CLUSTER_SEARCHES };
+    let count_max = SEARCHES_MAX - added;
+    if searches.len() > count_max {
+        return Some(format!(
+            "Resolv.conf file '{path}' contains search line consisting of more than {count_max} domains!"
+        ));
+    }
+    if searches.iter().any(|search| search.len() > SEARCH_BYTES_MAX) {
+        return Some(format!(
+            "Resolv.conf file {path:?} contains a search path which length is more than allowed {SEARCH_BYTES_MAX} chars!"
+        ));
+    }
+    (searches.join(" ").len() > SEARCH_LINE_BYTES_MAX).then(|| {
+        format!(
+            "Resolv.conf file '{path}' contains search line which length is more than allowed {SEARCH_LINE_BYTES_MAX} \
+             chars!"
+        )
+    })
+}
+
+fn loopbacks(host_ips: &[String]) -> Vec<String> {
+    let loopback = |ip: &String| if ip.contains(':') { "::1" } else { "127.0.0.1" }.to_owned();
+    let mut servers: Vec<String> = host_ips.iter().map(loopback).collect();
+    if servers.is_empty() {
+        servers.push("127.0.0.1".to_owned());
+    }
+    servers
 }
 
 fn policy_of(pod: &Pod) -> Policy {
@@ -72,12 +125,16 @@ fn policy_of(pod: &Pod) -> Policy {
     }
 }
 
-fn parse(text: &str) -> DnsConfig {
+fn parse(text: &str) -> Result<DnsConfig, String> {
     let mut config = DnsConfig::default();
+    let mut error = None;
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
         let mut fields = line.split_whitespace();
         match fields.next() {
-            Some("nameserver") => config.servers.extend(fields.next().map(str::to_owned)),
+            Some("nameserver") => match fields.next() {
+                Some(server) => config.servers.push(server.to_owned()),
+                None => error = Some("nameserver list is empty ".to_owned()),
+            },
             // The last such line holds.
             Some("search") => {
                 config.searches = fields
@@ -93,7 +150,7 @@ fn parse(text: &str) -> DnsConfig {
             _ => {}
         }
     }
-    config
+    error.map_or(Ok(config), Err)
 }
 
 fn cluster_searches(pod: &Pod, cluster: &ClusterDns, host: &[String]) -> Vec<String> {
@@ -110,12 +167,8 @@ fn cluster_searches(pod: &Pod, cluster: &ClusterDns, host: &[String]) -> Vec<Str
 }
 
 fn append(config: &mut DnsConfig, own: &PodDNSConfig) {
-    for server in own.nameservers.as_deref().unwrap_or_default() {
-        add(&mut config.servers, server);
-    }
-    for search in own.searches.as_deref().unwrap_or_default() {
-        add(&mut config.searches, search);
-    }
+    unite(&mut config.servers, own.nameservers.as_deref());
+    unite(&mut config.searches, own.searches.as_deref());
     for option in own.options.as_deref().unwrap_or_default() {
         let Some(name) = &option.name else { continue };
         let text = match option.value.as_deref() {
@@ -123,6 +176,14 @@ fn append(config: &mut DnsConfig, own: &PodDNSConfig) {
             Some(value) => format!("{name}:{value}"),
         };
         set_option(&mut config.options, text);
+    }
+}
+
+/// The pod's own after the others, each once.
+fn unite(list: &mut Vec<String>, own: Option<&[String]>) {
+    let others = std::mem::take(list);
+    for item in others.iter().chain(own.unwrap_or_default()) {
+        add(list, item);
     }
 }
 
@@ -141,14 +202,30 @@ fn set_option(options: &mut Vec<String>, option: String) {
     }
 }
 
-fn cut(config: &mut DnsConfig) {
-    config.servers.truncate(NAMESERVERS_MAX);
+/// Cuts what is beyond the limits, and says so.
+fn cut(config: &mut DnsConfig) -> Vec<String> {
+    let mut exceeded = Vec::new();
+    if config.servers.len() > NAMESERVERS_MAX {
+        config.servers.truncate(NAMESERVERS_MAX);
+        exceeded.push(format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+            config.servers.join(" ")
+        ));
+    }
+    let before = config.searches.len();
     config.searches.truncate(SEARCHES_MAX);
     config.searches.retain(|search| search.len() <= SEARCH_BYTES_MAX);
     let line_bytes = |searches: &[String]| searches.iter().map(|search| search.len() + 1).sum::<usize>();
     while line_bytes(&config.searches) > SEARCH_LINE_BYTES_MAX + 1 {
         config.searches.pop();
     }
+    if config.searches.len() < before {
+        exceeded.push(format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+            config.searches.join(" ")
+        ));
+    }
+    exceeded
 }
 
 #[cfg(test)]
@@ -160,7 +237,7 @@ mod tests {
     use crate::fixtures::{container, pod};
 
     const HOST: &str = "# by hand\nsearch old\nnameserver 10.0.0.2\n nameserver 10.0.0.3\nsearch a.b. c . \n\
-                        options ndots:2 rotate\noptions ndots:3\nnameserver\n";
+                        options ndots:2 rotate\noptions ndots:3\n";
 
     fn with_policy(policy: &str, host_network: bool) -> Pod {
         let mut pod = pod("Always", vec![], vec![container("c")]);
@@ -168,6 +245,11 @@ mod tests {
         spec.dns_policy = Some(policy.into());
         spec.host_network = Some(host_network);
         pod
+    }
+
+    fn pod_dns(pod: &Pod, resolv_conf: Option<&str>, cluster: &ClusterDns) -> PodDns {
+        super::pod_dns(pod, resolv_conf, cluster, &["10.0.0.1".to_owned(), "fd00::1".to_owned()])
+            .expect("valid")
     }
 
     fn cluster() -> ClusterDns {
@@ -182,10 +264,8 @@ mod tests {
         assert_eq!(dns.config.options, ["ndots:3", "rotate"]);
         assert!(!dns.missing_cluster);
         let dns = pod_dns(&with_policy("Default", false), None, &cluster());
-        assert_eq!(
-            (&dns.config.servers[..], &dns.config.searches[..]),
-            (&["127.0.0.1".into()][..], &[".".into()][..])
-        );
+        assert_eq!(dns.config.servers, ["127.0.0.1", "::1"]);
+        assert_eq!(dns.config.searches, ["."]);
     }
 
     #[test]
@@ -221,6 +301,65 @@ mod tests {
         assert_eq!(dns.config.servers, ["1.1.1.1"]);
         assert_eq!(dns.config.searches, ["x"]);
         assert_eq!(dns.config.options, ["ndots:2", "edns0"]);
+    }
+
+    #[test]
+    fn what_is_beyond_the_limits_is_cut_and_told() {
+        let mut pod = with_policy("Default", false);
+        let searches: Vec<String> = (0..33).map(|n| format!("s{n}")).collect();
+        pod.spec.as_mut().expect("spec").dns_config = Some(PodDNSConfig {
+            nameservers: Some(vec!["1.1.1.1".into(), "1.1.1.2".into(), "10.0.0.2".into()]),
+            searches: Some(searches.clone()),
+            options: None,
+        });
+        let dns = pod_dns(&pod, Some("nameserver 10.0.0.2\nnameserver 10.0.0.3\n"), &cluster());
+        assert_eq!(
+            dns.exceeded,
+            [
+                "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: \
+                 10.0.0.2 10.0.0.3 1.1.1.1"
+                    .to_owned(),
+                format!(
+                    "Search Line limits were exceeded, some search paths have been omitted, the applied search line \
+                     is: {}",
+                    searches[..32].join(" ")
+                ),
+            ]
+        );
+        let long = format!("search a {} b", "x".repeat(254));
+        let dns = pod_dns(&with_policy("Default", false), Some(&long), &cluster());
+        assert_eq!((dns.config.searches.join(" "), dns.exceeded.len()), ("a b".to_owned(), 1));
+        let line = format!("search {}", vec!["y".repeat(200); 11].join(" "));
+        let dns = pod_dns(&with_policy("Default", false), Some(&line), &cluster());
+        assert_eq!((dns.config.searches.len(), dns.exceeded.len()), (10, 1));
+    }
+
+    #[test]
+    fn the_nodes_file_is_checked() {
+        let error = super::pod_dns(&with_policy("Default", false), Some("nameserver\n"), &cluster(), &[]);
+        assert_eq!(
+            error.expect_err("no server").to_string(),
+            "Encountered error while parsing resolv conf file. Error: nameserver list is empty "
+        );
+        let check = |text: &str| check_resolv_conf("/r", text, "cluster.local");
+        assert_eq!(check(HOST), None);
+        assert_eq!(check("nameserver"), Some("nameserver list is empty ".to_owned()));
+        let many = format!("search {}", vec!["a"; 30].join(" "));
+        assert_eq!(
+            check(&many).as_deref(),
+            Some("Resolv.conf file '/r' contains search line consisting of more than 29 domains!")
+        );
+        assert_eq!(check_resolv_conf("/r", &many, ""), None);
+        assert_eq!(
+            check(&format!("search {}", "x".repeat(254))).as_deref(),
+            Some(
+                "Resolv.conf file \"/r\" contains a search path which length is more than allowed 253 chars!"
+            )
+        );
+        assert_eq!(
+            check(&format!("search {}", vec!["y".repeat(200); 11].join(" "))).as_deref(),
+            Some("Resolv.conf file '/r' contains search line which length is more than allowed 2048 chars!")
+        );
     }
 
     proptest! {

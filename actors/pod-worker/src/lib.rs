@@ -3,7 +3,7 @@
 //! **Receives.** Pool: `DesiredPods`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `WorkerReported`, `EvictPod`,
 //!   `ResendPod`, `ResendReports`, `GetWorkers`. Worker, from the pool alone: `SyncPod`, `PodObserved`, `RuntimeObserved`,
 //!   `ProbeVerdict`, `EvictPod`.
-//! **Sends.** `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`, `GetPodStatus`, `WorkerReported`,
+//! **Sends.** `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`, `PrepareSubpaths`, `GetPodStatus`, `WorkerReported`,
 //!   `RecordEvent`, resend requests; calls to the runtime through the bridge.
 //! **State (rebuilt from).** Desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager
 //!   resends), back-off (attempts and times in the runtime), whether a pod has ended (StatusManager).
@@ -22,6 +22,7 @@ mod execute;
 #[cfg(test)]
 mod fixtures;
 pub mod hash;
+pub mod hostname;
 pub mod hosts;
 pub mod lifecycle;
 mod linux_resources;

@@ -14,7 +14,9 @@ use messages::{Delivery, PodRef, PodUid};
 use supervision::{Child, ChildSpec, Ctx, Subsystem};
 
 use crate::deps::PodWorkerPoolDeps;
+use crate::dns::check_resolv_conf;
 use crate::roster::{Order, Roster};
+use crate::texts::check_limits_for_resolv_conf;
 use crate::worker::PodWorker;
 
 /// Messages that may wait for one worker: the newest of each kind, with room.
@@ -133,6 +135,22 @@ impl PodWorkerPool {
         self.act(ctx);
     }
 
+    /// Looks at the node's resolver configuration before any pod is given it; after that, whoever reads it does.
+    fn check_resolv_conf(&self, ctx: &mut Ctx<Self>) {
+        let Some(read) = self.deps.worker.resolv_conf.clone() else { return };
+        ctx.effect("check resolvConf", None, read(), |pool, read, _| {
+            let worker = &pool.deps.worker;
+            let config = &worker.config;
+            let problem = match read {
+                Ok(text) => check_resolv_conf(&config.resolv_conf, &text, &config.cluster_dns.domain),
+                Err(error) => Some(error),
+            };
+            if let Some(problem) = problem {
+                let _ = worker.events.tell(check_limits_for_resolv_conf(&problem));
+            }
+        });
+    }
+
     fn count(&self) {
         let gauge = &self.deps.worker.metrics.working_pods;
         gauge.reset();
@@ -159,6 +177,7 @@ impl Subsystem for PodWorkerPool {
         let _ = self.deps.resend_desired.tell(ResendDesired);
         let _ = self.deps.resend_observed.tell(ResendObserved);
         let _ = self.deps.resend_verdicts.tell(ResendVerdicts);
+        self.check_resolv_conf(ctx);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {

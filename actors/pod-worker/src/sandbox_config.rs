@@ -22,8 +22,6 @@ pub const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 /// The label of a pod's UID.
 pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 
-/// Longest host name that the kernel takes from Kubernetes, in bytes.
-const HOSTNAME_BYTES_MAX: usize = 63;
 
 /// What of a sandbox is not in the pod itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +32,8 @@ pub struct SandboxSetting {
     pub log_directory: String,
     /// The pod's cgroup, as the runtime is told.
     pub cgroup_parent: String,
+    /// What the pod is called; not used by a pod on the node's network.
+    pub hostname: String,
     /// The pod's resolver configuration.
     pub dns: DnsConfig,
 }
@@ -58,7 +58,7 @@ pub fn sandbox_config(
             namespace: pod_ref.namespace.to_string(),
             attempt: setting.attempt,
         }),
-        hostname: if view.host_network() { String::new() } else { hostname(pod) },
+        hostname: if view.host_network() { String::new() } else { setting.hostname },
         log_directory: setting.log_directory,
         dns_config: Some(setting.dns),
         port_mappings: view.regular().iter().flat_map(port_mappings).collect(),
@@ -159,24 +159,6 @@ pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
     }
 }
 
-/// `spec.hostnameOverride`, `spec.hostname` or the pod's name, cut to what the kernel takes.
-pub fn hostname(pod: &Pod) -> String {
-    let spec = pod.spec.as_ref();
-    let name = spec
-        .and_then(|spec| spec.hostname_override.as_deref())
-        .or_else(|| spec.and_then(|spec| spec.hostname.as_deref()).filter(|name| !name.is_empty()))
-        .or(pod.metadata.name.as_deref())
-        .unwrap_or_default();
-    if name.len() <= HOSTNAME_BYTES_MAX {
-        return name.to_owned();
-    }
-    let mut end = HOSTNAME_BYTES_MAX;
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name[..end].trim_end_matches(['-', '.']).to_owned()
-}
-
 fn port_mappings(container: &Container) -> Vec<PortMapping> {
     let mut seen = BTreeSet::new();
     container
@@ -231,6 +213,7 @@ mod tests {
             attempt: 2,
             log_directory: "/var/log/pods/ns_web_uid-1".into(),
             cgroup_parent: "/kubepods/besteffort/poduid-1".into(),
+            hostname: "web".into(),
             dns: DnsConfig::default(),
         }
     }
@@ -373,16 +356,5 @@ mod tests {
         let mapped: Vec<_> = mapped.iter().map(|port| (port.container_port, port.host_port)).collect();
         assert_eq!(mapped, [(53, 5353), (1, 0)]);
         assert_eq!(port_mappings(&c)[0].protocol(), Protocol::Udp);
-    }
-
-    proptest! {
-        #[test]
-        fn host_names_fit_the_kernel(name in "[a-z0-9.-]{1,100}") {
-            let mut pod = pod("Always", vec![], vec![]);
-            pod.metadata.name = Some(name.clone());
-            let host = hostname(&pod);
-            prop_assert!(host.len() <= 63 && name.starts_with(&host));
-            prop_assert!(name.len() <= 63 || !host.ends_with(['-', '.']));
-        }
     }
 }

@@ -121,16 +121,37 @@ pub fn network_not_ready(problem: &str) -> Text {
     Text::warning("NetworkNotReady", format!("{NETWORK_NOT_READY}: {problem}"))
 }
 
+const NO_CLUSTER_DNS: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+                              \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+
 /// A pod with policy ClusterFirst on a node without cluster DNS.
 pub fn missing_cluster_dns(pod: &PodRef) -> Text {
-    Text::warning(
-        "MissingClusterDNS",
-        format!(
-            "pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" \
-             policy. Falling back to \"Default\" policy.",
-            pod.to_string()
-        ),
-    )
+    Text::warning("MissingClusterDNS", format!("pod: {:?}. {NO_CLUSTER_DNS}", pod.to_string()))
+}
+
+/// The same about the node.
+pub fn node_misses_cluster_dns() -> RecordEvent {
+    RecordEvent {
+        object: EventObject::Node,
+        event_type: EventType::Warning,
+        reason: Arc::from("MissingClusterDNS"),
+        message: Arc::from(NO_CLUSTER_DNS),
+    }
+}
+
+/// Something of a pod's resolver configuration is beyond the limits and was left out.
+pub fn dns_config_forming(message: &str) -> Text {
+    Text::warning("DNSConfigForming", message)
+}
+
+/// The node's own resolver configuration is not fit for pods. About the node.
+pub fn check_limits_for_resolv_conf(message: &str) -> RecordEvent {
+    RecordEvent {
+        object: EventObject::Node,
+        event_type: EventType::Warning,
+        reason: Arc::from("CheckLimitsForResolvConf"),
+        message: Arc::from(message),
+    }
 }
 
 /// The default message of event Killing.

@@ -9,7 +9,9 @@ use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPod, DesiredPods};
 use messages::pleg::GetRuntimePods;
 use messages::pod_manager::ResendDesired;
-use messages::volume_manager::{GetVolumes, MountVolumes, MountedVolumes, UnmountVolumes, VolumeError};
+use messages::volume_manager::{
+    GetVolumes, MountVolumes, MountedVolumes, PrepareSubpaths, UnmountVolumes, VolumeError,
+};
 use messages::{PodRef, PodUid};
 use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
@@ -26,6 +28,7 @@ const SLOW: Duration = Duration::from_secs(123);
 
 type MountAnswer = Result<Arc<MountedVolumes>, VolumeError>;
 type UnmountAnswer = Result<(), VolumeError>;
+type SubpathsAnswer = Result<BTreeMap<usize, String>, VolumeError>;
 
 /// What the actor works with.
 #[derive(Clone)]
@@ -385,6 +388,26 @@ impl actix::Handler<UnmountVolumes> for VolumeManager {
     fn handle(&mut self, ask: UnmountVolumes, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         self.ask(ask.pod.uid, Kind::Unmount, Asker::Unmount(reply), ctx);
+        later
+    }
+}
+
+impl actix::Handler<PrepareSubpaths> for VolumeManager {
+    type Result = ReplyLater<SubpathsAnswer>;
+
+    /// Beside the pod's other operations: a worker asks for one thing at a time. Should it come down to it, an unmount
+    /// that finds a part mounted fails and is asked for again.
+    fn handle(&mut self, ask: PrepareSubpaths, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        let uid = ask.pod.uid.clone();
+        if self.asked_for.contains_key(&uid) {
+            let prepare = execute::prepare_subpaths(self.deps.ways.clone(), ask);
+            ctx.effect("prepare subpaths", Some(uid), prepare, |_, answer, _| reply.send(answer));
+        } else {
+            // Said by an incarnation that has not been asked for the pod's volumes, or has undone them.
+            let message = "the pod's volumes are not mounted".to_owned();
+            reply.send(Err(VolumeError { volume: String::new(), message }));
+        }
         later
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
-use messages::volume_manager::{MountedVolumes, VolumeError};
+use messages::volume_manager::{MountedVolumes, PrepareSubpaths, Subpath, VolumeError};
 use runtime_bridge::host::PodDirs;
-use runtime_bridge::mounts::{MountError, MountPoint, Mounts, TmpfsOptions};
+use runtime_bridge::mounts::{GroupChange, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup};
 use tokio::time::Instant;
 
 use crate::plan::{self, Node, Step, VolumePlan};
@@ -85,13 +85,7 @@ pub async fn mount(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> MountOutcome {
 
 async fn mount_one(ways: &Ways, volume: VolumePlan, outcome: &mut MountOutcome) {
     let began = Instant::now();
-    let mut done = Ok(());
-    for step in &volume.steps {
-        done = run(ways.mounts.as_ref(), step).await;
-        if done.is_err() {
-            break;
-        }
-    }
+    let done = set_up(ways.mounts.as_ref(), &volume).await;
     let plugin = volume.plugin.to_owned();
     outcome.timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
     match done {
@@ -103,6 +97,18 @@ async fn mount_one(ways: &Ways, volume: VolumePlan, outcome: &mut MountOutcome) 
     }
 }
 
+async fn set_up(mounts: &dyn Mounts, volume: &VolumePlan) -> Result<(), MountError> {
+    if let Some(marker) = &volume.ready
+        && mounts.is_ready(&volume.host_path, marker).await?
+    {
+        return Ok(());
+    }
+    for step in &volume.steps {
+        run(mounts, step).await?;
+    }
+    Ok(())
+}
+
 async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
     match step {
         Step::MakeEmptyDir { path } => mounts.make_empty_dir(path).await,
@@ -110,6 +116,12 @@ async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
             let options = TmpfsOptions { size_bytes: *size_bytes, mode: EMPTY_DIR_MODE };
             mounts.mount_tmpfs(path, options).await
         }
+        Step::MountHugePages { path, page_bytes } => mounts.mount_huge_pages(path, *page_bytes).await,
+        Step::SetGroup { path, gid } => {
+            let group = VolumeGroup { gid: *gid, read_only: false, change: GroupChange::Always };
+            mounts.set_group(path, group).await
+        }
+        Step::SetReady { marker } => mounts.set_ready(marker).await,
         Step::CheckHostPath { path, kind } => mounts.check_host_path(path, *kind).await,
     }
 }
@@ -135,10 +147,51 @@ async fn unmount_all(ways: &Ways, uid: &PodUid, timed: &mut Vec<Timed>) -> Resul
         if let Some((plugin, _)) = &volume {
             timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
         }
-        let name = volume.map(|(_, name)| name).unwrap_or_default();
+        let name = volume.map(|(_, name)| name).or_else(|| plan::subpath_of(&pod_dir, &path));
+        let name = name.unwrap_or_default();
         done.map_err(|error| failed(&name)(&error))?;
     }
     ways.pod_dirs.remove_pod_dir(uid.as_str()).await.map_err(|error| of_pod(&error))
+}
+
+/// Has the parts of a container's volumes ready: where each is mounted, by the index of its mount.
+///
+/// # Errors
+/// [`VolumeError`] in upstream's words, which keep what is on the node to themselves; the log says why.
+pub async fn prepare_subpaths(
+    ways: Ways,
+    ask: PrepareSubpaths,
+) -> Result<BTreeMap<usize, String>, VolumeError> {
+    let mut ready = BTreeMap::new();
+    for subpath in &ask.subpaths {
+        let target = prepare_subpath(&ways, &ask, subpath).await?;
+        ready.insert(subpath.index, target);
+    }
+    Ok(ready)
+}
+
+async fn prepare_subpath(
+    ways: &Ways,
+    ask: &PrepareSubpaths,
+    subpath: &Subpath,
+) -> Result<String, VolumeError> {
+    let PrepareSubpaths { pod, container, .. } = ask;
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        let volume = subpath.volume.clone();
+        tracing::warn!(%error, %pod, container, volume, "A part of a volume could not be had");
+        let message = format!("failed to {what} for volumeMount {volume:?} of container {container:?}");
+        VolumeError { volume, message }
+    };
+    let (uid, volume) = (pod.uid.as_str(), Path::new(&subpath.volume_path));
+    let layout = ways.pod_dirs.layout();
+    let target = layout.pod_subpath(uid, &subpath.volume, container, subpath.index);
+    let target = target.map_err(|error| failed("prepare subPath", &error))?;
+    let path = Path::new(&subpath.path);
+    let made = ways.mounts.make_subpath(volume, path).await;
+    made.map_err(|error| failed("create subPath directory", &error))?;
+    let bound = ways.mounts.bind_subpath(volume, path, &target).await;
+    bound.map_err(|error| failed("prepare subPath", &error))?;
+    Ok(target.to_string_lossy().into_owned())
 }
 
 /// What an earlier incarnation or kubelet has left mounted, by pod.

@@ -1,5 +1,5 @@
 //! **Duty.** The only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
-//! **Receives.** DesiredPods, MountVolumes, UnmountVolumes, GetVolumes.
+//! **Receives.** DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, GetVolumes.
 //! **Sends.** ResendDesired; GetRuntimePods (before anything is cleaned away); RecordEvent (FailedMount).
 //! **State (rebuilt from).** What is mounted (`/proc/self/mountinfo`, pod directories); operations under way (asked again).
 //! **On crash.** Operations run to their end in the bridge; askers hear that the answer is lost and ask again.
@@ -7,6 +7,7 @@
 
 mod actor;
 mod execute;
+mod huge_pages;
 mod memory;
 mod metrics;
 mod operations;

@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::{
 };
 use messages::PodUid;
 use messages::volume_manager::VolumeError;
-use runtime_bridge::host::Layout;
+use runtime_bridge::host::{Layout, SUBPATHS};
 use runtime_bridge::mounts::{HostPathType, MountPoint};
 
-use crate::memory;
+use crate::{huge_pages, memory};
 
 /// Upstream's names of the plugins, which are part of paths and metrics.
 pub const EMPTY_DIR: &str = "kubernetes.io/empty-dir";
@@ -34,6 +34,25 @@ pub enum Step {
         /// Bytes it may hold; `None` for the kernel's own limit, never 0, which would be none at all.
         size_bytes: Option<u64>,
     },
+    /// Mount huge pages there.
+    MountHugePages {
+        /// The directory.
+        path: PathBuf,
+        /// Bytes of one page.
+        page_bytes: u64,
+    },
+    /// Give it to the pod's group.
+    SetGroup {
+        /// The directory.
+        path: PathBuf,
+        /// `spec.securityContext.fsGroup`.
+        gid: u32,
+    },
+    /// Note that all of the above is done.
+    SetReady {
+        /// The directory of the plugin's notes about the volume.
+        marker: PathBuf,
+    },
     /// Check that a path of the host is what the pod expects, or make it where that is asked for.
     CheckHostPath {
         /// The path.
@@ -52,6 +71,9 @@ pub struct VolumePlan {
     pub plugin: &'static str,
     /// Where containers will find it on the host.
     pub host_path: PathBuf,
+    /// Where it is noted that all has been done before: containers may have changed their volume since, and it stays
+    /// as they have made it. Absent if the steps are needed whatever is noted.
+    pub ready: Option<PathBuf>,
     /// In order.
     pub steps: Vec<Step>,
 }
@@ -136,7 +158,7 @@ fn host_path(volume: &Volume, source: &HostPathVolumeSource) -> Result<VolumePla
         HostPathType::Unset => Vec::new(),
         kind => vec![Step::CheckHostPath { path: path.clone(), kind }],
     };
-    Ok(VolumePlan { name: volume.name.clone(), plugin: HOST_PATH, host_path: path, steps })
+    Ok(VolumePlan { name: volume.name.clone(), plugin: HOST_PATH, host_path: path, ready: None, steps })
 }
 
 fn empty_dir(
@@ -149,24 +171,41 @@ fn empty_dir(
 ) -> Result<VolumePlan, String> {
     let path =
         node.layout.pod_volume(uid.as_str(), EMPTY_DIR, &volume.name).map_err(|error| error.to_string())?;
+    let marker =
+        node.layout.pod_plugin(uid.as_str(), EMPTY_DIR, &volume.name).map_err(|error| error.to_string())?;
     let mut steps = vec![Step::MakeEmptyDir { path: path.clone() }];
+    let mut ready = Some(marker.clone());
     match source.medium.as_deref().unwrap_or_default() {
         "" => {}
         "Memory" => {
             let there = mounts.iter().any(|mount| mount.path == path && mount.fs_type == "tmpfs");
             if !there {
+                // What was noted was about a tmpfs that is gone, as after a reboot.
+                ready = None;
                 let limit = source.size_limit.as_ref();
                 let bytes = memory::tmpfs_bytes(limit, pod, node.allocatable_memory_bytes);
                 let size_bytes = (bytes > 0).then_some(bytes);
                 steps.push(Step::MountTmpfs { path: path.clone(), size_bytes });
             }
         }
-        medium if medium.starts_with("HugePages") => {
-            return Err(format!("storage medium {medium:?} is not supported by this kubelet yet"));
+        medium => {
+            let page_bytes = huge_pages::page_bytes(medium, pod)?;
+            let there = mounts.iter().any(|mount| mount.path == path && mount.fs_type == "hugetlbfs");
+            if !there {
+                ready = None;
+                steps.push(Step::MountHugePages { path: path.clone(), page_bytes });
+            }
         }
-        medium => return Err(format!("unknown storage medium {medium:?}")),
     }
-    Ok(VolumePlan { name: volume.name.clone(), plugin: EMPTY_DIR, host_path: path, steps })
+    // The policy of change is for volumes that outlive their pods: this one is empty.
+    steps.extend(fs_group(pod).map(|gid| Step::SetGroup { path: path.clone(), gid }));
+    steps.push(Step::SetReady { marker });
+    Ok(VolumePlan { name: volume.name.clone(), plugin: EMPTY_DIR, host_path: path, ready, steps })
+}
+
+fn fs_group(pod: &Pod) -> Option<u32> {
+    let context = pod.spec.as_ref()?.security_context.as_ref()?;
+    u32::try_from(context.fs_group?).ok()
 }
 
 /// Everything mounted below a pod's directory, in the order in which it is to be unmounted: the latest first, each
@@ -175,6 +214,13 @@ pub fn unmount(pod_dir: &Path, mounts: &[MountPoint]) -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
     let below = mounts.iter().rev().filter(|mount| mount.path.starts_with(pod_dir));
     below.filter(|mount| seen.insert(&mount.path)).map(|mount| mount.path.clone()).collect()
+}
+
+/// The name of the volume of which a part is mounted at a path below a pod's directory, by upstream's layout
+/// `volume-subpaths/<name>/<container>/<index>`.
+pub fn subpath_of(pod_dir: &Path, path: &Path) -> Option<String> {
+    let mut parts = path.strip_prefix(pod_dir).ok()?.iter().map(|part| part.to_string_lossy());
+    if parts.next()? != SUBPATHS { None } else { parts.next().map(|name| name.into_owned()) }
 }
 
 /// The plugin and name of the volume at a path below a pod's directory, by upstream's layout
@@ -190,7 +236,7 @@ pub fn volume_at(pod_dir: &Path, path: &Path) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ConfigMapVolumeSource, Container};
+    use k8s_openapi::api::core::v1::{ConfigMapVolumeSource, Container, PodSecurityContext};
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use proptest::prelude::*;
@@ -198,6 +244,7 @@ mod tests {
     use super::*;
 
     const V: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v";
+    const MARKER: &str = "/var/lib/kubelet/pods/u/plugins/kubernetes.io~empty-dir/v";
 
     fn mount_point(path: &str, fs_type: &str) -> MountPoint {
         MountPoint {
@@ -225,9 +272,12 @@ mod tests {
         Pod { metadata, spec: Some(spec), status: None }
     }
 
+    fn layout() -> Layout {
+        Layout::new("/var/lib/kubelet", "/var/log/pods", "/var/log/containers").expect("it is canonical")
+    }
+
     fn plans(volumes: Vec<Volume>, mounts: &[MountPoint]) -> Vec<Result<VolumePlan, VolumeError>> {
-        let layout =
-            Layout::new("/var/lib/kubelet", "/var/log/pods", "/var/log/containers").expect("it is canonical");
+        let layout = layout();
         mount(
             &PodUid::new("u"),
             &pod(volumes),
@@ -256,14 +306,42 @@ mod tests {
     #[test]
     fn an_empty_dir_is_a_directory_or_a_tmpfs() {
         let make = Step::MakeEmptyDir { path: V.into() };
+        let ready = Step::SetReady { marker: MARKER.into() };
         let plain = Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume() };
-        assert_eq!(steps(plain, &[]), std::slice::from_ref(&make));
-        assert_eq!(steps(volume(), &[]), std::slice::from_ref(&make));
+        assert_eq!(steps(plain, &[]), [make.clone(), ready.clone()]);
+        assert_eq!(steps(volume(), &[]), [make.clone(), ready.clone()]);
         let tmpfs = |bytes| Step::MountTmpfs { path: V.into(), size_bytes: Some(bytes) };
-        assert_eq!(steps(in_memory(Some("64Mi")), &[]), [make.clone(), tmpfs(64 << 20)]);
-        assert_eq!(steps(in_memory(None), &[]), [make.clone(), tmpfs(1 << 30)]);
-        assert_eq!(steps(in_memory(None), &[mount_point(V, "tmpfs")]), std::slice::from_ref(&make));
-        assert_eq!(steps(in_memory(None), &[mount_point(V, "ext4")]), [make, tmpfs(1 << 30)]);
+        let in_tmpfs = |bytes| [make.clone(), tmpfs(bytes), ready.clone()];
+        assert_eq!(steps(in_memory(Some("64Mi")), &[]), in_tmpfs(64 << 20));
+        assert_eq!(steps(in_memory(None), &[]), in_tmpfs(1 << 30));
+        assert_eq!(steps(in_memory(None), &[mount_point(V, "tmpfs")]), [make.clone(), ready.clone()]);
+        assert_eq!(steps(in_memory(None), &[mount_point(V, "ext4")]), in_tmpfs(1 << 30));
+    }
+
+    #[test]
+    fn what_was_noted_counts_while_the_volume_is_there() {
+        let noted = |volume, mounts: &[MountPoint]| {
+            plans(vec![volume], mounts).remove(0).expect("it can be mounted").ready
+        };
+        assert_eq!(noted(volume(), &[]), Some(MARKER.into()));
+        assert_eq!(noted(in_memory(None), &[]), None);
+        assert_eq!(noted(in_memory(None), &[mount_point(V, "tmpfs")]), Some(MARKER.into()));
+        assert_eq!(noted(host("/data", None), &[]), None);
+    }
+
+    #[test]
+    fn a_volume_is_given_to_the_pods_group() {
+        let mut pod = pod(vec![volume(), host("/data", None)]);
+        let context = PodSecurityContext { fs_group: Some(1234), ..PodSecurityContext::default() };
+        pod.spec.as_mut().expect("spec").security_context = Some(context);
+        let layout = layout();
+        let node = Node { layout: &layout, allocatable_memory_bytes: 1 << 30 };
+        let plans = mount(&PodUid::new("u"), &pod, node, &[]);
+        let steps = |n: usize| plans[n].clone().expect("it can be mounted").steps;
+        let group = Step::SetGroup { path: V.into(), gid: 1234 };
+        let make = Step::MakeEmptyDir { path: V.into() };
+        assert_eq!(steps(0), [make, group, Step::SetReady { marker: MARKER.into() }]);
+        assert_eq!(steps(1), [], "what is the host's stays the host's");
     }
 
     #[test]
@@ -294,7 +372,7 @@ mod tests {
             ..volume()
         };
         assert_eq!(error(medium("Tape")).message, "unknown storage medium \"Tape\"");
-        assert!(error(medium("HugePages-2Mi")).message.contains("HugePages-2Mi"));
+        assert!(error(medium("HugePages-2Mi")).message.contains("no resource request for huge pages"));
     }
 
     #[test]
@@ -317,7 +395,10 @@ mod tests {
             volume_at(pod_dir, Path::new("/r/pods/u/volumes/kubernetes.io~empty-dir/v")),
             Some(("kubernetes.io/empty-dir".to_owned(), "v".to_owned()))
         );
-        assert_eq!(volume_at(pod_dir, Path::new("/r/pods/u/volume-subpaths/v/c/0")), None);
+        let subpath = Path::new("/r/pods/u/volume-subpaths/v/c/0");
+        assert_eq!(volume_at(pod_dir, subpath), None);
+        assert_eq!(subpath_of(pod_dir, subpath).as_deref(), Some("v"));
+        assert_eq!(subpath_of(pod_dir, Path::new("/r/pods/u/volumes/p/v")), None);
     }
 
     proptest! {

@@ -24,6 +24,7 @@ use runtime_bridge::cgroups::CgroupVersion;
 use runtime_bridge::host::ContainerFacts;
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
+use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
 use crate::config::{KubeletConfiguration, Loaded};
 use crate::flags::KubeletFlags;
@@ -67,6 +68,8 @@ pub fn settings(
         .map_err(|error| error_of("kubeReserved, systemReserved, evictionHard", String::new(), &error))?;
     let node_resources = Arc::new(capacity::node_resources(machine, &reservations));
     let crash_backoff_max = config.pods.crash_loop_back_off.max_container_restart_period;
+    // They have been checked where the configuration was read.
+    let gates = FeatureGates::from_settings(&config.process.feature_gates).unwrap_or_default();
     let worker = PodWorkerConfig {
         sync_frequency: config.sources.sync_frequency.as_std(),
         crash_backoff_max: crash_backoff_max
@@ -76,6 +79,9 @@ pub fn settings(
             domain: config.pods.cluster_domain.clone(),
             servers: config.pods.cluster_dns.clone(),
         },
+        resolv_conf: config.pods.resolv_conf.clone(),
+        hostname_override: gates.enabled("HostnameOverride"),
+        env_files: gates.enabled("EnvFiles"),
         node_name: Arc::from(node),
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         node: node_resources.clone(),

@@ -249,6 +249,7 @@ pub fn wire(
             pleg: pleg.address(),
             mount: volumes.address(),
             unmount: volumes.address(),
+            prepare_subpaths: volumes.address(),
             images: images.address(),
             status: status.address(),
             resend: pool.address(),

@@ -3,7 +3,10 @@ use std::path::{Path, PathBuf};
 use futures::FutureExt;
 
 use super::host_path::Verdict;
-use super::{Done, FileKind, HostPathType, MountError, MountPoint, Mounts, TmpfsOptions, check_path};
+use super::sys::READY;
+use super::{
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup, check_path,
+};
 use crate::host::{FakeDisk, RemoveTreeError};
 
 /// Mounts on a [`FakeDisk`]. Operations take effect when they are called.
@@ -65,6 +68,26 @@ impl Mounts for FakeMounts {
         })
     }
 
+    fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()> {
+        self.run("mount_huge_pages", target, |disk, target| {
+            match mounted_at(disk, target) {
+                Some(mount) if mount.fs_type == "hugetlbfs" => return Ok(()),
+                Some(mount) => return Err(already_mounted(&mount)),
+                None => {}
+            }
+            mount_point_kind(disk, "mount huge pages at", target)?;
+            disk.add_mount(MountPoint {
+                path: target.to_path_buf(),
+                root: PathBuf::from("/"),
+                fs_type: "hugetlbfs".into(),
+                source: "nodev".into(),
+                options: vec!["rw".into(), format!("pagesize={page_bytes}")],
+                device: (0, 101),
+            });
+            Ok(())
+        })
+    }
+
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()> {
         let source_checked = check_path(source);
         self.run("bind", target, |disk, target| {
@@ -118,6 +141,73 @@ impl Mounts for FakeMounts {
         })
     }
 
+    fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()> {
+        self.run("set_group", path, |disk, path| {
+            // The fake disk knows no owners; the permissions tell that it was done.
+            let bits = if group.read_only { 0o2550 } else { 0o2770 };
+            match disk.mode(path) {
+                Some(mode) => disk.set_mode(path, mode | bits),
+                None => return Err(failed("give to the group", path, "No such file or directory")),
+            }
+            Ok(())
+        })
+    }
+
+    fn is_ready(&self, path: &Path, marker: &Path) -> Done<bool> {
+        self.run("is_ready", path, |disk, path| {
+            let marked = disk.kind(marker.join(READY)) == Some(FileKind::File);
+            Ok(marked && disk.kind(path) == Some(FileKind::Directory))
+        })
+    }
+
+    fn set_ready(&self, marker: &Path) -> Done<()> {
+        self.run("set_ready", marker, |disk, marker| {
+            disk.mkdir(marker, 0o750);
+            disk.write(marker.join(READY), [], 0o644);
+            Ok(())
+        })
+    }
+
+    fn make_subpath(&self, volume: &Path, sub_path: &Path) -> Done<()> {
+        self.run("make_subpath", volume, |disk, volume| {
+            let mode = disk
+                .mode(volume)
+                .ok_or_else(|| failed("open the volume", volume, "No such file or directory"))?;
+            refuse_outside(disk, volume, sub_path)?;
+            if within(disk, volume, sub_path).is_err() {
+                disk.mkdir(volume.join(sub_path), mode);
+            }
+            Ok(())
+        })
+    }
+
+    fn bind_subpath(&self, volume: &Path, sub_path: &Path, target: &Path) -> Done<()> {
+        let source = within(&self.disk, volume, sub_path);
+        self.run("bind_subpath", target, |disk, target| {
+            let source = source?;
+            match mounted_at(disk, target) {
+                Some(mount) if mount.root == source => return Ok(()),
+                Some(_) => drop(disk.remove_mounts_at(target)),
+                None => {}
+            }
+            disk.remove(target);
+            target.parent().into_iter().for_each(|above| disk.mkdir(above, 0o750));
+            match disk.kind_followed(&source) {
+                Some(FileKind::Directory) => disk.mkdir(target, 0o750),
+                _ => disk.write(target, [], 0o640),
+            }
+            disk.add_mount(MountPoint {
+                path: target.to_path_buf(),
+                root: source,
+                fs_type: "ext4".into(),
+                source: "/dev/fake".into(),
+                options: vec!["rw".into(), "relatime".into()],
+                device: (8, 1),
+            });
+            Ok(())
+        })
+    }
+
     fn remove_tree(&self, path: &Path) -> Done<()> {
         self.run("remove_tree", path, |disk, path| Ok(fake_remove_tree(disk, path)?))
     }
@@ -147,6 +237,34 @@ pub(crate) fn fake_remove_tree(disk: &FakeDisk, path: &Path) -> Result<(), Remov
         return Err(RemoveTreeError::MountInside { path: path.to_path_buf(), mount: mount.path });
     }
     disk.remove(path);
+    Ok(())
+}
+
+/// What is at a path within a volume. The fake follows no link there.
+fn within(disk: &FakeDisk, volume: &Path, sub_path: &Path) -> Result<PathBuf, MountError> {
+    refuse_outside(disk, volume, sub_path)?;
+    let path = volume.join(sub_path);
+    match disk.kind(&path) {
+        Some(_) => Ok(path),
+        None => Err(failed("open", &path, "No such file or directory")),
+    }
+}
+
+fn refuse_outside(disk: &FakeDisk, volume: &Path, sub_path: &Path) -> Result<(), MountError> {
+    let invalid = |reason| Err(MountError::InvalidPath { path: sub_path.to_path_buf(), reason });
+    if sub_path.components().any(|part| part == std::path::Component::ParentDir) {
+        return invalid("the path has a \"..\"");
+    }
+    if sub_path.is_absolute() {
+        return invalid("the path is absolute");
+    }
+    let mut path = volume.to_path_buf();
+    for part in sub_path {
+        path.push(part);
+        if disk.kind(&path) == Some(FileKind::Symlink) {
+            return Err(failed("open", &path, "Too many levels of symbolic links"));
+        }
+    }
     Ok(())
 }
 

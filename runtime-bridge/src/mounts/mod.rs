@@ -4,6 +4,8 @@
 mod fake;
 mod host_path;
 pub(crate) mod mountinfo;
+mod ownership;
+mod subpath;
 mod sys;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -20,6 +22,7 @@ pub use fake::FakeMounts;
 pub(crate) use fake::fake_remove_tree;
 pub use host_path::{FileKind, HostPathType};
 pub use mountinfo::MountPoint;
+pub(crate) use subpath::read_within;
 pub use sys::SystemMounts;
 
 /// What a tmpfs is mounted with.
@@ -29,6 +32,26 @@ pub struct TmpfsOptions {
     pub size_bytes: Option<u64>,
     /// Mode of its root directory, for instance `0o777`.
     pub mode: u32,
+}
+
+/// When a volume's files are given to its pod's group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupChange {
+    /// Every time.
+    Always,
+    /// Only when the volume's root is not the group's.
+    OnRootMismatch,
+}
+
+/// Whom a volume is given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeGroup {
+    /// `spec.securityContext.fsGroup`.
+    pub gid: u32,
+    /// The group may only read.
+    pub read_only: bool,
+    /// `spec.securityContext.fsGroupChangePolicy`.
+    pub change: GroupChange,
 }
 
 /// Why a mount or a volume's directory could not be made, looked at or taken down.
@@ -96,6 +119,10 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// size.
     fn mount_tmpfs(&self, target: &Path, options: TmpfsOptions) -> Done<()>;
 
+    /// Mounts huge pages of this size at the directory `target`. Done as well when huge pages are mounted there
+    /// already: a volume's do not change their size.
+    fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()>;
+
     /// Makes `source` visible at `target`, which exists and is of the same kind (directory or not). Done as well
     /// when the same file or directory is mounted there already; `read_only` is then made true where it is asked.
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()>;
@@ -107,6 +134,25 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// Makes the directory of an emptyDir: the ones above it with mode 0750, itself with exactly 0777 whatever the
     /// umask. An existing one gets that mode and keeps its content.
     fn make_empty_dir(&self, path: &Path) -> Done<()>;
+
+    /// Gives a volume's files to a group: it may do what their owner may, and directories hand it on.
+    fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()>;
+
+    /// Whether the volume at `path` has been set up completely before: `marker` holds a file `ready`, and `path` is a
+    /// directory. Upstream's mark, so that either kubelet knows the other's volumes.
+    fn is_ready(&self, path: &Path, marker: &Path) -> Done<bool>;
+
+    /// Makes that mark; missing directories get mode 0750.
+    fn set_ready(&self, marker: &Path) -> Done<()>;
+
+    /// Makes what is missing of the directory `sub_path` within a volume, each new one with the mode of the volume's
+    /// root. What exists stays as it is. Never leaves the volume, whatever containers do to it meanwhile.
+    fn make_subpath(&self, volume: &Path, sub_path: &Path) -> Done<()>;
+
+    /// Makes `sub_path` of a volume, a directory or a file, visible at `target`, whose directories are made. Done as
+    /// well when the same is mounted there already; anything else is unmounted first. Never shows anything outside
+    /// the volume, whatever containers do to it meanwhile.
+    fn bind_subpath(&self, volume: &Path, sub_path: &Path, target: &Path) -> Done<()>;
 
     /// Removes `path` and everything below it, never following a symbolic link and never across a mount: with one
     /// at or below `path` nothing is removed and the error names it. Done as well when there is nothing.

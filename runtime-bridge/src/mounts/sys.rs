@@ -9,12 +9,15 @@ use tokio::runtime::Handle;
 
 use super::host_path::Verdict;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, TmpfsOptions, check_path, mountinfo,
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup, check_path,
+    mountinfo, ownership, subpath,
 };
 use crate::host::{offload, remove_tree};
 
 /// Mounts on top of each other that one unmount takes down; nothing sane stacks more.
 const STACKED_MOUNTS_MAX: usize = 16;
+/// The file that says that a volume has been set up.
+pub(super) const READY: &str = "ready";
 
 /// This machine's mounts. System calls run on the blocking threads of the I/O runtime.
 #[derive(Debug, Clone)]
@@ -54,6 +57,13 @@ impl Mounts for SystemMounts {
         self.run(target, move |target| mount_tmpfs(target, options))
     }
 
+    fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()> {
+        self.run(target, move |target| {
+            let data = format!("pagesize={page_bytes}");
+            mount_memory("mount huge pages at", target, ("nodev", "hugetlbfs"), data)
+        })
+    }
+
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()> {
         let source = source.to_path_buf();
         self.run(target, move |target| {
@@ -70,6 +80,35 @@ impl Mounts for SystemMounts {
         self.run(path, make_empty_dir)
     }
 
+    fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()> {
+        self.run(path, move |path| ownership::set_group(path, group))
+    }
+
+    fn is_ready(&self, path: &Path, marker: &Path) -> Done<bool> {
+        let marker = marker.to_path_buf();
+        self.run(path, move |path| {
+            let marked = fs::symlink_metadata(marker.join(READY)).is_ok_and(|found| found.is_file());
+            Ok(marked && fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
+        })
+    }
+
+    fn set_ready(&self, marker: &Path) -> Done<()> {
+        self.run(marker, set_ready)
+    }
+
+    fn make_subpath(&self, volume: &Path, sub_path: &Path) -> Done<()> {
+        let sub_path = sub_path.to_path_buf();
+        self.run(volume, move |volume| subpath::make_subpath(volume, &sub_path))
+    }
+
+    fn bind_subpath(&self, volume: &Path, sub_path: &Path, target: &Path) -> Done<()> {
+        let (volume, sub_path) = (volume.to_path_buf(), sub_path.to_path_buf());
+        self.run(target, move |target| {
+            check_path(&volume)?;
+            subpath::bind_subpath(&volume, &sub_path, target)
+        })
+    }
+
     fn remove_tree(&self, path: &Path) -> Done<()> {
         self.run(path, |path| Ok(remove_tree::remove_tree(path)?))
     }
@@ -79,7 +118,7 @@ impl Mounts for SystemMounts {
     }
 }
 
-fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> MountError {
+pub(super) fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> MountError {
     let path = path.to_path_buf();
     move |error| MountError::Io { operation, path, reason: error.to_string() }
 }
@@ -102,7 +141,7 @@ fn list_below(path: &Path) -> Result<Vec<MountPoint>, MountError> {
 }
 
 /// The mount that one sees at `path`: the last of those made there.
-fn mounted_at(path: &Path) -> Result<Option<MountPoint>, MountError> {
+pub(super) fn mounted_at(path: &Path) -> Result<Option<MountPoint>, MountError> {
     let real = remove_tree::real_path(path);
     Ok(read_mounts(path)?.into_iter().rfind(|mount| mount.path == real))
 }
@@ -126,20 +165,29 @@ fn refuse_symlink(operation: &'static str, target: &Path) -> Result<(), MountErr
 }
 
 fn mount_tmpfs(target: &Path, options: TmpfsOptions) -> Result<(), MountError> {
-    const OPERATION: &str = "mount a tmpfs at";
-    match mounted_at(target)? {
-        Some(mount) if mount.fs_type == "tmpfs" => return Ok(()),
-        Some(mount) => return Err(already_mounted(&mount)),
-        None => {}
-    }
-    refuse_symlink(OPERATION, target)?;
     let mut data = format!("mode={:o}", options.mode & 0o7777);
     if let Some(bytes) = options.size_bytes {
         data.push_str(&format!(",size={bytes}"));
     }
+    mount_memory("mount a tmpfs at", target, ("tmpfs", "tmpfs"), data)
+}
+
+/// Mounts a file system of this source and type, which is no file system of a disk.
+fn mount_memory(
+    operation: &'static str,
+    target: &Path,
+    (source, fs_type): (&str, &str),
+    data: String,
+) -> Result<(), MountError> {
+    match mounted_at(target)? {
+        Some(mount) if mount.fs_type == fs_type => return Ok(()),
+        Some(mount) => return Err(already_mounted(&mount)),
+        None => {}
+    }
+    refuse_symlink(operation, target)?;
     let data = std::ffi::CString::new(data).expect("digits and letters hold no NUL");
-    rustix::mount::mount("tmpfs", target, "tmpfs", MountFlags::empty(), data.as_c_str())
-        .map_err(|errno| failed(OPERATION, target)(errno.into()))
+    rustix::mount::mount(source, target, fs_type, MountFlags::empty(), data.as_c_str())
+        .map_err(|errno| failed(operation, target)(errno.into()))
 }
 
 fn bind(source: &Path, target: &Path, read_only: bool) -> Result<(), MountError> {
@@ -185,7 +233,7 @@ fn kept_flags(options: &[String]) -> MountFlags {
     })
 }
 
-fn unmount(target: &Path) -> Result<(), MountError> {
+pub(super) fn unmount(target: &Path) -> Result<(), MountError> {
     for _ in 0..STACKED_MOUNTS_MAX {
         if mounted_at(target)?.is_none() {
             return Ok(());
@@ -220,6 +268,14 @@ fn make_empty_dir(path: &Path) -> Result<(), MountError> {
         .open(path)
         .map_err(failed(OPERATION, path))?;
     directory.set_permissions(fs::Permissions::from_mode(0o777)).map_err(failed(OPERATION, path))
+}
+
+fn set_ready(marker: &Path) -> Result<(), MountError> {
+    const OPERATION: &str = "mark a volume ready in";
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(marker).map_err(failed(OPERATION, marker))?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o644);
+    options.open(marker.join(READY)).map(drop).map_err(failed(OPERATION, marker))
 }
 
 fn check_host_path(path: &Path, kind: HostPathType) -> Result<(), MountError> {

@@ -155,11 +155,42 @@ async fn directories_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     mounts.unmount(&empty_dir).await.unwrap();
     mounts.unmount(&root.join("missing")).await.unwrap();
 
+    let marker = root.join("pods/u/plugins/kubernetes.io~empty-dir/v");
+    assert_eq!(mounts.is_ready(&empty_dir, &marker).await, Ok(false));
+    mounts.set_ready(&marker).await.unwrap();
+    mounts.set_ready(&marker).await.unwrap();
+    assert_eq!(disk.kind(&marker.join("ready")), Some(FileKind::File));
+    assert_eq!(mounts.is_ready(&empty_dir, &marker).await, Ok(true));
+    assert_eq!(mounts.is_ready(&root.join("missing"), &marker).await, Ok(false));
+    subpaths(&*mounts, disk, &empty_dir).await;
+
     disk.symlink(&empty_dir.join("link"), &root.join("file"));
     mounts.remove_tree(&empty_dir).await.unwrap();
     mounts.remove_tree(&empty_dir).await.unwrap();
     assert_eq!(disk.kind(&empty_dir), None);
     assert_eq!(disk.kind(&root.join("file")), Some(FileKind::File));
+}
+
+/// FEATURES 10.20, without mounts.
+async fn subpaths(mounts: &dyn Mounts, disk: &dyn Disk, volume: &Path) {
+    let root = disk.root();
+    mounts.make_subpath(volume, Path::new("a/b")).await.unwrap();
+    mounts.make_subpath(volume, Path::new("a/b")).await.unwrap();
+    assert_eq!((disk.mode(&volume.join("a")), disk.mode(&volume.join("a/b"))), (Some(0o777), Some(0o777)));
+    mounts.make_subpath(volume, Path::new("kept")).await.unwrap();
+    assert_eq!(disk.kind(&volume.join("kept")), Some(FileKind::File));
+    disk.symlink(&volume.join("out"), &root);
+    let _binding_it_fails = mounts.make_subpath(volume, Path::new("out/x")).await;
+    for bad in ["../x", "/x"] {
+        assert!(mounts.make_subpath(volume, Path::new(bad)).await.is_err(), "{bad}");
+    }
+    for bad in ["../x", "/x", "out", "out/x", "missing"] {
+        let bound = mounts.bind_subpath(volume, Path::new(bad), &root.join("subpaths/v/c/0")).await;
+        assert!(bound.is_err(), "{bad}");
+    }
+    assert!(mounts.make_subpath(&root.join("missing"), Path::new("a")).await.is_err());
+    assert_eq!(disk.kind(&root.join("x")), None);
+    disk.remove(&volume.join("out"));
 }
 
 /// FEATURES 10.5.
@@ -247,6 +278,21 @@ async fn mounting_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     assert!(matches!(mounts.mount_tmpfs(&target, options).await, Err(MountError::AlreadyMounted { .. })));
     assert!(matches!(mounts.bind(&root.join("no"), &target, false).await, Err(MountError::Io { .. })));
 
+    let parts = root.join("volume-subpaths/v/c");
+    disk.mkdir(&source.join("d"));
+    for (index, part) in ["f", "d"].into_iter().enumerate() {
+        let target = parts.join(index.to_string());
+        mounts.bind_subpath(&source, Path::new(part), &target).await.unwrap();
+        mounts.bind_subpath(&source, Path::new(part), &target).await.unwrap();
+        assert_eq!(mounts.list_below(&target).await.map(|found| found.len()), Ok(1), "{part}");
+    }
+    // Another part at the same place takes the place of the first.
+    mounts.bind_subpath(&source, Path::new("d"), &parts.join("0")).await.unwrap();
+    assert_eq!(mounts.list_below(&parts).await.map(|found| found.len()), Ok(2));
+    for index in ["0", "1"] {
+        mounts.unmount(&parts.join(index)).await.unwrap();
+    }
+
     disk.symlink(&root.join("link"), &source);
     let through_link = mounts.bind(&memory, &root.join("link"), false).await;
     assert!(matches!(through_link, Err(MountError::InvalidPath { .. })), "{through_link:?}");
@@ -257,6 +303,10 @@ async fn mounting_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
         }
         other => panic!("{other:?}"),
     }
+    assert!(matches!(
+        mounts.mount_huge_pages(&memory, 2 << 20).await,
+        Err(MountError::AlreadyMounted { .. })
+    ));
     mounts.unmount(&memory).await.unwrap();
     mounts.unmount(&target).await.unwrap();
     mounts.unmount(&target).await.unwrap();
@@ -295,6 +345,26 @@ async fn real_mounts_keep_the_contract() {
         return;
     }
     mounting_contract(Arc::new(SystemMounts::new(Handle::current())), &disk).await;
+}
+
+#[tokio::test]
+async fn huge_pages_are_mounted_where_the_kernel_has_them() {
+    let disk = TempDisk::new();
+    let pages = disk.root().join("pages");
+    disk.mkdir(&pages);
+    let Some(guard) = small_tmpfs(&pages, 4096) else { return };
+    drop(guard);
+    if !Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
+        eprintln!("skipped: this kernel has no huge pages of 2 MiB");
+        return;
+    }
+    let mounts = SystemMounts::new(Handle::current());
+    mounts.mount_huge_pages(&pages, 2 << 20).await.unwrap();
+    mounts.mount_huge_pages(&pages, 2 << 20).await.unwrap();
+    let listed = mounts.list_below(&pages).await.unwrap();
+    assert_eq!(listed.iter().map(|mount| mount.fs_type.as_str()).collect::<Vec<_>>(), ["hugetlbfs"]);
+    mounts.unmount(&pages).await.unwrap();
+    assert_eq!(mounts.list_below(&pages).await, Ok(vec![]));
 }
 
 #[tokio::test]

@@ -52,6 +52,8 @@ pub struct World {
     pub cgroups: FakeCgroups,
     /// A manifest URL, if the node has one.
     pub url: Option<FakeManifestUrl>,
+    /// The node's resolver configuration; none as with an empty `resolvConf`.
+    pub resolv_conf: Option<String>,
 }
 
 impl World {
@@ -62,6 +64,7 @@ impl World {
         runtime.add_image(IMAGE, RegistryImage::default());
         let disk = FakeDisk::new();
         disk.mkdir(MANIFESTS, 0o755);
+        disk.write("/etc/hosts", "127.0.0.1\tlocalhost\n", 0o644);
         let names = CgroupNames::new(CgroupDriver::Cgroupfs, "/").expect("the root is a cgroup");
         Self {
             runtime,
@@ -71,6 +74,7 @@ impl World {
             clock: Arc::new(FakeClock::new(seed, start)),
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
             url: None,
+            resolv_conf: None,
         }
     }
 
@@ -100,9 +104,14 @@ impl World {
             prober: Arc::new(self.prober.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
-            resolv_conf: None,
+            resolv_conf: self.resolv_conf.clone().map(read_always),
         }
     }
+}
+
+/// A file that always reads the same.
+fn read_always(text: String) -> pod_worker::ReadResolvConf {
+    Arc::new(move || Box::pin(std::future::ready(Ok(text.clone()))))
 }
 
 /// A kubelet in the sandbox.

@@ -16,14 +16,18 @@ pub enum ConfigError {
     /// A mount has a propagation that does not exist.
     #[error("invalid MountPropagation mode: {0:?}")]
     InvalidPropagation(String),
-    /// A mount shows a part of a volume.
-    #[error("volumeMounts of container {container:?}: subPath of volume {volume:?} is not supported")]
-    SubPath {
-        /// The volume's name in the spec.
-        volume: String,
-        /// The container's name.
-        container: String,
-    },
+    /// A `subPathExpr` refers to what has no value.
+    #[error("{0}")]
+    SubPathExpr(String),
+    /// A part of a volume is not named relative to it.
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    AbsoluteSubPath(String),
+    /// A part of a volume leads out of it.
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    SubPathSteps(String),
+    /// A mount cannot be made read-only with all below it.
+    #[error("failed to resolve recursive read-only mode: {0}")]
+    RecursiveReadOnly(String),
     /// The spec wants a user other than root and names root.
     #[error("container's runAsUser breaks non-root policy (pod: {pod:?}, container: {container})")]
     RunAsRoot {

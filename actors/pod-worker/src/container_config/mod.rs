@@ -20,12 +20,13 @@ use runtime_bridge::cri::wire::{
 };
 use runtime_bridge::host::Layout;
 
-use crate::env::{environment, expand_all};
+use crate::env::expand_all;
 use crate::hash::{container_hash, hash_text};
 use crate::node_rules::NodeRules;
 use crate::sandbox_config::pod_labels;
 
 pub use error::ConfigError;
+pub use self::mounts::{sub_paths, wants_recursive_read_only};
 
 /// The label of a container's name.
 pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
@@ -39,6 +40,12 @@ pub struct ContainerSetting<'a> {
     pub image: &'a PresentImage,
     /// Where the pod's volumes are.
     pub volumes: &'a MountedVolumes,
+    /// Its final environment.
+    pub environment: &'a [(String, String)],
+    /// Where parts of volumes are, by the index of their mount.
+    pub sub_paths: &'a BTreeMap<usize, String>,
+    /// The runtime makes mounts read-only with all below them.
+    pub recursive_read_only: bool,
     /// The managed hosts file on the node, if the pod has one.
     pub etc_hosts: Option<&'a str>,
     /// The file on the host into which the container writes why it ended.
@@ -61,10 +68,10 @@ pub fn container_config(
     container: &Container,
     setting: &ContainerSetting<'_>,
 ) -> Result<ContainerConfig, ConfigError> {
-    let environment = environment(container);
     let mounts = mounts::mounts(container, setting)?;
     security::verify_non_root(pod, pod_ref, container, setting.image)?;
     let security = security::security_context(pod, container, setting.image, setting.target, setting.rules)?;
+    let environment = setting.environment;
     let mut labels: BTreeMap<String, String> = pod_labels(pod_ref).into();
     labels.insert(CONTAINER_NAME_LABEL.to_owned(), container.name.clone());
     Ok(ContainerConfig {
@@ -74,8 +81,8 @@ pub fn container_config(
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..ImageSpec::default()
         }),
-        command: expand_all(container.command.as_deref(), &environment),
-        args: expand_all(container.args.as_deref(), &environment),
+        command: expand_all(container.command.as_deref(), environment),
+        args: expand_all(container.args.as_deref(), environment),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
         labels,
@@ -89,8 +96,8 @@ pub fn container_config(
             security_context: Some(security),
         }),
         envs: environment
-            .into_iter()
-            .map(|(key, value)| KeyValue { key, value: value.into_bytes() })
+            .iter()
+            .map(|(key, value)| KeyValue { key: key.clone(), value: value.clone().into_bytes() })
             .collect(),
         stop_signal: stop_signal::stop_signal(container, setting.rules).into(),
         ..ContainerConfig::default()
@@ -144,7 +151,16 @@ mod tests {
     ) -> Result<ContainerConfig, ConfigError> {
         let image = PresentImage { image_ref: "sha256:1".into(), uid: None, username: String::new() };
         let volumes = MountedVolumes { host_paths: [("v".to_owned(), "/host/v".to_owned())].into() };
+        let environment: Vec<(String, String)> = container
+            .env
+            .iter()
+            .flatten()
+            .map(|one| (one.name.clone(), one.value.clone().unwrap_or_default()))
+            .collect();
         let setting = ContainerSetting {
+            environment: &environment,
+            sub_paths: &BTreeMap::from([(1, "/pods/uid-1/volume-subpaths/v/c/1".to_owned())]),
+            recursive_read_only: true,
             termination_log: Some("/host/log"),
             attempt: 3,
             image: &image,
@@ -203,14 +219,22 @@ mod tests {
         let mut read_only = mount("v", "data");
         read_only.read_only = Some(true);
         read_only.mount_propagation = Some("HostToContainer".into());
-        c.volume_mounts = Some(vec![read_only]);
+        let mut part = mount("v", "part");
+        part.sub_path = Some("a".into());
+        (part.read_only, part.recursive_read_only) = (Some(true), Some("Enabled".into()));
+        c.volume_mounts = Some(vec![read_only, part]);
+        c.termination_message_path = Some("log".into());
         let mounts = config(&c).expect("valid").mounts;
         assert_eq!((mounts[0].container_path.as_str(), mounts[0].host_path.as_str()), ("/data", "/host/v"));
         assert!(mounts[0].readonly);
         assert_eq!(mounts[0].propagation(), MountPropagation::PropagationHostToContainer);
-        assert_eq!(mounts[1].container_path, "/etc/hosts");
+        assert!(!mounts[0].recursive_read_only);
+        assert_eq!(mounts[1].host_path, "/pods/uid-1/volume-subpaths/v/c/1");
+        assert!(mounts[1].readonly && mounts[1].recursive_read_only);
+        assert_eq!(mounts[2].container_path, "/etc/hosts");
+        assert_eq!((mounts[3].container_path.as_str(), mounts[3].host_path.as_str()), ("/log", "/host/log"));
         c.volume_mounts = Some(vec![mount("v", "/etc/hosts")]);
-        assert_eq!(config(&c).expect("valid").mounts.len(), 1);
+        assert_eq!(config(&c).expect("valid").mounts.len(), 2);
         c.volume_mounts = Some(vec![mount("x", "/x")]);
         let error = config(&c).expect_err("no such volume").to_string();
         assert_eq!(error, "cannot find volume \"x\" to mount into container \"c\"");

@@ -1,19 +1,62 @@
-//! What a container sees of the node's files (rows 10.20, 10.21, 10.29).
+//! What a container sees of the node's files (rows 10.20, 10.21, 10.22, 10.29).
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use messages::volume_manager::{MountedVolumes, Subpath};
 use runtime_bridge::cri::wire::{Mount, MountPropagation};
 
 use super::{ConfigError, ContainerSetting};
+use crate::env::expand_sub_path;
 
 /// Where the managed hosts file is seen in a container.
 const ETC_HOSTS: &str = "/etc/hosts";
+
+/// The parts of volumes that a container mounts, with its variables put into their paths.
+///
+/// # Errors
+/// A volume that is not mounted, a variable without a value, or a path that leads elsewhere.
+pub fn sub_paths(
+    container: &Container,
+    environment: &[(String, String)],
+    volumes: &MountedVolumes,
+) -> Result<Vec<Subpath>, ConfigError> {
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    let mut found = Vec::new();
+    for (index, mount) in mounts.iter().enumerate() {
+        let volume_path = volume_path(container, mount, volumes)?;
+        let path = match text(&mount.sub_path_expr) {
+            "" => text(&mount.sub_path).to_owned(),
+            expression => expand_sub_path(expression, environment).map_err(ConfigError::SubPathExpr)?,
+        };
+        if path.is_empty() {
+            continue;
+        }
+        if path.starts_with('/') {
+            return Err(ConfigError::AbsoluteSubPath(path));
+        }
+        if path.split('/').any(|part| part == "..") {
+            return Err(ConfigError::SubPathSteps(path));
+        }
+        found.push(Subpath { index, volume: mount.name.clone(), volume_path: volume_path.clone(), path });
+    }
+    Ok(found)
+}
+
+/// Whether a mount of the container asks for what not every runtime can do.
+pub fn wants_recursive_read_only(container: &Container) -> bool {
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    mounts.iter().any(|mount| !matches!(text(&mount.recursive_read_only), "" | "Disabled"))
+}
+
 pub(super) fn mounts(
     container: &Container,
     setting: &ContainerSetting<'_>,
 ) -> Result<Vec<Mount>, ConfigError> {
     let own = container.volume_mounts.as_deref().unwrap_or_default();
-    let mut mounts =
-        own.iter().map(|mount| volume_mount(container, mount, setting)).collect::<Result<Vec<_>, _>>()?;
+    let mut mounts = own
+        .iter()
+        .enumerate()
+        .map(|(index, mount)| volume_mount(container, index, mount, setting))
+        .collect::<Result<Vec<_>, _>>()?;
     let has_own_hosts = own.iter().any(|mount| mount.mount_path == ETC_HOSTS);
     if let Some(path) = setting.etc_hosts.filter(|_| !has_own_hosts) {
         mounts.push(Mount {
@@ -26,38 +69,148 @@ pub(super) fn mounts(
     if let (Some(path), Some(log)) = (&container.termination_message_path, setting.termination_log)
         && !path.is_empty()
     {
-        mounts.push(Mount { container_path: path.clone(), host_path: log.to_owned(), ..Mount::default() });
+        mounts.push(Mount { container_path: absolute(path), host_path: log.to_owned(), ..Mount::default() });
     }
     Ok(mounts)
 }
 
 fn volume_mount(
     container: &Container,
+    index: usize,
     mount: &VolumeMount,
     setting: &ContainerSetting<'_>,
 ) -> Result<Mount, ConfigError> {
-    let names = || (mount.name.clone(), container.name.clone());
-    let is_set = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
-    if is_set(&mount.sub_path) || is_set(&mount.sub_path_expr) {
-        let (volume, container) = names();
-        return Err(ConfigError::SubPath { volume, container });
-    }
-    let Some(host_path) = setting.volumes.host_paths.get(&mount.name) else {
-        let (volume, container) = names();
-        return Err(ConfigError::VolumeMissing { volume, container });
-    };
+    let host_path = volume_path(container, mount, setting.volumes)?;
     let propagation = match mount.mount_propagation.as_deref() {
         None | Some("None") => MountPropagation::PropagationPrivate,
         Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
         Some("Bidirectional") => MountPropagation::PropagationBidirectional,
         Some(other) => return Err(ConfigError::InvalidPropagation(other.to_owned())),
     };
-    let absolute = if mount.mount_path.starts_with('/') { "" } else { "/" };
     Ok(Mount {
-        container_path: format!("{absolute}{}", mount.mount_path),
-        host_path: host_path.clone(),
+        container_path: absolute(&mount.mount_path),
+        host_path: setting.sub_paths.get(&index).unwrap_or(host_path).clone(),
         readonly: mount.read_only.unwrap_or(false),
+        recursive_read_only: recursive_read_only(mount, setting.recursive_read_only)
+            .map_err(ConfigError::RecursiveReadOnly)?,
         propagation: propagation.into(),
         ..Mount::default()
     })
+}
+
+fn volume_path<'a>(
+    container: &Container,
+    mount: &VolumeMount,
+    volumes: &'a MountedVolumes,
+) -> Result<&'a String, ConfigError> {
+    volumes.host_paths.get(&mount.name).ok_or_else(|| ConfigError::VolumeMissing {
+        volume: mount.name.clone(),
+        container: container.name.clone(),
+    })
+}
+
+/// Whether a mount is to be read-only with all below it; the error is for people.
+fn recursive_read_only(mount: &VolumeMount, runtime_can: bool) -> Result<bool, String> {
+    let mode = text(&mount.recursive_read_only);
+    if matches!(mode, "" | "Disabled") {
+        return Ok(false);
+    }
+    let refused = |why: String| {
+        Err(format!("volume {:?} requested recursive read-only mode, but it is {why}", mount.name))
+    };
+    if mount.read_only != Some(true) {
+        return refused("not read-only".to_owned());
+    }
+    match mount.mount_propagation.as_deref() {
+        None | Some("None") => {}
+        Some(other) => return refused(format!("not compatible with propagation {other:?}")),
+    }
+    match mode {
+        "IfPossible" => Ok(runtime_can),
+        "Enabled" if runtime_can => Ok(true),
+        "Enabled" => refused("not supported by the runtime".to_owned()),
+        other => Err(format!("unknown recursive read-only mode {other:?}")),
+    }
+}
+
+fn absolute(path: &str) -> String {
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    format!("{slash}{path}")
+}
+
+fn text(field: &Option<String>) -> &str {
+    field.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::container;
+
+    fn mounting(mount: VolumeMount) -> Container {
+        let mount = VolumeMount { name: "v".into(), mount_path: "/x".into(), ..mount };
+        let whole = VolumeMount { name: "v".into(), mount_path: "/whole".into(), ..VolumeMount::default() };
+        Container { volume_mounts: Some(vec![whole, mount]), ..container("c") }
+    }
+
+    fn volumes() -> MountedVolumes {
+        MountedVolumes { host_paths: [("v".to_owned(), "/host/v".to_owned())].into() }
+    }
+
+    #[test]
+    fn parts_are_named_by_their_mounts() {
+        let environment = [("POD".to_owned(), "web".to_owned()), ("UP".to_owned(), "..".to_owned())];
+        let of =
+            |mount| sub_paths(&mounting(mount), &environment, &volumes()).map_err(|error| error.to_string());
+        let part = |path: &str| {
+            let (volume, volume_path) = ("v".to_owned(), "/host/v".to_owned());
+            Ok(vec![Subpath { index: 1, volume, volume_path, path: path.to_owned() }])
+        };
+        let expression =
+            |text: &str| VolumeMount { sub_path_expr: Some(text.into()), ..VolumeMount::default() };
+        let path = |text: &str| VolumeMount { sub_path: Some(text.into()), ..VolumeMount::default() };
+        assert_eq!(of(VolumeMount::default()), Ok(vec![]));
+        assert_eq!(of(path("a/$(POD)")), part("a/$(POD)"));
+        assert_eq!(of(expression("a/$(POD)")), part("a/web"));
+        assert_eq!(of(expression("$(NONE)")), Err("missing value for NONE".into()));
+        let steps = "unable to provision SubPath `a/..`: must not contain '..'";
+        assert_eq!(of(expression("a/$(UP)")), Err(steps.into()));
+        assert_eq!(of(path("/a")), Err("error SubPath `/a` must not be an absolute path".into()));
+        let nameless = MountedVolumes { host_paths: Default::default() };
+        let error = sub_paths(&mounting(path("a")), &environment, &nameless).expect_err("no volume");
+        assert_eq!(error.to_string(), "cannot find volume \"v\" to mount into container \"c\"");
+    }
+
+    #[test]
+    fn recursive_read_only_is_resolved_as_upstream_does() {
+        let mount = |mode: &str, read_only, propagation: Option<&str>| VolumeMount {
+            name: "v".into(),
+            recursive_read_only: Some(mode.into()),
+            read_only: Some(read_only),
+            mount_propagation: propagation.map(str::to_owned),
+            ..VolumeMount::default()
+        };
+        let refused =
+            |why: &str| Err(format!("volume \"v\" requested recursive read-only mode, but it is {why}"));
+        for (mode, read_only, propagation, can, expected) in [
+            ("Disabled", false, None, true, Ok(false)),
+            ("IfPossible", true, None, true, Ok(true)),
+            ("IfPossible", true, Some("None"), false, Ok(false)),
+            ("Enabled", true, None, true, Ok(true)),
+            ("Enabled", true, None, false, refused("not supported by the runtime")),
+            ("Enabled", false, None, true, refused("not read-only")),
+            (
+                "IfPossible",
+                true,
+                Some("HostToContainer"),
+                true,
+                refused("not compatible with propagation \"HostToContainer\""),
+            ),
+            ("Often", true, None, true, Err("unknown recursive read-only mode \"Often\"".to_owned())),
+        ] {
+            let resolved = recursive_read_only(&mount(mode, read_only, propagation), can);
+            assert_eq!(resolved, expected, "{mode} {read_only} {propagation:?} {can}");
+            assert_eq!(wants_recursive_read_only(&mounting(mount(mode, true, None))), mode != "Disabled");
+        }
+    }
 }

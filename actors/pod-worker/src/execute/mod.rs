@@ -5,6 +5,7 @@
 
 mod images;
 mod kill;
+mod prepare;
 mod progress;
 mod release;
 mod sandbox;

@@ -9,17 +9,18 @@ use std::time::Duration;
 use futures::future::{join, try_join, try_join_all, try_join3};
 use messages::resource_manager::{EnsurePodCgroup, PodCgroup};
 use messages::volume_manager::{MountVolumes, MountedVolumes};
-use runtime_bridge::cri::wire::{PodSandboxConfig, PodSandboxStatusRequest};
+use runtime_bridge::cri::wire::{DnsConfig, PodSandboxConfig, PodSandboxStatusRequest};
 use runtime_bridge::cri::{EnsureError, Ensured};
 
 use super::images::Images;
 use super::kill::stop_sandbox;
 use super::release::{CGROUP_DEADLINE, remove_sandbox};
 use super::sync::{SyncOutcome, SyncTask};
-use crate::dns::pod_dns;
-use crate::hosts::etc_hosts;
+use crate::dns::{check_resolv_conf, pod_dns};
+use crate::hostname::{self, Names, kernel_hostname};
+use crate::hosts::{etc_hosts, host_network_hosts};
 use crate::plan::NewSandbox;
-use crate::sandbox_config::{SandboxSetting, hostname, sandbox_config};
+use crate::sandbox_config::{SandboxSetting, sandbox_config};
 use crate::spec::PodView;
 use crate::texts;
 
@@ -33,6 +34,8 @@ pub(super) struct Ground {
     pub sandbox_id: String,
     pub sandbox_config: PodSandboxConfig,
     pub volumes: Arc<MountedVolumes>,
+    /// The pod's addresses; the node's for a pod on its network.
+    pub pod_ips: Vec<String>,
     /// The managed hosts file, if the pod has one.
     pub etc_hosts: Option<String>,
     /// The attempt of each container to start, by name.
@@ -48,12 +51,13 @@ pub(super) async fn ground(
     let made = async {
         let (config, attempts) = try_join(config(task), attempts(task)).await?;
         let (id, config) = sandbox(task, config, outcome).await?;
-        let hosts = hosts_file(task, &id).await?;
-        Ok::<_, String>((id, config, attempts, hosts))
+        let pod_ips = pod_ips(task, &id).await?;
+        let hosts = hosts_file(task, &pod_ips).await?;
+        Ok::<_, String>((id, config, attempts, pod_ips, hosts))
     };
     let (volumes, made) = images.during(join(volumes(task), made)).await;
-    let (sandbox_id, sandbox_config, attempts, etc_hosts) = made?;
-    Ok(Ground { sandbox_id, sandbox_config, volumes: volumes?, etc_hosts, attempts })
+    let (sandbox_id, sandbox_config, attempts, pod_ips, etc_hosts) = made?;
+    Ok(Ground { sandbox_id, sandbox_config, volumes: volumes?, pod_ips, etc_hosts, attempts })
 }
 
 async fn volumes(task: &SyncTask) -> Result<Arc<MountedVolumes>, String> {
@@ -81,7 +85,13 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
     let _step = exec.step("PreparePod".to_owned()).await;
     let resolv_conf = async {
         match &exec.deps.resolv_conf {
-            Some(read) => read().await.map(Some).map_err(|error| format!("resolvConf: {error}")),
+            Some(read) => read().await.map(Some).map_err(|error| {
+                let error = format!("resolvConf: {error}");
+                if task.plan.create_sandbox.is_some() {
+                    exec.record(texts::failed_create_sandbox(&error), "");
+                }
+                error
+            }),
             None => Ok(None),
         }
     };
@@ -92,10 +102,12 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
         })
     };
     let (resolv_conf, _, cgroup) = try_join3(resolv_conf, dirs, cgroup(task)).await?;
-    let dns = pod_dns(pod, resolv_conf.as_deref(), &exec.deps.config.cluster_dns);
-    if dns.missing_cluster && task.plan.create_sandbox.is_some() {
-        exec.record(texts::missing_cluster_dns(&exec.pod), "");
-    }
+    let named = named(task, resolv_conf.as_deref());
+    let (hostname, dns) = named.inspect_err(|error| {
+        if task.plan.create_sandbox.is_some() {
+            exec.record(texts::failed_create_sandbox(error), "");
+        }
+    })?;
     let pod_ref = &exec.pod;
     let logs = exec.deps.dirs.layout().pod_log_dir(&pod_ref.namespace, &pod_ref.name, exec.uid());
     let logs = logs.map_err(|error| error.to_string())?;
@@ -107,12 +119,48 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
         attempt,
         log_directory: logs.to_string_lossy().into_owned(),
         cgroup_parent: cgroup.name.to_string(),
-        dns: dns.config,
+        hostname,
+        dns,
     };
     sandbox_config(pod, pod_ref, setting, &exec.deps.config.rules).map_err(|error| {
         exec.record(texts::failed_create_sandbox(&error.to_string()), "");
         error.to_string()
     })
+}
+
+/// What the pod is called, and how it finds others by name. What does not fit is told when a sandbox is made of it.
+fn named(task: &SyncTask, resolv_conf: Option<&str>) -> Result<(String, DnsConfig), String> {
+    let (exec, pod) = (&task.exec, &task.desired.pod);
+    let config = &exec.deps.config;
+    let dns = pod_dns(pod, resolv_conf, &config.cluster_dns, &config.host_ips);
+    if task.plan.create_sandbox.is_some() {
+        let checked = resolv_conf
+            .and_then(|text| check_resolv_conf(&config.resolv_conf, text, &config.cluster_dns.domain));
+        if let Some(problem) = checked {
+            let _ = exec.deps.events.tell(texts::check_limits_for_resolv_conf(&problem));
+        }
+        if let Ok(dns) = &dns {
+            if dns.missing_cluster {
+                let _ = exec.deps.events.tell(texts::node_misses_cluster_dns());
+                exec.record(texts::missing_cluster_dns(&exec.pod), "");
+            }
+            for message in &dns.exceeded {
+                exec.record(texts::dns_config_forming(message), "");
+            }
+        }
+    }
+    let dns = dns.map_err(|error| error.to_string())?.config;
+    if PodView::of(pod).host_network() {
+        return Ok((String::new(), dns));
+    }
+    let hostname = kernel_hostname(pod, &names(task)?).map_err(|error| error.to_string())?;
+    Ok((hostname, dns))
+}
+
+fn names(task: &SyncTask) -> Result<Names, String> {
+    let config = &task.exec.deps.config;
+    let domain = &config.cluster_dns.domain;
+    hostname::names(&task.desired.pod, domain, config.hostname_override).map_err(|error| error.to_string())
 }
 
 /// The pod's cgroup, with its values.
@@ -204,19 +252,35 @@ async fn create(
     }
 }
 
-/// Writes the hosts file of a pod that has a network of its own.
-async fn hosts_file(task: &SyncTask, sandbox_id: &str) -> Result<Option<String>, String> {
-    let (exec, pod) = (&task.exec, &task.desired.pod);
-    if PodView::of(pod).host_network() || task.plan.start.is_empty() {
+/// The addresses that containers are told of.
+async fn pod_ips(task: &SyncTask, sandbox_id: &str) -> Result<Vec<String>, String> {
+    if task.plan.start.is_empty() {
+        return Ok(Vec::new());
+    }
+    if PodView::of(&task.desired.pod).host_network() {
+        return Ok(task.exec.deps.config.host_ips.clone());
+    }
+    match task.runtime.sandboxes.iter().find(|sandbox| &*sandbox.id == sandbox_id) {
+        Some(seen) => Ok(seen.ips.iter().map(ToString::to_string).collect()),
+        None => addresses(task, sandbox_id).await,
+    }
+}
+
+/// Writes the pod's hosts file. One with a network of its own and no address there has none.
+async fn hosts_file(task: &SyncTask, pod_ips: &[String]) -> Result<Option<String>, String> {
+    let (dirs, pod) = (&task.exec.deps.dirs, &task.desired.pod);
+    let host_network = PodView::of(pod).host_network();
+    if task.plan.start.is_empty() || (pod_ips.is_empty() && !host_network) {
         return Ok(None);
     }
-    let ips = match task.runtime.sandboxes.iter().find(|sandbox| &*sandbox.id == sandbox_id) {
-        Some(seen) => seen.ips.iter().map(ToString::to_string).collect(),
-        None => addresses(task, sandbox_id).await?,
+    let _step = task.exec.step("WriteHosts".to_owned()).await;
+    let text = if host_network {
+        let node = dirs.read_node_hosts().await.map_err(|error| error.to_string())?;
+        host_network_hosts(pod, &node)
+    } else {
+        etc_hosts(pod, &names(task)?, pod_ips)
     };
-    let _step = exec.step("WriteHosts".to_owned()).await;
-    let text = etc_hosts(pod, &hostname(pod), &ips);
-    let path = exec.deps.dirs.write_etc_hosts(exec.uid(), text.as_bytes()).await;
+    let path = dirs.write_etc_hosts(task.exec.uid(), &text).await;
     Ok(Some(path.map_err(|error| error.to_string())?.to_string_lossy().into_owned()))
 }
 

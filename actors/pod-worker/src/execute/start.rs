@@ -12,6 +12,7 @@ use runtime_bridge::cri::wire::{ContainerState, ContainerStatusRequest};
 use runtime_bridge::cri::{EnsureError, Ensured};
 
 use super::images::{Images, step as image_step};
+use super::prepare::prepare;
 use super::release::remove_container;
 use super::sandbox::{ATTEMPTS_MAX, Ground};
 use super::sync::{StartFailure, SyncOutcome, SyncTask};
@@ -155,6 +156,7 @@ async fn create(
     outcome: &mut SyncOutcome,
 ) -> Result<(String, u32, bool), StartFailure> {
     let exec = &task.exec;
+    let prepared = prepare(task, ground, container).await?;
     let mut attempt = ground.attempts.get(&start.name).copied().unwrap_or(0);
     let mut tries = 0;
     // A file for each instance: the message of the one before stays to be read.
@@ -162,14 +164,15 @@ async fn create(
     let log = exec.deps.dirs.create_termination_log(exec.uid(), &start.name, &suffix).await;
     let log = log.map_err(|error| failure(CREATE_CONTAINER_ERROR, &error.to_string()))?.display().to_string();
     loop {
-        let etc_hosts = ground.etc_hosts.as_deref();
-        let termination_log = Some(log.as_str());
         let setting = ContainerSetting {
             attempt,
             image,
             volumes: &ground.volumes,
-            etc_hosts,
-            termination_log,
+            environment: &prepared.environment,
+            sub_paths: &prepared.sub_paths,
+            recursive_read_only: prepared.recursive_read_only,
+            etc_hosts: ground.etc_hosts.as_deref(),
+            termination_log: Some(log.as_str()),
             target: None,
             node: &exec.deps.config.node,
             rules: &exec.deps.config.rules,

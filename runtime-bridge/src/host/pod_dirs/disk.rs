@@ -11,9 +11,12 @@ use rustix::mount::MountPropagationFlags;
 use tokio::runtime::Handle;
 
 use super::layout::{self, DATA_DIRS};
-use super::{Done, Layout, PodDirs, PodDirsError, PodLogDir};
+use super::{Done, Layout, NODE_HOSTS, PodDirs, PodDirsError, PodLogDir};
 use crate::host::{offload, remove_tree};
-use crate::mounts::mountinfo;
+use crate::mounts::{mountinfo, read_within};
+
+/// A larger hosts file of the node is an error: pods would get half of it.
+const NODE_HOSTS_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The directories on this machine's disk.
 #[derive(Debug, Clone)]
@@ -111,9 +114,34 @@ impl PodDirs for DiskPodDirs {
                 .mode(0o644)
                 .custom_flags(OFlags::NOFOLLOW.bits() as i32)
                 .open(&path)
-                .and_then(|mut file| file.write_all(&content))
+                .and_then(|mut file| {
+                    file.write_all(&content)?;
+                    // Whatever the umask, and whatever a container has made of it.
+                    file.set_permissions(fs::Permissions::from_mode(0o644))
+                })
                 .map_err(failed("write", &path))?;
             Ok(path)
+        })
+    }
+
+    fn read_node_hosts(&self) -> Done<Vec<u8>> {
+        self.run(|_| {
+            let path = Path::new(NODE_HOSTS);
+            let file = fs::File::open(path).map_err(failed("open", path))?;
+            let mut content = Vec::new();
+            file.take(NODE_HOSTS_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed("read", path))?;
+            if content.len() as u64 > NODE_HOSTS_BYTES_MAX {
+                return Err(failed("read", path)(io::Error::other("it is too large")));
+            }
+            Ok(content)
+        })
+    }
+
+    fn read_volume_file(&self, volume: &Path, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        let (volume, file) = (volume.to_path_buf(), file.to_path_buf());
+        self.run(move |_| {
+            read_within(&volume, &file, bytes_max)
+                .map_err(|error| PodDirsError::VolumeFile(error.to_string()))
         })
     }
 

@@ -5,7 +5,7 @@ use futures::FutureExt;
 
 use super::disk::pod_log_dir;
 use super::layout::{self, DATA_DIRS};
-use super::{Done, Layout, PodDirs, PodDirsError, PodLogDir};
+use super::{Done, Layout, NODE_HOSTS, PodDirs, PodDirsError, PodLogDir};
 use crate::host::FakeDisk;
 use crate::mounts::{FileKind, fake_remove_tree};
 
@@ -108,6 +108,30 @@ impl PodDirs for FakePodDirs {
             }
             disk.write(path, content, 0o644);
             Ok(path.to_path_buf())
+        })
+    }
+
+    fn read_node_hosts(&self) -> Done<Vec<u8>> {
+        self.at("read_node_hosts", Ok(PathBuf::from(NODE_HOSTS)), |disk, path| {
+            disk.read(path).ok_or_else(|| failed("open", path, "No such file or directory"))
+        })
+    }
+
+    fn read_volume_file(&self, volume: &Path, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        let path = volume.join(file);
+        self.at("read_volume_file", Ok(path), |disk, path| match disk.kind(path) {
+            None => Ok(None),
+            Some(FileKind::File) => match disk.read(path) {
+                Some(content) if content.len() as u64 > bytes_max => {
+                    let reason = format!("{}: the file is too large", path.display());
+                    Err(PodDirsError::VolumeFile(reason))
+                }
+                content => Ok(content),
+            },
+            Some(_) => {
+                let reason = format!("{}: it is no regular file", path.display());
+                Err(PodDirsError::VolumeFile(reason))
+            }
         })
     }
 

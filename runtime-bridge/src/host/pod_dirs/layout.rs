@@ -2,6 +2,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::PodDirsError;
 
+/// Below it in a pod's directory the parts of its volumes are mounted.
+pub const SUBPATHS: &str = "volume-subpaths";
 /// The kubelet's own directories below its root, as Kubernetes names them (FEATURES 23.13).
 pub(super) const DATA_DIRS: [(&str, u32); 9] = [
     ("pods", 0o750),
@@ -98,6 +100,26 @@ impl Layout {
     /// `<root>/pods/<uid>/plugins`.
     pub fn pod_plugins(&self, uid: &str) -> Result<PathBuf, PodDirsError> {
         Ok(self.pod(uid)?.join("plugins"))
+    }
+
+    /// `<root>/pods/<uid>/plugins/<plugin>/<volume>`: what a plugin notes about a volume.
+    pub fn pod_plugin(&self, uid: &str, plugin: &str, volume: &str) -> Result<PathBuf, PodDirsError> {
+        let plugin = plugin.replace('/', "~");
+        let plugin = segment("volume plugin", &plugin)?;
+        Ok(self.pod_plugins(uid)?.join(plugin).join(segment("volume name", volume)?))
+    }
+
+    /// `<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>`: where a part of a volume is mounted for the
+    /// container's mount of that index.
+    pub fn pod_subpath(
+        &self,
+        uid: &str,
+        volume: &str,
+        container: &str,
+        index: usize,
+    ) -> Result<PathBuf, PodDirsError> {
+        let volume = self.pod(uid)?.join(SUBPATHS).join(segment("volume name", volume)?);
+        Ok(volume.join(segment("container name", container)?).join(index.to_string()))
     }
 
     /// `<root>/pods/<uid>/containers/<container>`: termination messages lie there.
@@ -256,6 +278,12 @@ mod tests {
         );
         assert_eq!(text(layout.pod_plugins("u")), "/var/lib/kubelet/pods/u/plugins");
         assert_eq!(text(layout.pod_container("u", "c")), "/var/lib/kubelet/pods/u/containers/c");
+        assert_eq!(
+            text(layout.pod_plugin("u", "kubernetes.io/empty-dir", "v")),
+            "/var/lib/kubelet/pods/u/plugins/kubernetes.io~empty-dir/v"
+        );
+        let subpath = layout.pod_subpath("u", "v", "c", 2);
+        assert_eq!(text(subpath), "/var/lib/kubelet/pods/u/volume-subpaths/v/c/2");
         assert_eq!(text(layout.pod_etc_hosts("u")), "/var/lib/kubelet/pods/u/etc-hosts");
         assert_eq!(text(layout.container_log_dir("ns", "p", "u", "c")), "/var/log/pods/ns_p_u/c");
         assert_eq!(Layout::container_log_path("c", 3), "c/3.log");

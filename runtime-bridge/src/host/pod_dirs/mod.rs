@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 pub use disk::DiskPodDirs;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakePodDirs;
-pub use layout::Layout;
+pub use layout::{Layout, SUBPATHS};
 
 use super::{RemoveTreeError, RuntimeGone};
 
@@ -52,6 +52,9 @@ pub enum PodDirsError {
         /// What the system said.
         reason: String,
     },
+    /// A file of a volume that cannot be read safely.
+    #[error("{0}")]
+    VolumeFile(String),
     /// A file that is not below the pods' directory, or no regular file.
     #[error("{path} is not a pod's own file", path = path.display())]
     NotOurs {
@@ -75,6 +78,9 @@ pub struct PodLogDir {
     /// The directory.
     pub path: PathBuf,
 }
+
+/// The node's own hosts file.
+const NODE_HOSTS: &str = "/etc/hosts";
 
 type Done<T> = BoxFuture<'static, Result<T, PodDirsError>>;
 
@@ -110,6 +116,13 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
 
     /// Writes the pod's `etc-hosts`, mode 0644, in place: containers have the file mounted. Gives its path.
     fn write_etc_hosts(&self, uid: &str, content: &[u8]) -> Done<PathBuf>;
+
+    /// The node's own `/etc/hosts`, which pods on the node's network see a copy of.
+    fn read_node_hosts(&self) -> Done<Vec<u8>>;
+
+    /// A regular file within a volume of a pod; none if there is no such file. No link that the pod may have made
+    /// leads out of the volume. A file of more than `bytes_max` bytes is an error.
+    fn read_volume_file(&self, volume: &Path, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
 
     /// The UIDs of all pods that have a directory, sorted.
     fn list_pod_uids(&self) -> Done<Vec<String>>;

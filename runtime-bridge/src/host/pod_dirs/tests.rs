@@ -58,6 +58,14 @@ async fn pods(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) {
     }
     assert!(matches!(dirs.write_etc_hosts("nobody", b"").await, Err(PodDirsError::Io { .. })));
 
+    let volume = layout.pod_volume("u2", "kubernetes.io/empty-dir", "env").unwrap();
+    disk.write(&volume.join("d/vars"), b"A='1'");
+    let read = |file: &'static str, bytes_max| dirs.read_volume_file(&volume, Path::new(file), bytes_max);
+    assert_eq!(read("d/vars", 5).await, Ok(Some(b"A='1'".to_vec())));
+    assert_eq!(read("d/none", 5).await, Ok(None));
+    assert!(matches!(read("d/vars", 4).await, Err(PodDirsError::VolumeFile(_))), "too large");
+    assert!(matches!(read("d", 4).await, Err(PodDirsError::VolumeFile(_))), "a directory");
+
     disk.write(&layout.pods().join("not-a-pod"), b"");
     assert_eq!(dirs.list_pod_uids().await.unwrap(), ["u1", "u2"]);
     disk.write(&layout.pod_volume("u2", "kubernetes.io/empty-dir", "v").unwrap().join("f"), b"1");

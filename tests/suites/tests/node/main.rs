@@ -11,5 +11,7 @@ mod garbage;
 mod images;
 mod life;
 mod matrix;
+mod names;
 mod pods;
 mod refused;
+mod volumes;

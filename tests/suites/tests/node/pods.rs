@@ -20,7 +20,7 @@ spec:
     command: [serve, main]
     readinessProbe: {{exec: {{command: [ready]}}, periodSeconds: 1}}
     livenessProbe: {{exec: {{command: [alive]}}, periodSeconds: 5}}
-    volumeMounts: [{{name: data, mountPath: /data}}]
+    volumeMounts: [{{name: data, mountPath: /data}}, {{name: data, mountPath: /part, subPath: part}}]
   volumes: [{{name: data, emptyDir: {{}}}}]
 "
     )

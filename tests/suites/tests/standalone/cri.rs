@@ -47,6 +47,13 @@ impl Cri {
         all.into_iter().filter(|c| c.state() == ContainerState::ContainerRunning).collect()
     }
 
+    /// Whether the runtime's default handler makes mounts read-only with all that is mounted below them.
+    pub fn makes_recursive_read_only(&self) -> bool {
+        let status = block_on(self.client.status(StatusRequest { verbose: false })).expect("a status");
+        let default = status.runtime_handlers.iter().find(|handler| handler.name.is_empty());
+        default.and_then(|handler| handler.features).is_some_and(|has| has.recursive_read_only_mounts)
+    }
+
     /// A container's status; none when it is not there.
     pub fn status(&self, id: &str) -> Option<ContainerStatus> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };

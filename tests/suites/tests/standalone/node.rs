@@ -87,6 +87,8 @@ impl Node {
         for inner in ["manifests", "logs", "links", "gates", "root", "certificates"] {
             fs::create_dir(path.join(inner)).expect("an empty directory takes another");
         }
+        let resolv_conf = "nameserver 192.0.2.53\nsearch node.example\noptions timeout:1\n";
+        fs::write(path.join("resolv.conf"), resolv_conf).expect("a file in a directory of ours");
         let cgroup = format!("{}/{name}", environment.cgroup_parent);
         cgroups::make(&cgroup);
         let [read_only, healthz, server] = free_ports();
@@ -96,6 +98,9 @@ impl Node {
             "staticPodPath": path.join("manifests"),
             "podLogsDir": path.join("logs"),
             "containerRuntimeEndpoint": format!("unix://{}", environment.socket),
+            "resolvConf": path.join("resolv.conf"),
+            "clusterDNS": ["192.0.2.10"],
+            "clusterDomain": "cluster.local",
             "cgroupRoot": cgroup,
             "cgroupDriver": "cgroupfs",
             "failCgroupV1": false,

@@ -12,11 +12,19 @@ pub const ALL: &[(&str, Shared)] = &[
     ("command_and_arguments_replace_the_images", arguments),
     ("the_working_directory_is_the_one_asked_for", working_directory),
     ("the_hosts_file_and_the_name_are_the_pods", hosts),
+    ("variables_come_from_the_pods_fields", fields),
+    ("variables_come_from_files_of_a_volume", files),
+    ("the_termination_message_may_lie_anywhere", termination_message),
 ];
 
-/// What the container `main` of a pod that runs to its end has written.
 fn output(node: &Node, name: &str, container: Value) -> Vec<String> {
-    let file = node.pod(name, with(containers([container]), json!({"restartPolicy": "Never"})));
+    output_of(node, name, container, json!({}))
+}
+
+/// What the container `main` of a pod that runs to its end, with this in its spec, has written.
+pub fn output_of(node: &Node, name: &str, container: Value, spec: Value) -> Vec<String> {
+    let spec = with(containers([container]), with(spec, json!({"restartPolicy": "Never"})));
+    let file = node.pod(name, spec);
     let pod = file.phase("Succeeded");
     file.log(&pod, "main", 0).expect("its log")
 }
@@ -66,4 +74,93 @@ fn hosts(node: &Node) {
         let named = log.first() == Some(&hostname) && log.contains(&line);
         if named { Ok(()) } else { Err(format!("{log:?}")) }
     });
+}
+
+fn fields(node: &Node) {
+    let field =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let amount = |name: &str, resource: &str| {
+        let source = json!({"resource": resource, "divisor": "1Mi"});
+        json!({"name": name, "valueFrom": {"resourceFieldRef": source}})
+    };
+    let env = json!([
+        field("NAME", "metadata.name"),
+        field("NAMESPACE", "metadata.namespace"),
+        field("UID", "metadata.uid"),
+        field("LABEL", "metadata.labels['app']"),
+        field("NODE", "spec.nodeName"),
+        field("HOST_IP", "status.hostIP"),
+        field("POD_IP", "status.podIP"),
+        field("POD_IPS", "status.podIPs"),
+        amount("REQUEST", "requests.memory"),
+        amount("LIMIT", "limits.memory"),
+        {"name": "JOINED", "value": "$(NAMESPACE)/$(NAME)"},
+    ]);
+    let main = with(shell("main", &format!("env | sort; cat /etc/hosts; {OBEDIENT}")), json!({"env": env}));
+    let file = node.pod("fields", containers([main]));
+    let pod = file.ready();
+    let last = format!("{}\t", pod.ip());
+    let log = eventually("all that it writes", SOON, || {
+        let log = file.log(&pod, "main", 0)?;
+        if log.iter().any(|line| line.starts_with(&last)) { Ok(log) } else { Err(format!("{log:?}")) }
+    });
+    let value = |name: &str| {
+        let found = log.iter().find_map(|line| line.strip_prefix(&format!("{name}=")));
+        found.unwrap_or_else(|| panic!("{name} in {log:?}"))
+    };
+    assert_eq!((value("NAME"), value("NAMESPACE")), (pod.name(), pod.namespace()));
+    assert_eq!(value("UID"), pod.uid());
+    assert_eq!(value("LABEL"), file.base);
+    assert_eq!(value("NODE"), pod.text("/spec/nodeName"));
+    assert_eq!(value("HOST_IP"), pod.text("/status/hostIP"));
+    assert_eq!((value("POD_IP"), value("POD_IPS")), (pod.ip(), pod.ip()));
+    assert_eq!(value("JOINED"), format!("{}/{}", pod.namespace(), pod.name()));
+    assert_eq!(value("REQUEST"), "0");
+    assert!(value("LIMIT").parse::<u64>().is_ok(), "{}", value("LIMIT"));
+}
+
+fn files(node: &Node) {
+    let write = "printf \"# made at the start\\nGREETING='hello\\nworld' # both\\nEMPTY=''\\n\" >/vars/env";
+    let mounts = json!([{"name": "vars", "mountPath": "/vars"}]);
+    let init = with(shell("init", write), json!({"volumeMounts": mounts}));
+    let from = |name: &str, key: &str, path: &str, optional: bool| {
+        let source = json!({"volumeName": "vars", "path": path, "key": key, "optional": optional});
+        json!({"name": name, "valueFrom": {"fileKeyRef": source}})
+    };
+    let main = |name: &str, env: Value| {
+        with(shell(name, &format!("echo \"$A\" \"${{B-unset}}\"; {OBEDIENT}")), json!({"env": env}))
+    };
+    let list = [
+        main("main", json!([from("A", "GREETING", "env", false), from("B", "NONE", "env", true)])),
+        main("no-key", json!([from("A", "NONE", "env", false)])),
+        main("no-file", json!([from("A", "GREETING", "none", false)])),
+    ];
+    let spec = with(
+        containers(list),
+        json!({"initContainers": [init], "volumes": [{"name": "vars", "emptyDir": {}}]}),
+    );
+    let file = node.pod("env-files", spec);
+    let pod = file.wait("one runs and two cannot", SOON, |pod| {
+        let refused = |name| pod.waiting(name).0 == "CreateContainerConfigError";
+        pod.is_running("main") && refused("no-key") && refused("no-file")
+    });
+    let volume = node.root().join("pods").join(pod.uid()).join("volumes/kubernetes.io~empty-dir/vars/env");
+    let missing =
+        format!("environment variable key \"NONE\" not found in file {:?}", volume.display().to_string());
+    assert_eq!(pod.waiting("no-key").1, missing);
+    assert_eq!(pod.waiting("no-file").1, "couldn't parse env file");
+    eventually("the value from the file", SOON, || {
+        let log = file.log(&pod, "main", 0)?;
+        if log == ["hello", "world unset"] { Ok(()) } else { Err(format!("{log:?}")) }
+    });
+}
+
+fn termination_message(node: &Node) {
+    let main = with(
+        shell("main", "echo -n because >/why/it/ended; exit 3"),
+        json!({"terminationMessagePath": "/why/it/ended"}),
+    );
+    let file = node.pod("message", with(containers([main]), json!({"restartPolicy": "Never"})));
+    let pod = file.phase("Failed");
+    assert_eq!(pod.terminated("main")["message"], "because", "{}", pod.status());
 }

@@ -7,10 +7,12 @@ mod images;
 mod init;
 mod lifecycle;
 mod manifests;
+mod names;
 mod probes;
 mod resources;
 mod restarts;
 mod security;
+mod subpaths;
 mod volumes;
 
 use crate::Shared;
@@ -23,6 +25,8 @@ pub fn all() -> Vec<(&'static str, Shared)> {
         images::ALL,
         volumes::ALL,
         cgroups::ALL,
+        subpaths::ALL,
+        names::ALL,
         lifecycle::ALL,
         manifests::ALL,
         probes::ALL,

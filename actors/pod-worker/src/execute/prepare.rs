@@ -1,0 +1,123 @@
+//! What one container needs from outside before it is configured: files of variables, parts of volumes, and what the
+//! runtime can do (rows 11.5, 11.6, 10.20, 10.22).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Container;
+use messages::facts::WaitingReason;
+use messages::volume_manager::PrepareSubpaths;
+use runtime_bridge::cri::wire::StatusRequest;
+
+use super::sandbox::Ground;
+use super::sync::{StartFailure, SyncTask};
+use crate::container_config::{sub_paths, wants_recursive_read_only};
+use crate::env::{self, EnvFile, EnvSources, FileText, environment};
+use crate::retry::AFTER_LOST_ANSWER;
+use crate::texts::CREATE_CONTAINER_CONFIG_ERROR;
+
+/// The largest file of variables. Containers write it, and the kubelet holds it in memory.
+const ENV_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Longest wait for parts of volumes; then the container is tried again.
+const SUBPATHS_DEADLINE: Duration = Duration::from_secs(60);
+
+/// All of it.
+pub(super) struct Prepared {
+    /// The final environment.
+    pub environment: Vec<(String, String)>,
+    /// Parts of volumes on the node, by the index of their mount.
+    pub sub_paths: BTreeMap<usize, String>,
+    /// The runtime makes mounts read-only with all that is mounted below them.
+    pub recursive_read_only: bool,
+}
+
+/// Sees to it.
+///
+/// # Errors
+/// Why the container cannot be configured, in upstream's words.
+pub(super) async fn prepare(
+    task: &SyncTask,
+    ground: &Ground,
+    container: &Container,
+) -> Result<Prepared, StartFailure> {
+    let exec = &task.exec;
+    let config = &exec.deps.config;
+    let files = env_files(task, ground, container).await;
+    let sources = EnvSources {
+        pod: &task.desired.pod,
+        pod_ips: &ground.pod_ips,
+        host_ips: &config.host_ips,
+        allocatable: &config.node.allocatable,
+        files: config.env_files.then_some(&files),
+    };
+    let environment = environment(container, &sources).map_err(|error| failure(error.to_string(), None))?;
+    let subpaths = sub_paths(container, &environment, &ground.volumes)
+        .map_err(|error| failure(error.to_string(), None))?;
+    let sub_paths = if subpaths.is_empty() {
+        BTreeMap::new()
+    } else {
+        let _step = exec.step(format!("PrepareSubpaths {}", container.name)).await;
+        let ask = PrepareSubpaths { pod: exec.pod.clone(), container: container.name.clone(), subpaths };
+        let answer = exec.deps.prepare_subpaths.ask(ask, SUBPATHS_DEADLINE).await;
+        // Without an answer, or from somebody who does not know the pod yet: nothing is wrong with the pod.
+        let lost = |error: String| failure(format!("PrepareSubpaths: {error}"), Some(AFTER_LOST_ANSWER));
+        answer.map_err(|error| lost(error.to_string()))?.map_err(|error| match error.volume.as_str() {
+            "" => lost(error.message),
+            _ => failure(error.message, None),
+        })?
+    };
+    let recursive_read_only = wants_recursive_read_only(container)
+        && makes_recursive_read_only(task).await.map_err(|error| failure(error, Some(AFTER_LOST_ANSWER)))?;
+    Ok(Prepared { environment, sub_paths, recursive_read_only })
+}
+
+fn failure(message: String, retry_after: Option<Duration>) -> StartFailure {
+    let reason = CREATE_CONTAINER_CONFIG_ERROR.to_owned();
+    StartFailure { waiting: WaitingReason { reason, message }, retry_after }
+}
+
+/// The files that the container's variables are read from, each once.
+async fn env_files(task: &SyncTask, ground: &Ground, container: &Container) -> BTreeMap<EnvFile, FileText> {
+    let mut known = BTreeMap::new();
+    if !task.exec.deps.config.env_files {
+        return known;
+    }
+    for file in env::files(container) {
+        if let Entry::Vacant(unread) = known.entry(file) {
+            let text = env_file(task, ground, unread.key()).await;
+            unread.insert(text);
+        }
+    }
+    known
+}
+
+async fn env_file(task: &SyncTask, ground: &Ground, (volume, path): &EnvFile) -> FileText {
+    let exec = &task.exec;
+    let Some(root) = ground.volumes.host_paths.get(volume) else { return FileText::NoVolume };
+    let _step = exec.step(format!("ReadEnvFile {volume}")).await;
+    let within = Path::new(path.trim_start_matches('/'));
+    let read = exec.deps.dirs.read_volume_file(Path::new(root), within, ENV_FILE_BYTES_MAX).await;
+    let problem = match read.map(|content| content.map(String::from_utf8)) {
+        Ok(Some(Ok(text))) => {
+            let shown = Path::new(root).join(within).to_string_lossy().into_owned();
+            return FileText::Content(text, shown);
+        }
+        Ok(Some(Err(error))) => error.to_string(),
+        Ok(None) => "there is no such file".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(problem, pod = %exec.pod, volume, path, "Variables cannot be read from a file");
+    FileText::Unreadable
+}
+
+/// Whether the runtime's handler of the pod says that it can.
+async fn makes_recursive_read_only(task: &SyncTask) -> Result<bool, String> {
+    let exec = &task.exec;
+    let _step = exec.step("RuntimeStatus".to_owned()).await;
+    let status = exec.deps.operations.status(StatusRequest { verbose: false }).await;
+    let status = status.map_err(|error| error.message)?;
+    let own = status.runtime_handlers.iter().find(|handler| handler.name.is_empty());
+    Ok(own.and_then(|handler| handler.features).is_some_and(|features| features.recursive_read_only_mounts))
+}

@@ -1,0 +1,142 @@
+//! Giving a volume to a group (FEATURES 10.23): everything in it belongs to the group, which may do what its owner may,
+//! and directories hand the group on to what is made in them.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::sys::failed;
+use super::{GroupChange, MountError, VolumeGroup};
+
+/// Directories within each other; each holds a descriptor open while it is walked.
+const DEPTH_MAX: usize = 512;
+/// What the group may do with a file: as the volume is writable, or only readable.
+const READ_WRITE: u32 = 0o660;
+const READ_ONLY: u32 = 0o440;
+/// What a directory gets on top.
+const ENTER: u32 = 0o110;
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// Does it, the root last: a root that is as it should be says that the rest is done.
+pub(super) fn set_group(path: &Path, group: VolumeGroup) -> Result<(), MountError> {
+    let refused = |errno: Errno| failed("give to the group", path)(errno.into());
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty()).map_err(refused)?;
+    let stat = rustix::fs::fstat(&root).map_err(refused)?;
+    if group.change == GroupChange::OnRootMismatch && is_as_it_should_be(&stat, group) {
+        return Ok(());
+    }
+    walk(&root, group, 0).map_err(refused)
+}
+
+/// Permission bits that are asked for, by kind.
+fn wanted_bits(kind: FileType, read_only: bool) -> u32 {
+    let mask = if read_only { READ_ONLY } else { READ_WRITE };
+    if kind == FileType::Directory { mask | ENTER | SET_GROUP_ID } else { mask }
+}
+
+fn is_as_it_should_be(root: &Stat, group: VolumeGroup) -> bool {
+    let kind = FileType::from_raw_mode(root.st_mode);
+    let wanted = wanted_bits(kind, group.read_only);
+    kind == FileType::Directory && root.st_gid == group.gid && root.st_mode & wanted == wanted
+}
+
+fn walk(at: &OwnedFd, group: VolumeGroup, depth: usize) -> Result<(), Errno> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(at)?.st_mode);
+    if kind == FileType::Directory {
+        if depth == DEPTH_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let readable = rustix::fs::openat(at, ".", flags, Mode::empty())?;
+        for entry in Dir::read_from(&readable)? {
+            let entry = entry?;
+            let name: &CStr = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match rustix::fs::openat(at, name, flags, Mode::empty()) {
+                Ok(child) => walk(&child, group, depth + 1)?,
+                // It has gone meanwhile.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    change(at, kind, group)
+}
+
+/// As upstream has it, one file that cannot be changed is no reason to refuse the pod its volume.
+fn change(at: &OwnedFd, kind: FileType, group: VolumeGroup) -> Result<(), Errno> {
+    let gid = Gid::from_raw(group.gid);
+    if let Err(errno) = rustix::fs::chownat(at, "", None, Some(gid), AtFlags::EMPTY_PATH) {
+        tracing::warn!(%errno, gid = group.gid, "A file of a volume was not given to the group");
+    }
+    // A link has no permissions of its own; the file behind it is not meant.
+    if kind == FileType::Symlink {
+        return Ok(());
+    }
+    // Read anew: a change of owner may take set-user-ID bits away.
+    let mode = rustix::fs::fstat(at)?.st_mode & 0o7777;
+    let mode = Mode::from_raw_mode(mode | wanted_bits(kind, group.read_only));
+    // fchmod refuses descriptors without read or write; the name in /proc means the same file and can be no other.
+    let through = format!("/proc/self/fd/{}", at.as_raw_fd());
+    if let Err(errno) = rustix::fs::chmod(through.as_str(), mode) {
+        tracing::warn!(%errno, "A file of a volume did not get its permissions");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> (u32, u32) {
+        let found = fs::symlink_metadata(path).unwrap();
+        (found.gid(), found.permissions().mode() & 0o7777)
+    }
+
+    #[test]
+    fn everything_in_it_belongs_to_the_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().join("v");
+        fs::create_dir_all(volume.join("d")).unwrap();
+        fs::write(volume.join("d/f"), b"").unwrap();
+        fs::write(dir.path().join("outside"), b"").unwrap();
+        fs::set_permissions(dir.path().join("outside"), fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(dir.path().join("outside"), volume.join("link")).unwrap();
+        for (path, mode) in [("", 0o755), ("d", 0o700), ("d/f", 0o600)] {
+            fs::set_permissions(volume.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root gives files away");
+            return;
+        }
+        let group = VolumeGroup { gid: 1234, read_only: false, change: GroupChange::Always };
+        let before = mode(&dir.path().join("outside"));
+        set_group(&volume, group).unwrap();
+        assert_eq!(mode(&volume), (1234, 0o2775));
+        assert_eq!(mode(&volume.join("d")), (1234, 0o2770));
+        assert_eq!(mode(&volume.join("d/f")), (1234, 0o660));
+        assert_eq!(mode(&volume.join("link")).0, 1234);
+        assert_eq!(mode(&dir.path().join("outside")), before, "no link is followed");
+
+        // Only a root that is not as it should be is a reason to go over all again.
+        fs::set_permissions(volume.join("d/f"), fs::Permissions::from_mode(0o600)).unwrap();
+        let on_mismatch = VolumeGroup { change: GroupChange::OnRootMismatch, ..group };
+        set_group(&volume, on_mismatch).unwrap();
+        assert_eq!(mode(&volume.join("d/f")), (1234, 0o600));
+        set_group(&volume, VolumeGroup { gid: 1235, ..on_mismatch }).unwrap();
+        assert_eq!(mode(&volume.join("d/f")), (1235, 0o660));
+        fs::set_permissions(volume.join("d/f"), fs::Permissions::from_mode(0o400)).unwrap();
+        set_group(&volume, VolumeGroup { read_only: true, ..group }).unwrap();
+        assert_eq!(mode(&volume.join("d/f")), (1234, 0o440));
+    }
+}

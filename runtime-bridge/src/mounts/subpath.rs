@@ -1,0 +1,322 @@
+//! Parts of volumes (FEATURES 10.20). Containers write into a volume while others of its pod start: whatever lies in it
+//! may become a symbolic link between any two looks. So nothing is looked at twice by name: every step goes through the
+//! descriptor that the step before has opened, and the kernel itself refuses to leave the volume.
+
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::MountError;
+use super::sys::{failed, mounted_at, unmount};
+
+/// The kernel gives up on a path below which somebody renames all the time; then it is asked again.
+const TRIES_MAX: usize = 32;
+/// Segments of a path; the API's limit on its bytes would allow a thousand.
+const SEGMENTS_MAX: usize = 2048;
+
+fn refused(operation: &'static str, path: &Path) -> impl FnOnce(Errno) -> MountError {
+    let path = path.to_path_buf();
+    move |errno| failed(operation, &path)(errno.into())
+}
+
+/// The segments of a path within a volume.
+fn segments(sub_path: &Path) -> Result<Vec<&Path>, MountError> {
+    let invalid = |reason| MountError::InvalidPath { path: sub_path.to_path_buf(), reason };
+    let mut segments = Vec::new();
+    for part in sub_path.components() {
+        match part {
+            Component::Normal(name) => segments.push(Path::new(name)),
+            Component::CurDir => {}
+            Component::ParentDir => return Err(invalid("the path has a \"..\"")),
+            Component::RootDir | Component::Prefix(_) => return Err(invalid("the path is absolute")),
+        }
+    }
+    if segments.len() > SEGMENTS_MAX {
+        return Err(invalid("the path has too many segments"));
+    }
+    Ok(segments)
+}
+
+/// The volume's root. A link there is the administrator's (a hostPath) and is followed.
+fn open_volume(volume: &Path) -> Result<OwnedFd, MountError> {
+    rustix::fs::open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(refused("open the volume", volume))
+}
+
+/// Opens what is at a path within the volume, without reading it. Links are followed as long as they stay within.
+fn open_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..TRIES_MAX {
+        match rustix::fs::openat2(volume, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Kernels before 5.6, and sandboxes that do not know the call.
+            Err(Errno::NOSYS | Errno::PERM) => return walk_within(volume, path),
+            opened => return opened,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// The same, segment by segment. No link is followed at all: where it leads could not be told safely.
+fn walk_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = rustix::fs::openat(volume, ".", flags | OFlags::DIRECTORY, Mode::empty())?;
+    for part in path.components().filter(|part| *part != Component::CurDir) {
+        let Component::Normal(name) = part else { return Err(Errno::XDEV) };
+        at = rustix::fs::openat(&at, name, flags, Mode::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&at)?.st_mode) == FileType::Symlink {
+            return Err(Errno::LOOP);
+        }
+    }
+    Ok(at)
+}
+
+/// Makes what is missing of a directory within the volume, each new one with the mode of the volume's root. What
+/// exists stays as it is, and need not be a directory. Nor is it told here what cannot be had for another reason than
+/// that it is missing: binding it tells.
+pub(super) fn make_subpath(volume: &Path, sub_path: &Path) -> Result<(), MountError> {
+    const OPERATION: &str = "make the directory";
+    let shown = volume.join(sub_path);
+    let segments = segments(sub_path)?;
+    let root = open_volume(volume)?;
+    if !matches!(open_within(&root, sub_path), Err(Errno::NOENT)) {
+        return Ok(());
+    }
+    let mode = rustix::fs::fstat(&root).map_err(refused("look at", volume))?.st_mode;
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    let (mut above, mut known) = (open_within(&root, Path::new("")), PathBuf::new());
+    for segment in segments {
+        let dir = above.map_err(refused(OPERATION, &shown))?;
+        known.push(segment);
+        above = match open_within(&root, &known) {
+            Err(Errno::NOENT) => make_one(&dir, segment, mode),
+            opened => opened,
+        };
+    }
+    above.map(drop).map_err(refused(OPERATION, &shown))
+}
+
+fn make_one(dir: &OwnedFd, name: &Path, mode: Mode) -> Result<OwnedFd, Errno> {
+    match rustix::fs::mkdirat(dir, name, mode) {
+        // Another container of the pod was quicker; a link in its place fails below.
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    // The umask took bits away.
+    rustix::fs::fchmod(&made, mode)?;
+    Ok(made)
+}
+
+/// Makes a part of the volume visible at `target`, whose directories are made. Done as well when the same file or
+/// directory is there already; another one is taken away first.
+pub(super) fn bind_subpath(volume: &Path, sub_path: &Path, target: &Path) -> Result<(), MountError> {
+    segments(sub_path)?;
+    let root = open_volume(volume)?;
+    let shown = volume.join(sub_path);
+    let source = open_within(&root, sub_path).map_err(refused("open", &shown))?;
+    let wanted = rustix::fs::fstat(&source).map_err(refused("look at", &shown))?;
+    if mounted_at(target)?.is_some() {
+        let seen = rustix::fs::lstat(target).map_err(refused("look at", target))?;
+        if (seen.st_dev, seen.st_ino) == (wanted.st_dev, wanted.st_ino) {
+            return Ok(());
+        }
+        unmount(target)?;
+    }
+    make_target(target, &wanted)?;
+    // Whatever happens to the names meanwhile: the descriptor is what was opened within the volume.
+    let through = PathBuf::from(format!("/proc/self/fd/{}", source.as_raw_fd()));
+    rustix::mount::mount_bind(&through, target).map_err(refused("bind at", target))
+}
+
+/// A directory for a directory, a file for all else.
+fn make_target(target: &Path, wanted: &Stat) -> Result<(), MountError> {
+    const OPERATION: &str = "make the mount point";
+    if let Some(above) = target.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(above).map_err(failed(OPERATION, target))?;
+    }
+    let is_dir = FileType::from_raw_mode(wanted.st_mode) == FileType::Directory;
+    match fs::symlink_metadata(target) {
+        Ok(there) if there.is_dir() == is_dir && !there.is_symlink() => return Ok(()),
+        // Of an earlier instance, for which the same path was of another kind.
+        Ok(there) if there.is_dir() => fs::remove_dir(target).map_err(failed(OPERATION, target))?,
+        Ok(_) => fs::remove_file(target).map_err(failed(OPERATION, target))?,
+        Err(_) => {}
+    }
+    if is_dir {
+        fs::DirBuilder::new().mode(0o750).create(target).map_err(failed(OPERATION, target))
+    } else {
+        let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o640).open(target);
+        made.map(drop).map_err(failed(OPERATION, target))
+    }
+}
+
+/// The content of a regular file within a volume, for whoever may not leave it either. `None` without such a file.
+pub(crate) fn read_within(volume: &Path, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, MountError> {
+    use std::io::Read;
+    let invalid = |reason| Err(MountError::InvalidPath { path: path.to_path_buf(), reason });
+    segments(path)?;
+    let root = open_volume(volume)?;
+    let shown = volume.join(path);
+    let found = match open_within(&root, path) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened.map_err(refused("open", &shown))?,
+    };
+    let stat = rustix::fs::fstat(&found).map_err(refused("look at", &shown))?;
+    // Opening a FIFO or a device for reading could hang or have effects.
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return invalid("it is no regular file");
+    }
+    let through = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let file = fs::File::open(through).map_err(failed("open", &shown))?;
+    let mut content = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut content).map_err(failed("read", &shown))?;
+    if content.len() as u64 > bytes_max {
+        return invalid("the file is too large");
+    }
+    Ok(Some(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::mounts::tests::small_tmpfs;
+
+    fn volume() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().canonicalize().unwrap().join("volume");
+        fs::create_dir(&volume).unwrap();
+        fs::set_permissions(&volume, fs::Permissions::from_mode(0o2777)).unwrap();
+        (dir, volume)
+    }
+
+    #[test]
+    fn missing_directories_get_the_volumes_mode() {
+        let (_dir, volume) = volume();
+        make_subpath(&volume, Path::new("a/b/./c")).unwrap();
+        make_subpath(&volume, Path::new("a/b/c")).unwrap();
+        for made in ["a", "a/b", "a/b/c"] {
+            let mode = fs::metadata(volume.join(made)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o2777, "{made}");
+        }
+        fs::set_permissions(volume.join("a"), fs::Permissions::from_mode(0o700)).unwrap();
+        make_subpath(&volume, Path::new("a")).unwrap();
+        assert_eq!(fs::metadata(volume.join("a")).unwrap().permissions().mode() & 0o7777, 0o700);
+        fs::write(volume.join("file"), b"").unwrap();
+        make_subpath(&volume, Path::new("file")).unwrap();
+        make_subpath(&volume, Path::new("file/below")).unwrap();
+        assert!(fs::metadata(volume.join("file")).unwrap().is_file());
+        for bad in ["../x", "/etc", "a/../../x"] {
+            assert!(make_subpath(&volume, Path::new(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_link_leads_out() {
+        let (dir, volume) = volume();
+        let outside = dir.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("secret"), b"secret").unwrap();
+        symlink(&outside, volume.join("absolute")).unwrap();
+        symlink("../outside", volume.join("relative")).unwrap();
+        symlink("..", volume.join("up")).unwrap();
+        symlink("nothing", volume.join("dangling")).unwrap();
+        symlink("/proc/self/root", volume.join("magic")).unwrap();
+        let root = open_volume(&volume).unwrap();
+        for bad in ["absolute", "relative", "up", "up/outside", "absolute/secret", "magic", "magic/etc"] {
+            assert!(open_within(&root, Path::new(bad)).is_err(), "{bad}");
+            assert!(walk_within(&root, Path::new(bad)).is_err(), "{bad}");
+            let _binding_it_fails = make_subpath(&volume, &Path::new(bad).join("new"));
+            assert!(read_within(&volume, Path::new(bad), 100).is_err(), "{bad}");
+            let target = dir.path().join("target");
+            assert!(bind_subpath(&volume, Path::new(bad), &target).is_err(), "{bad}");
+            assert!(!target.exists(), "{bad}");
+        }
+        assert!(make_subpath(&volume, Path::new("dangling")).is_err());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "nothing was made outside");
+        // Links that stay within are the pod's own affair.
+        fs::create_dir(volume.join("real")).unwrap();
+        symlink("real", volume.join("inside")).unwrap();
+        assert!(open_within(&root, Path::new("inside")).is_ok());
+        assert!(walk_within(&root, Path::new("inside")).is_err(), "without openat2 none is followed");
+        assert!(walk_within(&root, Path::new("./real")).is_ok());
+    }
+
+    #[test]
+    fn files_within_are_read_up_to_a_limit() {
+        let (_dir, volume) = volume();
+        fs::create_dir(volume.join("d")).unwrap();
+        fs::write(volume.join("d/f"), b"12345").unwrap();
+        assert_eq!(read_within(&volume, Path::new("d/f"), 5).unwrap().as_deref(), Some(&b"12345"[..]));
+        assert!(read_within(&volume, Path::new("d/f"), 4).is_err());
+        assert_eq!(read_within(&volume, Path::new("d/g"), 4), Ok(None));
+        assert!(read_within(&volume, Path::new("d"), 4).is_err(), "a directory");
+    }
+
+    #[test]
+    fn a_part_is_bound_kept_and_exchanged() {
+        let (dir, volume) = volume();
+        let mounts = dir.path().canonicalize().unwrap().join("mounts");
+        fs::create_dir(&mounts).unwrap();
+        let Some(_guard) = small_tmpfs(&mounts, 65536) else { return };
+        let target = mounts.join("v/c/0");
+        make_subpath(&volume, Path::new("a/b")).unwrap();
+        fs::write(volume.join("a/b/f"), b"1").unwrap();
+        bind_subpath(&volume, Path::new("a/b"), &target).unwrap();
+        bind_subpath(&volume, Path::new("a/b"), &target).unwrap();
+        assert_eq!(fs::read(target.join("f")).unwrap(), b"1");
+        assert_eq!(fs::metadata(target.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o750);
+        // The name means something else now: that is what a restarted container gets.
+        fs::rename(volume.join("a/b"), volume.join("old")).unwrap();
+        fs::write(volume.join("a/b"), b"a file").unwrap();
+        bind_subpath(&volume, Path::new("a/b"), &target).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"a file");
+        unmount(&target).unwrap();
+        assert!(mounted_at(&target).unwrap().is_none());
+    }
+
+    /// A container exchanges a directory and a link to the outside as fast as it can.
+    #[test]
+    fn whoever_swaps_a_directory_for_a_link_gets_nothing_from_outside() {
+        let (dir, volume) = volume();
+        let mounts = dir.path().canonicalize().unwrap().join("mounts");
+        fs::create_dir(&mounts).unwrap();
+        let Some(_guard) = small_tmpfs(&mounts, 65536) else { return };
+        let outside = dir.path().join("outside");
+        fs::create_dir_all(outside.join("sub")).unwrap();
+        fs::write(outside.join("sub/secret"), b"secret").unwrap();
+        fs::create_dir_all(volume.join("a/sub")).unwrap();
+        symlink(&outside, volume.join("link")).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                let (a, link) = (volume.join("a"), volume.join("link"));
+                while !over.load(Ordering::Relaxed) {
+                    let cwd = rustix::fs::CWD;
+                    rustix::fs::renameat_with(cwd, &a, cwd, &link, exchange).unwrap();
+                }
+            });
+            let target = mounts.join("v/c/0");
+            for n in 0..400 {
+                if bind_subpath(&volume, Path::new("a/sub"), &target).is_ok() {
+                    assert!(!target.join("secret").exists(), "round {n}");
+                }
+                let _ = unmount(&target);
+                let _ = make_subpath(&volume, &Path::new("a").join(format!("new-{n}")));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "nothing was made outside");
+    }
+}
