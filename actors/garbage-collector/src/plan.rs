@@ -88,6 +88,7 @@ mod tests {
             pod: pod_ref,
             state: WorkerState::Syncing,
             released: false,
+            starting: Arc::default(),
             waiting: Arc::default(),
             failed: None,
             deleted: false,

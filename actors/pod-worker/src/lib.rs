@@ -21,6 +21,7 @@ mod execute;
 #[cfg(test)]
 mod fixtures;
 pub mod hash;
+pub mod hooks;
 pub mod hosts;
 pub mod lifecycle;
 pub mod metrics;

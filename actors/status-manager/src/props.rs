@@ -74,6 +74,7 @@ fn reports() -> impl Strategy<Value = Arc<WorkerReport>> {
         let why = WaitingReason { reason: "CrashLoopBackOff".into(), message: String::new() };
         Arc::new(WorkerReport {
             released: released && state == WorkerState::Terminated,
+            starting: Arc::default(),
             failed: (fails && state != WorkerState::Syncing).then(|| rejection("Evicted")),
             deleted: deleted && state != WorkerState::Syncing,
             waiting: Arc::new(waiting.map(|name| (name.to_owned(), why)).into_iter().collect()),

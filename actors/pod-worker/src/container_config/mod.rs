@@ -59,6 +59,8 @@ pub struct ContainerSetting<'a> {
     pub etc_hosts: Option<&'a str>,
     /// The file on the host into which the container writes why it ended.
     pub termination_log: Option<&'a str>,
+    /// The container whose processes this one sees (row 5.14).
+    pub target_container_id: Option<&'a str>,
 }
 
 /// The configuration of one instance of a container.
@@ -93,7 +95,11 @@ pub fn container_config(
         tty: container.tty.unwrap_or(false),
         linux: Some(LinuxContainerConfig {
             resources: Some(resources::resources(pod)),
-            security_context: Some(security::security_context(pod, setting.image)),
+            security_context: Some(security::security_context(
+                pod,
+                setting.image,
+                setting.target_container_id,
+            )),
         }),
         envs: environment
             .into_iter()
@@ -145,6 +151,7 @@ mod tests {
             image: &image,
             volumes: &volumes,
             etc_hosts: Some("/pods/uid-1/etc-hosts"),
+            target_container_id: None,
         };
         container_config(&pod("Always", vec![], vec![container.clone()]), &pod_ref(), container, &setting)
     }

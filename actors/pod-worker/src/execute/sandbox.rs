@@ -35,6 +35,8 @@ pub(super) struct Ground {
     pub volumes: Arc<MountedVolumes>,
     /// The managed hosts file, if the pod has one.
     pub etc_hosts: Option<String>,
+    /// The pod's own addresses; none if it is on the node's network.
+    pub ips: Vec<String>,
     /// The attempt of each container to start, by name.
     pub attempts: BTreeMap<String, u32>,
 }
@@ -48,12 +50,12 @@ pub(super) async fn ground(
     let made = async {
         let (config, attempts) = try_join(config(task), attempts(task)).await?;
         let (id, config) = sandbox(task, config, outcome).await?;
-        let hosts = hosts_file(task, &id).await?;
-        Ok::<_, String>((id, config, attempts, hosts))
+        let (hosts, ips) = hosts_file(task, &id).await?;
+        Ok::<_, String>((id, config, attempts, hosts, ips))
     };
     let (volumes, made) = images.during(join(volumes(task), made)).await;
-    let (sandbox_id, sandbox_config, attempts, etc_hosts) = made?;
-    Ok(Ground { sandbox_id, sandbox_config, volumes: volumes?, etc_hosts, attempts })
+    let (sandbox_id, sandbox_config, attempts, etc_hosts, ips) = made?;
+    Ok(Ground { sandbox_id, sandbox_config, volumes: volumes?, etc_hosts, ips, attempts })
 }
 
 async fn volumes(task: &SyncTask) -> Result<Arc<MountedVolumes>, String> {
@@ -201,20 +203,21 @@ async fn create(
     }
 }
 
-/// Writes the hosts file of a pod that has a network of its own.
-async fn hosts_file(task: &SyncTask, sandbox_id: &str) -> Result<Option<String>, String> {
+/// Writes the hosts file of a pod that has a network of its own, and gives its addresses.
+async fn hosts_file(task: &SyncTask, sandbox_id: &str) -> Result<(Option<String>, Vec<String>), String> {
     let (exec, pod) = (&task.exec, &task.desired.pod);
     if PodView::of(pod).host_network() || task.plan.start.is_empty() {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
-    let ips = match task.runtime.sandboxes.iter().find(|sandbox| &*sandbox.id == sandbox_id) {
+    let ips: Vec<String> = match task.runtime.sandboxes.iter().find(|sandbox| &*sandbox.id == sandbox_id) {
         Some(seen) => seen.ips.iter().map(ToString::to_string).collect(),
         None => addresses(task, sandbox_id).await?,
     };
     let _step = exec.step("WriteHosts".to_owned()).await;
     let text = etc_hosts(pod, &hostname(pod), &ips);
     let path = exec.deps.dirs.write_etc_hosts(exec.uid(), text.as_bytes()).await;
-    Ok(Some(path.map_err(|error| error.to_string())?.to_string_lossy().into_owned()))
+    let path = path.map_err(|error| error.to_string())?.to_string_lossy().into_owned();
+    Ok((Some(path), ips))
 }
 
 async fn addresses(task: &SyncTask, sandbox_id: &str) -> Result<Vec<String>, String> {
