@@ -27,6 +27,9 @@ const SHARED_FROM: usize = 3;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// and this long while the runtime is down: its return brings a relist at once.
 const LOOK_AGAIN_DOWN: Duration = Duration::from_secs(10);
+/// How long a look waits for what tells that the runtime has taken something in: the end of a call of ours, or the
+/// runtime's own event.
+const HEARD_BY: Duration = Duration::from_secs(1);
 /// How long looks are gathered in a burst.
 const GATHER: Duration = Duration::from_millis(3);
 
@@ -209,6 +212,8 @@ impl Pleg {
         // Several at once share one list of everything.
         let shared = (looks.len() >= SHARED_FROM).then(|| inspect::lists(&self.deps.operations, None));
         for look in looks {
+            // It finds whatever a later one was set for.
+            ctx.cancel_timer(&Timer::Look(look.uid.clone()));
             let known = self.pods.get(&look.uid).map(|pod| pod.state.clone());
             let (operations, dirs) = (self.deps.operations.clone(), self.deps.dirs.clone());
             let lists = shared.clone().unwrap_or_else(|| inspect::lists(&operations, Some(&look.uid)));
@@ -444,7 +449,7 @@ impl Pleg {
             self.schedule.want(uid, 0);
             self.begin_soon(ctx);
         } else {
-            ctx.set_timer(Timer::Look(uid.clone()), Duration::from_secs(1));
+            ctx.set_timer(Timer::Look(uid.clone()), HEARD_BY);
         }
     }
 
@@ -474,9 +479,18 @@ impl Pleg {
     }
 
     fn exited(&mut self, exited: Exited, ctx: &mut Ctx<Self>) {
-        if let Some(uid) = self.pod_with(&exited.container_id) {
-            self.schedule.ended(&uid, Arc::from(exited.container_id));
-            self.begin_looks(ctx);
+        let Some(uid) = self.pod_with(&exited.container_id) else { return };
+        let known = self.pods.get(&uid).map(|pod| &pod.state.containers).into_iter().flatten();
+        let mut known = known.filter(|container| *container.id == exited.container_id);
+        if known.any(|container| container.state == ContainerState::Exited) {
+            return;
+        }
+        self.schedule.ended(&uid, Arc::from(exited.container_id));
+        if self.events {
+            // The process is gone before the runtime knows; its event says when it does.
+            ctx.set_timer(Timer::Look(uid), HEARD_BY);
+        } else {
+            self.look_soon(&uid, ctx);
         }
     }
 

@@ -68,10 +68,9 @@ impl Schedule {
         }
     }
 
-    /// Wants a look since a container's process has ended.
+    /// A container's process has ended: the next look does not believe that it runs.
     pub fn ended(&mut self, uid: &PodUid, container: Arc<str>) {
         self.pods.entry(uid.clone()).or_default().ended.insert(container);
-        self.want(uid, 0);
     }
 
     /// The next look to begin, if there is one and room for it.

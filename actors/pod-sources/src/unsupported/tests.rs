@@ -28,7 +28,6 @@ fn what_this_version_does_is_not_reported() {
 fn every_other_field_is_reported() {
     let env = json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
     for (pointer, value, expected) in [
-        ("/activeDeadlineSeconds", json!(5), "spec.activeDeadlineSeconds"),
         ("/dnsPolicy", json!("None"), "spec.dnsPolicy"),
         ("/dnsPolicy", json!("ClusterFirstWithHostNet"), "spec.dnsPolicy"),
         ("/dnsConfig", json!({"searches": ["a"]}), "spec.dnsConfig"),
@@ -59,17 +58,10 @@ fn every_other_field_is_reported() {
         ("/volumes/0/projected", json!({"sources": []}), "spec.volumes[0].projected"),
         ("/volumes/0/nfs", json!({"server": "s", "path": "/"}), "spec.volumes[0].nfs"),
         ("/volumes/0/image", json!({"reference": "s"}), "spec.volumes[0].image"),
-        ("/initContainers/0/restartPolicy", json!("Never"), "spec.initContainers[0].restartPolicy"),
         (
             "/initContainers/1/resources",
             json!({"requests": {"cpu": "1"}}),
             "spec.initContainers[1].resources.requests",
-        ),
-        ("/containers/0/restartPolicy", json!("Always"), "spec.containers[0].restartPolicy"),
-        (
-            "/containers/0/restartPolicyRules",
-            json!([{"action": "Restart"}]),
-            "spec.containers[0].restartPolicyRules",
         ),
         ("/containers/0/resizePolicy", json!([{"resourceName": "cpu"}]), "spec.containers[0].resizePolicy"),
         (
@@ -89,8 +81,8 @@ fn every_other_field_is_reported() {
         ),
         (
             "/containers/0/lifecycle",
-            json!({"preStop": {"sleep": {"seconds": 1}}}),
-            "spec.containers[0].lifecycle",
+            json!({"stopSignal": "SIGUSR1"}),
+            "spec.containers[0].lifecycle.stopSignal",
         ),
         ("/containers/0/env", env, "spec.containers[0].env[0].valueFrom"),
         ("/containers/0/envFrom", json!([{"secretRef": {"name": "s"}}]), "spec.containers[0].envFrom"),
@@ -146,11 +138,12 @@ fn all_reasons_are_given_at_once_and_name_what_is_known() {
 #[test]
 fn a_later_version_adds_rows() {
     let mut spec = base();
-    spec["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 1}}});
+    spec["containers"][0]["lifecycle"] = json!({"stopSignal": "SIGUSR1"});
     spec["volumes"][0] = json!({"name": "plain", "emptyDir": {"sizeLimit": "1Mi"}});
     assert_eq!(found(&spec).len(), 2);
-    let later =
-        Supported::this_version().with("spec.containers.lifecycle", Rule::Yes).with_size_limits_on_disk();
+    let later = Supported::this_version()
+        .with("spec.containers.lifecycle.stopSignal", Rule::Yes)
+        .with_size_limits_on_disk();
     assert_eq!(found_by(&spec, &later), Vec::<String>::new());
 }
 

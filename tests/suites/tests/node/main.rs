@@ -5,6 +5,9 @@
     reason = "tests may look at real time and randomly seeded maps"
 )]
 
+mod calls;
+mod hooks;
 mod life;
 mod matrix;
 mod pods;
+mod restarts;
