@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
 use futures::StreamExt;
+use jiff::Timestamp;
 use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod, RuntimePods};
@@ -30,6 +31,8 @@ const LOOK_AGAIN_DOWN: Duration = Duration::from_secs(10);
 /// How long a look waits for what tells that the runtime has taken something in: the end of a call of ours, or the
 /// runtime's own event.
 const HEARD_BY: Duration = Duration::from_secs(1);
+/// Between two calls of ours that follow each other, so that what the first has caused waits for the second.
+const BETWEEN_CALLS: Duration = Duration::from_millis(5);
 /// How long looks are gathered in a burst.
 const GATHER: Duration = Duration::from_millis(3);
 
@@ -89,6 +92,8 @@ pub enum Timer {
     Subscribe,
     /// Begin the looks that have gathered.
     Begin,
+    /// Something of this pod has ended: look, unless a call of ours turns out to be the cause.
+    Soon(PodUid),
     /// This pod's look takes long.
     Slow(PodUid),
     /// Look at this pod again: an event came while a call of ours was under way, or its exits are not notified.
@@ -106,6 +111,8 @@ pub struct Pleg {
     deps: PlegDeps,
     pods: BTreeMap<PodUid, Pod>,
     schedule: Schedule,
+    /// Looks under way, and when by the wall clock they began.
+    looking: BTreeMap<PodUid, Timestamp>,
     looks: u64,
     health: Option<Arc<RuntimeHealth>>,
     version: Option<Version>,
@@ -129,6 +136,7 @@ impl Pleg {
             deps,
             pods: BTreeMap::new(),
             schedule: Schedule::default(),
+            looking: BTreeMap::new(),
             looks: 0,
             health: None,
             version: None,
@@ -214,6 +222,8 @@ impl Pleg {
         for look in looks {
             // It finds whatever a later one was set for.
             ctx.cancel_timer(&Timer::Look(look.uid.clone()));
+            ctx.cancel_timer(&Timer::Soon(look.uid.clone()));
+            self.looking.insert(look.uid.clone(), self.deps.clock.now());
             let known = self.pods.get(&look.uid).map(|pod| pod.state.clone());
             let (operations, dirs) = (self.deps.operations.clone(), self.deps.dirs.clone());
             let lists = shared.clone().unwrap_or_else(|| inspect::lists(&operations, Some(&look.uid)));
@@ -229,9 +239,12 @@ impl Pleg {
 
     fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, CriError>, ctx: &mut Ctx<Self>) {
         ctx.cancel_timer(&Timer::Slow(uid.clone()));
+        self.looking.remove(uid);
         match found {
             Ok(found) => {
                 self.unseen.remove(uid);
+                let ended = found.pod.containers.iter().filter(|c| c.state == ContainerState::Exited);
+                self.schedule.found_ended(uid, |id| ended.clone().any(|container| &*container.id == id));
                 self.schedule.done(uid);
                 self.learn(uid, token, found, ctx);
             }
@@ -438,8 +451,19 @@ impl Pleg {
             self.relist(ctx);
             return;
         };
-        if self.is_news(&uid, id, event.container_event_type()) {
-            self.look_soon(&uid, ctx);
+        let kind = event.container_event_type();
+        // The runtime tells of what it holds already: a look that began later finds it.
+        let is_found = self
+            .looking
+            .get(&uid)
+            .is_some_and(|began| observe::time(event.created_at).is_some_and(|at| at <= *began));
+        if is_found || !self.is_news(&uid, id, kind) {
+            return;
+        }
+        match kind {
+            wire::ContainerEventType::ContainerStoppedEvent => ctx.set_timer(Timer::Soon(uid), BETWEEN_CALLS),
+            // Most likely our own doing, and its end is told.
+            _ => ctx.set_timer(Timer::Look(uid), HEARD_BY),
         }
     }
 
@@ -490,7 +514,7 @@ impl Pleg {
             // The process is gone before the runtime knows; its event says when it does.
             ctx.set_timer(Timer::Look(uid), HEARD_BY);
         } else {
-            self.look_soon(&uid, ctx);
+            ctx.set_timer(Timer::Soon(uid), BETWEEN_CALLS);
         }
     }
 
@@ -557,6 +581,7 @@ impl Subsystem for Pleg {
             Timer::Health => self.check_health(ctx),
             Timer::Subscribe => self.subscribe(ctx),
             Timer::Begin => self.begin_looks(ctx),
+            Timer::Soon(uid) => self.look_soon(&uid, ctx),
             Timer::Slow(uid) => {
                 self.schedule.slow(&uid);
                 self.begin_looks(ctx);
@@ -570,7 +595,7 @@ impl Subsystem for Pleg {
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
-            Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
+            Timer::Soon(uid) | Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
             Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin => None,
         }
     }

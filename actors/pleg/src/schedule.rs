@@ -73,6 +73,13 @@ impl Schedule {
         self.pods.entry(uid.clone()).or_default().ended.insert(container);
     }
 
+    /// What a look has found to have ended is no news any more.
+    pub fn found_ended(&mut self, uid: &PodUid, ended: impl Fn(&str) -> bool) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.ended.retain(|container| !ended(container));
+        }
+    }
+
     /// The next look to begin, if there is one and room for it.
     pub fn next(&mut self) -> Option<Look> {
         if self.under_way >= LOOKS_MAX {

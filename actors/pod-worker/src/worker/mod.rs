@@ -273,7 +273,7 @@ impl Subsystem for PodWorker {
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
-            Timer::Wake => self.reconcile(ctx),
+            Timer::Wake | Timer::Deadline => self.reconcile(ctx),
             Timer::Look => self.ask_for_look(ctx),
             Timer::Resend if self.pod.is_none() => {
                 let _ = self.deps.resend.tell(ResendPod { uid: self.uid.clone() });
@@ -281,7 +281,6 @@ impl Subsystem for PodWorker {
             }
             Timer::Resend => {}
             Timer::Progress => self.see_progress(ctx),
-            Timer::Deadline => self.see_deadline(ctx),
         }
     }
 

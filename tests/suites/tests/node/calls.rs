@@ -35,7 +35,7 @@ fn a_pod_takes_few_calls_to_start_and_to_end() {
             sandbox.pass(Duration::from_secs(5)).await;
             let started = calls().split_off(before);
             // Two lists before anything is made, sandbox, its address, image, container, start, and one look.
-            assert!(started.len() <= 11, "events {events}: {started:#?}");
+            assert!(started.len() <= 12, "events {events}: {started:#?}");
             let before = calls().len();
             world.remove_manifest("p.yaml");
             node.until_empty().await;

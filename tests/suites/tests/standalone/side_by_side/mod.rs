@@ -2,11 +2,13 @@
 
 mod environment;
 mod grace;
+mod hooks;
 mod images;
 mod init;
 mod lifecycle;
 mod manifests;
 mod probes;
+mod restart_rules;
 mod restarts;
 mod volumes;
 
@@ -16,6 +18,7 @@ pub fn all() -> Vec<(&'static str, Shared)> {
     // Those with back-offs first: they take longest.
     [
         restarts::ALL,
+        restart_rules::ALL,
         init::ALL,
         images::ALL,
         volumes::ALL,
@@ -23,6 +26,7 @@ pub fn all() -> Vec<(&'static str, Shared)> {
         manifests::ALL,
         probes::ALL,
         grace::ALL,
+        hooks::ALL,
         environment::ALL,
     ]
     .concat()
