@@ -65,7 +65,7 @@ pub enum Step {
     /// Wait for a look at the runtime.
     Look,
     /// Carry out this plan; it may be idle.
-    Sync(PodPlan),
+    Sync(Box<PodPlan>),
     /// The pod has nothing more to run: it terminates.
     Finish(Finished),
     /// Stop this.
@@ -133,7 +133,7 @@ fn sync(situation: &Situation<'_>, pod: &Pod, observed: &RuntimePod) -> Step {
     });
     match plan.finished {
         Some(finished) => Step::Finish(finished),
-        None => Step::Sync(plan),
+        None => Step::Sync(Box::new(plan)),
     }
 }
 

@@ -71,7 +71,7 @@ impl PodWorker {
             // It has been asked for when it became necessary.
             Step::Look if self.awaited.is_some() => {}
             Step::Look => self.touch(ctx),
-            Step::Sync(plan) => self.sync(plan, ctx),
+            Step::Sync(plan) => self.sync(*plan, ctx),
             Step::Finish(_) => {
                 self.end(&Trigger::Finished, ctx);
                 self.reconcile(ctx);
