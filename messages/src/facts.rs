@@ -1,6 +1,6 @@
 //! Facts that several actors are told. Each has one writer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -158,6 +158,8 @@ pub struct WorkerReport {
     pub state: WorkerState,
     /// Everything the pod had on this node has been given back; only with `Terminated`.
     pub released: bool,
+    /// Containers that run, but whose postStart hook has not ended: they count as waiting (row 5.19).
+    pub starting: Arc<BTreeSet<String>>,
     /// Why containers wait, by name.
     pub waiting: Arc<BTreeMap<String, WaitingReason>>,
     /// Set while the pod ends or has ended by a decision of the node (eviction, deadline, unsupported):

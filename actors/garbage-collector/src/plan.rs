@@ -278,6 +278,7 @@ mod tests {
                     Standing::Finished | Standing::Gone => WorkerState::Terminated,
                 },
                 released: matches!(standing, Standing::Finished | Standing::Gone),
+                starting: Arc::default(),
                 waiting: Arc::default(),
                 failed: (standing == Standing::Gone)
                     .then(|| Rejection { reason: "Evicted".to_owned(), message: String::new() }),

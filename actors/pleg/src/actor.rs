@@ -1,21 +1,26 @@
 //! The actor: requests, events and exits ask for looks; looks become facts.
 
+mod events;
+mod health;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
 use futures::StreamExt;
+use jiff::Timestamp;
 use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
 use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::{CriError, ExitWatcher, Exited, Operations, wire};
+use runtime_bridge::cri::{CriError, ExitWatcher, Operations, wire};
 use runtime_bridge::host::PodDirs;
 use supervision::{Address, Ctx, Subsystem};
 use tokio::time::Instant;
 
+use self::health::Version;
 use crate::inspect::{self, Found};
 use crate::metrics::PlegMetrics;
 use crate::observe;
@@ -27,6 +32,11 @@ const SHARED_FROM: usize = 3;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// and this long while the runtime is down: its return brings a relist at once.
 const LOOK_AGAIN_DOWN: Duration = Duration::from_secs(10);
+/// How long a look waits for what tells that the runtime has taken something in: the end of a call of ours, or the
+/// runtime's own event.
+const HEARD_BY: Duration = Duration::from_secs(1);
+/// Between two calls of ours that follow each other, so that what the first has caused waits for the second.
+const BETWEEN_CALLS: Duration = Duration::from_millis(5);
 /// How long looks are gathered in a burst.
 const GATHER: Duration = Duration::from_millis(3);
 
@@ -86,6 +96,8 @@ pub enum Timer {
     Subscribe,
     /// Begin the looks that have gathered.
     Begin,
+    /// Something of this pod has ended: look, unless a call of ours turns out to be the cause.
+    Soon(PodUid),
     /// This pod's look takes long.
     Slow(PodUid),
     /// Look at this pod again: an event came while a call of ours was under way, or its exits are not notified.
@@ -103,6 +115,8 @@ pub struct Pleg {
     deps: PlegDeps,
     pods: BTreeMap<PodUid, Pod>,
     schedule: Schedule,
+    /// Looks under way, and when by the wall clock they began.
+    looking: BTreeMap<PodUid, Timestamp>,
     looks: u64,
     health: Option<Arc<RuntimeHealth>>,
     version: Option<Version>,
@@ -126,6 +140,7 @@ impl Pleg {
             deps,
             pods: BTreeMap::new(),
             schedule: Schedule::default(),
+            looking: BTreeMap::new(),
             looks: 0,
             health: None,
             version: None,
@@ -209,6 +224,10 @@ impl Pleg {
         // Several at once share one list of everything.
         let shared = (looks.len() >= SHARED_FROM).then(|| inspect::lists(&self.deps.operations, None));
         for look in looks {
+            // It finds whatever a later one was set for.
+            ctx.cancel_timer(&Timer::Look(look.uid.clone()));
+            ctx.cancel_timer(&Timer::Soon(look.uid.clone()));
+            self.looking.insert(look.uid.clone(), self.deps.clock.now());
             let known = self.pods.get(&look.uid).map(|pod| pod.state.clone());
             let (operations, dirs) = (self.deps.operations.clone(), self.deps.dirs.clone());
             let lists = shared.clone().unwrap_or_else(|| inspect::lists(&operations, Some(&look.uid)));
@@ -224,9 +243,12 @@ impl Pleg {
 
     fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, CriError>, ctx: &mut Ctx<Self>) {
         ctx.cancel_timer(&Timer::Slow(uid.clone()));
+        self.looking.remove(uid);
         match found {
             Ok(found) => {
                 self.unseen.remove(uid);
+                let ended = found.pod.containers.iter().filter(|c| c.state == ContainerState::Exited);
+                self.schedule.found_ended(uid, |id| ended.clone().any(|container| &*container.id == id));
                 self.schedule.done(uid);
                 self.learn(uid, token, found, ctx);
             }
@@ -331,197 +353,15 @@ impl Pleg {
         }
     }
 
-    fn check_health(&mut self, ctx: &mut Ctx<Self>) {
-        // One check at a time: the timer is set again when it has ended.
-        if std::mem::replace(&mut self.checking, true) {
-            return;
-        }
-        ctx.cancel_timer(&Timer::Health);
-        let operations = self.deps.operations.clone();
-        let version = self.version.clone();
-        let work = async move {
-            let version = match version {
-                Some(version) => version,
-                None => {
-                    let answer = operations.check_version().await?;
-                    (Arc::from(answer.runtime_name), Arc::from(answer.runtime_version))
-                }
-            };
-            let status = operations.status(wire::StatusRequest { verbose: false }).await?;
-            Ok((version, status))
-        };
-        ctx.effect("health", None, work, Self::healthy);
-    }
-
-    fn healthy(&mut self, answer: Result<(Version, wire::StatusResponse), CriError>, ctx: &mut Ctx<Self>) {
-        self.checking = false;
-        ctx.set_timer(Timer::Health, self.deps.config.health);
-        let health = match answer {
-            Ok((version, status)) => {
-                self.version = Some(version.clone());
-                health(&version, &status, self.events)
-            }
-            Err(error) => {
-                // A restarted runtime may be another version.
-                let (name, version) = self.version.take().unwrap_or_else(|| (Arc::from(""), Arc::from("")));
-                let problem = format!("container runtime is down: {error}");
-                RuntimeHealth {
-                    name,
-                    version,
-                    ready: false,
-                    network_ready: false,
-                    problem,
-                    events: self.events,
-                    supplemental_groups_policy: false,
-                }
-            }
-        };
-        if self.health.as_deref() != Some(&health) {
-            let was_ready = self.health.as_ref().is_none_or(|before| before.ready);
-            if health.ready && !was_ready {
-                tracing::info!(runtime = %health.name, "Container runtime is back");
-                self.relist(ctx);
-                for uid in std::mem::take(&mut self.unseen) {
-                    self.schedule.want(&uid, 0);
-                }
-                self.begin_soon(ctx);
-                if !self.events {
-                    ctx.set_timer(Timer::Subscribe, Duration::ZERO);
-                }
-            } else if !health.problem.is_empty() {
-                tracing::warn!(problem = health.problem, "Container runtime is not well");
-            }
-            self.health = Some(Arc::new(health));
-            self.tell_health();
-        }
-    }
-
-    fn tell_health(&self) {
-        let Some(health) = &self.health else { return };
-        for observer in &self.deps.runtime_observers {
-            let _ = observer.tell(RuntimeObserved(health.clone()));
-        }
-    }
-
-    fn subscribe(&mut self, ctx: &mut Ctx<Self>) {
-        let subscription = self.deps.operations.get_container_events();
-        ctx.effect("subscribe", None, subscription, |actor, answer, ctx| match answer {
-            Ok(events) => {
-                actor.events = true;
-                ctx.stream("events", events, Self::event, |actor, ctx| {
-                    actor.events = false;
-                    ctx.set_timer(Timer::Subscribe, Duration::from_secs(5));
-                });
-                // What happened before the stream began is not in it.
-                actor.relist(ctx);
-            }
-            Err(error) if error.is_unimplemented() => {
-                tracing::debug!("The runtime has no container events; process exits are watched instead");
-            }
-            Err(error) => {
-                tracing::warn!(%error, "Container events cannot be had for now");
-                ctx.set_timer(Timer::Subscribe, Duration::from_secs(30));
-            }
-        });
-    }
-
-    fn event(&mut self, event: Result<wire::ContainerEventResponse, CriError>, ctx: &mut Ctx<Self>) {
-        let Ok(event) = event else { return };
-        let id = event.container_id.as_str();
-        let named = event.pod_sandbox_status.as_ref().and_then(|status| observe::pod_of(&status.labels));
-        let Some(uid) = named.map(|pod| pod.uid).or_else(|| self.pod_with(id)) else {
-            // Somebody's whose pod is not known: the relist finds it.
-            self.relist(ctx);
-            return;
-        };
-        if self.is_news(&uid, id, event.container_event_type()) {
-            self.look_soon(&uid, ctx);
-        }
-    }
-
-    /// While a call of ours is under way for the pod, its caller asks for the look when it has ended.
-    fn look_soon(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        if self.deps.operations.in_flight(uid.as_str()).is_empty() {
-            self.schedule.want(uid, 0);
-            self.begin_soon(ctx);
-        } else {
-            ctx.set_timer(Timer::Look(uid.clone()), Duration::from_secs(1));
-        }
-    }
-
-    fn is_news(&self, uid: &PodUid, id: &str, event: wire::ContainerEventType) -> bool {
-        use wire::ContainerEventType as Event;
-        let Some(pod) = self.pods.get(uid) else { return event != Event::ContainerDeletedEvent };
-        let container = pod.state.containers.iter().find(|c| &*c.id == id).map(|c| c.state);
-        let sandbox = pod.state.sandboxes.iter().find(|s| &*s.id == id).map(|s| s.ready);
-        match event {
-            Event::ContainerCreatedEvent => container.is_none() && sandbox.is_none(),
-            Event::ContainerStartedEvent => {
-                matches!(container, None | Some(ContainerState::Created)) && sandbox != Some(true)
-            }
-            Event::ContainerStoppedEvent => {
-                container != Some(ContainerState::Exited) && sandbox != Some(false)
-            }
-            Event::ContainerDeletedEvent => container.is_some() || sandbox.is_some(),
-        }
-    }
-
-    fn pod_with(&self, id: &str) -> Option<PodUid> {
-        let has = |pod: &Pod| {
-            pod.state.containers.iter().any(|c| &*c.id == id)
-                || pod.state.sandboxes.iter().any(|s| &*s.id == id)
-        };
-        self.pods.iter().find(|(_, pod)| has(pod)).map(|(uid, _)| uid.clone())
-    }
-
-    fn exited(&mut self, exited: Exited, ctx: &mut Ctx<Self>) {
-        if let Some(uid) = self.pod_with(&exited.container_id) {
-            self.schedule.ended(&uid, Arc::from(exited.container_id));
-            self.begin_looks(ctx);
-        }
-    }
-
     fn snapshot(&self) -> Option<RuntimePods> {
         self.baseline.as_ref().filter(|left| left.is_empty())?;
         Some(Arc::new(self.pods.iter().map(|(uid, pod)| (uid.clone(), pod.state.clone())).collect()))
     }
 }
 
-/// The runtime's name and version.
-type Version = (Arc<str>, Arc<str>);
-
 /// 100 ms doubling to 5 s, as upstream waits while the runtime is down (row 3.2).
 fn backoff(failures: u32) -> Duration {
     Duration::from_millis(100 << failures.saturating_sub(1).min(6)).min(Duration::from_secs(5))
-}
-
-fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> RuntimeHealth {
-    let conditions = answer.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let holds = |kind: &str| conditions.iter().find(|c| c.r#type == kind);
-    let ready = |kind: &str| holds(kind).is_some_and(|c| c.status);
-    let say = |kind: &str, prefix: &str| match holds(kind) {
-        Some(c) if c.status => None,
-        Some(c) => {
-            Some(format!("{prefix}: {}={} reason:{} message:{}", c.r#type, c.status, c.reason, c.message))
-        }
-        None => Some(format!("{prefix}: the runtime does not state {kind}")),
-    };
-    let problems = [
-        say("RuntimeReady", "container runtime not ready"),
-        say("NetworkReady", "container runtime network not ready"),
-    ];
-    RuntimeHealth {
-        name: version.0.clone(),
-        version: version.1.clone(),
-        ready: ready("RuntimeReady"),
-        network_ready: ready("NetworkReady"),
-        problem: problems.into_iter().flatten().collect::<Vec<_>>().join("; "),
-        events,
-        supplemental_groups_policy: answer
-            .features
-            .as_ref()
-            .is_some_and(|features| features.supplemental_groups_policy),
-    }
 }
 
 impl Actor for Pleg {
@@ -548,6 +388,7 @@ impl Subsystem for Pleg {
             Timer::Health => self.check_health(ctx),
             Timer::Subscribe => self.subscribe(ctx),
             Timer::Begin => self.begin_looks(ctx),
+            Timer::Soon(uid) => self.look_soon(&uid, ctx),
             Timer::Slow(uid) => {
                 self.schedule.slow(&uid);
                 self.begin_looks(ctx);
@@ -561,7 +402,7 @@ impl Subsystem for Pleg {
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
-            Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
+            Timer::Soon(uid) | Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
             Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin => None,
         }
     }

@@ -100,6 +100,13 @@ async fn sandbox(
 ) -> Result<Option<RuntimeSandbox>, CriError> {
     let ready = listed.state() == wire::PodSandboxState::SandboxReady;
     if let Some(known) = known
+        && known.ready
+        && !ready
+    {
+        // Nothing else of it changes when it is stopped, and the pod's status keeps its address.
+        return Ok(Some(RuntimeSandbox { ready, ..known.clone() }));
+    }
+    if let Some(known) = known
         && known.ready == ready
         && (known.host_network || !known.ips.is_empty() || !ready)
     {
@@ -140,7 +147,7 @@ async fn container(
     }
     // Verbose tells the process to watch; it is asked for once per start.
     let verbose = state == ContainerState::Running;
-    let answer = if has_ended {
+    let answer = if has_ended && state == ContainerState::Running {
         operations.status_after_exit(&listed.id).await
     } else {
         let container_id = listed.id.clone();

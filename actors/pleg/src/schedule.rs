@@ -68,10 +68,16 @@ impl Schedule {
         }
     }
 
-    /// Wants a look since a container's process has ended.
+    /// A container's process has ended: the next look does not believe that it runs.
     pub fn ended(&mut self, uid: &PodUid, container: Arc<str>) {
         self.pods.entry(uid.clone()).or_default().ended.insert(container);
-        self.want(uid, 0);
+    }
+
+    /// What a look has found to have ended is no news any more.
+    pub fn found_ended(&mut self, uid: &PodUid, ended: impl Fn(&str) -> bool) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.ended.retain(|container| !ended(container));
+        }
     }
 
     /// The next look to begin, if there is one and room for it.

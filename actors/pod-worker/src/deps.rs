@@ -20,7 +20,9 @@ use messages::volume_manager::{MountVolumes, PrepareSubpaths, UnmountVolumes};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::Operations;
 use runtime_bridge::host::PodDirs;
+use runtime_bridge::probes::Prober;
 use supervision::Address;
+use tokio::time::Instant;
 
 use crate::backoff::MAX_DEFAULT;
 use crate::dns::ClusterDns;
@@ -109,6 +111,10 @@ pub struct PodWorkerDeps {
     pub ensure_cgroup: Address<EnsurePodCgroup>,
     /// ResourceManager: remove it.
     pub remove_cgroup: Address<RemovePodCgroup>,
+    /// Lifecycle hooks over HTTP.
+    pub prober: Arc<dyn Prober>,
+    /// A moment of this process' own time, before all workers: what their requests are numbered from.
+    pub epoch: Instant,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
     /// The node's resolver configuration; absent if `resolvConf` is empty.

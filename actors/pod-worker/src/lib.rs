@@ -22,6 +22,7 @@ mod execute;
 #[cfg(test)]
 mod fixtures;
 pub mod hash;
+pub mod hooks;
 pub mod hostname;
 pub mod hosts;
 pub mod lifecycle;

@@ -7,6 +7,7 @@ use messages::facts::{Rejection, WorkerState};
 
 use crate::spec::PodView;
 use crate::termination::ORPHAN_GRACE_SECONDS;
+use crate::texts;
 
 /// Why a pod ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Trigger {
         /// The status' reason and message.
         why: Rejection,
     },
+    /// It has run for longer than it may (row 3.9).
+    Overdue,
     /// Its containers have nothing more to do, or its status says so already.
     Finished,
 }
@@ -46,6 +49,7 @@ pub enum Change {
 struct Ending {
     grace_seconds: i64,
     deleted: bool,
+    evicted: bool,
     failed: Option<Rejection>,
 }
 
@@ -93,6 +97,11 @@ impl Lifecycle {
         self.ending.as_ref().and_then(|ending| ending.failed.as_ref())
     }
 
+    /// The node wants nothing of it left but its logs.
+    pub fn evicted(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.evicted)
+    }
+
     /// All that has to be given back has been.
     pub fn released(&self) -> bool {
         self.released
@@ -105,9 +114,14 @@ impl Lifecycle {
         let Some(ending) = &mut self.ending else {
             let failed = match trigger {
                 Trigger::Evicted { why, .. } => Some(why.clone()),
+                Trigger::Overdue => Some(Rejection {
+                    reason: texts::DEADLINE_EXCEEDED.to_owned(),
+                    message: texts::DEADLINE_EXCEEDED_MESSAGE.to_owned(),
+                }),
                 _ => None,
             };
-            self.ending = Some(Ending { grace_seconds: grace, deleted, failed });
+            let evicted = matches!(trigger, Trigger::Evicted { .. });
+            self.ending = Some(Ending { grace_seconds: grace, deleted, evicted, failed });
             return Change::Began;
         };
         let shortened = grace < ending.grace_seconds;
@@ -147,7 +161,7 @@ fn effective_grace(current: Option<i64>, trigger: &Trigger, pod: Option<&Pod>) -
     let override_seconds = match trigger {
         Trigger::Evicted { grace_seconds, .. } => *grace_seconds,
         Trigger::Orphaned => Some(ORPHAN_GRACE_SECONDS),
-        Trigger::Removed | Trigger::Deleted | Trigger::Finished => None,
+        Trigger::Removed | Trigger::Deleted | Trigger::Overdue | Trigger::Finished => None,
     };
     let granted = [current, deletion, override_seconds].into_iter().flatten().min();
     granted.or_else(|| pod.and_then(|pod| PodView::of(pod).grace_seconds())).unwrap_or(1).max(1)
@@ -210,11 +224,24 @@ mod tests {
         assert!(lifecycle.deleted());
     }
 
+    #[test]
+    fn an_overdue_pod_has_failed_and_keeps_its_containers() {
+        let own = pod("Always", vec![], vec![container("c")]);
+        let mut lifecycle = Lifecycle::new();
+        assert_eq!(lifecycle.end(&Trigger::Overdue, Some(&own)), Change::Began);
+        assert_eq!(lifecycle.failed().map(|why| why.reason.as_str()), Some("DeadlineExceeded"));
+        assert_eq!(lifecycle.grace_seconds(), Some(30));
+        assert!(!lifecycle.evicted() && !lifecycle.deleted());
+        assert_eq!(lifecycle.end(&evicted(Some(3)), Some(&own)), Change::Shortened);
+        assert!(!lifecycle.evicted());
+    }
+
     fn any_trigger() -> impl Strategy<Value = Trigger> {
         prop_oneof![
             Just(Trigger::Removed),
             Just(Trigger::Orphaned),
             Just(Trigger::Deleted),
+            Just(Trigger::Overdue),
             Just(Trigger::Finished),
             proptest::option::of(-1i64..100).prop_map(evicted),
         ]

@@ -35,6 +35,10 @@ pub struct PodWorkerMetrics {
     pub restarted_pods: IntCounterVec,
     /// Regular containers per started pod.
     pub containers_per_pod: Histogram,
+    /// Hooks that were answered in plain HTTP where TLS was wanted.
+    pub hook_http_fallbacks: IntCounter,
+    /// Sleeping hooks that were cut off.
+    pub hook_sleeps_cut: IntCounter,
 }
 
 impl PodWorkerMetrics {
@@ -97,6 +101,14 @@ impl PodWorkerMetrics {
                 "Containers per pod.",
                 Some(exponential_buckets(1.0, 2.0, 5)?),
             )?,
+            hook_http_fallbacks: counter(
+                "kubelet_lifecycle_handler_http_fallbacks_total",
+                "Lifecycle hooks that fell back from HTTPS to HTTP.",
+            )?,
+            hook_sleeps_cut: counter(
+                "kubelet_sleep_action_terminated_early_total",
+                "Sleeping lifecycle hooks that were cut off.",
+            )?,
         })
     }
 
@@ -105,7 +117,7 @@ impl PodWorkerMetrics {
     /// # Errors
     /// When the registry has one of the names already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        let all: [Box<dyn Collector>; 10] = [
+        let all: [Box<dyn Collector>; 12] = [
             Box::new(self.worker_seconds.clone()),
             Box::new(self.worker_start_seconds.clone()),
             Box::new(self.pod_start_seconds.clone()),
@@ -116,6 +128,8 @@ impl PodWorkerMetrics {
             Box::new(self.working_pods.clone()),
             Box::new(self.restarted_pods.clone()),
             Box::new(self.containers_per_pod.clone()),
+            Box::new(self.hook_http_fallbacks.clone()),
+            Box::new(self.hook_sleeps_cut.clone()),
         ];
         all.into_iter().try_for_each(|collector| registry.register(collector))
     }

@@ -294,6 +294,7 @@ mod tests {
             pod: pod.clone(),
             state,
             released,
+            starting: Arc::default(),
             waiting: Arc::default(),
             failed: None,
             deleted,

@@ -1,7 +1,11 @@
 //! What a pod spec says, read once: kinds of containers, restart policies, probes, namespaces.
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use std::borrow::Cow;
+
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
 use serde::Serialize;
+
+use crate::ephemeral::as_container;
 
 /// What a container of a pod is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -12,14 +16,17 @@ pub enum ContainerKind {
     Sidecar,
     /// One of `spec.containers`.
     Regular,
+    /// One of `spec.ephemeralContainers`: started once, whatever the others do (row 5.14).
+    Ephemeral,
 }
 
 impl ContainerKind {
-    /// `spec.initContainers{name}` or `spec.containers{name}`: the field path of events about a container.
+    /// `spec.initContainers{name}`, `spec.containers{name}` or `spec.ephemeralContainers{name}`: the field path of events about a container.
     pub fn field_path(self, name: &str) -> String {
         match self {
             Self::Init | Self::Sidecar => format!("spec.initContainers{{{name}}}"),
             Self::Regular => format!("spec.containers{{{name}}}"),
+            Self::Ephemeral => format!("spec.ephemeralContainers{{{name}}}"),
         }
     }
 
@@ -28,6 +35,7 @@ impl ContainerKind {
         match self {
             Self::Init | Self::Sidecar => "init_container",
             Self::Regular => "container",
+            Self::Ephemeral => "ephemeral_container",
         }
     }
 }
@@ -85,7 +93,12 @@ impl<'a> PodView<'a> {
         self.spec.map(|spec| spec.containers.as_slice()).unwrap_or_default()
     }
 
-    /// Every container with its kind, init containers first.
+    /// `spec.ephemeralContainers`.
+    pub fn ephemeral(self) -> &'a [EphemeralContainer] {
+        self.spec.and_then(|spec| spec.ephemeral_containers.as_deref()).unwrap_or_default()
+    }
+
+    /// Every container but the ephemeral ones with its kind, init containers first.
     pub fn containers(self) -> impl Iterator<Item = (ContainerKind, &'a Container)> {
         self.init()
             .iter()
@@ -93,9 +106,18 @@ impl<'a> PodView<'a> {
             .chain(self.regular().iter().map(|container| (ContainerKind::Regular, container)))
     }
 
-    /// The container of this name.
-    pub fn find(self, name: &str) -> Option<(ContainerKind, &'a Container)> {
-        self.containers().find(|(_, container)| container.name == name)
+    /// The container of this name, of whatever kind.
+    pub fn find(self, name: &str) -> Option<(ContainerKind, Cow<'a, Container>)> {
+        let lasting = self.containers().find(|(_, container)| container.name == name);
+        lasting.map(|(kind, container)| (kind, Cow::Borrowed(container))).or_else(|| {
+            let ephemeral = self.ephemeral().iter().find(|container| container.name == name)?;
+            Some((ContainerKind::Ephemeral, Cow::Owned(as_container(ephemeral))))
+        })
+    }
+
+    /// A container's place in the order in which containers are started; ephemeral ones have none.
+    pub fn place(self, name: &str) -> Option<usize> {
+        self.containers().position(|(_, container)| container.name == name)
     }
 
     /// The pod's restart policy.
@@ -149,9 +171,20 @@ pub fn init_kind(container: &Container) -> ContainerKind {
     }
 }
 
+/// Whether this exit of a container restarts all containers of its pod.
+pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
+    matching_rule(container, exit_code).is_some_and(|rule| rule.action == "RestartAllContainers")
+}
+
 fn rule_restarts(container: &Container, exit_code: i32) -> bool {
+    matching_rule(container, exit_code)
+        .is_some_and(|rule| matches!(rule.action.as_str(), "Restart" | "RestartAllContainers"))
+}
+
+/// The first rule that the exit code fits.
+fn matching_rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
     let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
-    let matching = rules.iter().find(|rule| {
+    rules.iter().find(|rule| {
         rule.exit_codes.as_ref().is_some_and(|codes| {
             let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
             match codes.operator.as_str() {
@@ -160,6 +193,5 @@ fn rule_restarts(container: &Container, exit_code: i32) -> bool {
                 _ => false,
             }
         })
-    });
-    matching.is_some_and(|rule| rule.action == "Restart")
+    })
 }

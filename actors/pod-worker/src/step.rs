@@ -28,6 +28,8 @@ pub struct Situation<'a> {
     pub settled: bool,
     /// What the runtime holds, if that was looked at after the last thing done.
     pub observed: Option<&'a RuntimePod>,
+    /// `observed` is how things were then, or later.
+    pub seen_at: Timestamp,
     /// The runtime's health, once heard.
     pub health: Option<&'a RuntimeHealth>,
     /// Settled probe verdicts by container name.
@@ -65,7 +67,7 @@ pub enum Step {
     /// Wait for a look at the runtime.
     Look,
     /// Carry out this plan; it may be idle.
-    Sync(PodPlan),
+    Sync(Box<PodPlan>),
     /// The pod has nothing more to run: it terminates.
     Finish(Finished),
     /// Stop this.
@@ -111,7 +113,7 @@ pub fn next(situation: &Situation<'_>) -> Step {
             if plan.is_done() { Step::Stopped } else { Step::Terminate(plan) }
         }
         (WorkerState::Terminated, _) => Step::Release(Release {
-            containers: lifecycle.deleted() || lifecycle.failed().is_some(),
+            containers: lifecycle.deleted() || lifecycle.evicted(),
             logs: lifecycle.deleted(),
         }),
     }
@@ -129,11 +131,12 @@ fn sync(situation: &Situation<'_>, pod: &Pod, observed: &RuntimePod) -> Step {
         known: situation.known,
         network_ready: health.network_ready,
         dead_kept: situation.dead_kept,
+        seen_at: situation.seen_at,
         now: situation.now,
     });
     match plan.finished {
         Some(finished) => Step::Finish(finished),
-        None => Step::Sync(plan),
+        None => Step::Sync(Box::new(plan)),
     }
 }
 
@@ -182,6 +185,7 @@ mod tests {
                 restored: self.restored,
                 settled: self.settled,
                 observed: self.observed.as_ref(),
+                seen_at: at(1_000),
                 health: self.health.as_ref(),
                 verdicts: &BTreeMap::new(),
                 backoff: &CrashBackoff::new(MAX_DEFAULT),

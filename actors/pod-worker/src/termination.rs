@@ -107,28 +107,28 @@ fn stopped_before(
         .collect()
 }
 
-/// The grace of a single container that is killed while its pod goes on, in seconds, at least 2: the pod's deletion
-/// grace, else the failed probe's own (which needs a pod-level value), else the pod's.
+/// The grace of a single container that is killed while its pod goes on, in seconds: the pod's deletion grace, else the
+/// failed probe's own (which needs a pod-level value), else the pod's. Its preStop hook has that much time;
+/// [`remaining_seconds`] is what is left for the container.
 pub fn kill_grace_seconds(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
     let of_probe = |probe: Option<&Probe>| probe.and_then(|probe| probe.termination_grace_period_seconds);
-    let grace = match (pod.metadata.deletion_grace_period_seconds, PodView::of(pod).grace_seconds()) {
+    match (pod.metadata.deletion_grace_period_seconds, PodView::of(pod).grace_seconds()) {
         (Some(deletion), _) => deletion,
         (None, None) => GRACE_SECONDS_MIN,
         (None, Some(own)) => {
             let probe = match reason {
                 KillReason::StartupProbe => of_probe(container.and_then(|c| c.startup_probe.as_ref())),
                 KillReason::LivenessProbe => of_probe(container.and_then(|c| c.liveness_probe.as_ref())),
-                KillReason::Other => None,
+                KillReason::PostStartHook | KillReason::Other => None,
             };
             probe.unwrap_or(own)
         }
-    };
-    grace.max(GRACE_SECONDS_MIN)
+    }
 }
 
 /// What StopContainer gets after some seconds of the grace have passed; whole seconds count, as upstream cuts them.
 pub fn remaining_seconds(grace_seconds: i64, waited_whole_seconds: i64) -> i64 {
-    (grace_seconds - waited_whole_seconds).max(GRACE_SECONDS_MIN)
+    grace_seconds.saturating_sub(waited_whole_seconds).max(GRACE_SECONDS_MIN)
 }
 
 #[cfg(test)]
@@ -203,7 +203,8 @@ mod tests {
         pod.metadata.deletion_grace_period_seconds = Some(5);
         assert_eq!(grace(&pod, KillReason::LivenessProbe), 5);
         pod.metadata.deletion_grace_period_seconds = Some(0);
-        assert_eq!(grace(&pod, KillReason::Other), 2);
+        assert_eq!(grace(&pod, KillReason::Other), 0, "no hook is run");
+        assert_eq!(remaining_seconds(0, 0), 2);
     }
 
     proptest! {

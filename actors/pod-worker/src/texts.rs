@@ -18,6 +18,16 @@ pub const CREATE_CONTAINER_CONFIG_ERROR: &str = "CreateContainerConfigError";
 pub const CREATE_CONTAINER_ERROR: &str = "CreateContainerError";
 /// Waiting reason when the runtime would not start the container.
 pub const RUN_CONTAINER_ERROR: &str = "RunContainerError";
+/// Waiting reason when the postStart hook has failed.
+pub const POST_START_HOOK_ERROR: &str = "PostStartHookError";
+/// The message of event Killing for a container whose postStart hook has failed.
+pub const FAILED_POST_START_HOOK: &str = "FailedPostStartHook";
+/// The message of event Killing for a container of a pod all of whose containers are restarted.
+pub const RESTARTING_ALL: &str = "killing";
+/// Reason of a pod that has run for too long.
+pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+/// Its message.
+pub const DEADLINE_EXCEEDED_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 /// What the error says while the network plugin is not ready; such an error is retried soon.
 pub const NETWORK_NOT_READY: &str = "network is not ready";
 
@@ -94,6 +104,35 @@ pub fn failed(error: &str) -> Text {
 /// The container is being stopped.
 pub fn killing(message: &str) -> Text {
     Text::normal("Killing", message)
+}
+
+/// A postStart hook has failed; why is not said, since it may hold what should not go into an event.
+pub fn failed_post_start_hook() -> Text {
+    Text::warning("FailedPostStartHook", "PostStartHook failed")
+}
+
+/// A preStop hook has failed; why is not said either.
+pub fn failed_pre_stop_hook() -> Text {
+    Text::warning("FailedPreStopHook", "PreStopHook failed")
+}
+
+/// A hook's server does not speak TLS, and was asked without.
+pub fn hook_http_fallback(host: &str, port: u16) -> Text {
+    let host = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    Text::warning(
+        "LifecycleHTTPFallback",
+        format!("request to HTTPS lifecycle hook {host} got HTTP response, retry with HTTP succeeded"),
+    )
+}
+
+/// The pod has run for longer than it may.
+pub fn deadline_exceeded() -> Text {
+    Text::normal(DEADLINE_EXCEEDED, DEADLINE_EXCEEDED_MESSAGE)
+}
+
+/// The container that an ephemeral one is to join is not there.
+pub fn target_missing(target: &str) -> String {
+    format!("unable to find target container {target}")
 }
 
 /// Termination did not succeed and is tried again.

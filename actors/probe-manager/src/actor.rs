@@ -454,6 +454,7 @@ impl actix::Handler<WorkerReported> for ProbeManager {
                 self.ending.remove(&uid);
                 if let Some(probes) = self.pods.get_mut(&uid) {
                     probes.set_terminating(false);
+                    probes.set_starting(&fact.report.starting);
                 }
             }
             state if fact.report.released && !self.pods.contains_key(&uid) => {

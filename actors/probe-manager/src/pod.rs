@@ -1,7 +1,7 @@
 //! The probes of one pod: which there are, when each is due, and the verdicts so far. A value that facts and answers
 //! change; it neither waits nor asks anybody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +88,8 @@ pub enum Heard {
 pub struct PodProbes {
     desired: Arc<DesiredPod>,
     terminating: bool,
+    /// Containers whose postStart hook runs: they count as not running yet (row 5.19).
+    starting: Arc<BTreeSet<String>>,
     pod_ip: String,
     restored: SavedPod,
     containers: BTreeMap<String, ContainerProbes>,
@@ -234,6 +236,7 @@ impl PodProbes {
         let mut probes = Self {
             desired: desired.clone(),
             terminating: false,
+            starting: Arc::default(),
             pod_ip: String::new(),
             restored,
             containers: BTreeMap::new(),
@@ -285,6 +288,11 @@ impl PodProbes {
         self.terminating = terminating || self.desired.pod.metadata.deletion_timestamp.is_some();
     }
 
+    /// Containers whose postStart hook runs. None of their probes is due before it has ended.
+    pub fn set_starting(&mut self, starting: &Arc<BTreeSet<String>>) {
+        self.starting.clone_from(starting);
+    }
+
     /// A container of this pod runs or may run.
     pub fn may_run(&self) -> bool {
         self.containers
@@ -324,6 +332,9 @@ impl PodProbes {
     pub fn due(&self, name: &ProbeName) -> Result<Duration, Blocked> {
         let container = self.containers.get(&name.0).ok_or(Blocked::NotRunning)?;
         let probe = container.probes.get(&name.1).ok_or(Blocked::NotRunning)?;
+        if self.starting.contains(&name.0) {
+            return Err(Blocked::NotRunning);
+        }
         let due = schedule::next(&container.situation(name.1, probe, self.terminating))?;
         Ok(probe.brought_forward.map_or(due, |forward| due.min(forward)))
     }

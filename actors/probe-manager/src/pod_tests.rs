@@ -169,6 +169,16 @@ fn while_a_pod_is_stopped_only_readiness_goes_on() {
 }
 
 #[test]
+fn a_container_is_not_probed_before_its_hook_has_ended() {
+    let mut probes = PodProbes::new(desired(all_three()), SavedPod::new());
+    probes.set_starting(&Arc::new(BTreeSet::from(["web".to_owned()])));
+    probes.observe(&seen("c1", ContainerState::Running, 100), at(100));
+    assert_eq!(probes.due(&of(ProbeKind::Startup)), Err(Blocked::NotRunning));
+    probes.set_starting(&Arc::default());
+    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(101)));
+}
+
+#[test]
 fn a_restart_keeps_what_was_settled_about_the_same_instance() {
     let mut before = PodProbes::new(desired(all_three()), SavedPod::new());
     before.observe(&seen("c1", ContainerState::Running, 100), at(100));

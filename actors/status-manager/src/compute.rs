@@ -11,7 +11,7 @@ use crate::containers::{self, Context};
 use crate::facts::{NodeFacts, PodFacts};
 use crate::merge::{PhaseVerdict, settle};
 use crate::phase::{Phase, PhaseInput, phase};
-use crate::{addresses, finish, spec};
+use crate::{addresses, finish, in_place, spec};
 
 /// Bytes of all containers' termination messages together in one status (row 5.21).
 const MESSAGES_BYTES_MAX: usize = 12288;
@@ -179,6 +179,13 @@ impl<'a> Computation<'a> {
         self.node.runtime_name.as_ref().and(self.facts.observed.as_deref())
     }
 
+    fn restarting_all(&self) -> bool {
+        // A pod that ends is not restarted.
+        let ends = self.desired.pod.metadata.deletion_timestamp.is_some()
+            || self.facts.report.as_ref().is_some_and(|r| r.state != WorkerState::Syncing);
+        !ends && in_place::is_restarting(self.spec, self.observed(), self.previous)
+    }
+
     fn containers(&self) -> Containers {
         let report = self.facts.report.as_deref();
         let observed = self.observed();
@@ -196,6 +203,8 @@ impl<'a> Computation<'a> {
             deleted: self.desired.pod.metadata.deletion_timestamp.is_some()
                 || report.is_some_and(|r| r.deleted),
             syncing: report.is_some_and(|r| r.state == WorkerState::Syncing),
+            starting: report.map(|r| &*r.starting),
+            restarting_all: self.restarting_all(),
             restart_policy: self.spec.restart_policy.as_deref(),
         };
         let old = |list: Option<&'a Vec<ContainerStatus>>| list.map(Vec::as_slice).unwrap_or_default();
@@ -260,6 +269,7 @@ impl<'a> Computation<'a> {
             init: &containers.init,
             regular: &containers.regular,
             phase,
+            restarting_all: self.restarting_all(),
             observed: self.observed(),
         };
         conditions::conditions(self.spec, &input)

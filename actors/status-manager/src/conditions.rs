@@ -9,6 +9,7 @@ use messages::facts::{Rejection, WorkerReport};
 use messages::runtime::RuntimePod;
 
 use crate::containers::{last_terminated, running, terminated};
+use crate::in_place;
 use crate::phase::Phase;
 use crate::spec::{self, Kind};
 
@@ -33,7 +34,7 @@ const OWNED: [&str; 9] = [
     READY_TO_START,
     "PodResizeInProgress",
     "PodResizePending",
-    "AllContainersRestarting",
+    in_place::ALL_RESTARTING,
     QUARANTINED,
 ];
 
@@ -50,6 +51,8 @@ pub(crate) struct ConditionsInput<'a> {
     pub(crate) regular: &'a [ContainerStatus],
     /// The phase that follows from the facts, even while a terminal one is still held back.
     pub(crate) phase: Phase,
+    /// All containers are being restarted.
+    pub(crate) restarting_all: bool,
     /// What the runtime holds, if known.
     pub(crate) observed: Option<&'a RuntimePod>,
 }
@@ -63,6 +66,7 @@ pub(crate) fn conditions(spec: &PodSpec, input: &ConditionsInput<'_>) -> Vec<Pod
     conditions.push(ready(spec, &conditions, &containers_ready));
     conditions.push(containers_ready);
     conditions.push(of(SCHEDULED, true, "", ""));
+    conditions.extend(in_place::condition(spec, input.observed, input.restarting_all, input.phase));
     conditions
 }
 
@@ -134,6 +138,10 @@ fn initialized(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
     }
     if input.phase == Phase::Succeeded && unknown.is_empty() {
         return of(INITIALIZED, true, "PodCompleted", "");
+    }
+    // A pod that is restarted in place, or in another sandbox, has been initialized all the same.
+    if input.previous.iter().any(|c| c.type_ == INITIALIZED && c.status == "True") {
+        return of(INITIALIZED, true, "", "");
     }
     // Once a regular container has started the pod is initialized for good, even while sidecars start again.
     let regular_started = input

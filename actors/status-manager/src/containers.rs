@@ -1,6 +1,6 @@
 //! Container statuses: state, lastState, ready, started, restartCount (rows 8.2, 8.3, 5.9).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
+use crate::in_place;
 use crate::spec::{ContainerSpec, Kind};
 
 /// The reason of a container of which nobody knows how it ended.
@@ -48,6 +49,10 @@ pub(crate) struct Context<'a> {
     pub(crate) deleted: bool,
     /// Its worker still works towards running: what has ended may be started again.
     pub(crate) syncing: bool,
+    /// Containers that run, but count as waiting until their postStart hook has ended.
+    pub(crate) starting: Option<&'a BTreeSet<String>>,
+    /// All containers are being restarted.
+    pub(crate) restarting_all: bool,
     /// The pod's restart policy.
     pub(crate) restart_policy: Option<&'a str>,
 }
@@ -113,11 +118,22 @@ fn missing(
     old: Option<&ContainerStatus>,
     context: &Context<'_>,
 ) -> ContainerStatus {
+    if let Some(old) = old
+        && context.restarting_all
+        && spec.kind != Kind::Ephemeral
+    {
+        if waiting(old).is_none() {
+            return in_place::taken_away(blank(spec, context), old.restart_count);
+        }
+        if in_place::is_taken_away(old) {
+            return old.clone();
+        }
+    }
     if spec.kind == Kind::Init && context.regular_created {
         return completed(spec, old, context);
     }
     let mut status = match old {
-        Some(old) if terminated(old).is_some() => return old.clone(),
+        Some(old) if terminated(old).is_some() || in_place::is_taken_away(old) => return old.clone(),
         _ => idle(spec, old, context),
     };
     if let Some(old) = old.filter(|o| running(o).is_some()) {
@@ -160,7 +176,9 @@ fn present(
     context: &Context<'_>,
 ) -> ContainerStatus {
     let id = full_id(context, newest);
+    let starting = context.starting.is_some_and(|starting| starting.contains(spec.name));
     let state = match newest.state {
+        ContainerState::Running if starting => default_waiting(context),
         ContainerState::Running => ApiState {
             running: Some(ContainerStateRunning { started_at: newest.started_at.map(time) }),
             ..ApiState::default()
@@ -282,7 +300,10 @@ fn waiting_reason(
         Some(ContainerState::Exited) => {
             let exit_code = newest.map_or(0, |c| c.exit_code);
             let done = spec.kind == Kind::Init && exit_code == 0;
-            context.syncing && !done && spec.should_restart(context.restart_policy, exit_code)
+            context.syncing
+                && !done
+                && spec.kind != Kind::Ephemeral
+                && spec.should_restart(context.restart_policy, exit_code)
         }
     };
     if !starts || (context.observed.is_none() && waiting(status).is_none()) {

@@ -14,6 +14,7 @@ mod conditions;
 mod containers;
 mod facts;
 mod finish;
+mod in_place;
 mod ledger;
 mod merge;
 mod metrics;

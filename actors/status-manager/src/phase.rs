@@ -1,8 +1,9 @@
 //! The phase of a pod from its container statuses (row 8.1).
 
-use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodSpec};
 
 use crate::containers::{last_terminated, running, terminated, waiting};
+use crate::in_place::RESTARTING_ALL;
 use crate::spec::{self, ContainerSpec, Kind};
 
 /// `status.phase`.
@@ -85,14 +86,17 @@ pub(crate) fn phase(pod: &PodSpec, input: &PhaseInput<'_>) -> Phase {
     tally.phase(input)
 }
 
+/// It was taken away to be restarted, or its own rules and policies say so.
+fn comes_back(spec: &ContainerSpec<'_>, end: &ContainerStateTerminated, policy: Option<&str>) -> bool {
+    end.reason.as_deref() == Some(RESTARTING_ALL) || spec.should_restart(policy, end.exit_code)
+}
+
 impl Tally {
     fn init(&mut self, spec: &ContainerSpec<'_>, status: Option<&ContainerStatus>, policy: Option<&str>) {
-        let end = status.and_then(|s| {
-            terminated(s).or_else(|| waiting(s).and_then(|_| last_terminated(s))).map(|t| t.exit_code)
-        });
+        let end = status.and_then(|s| terminated(s).or_else(|| waiting(s).and_then(|_| last_terminated(s))));
         match end {
             None => self.pending_init += 1,
-            Some(code) if code != 0 && !spec.should_restart(policy, code) => self.failed_init += 1,
+            Some(end) if end.exit_code != 0 && !comes_back(spec, end, policy) => self.failed_init += 1,
             Some(_) => {}
         }
     }
@@ -126,13 +130,13 @@ impl Tally {
             self.running += 1;
         } else if let Some(end) = terminated(status) {
             self.stopped += 1;
-            self.stopped_for_good += u32::from(!spec.should_restart(policy, end.exit_code));
+            self.stopped_for_good += u32::from(!comes_back(spec, end, policy));
             self.succeeded += u32::from(end.exit_code == 0);
         } else if waiting(status).is_some() {
             match last_terminated(status) {
                 Some(end) => {
                     self.stopped += 1;
-                    self.stopped_for_good += u32::from(!spec.should_restart(policy, end.exit_code));
+                    self.stopped_for_good += u32::from(!comes_back(spec, end, policy));
                 }
                 None => self.waiting += 1,
             }

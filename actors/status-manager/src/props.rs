@@ -70,10 +70,13 @@ fn reports() -> impl Strategy<Value = Arc<WorkerReport>> {
     let state =
         prop::sample::select(vec![WorkerState::Syncing, WorkerState::Terminating, WorkerState::Terminated]);
     let waiting = prop::option::of(prop::sample::select(NAMES.to_vec()));
-    (state, any::<[bool; 3]>(), waiting).prop_map(|(state, [released, fails, deleted], waiting)| {
+    let starting = prop::option::weighted(0.2, prop::sample::select(NAMES.to_vec()));
+    let flags = any::<[bool; 3]>();
+    (state, flags, waiting, starting).prop_map(|(state, [released, fails, deleted], waiting, starting)| {
         let why = WaitingReason { reason: "CrashLoopBackOff".into(), message: String::new() };
         Arc::new(WorkerReport {
             released: released && state == WorkerState::Terminated,
+            starting: Arc::new(starting.map(str::to_owned).into_iter().collect()),
             failed: (fails && state != WorkerState::Syncing).then(|| rejection("Evicted")),
             deleted: deleted && state != WorkerState::Syncing,
             waiting: Arc::new(waiting.map(|name| (name.to_owned(), why)).into_iter().collect()),

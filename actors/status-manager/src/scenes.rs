@@ -127,6 +127,7 @@ pub(crate) fn report(state: WorkerState) -> WorkerReport {
         pod: pod_ref(),
         state,
         released: false,
+        starting: Arc::default(),
         waiting: Arc::default(),
         failed: None,
         deleted: false,

@@ -2,6 +2,9 @@
 
 use k8s_openapi::api::core::v1::{ContainerRestartRule, PodSpec, ResourceRequirements, VolumeMount};
 
+/// The action that restarts all containers of a pod.
+const RESTART_ALL: &str = "RestartAllContainers";
+
 /// What a container is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -68,7 +71,7 @@ impl ContainerSpec<'_> {
     pub(crate) fn should_restart(&self, pod_policy: Option<&str>, exit_code: i32) -> bool {
         if let Some(own) = self.restart_policy {
             let matching = self.rules.iter().find(|rule| matches(rule, exit_code));
-            if matching.is_some_and(|rule| matches!(&*rule.action, "Restart" | "RestartAllContainers")) {
+            if matching.is_some_and(|rule| matches!(&*rule.action, "Restart" | RESTART_ALL)) {
                 return true;
             }
             if let Some(answer) = by_policy(own, exit_code) {
@@ -77,6 +80,17 @@ impl ContainerSpec<'_> {
         }
         by_policy(pod_policy.unwrap_or("Always"), exit_code).unwrap_or(true)
     }
+}
+
+/// Whether this exit restarts all containers of the pod.
+pub(crate) fn restarts_all(container: &ContainerSpec<'_>, exit_code: i32) -> bool {
+    let matching = container.rules.iter().find(|rule| matches(rule, exit_code));
+    matching.is_some_and(|rule| rule.action == RESTART_ALL)
+}
+
+/// Whether any exit could.
+pub(crate) fn could_restart_all(spec: &PodSpec) -> bool {
+    init(spec).chain(regular(spec)).any(|c| c.rules.iter().any(|rule| rule.action == RESTART_ALL))
 }
 
 fn matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {

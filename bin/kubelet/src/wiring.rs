@@ -265,6 +265,8 @@ pub fn wire(
             dirs: bridge.dirs.clone(),
             ensure_cgroup: resources.address(),
             remove_cgroup: resources.address(),
+            prober: bridge.prober.clone(),
+            epoch: tokio::time::Instant::now(),
             clock: bridge.clock.clone(),
             resolv_conf: bridge.resolv_conf.clone(),
             config: Arc::new(settings.worker.clone()),

@@ -21,8 +21,9 @@ mod adopt;
 
 /// The version of the kubelet's runtime API that a runtime must answer with.
 pub const KUBELET_API_VERSION: &str = "0.1.0";
-/// Pauses between the looks at a container whose process has ended, until the runtime says so too.
-const EXIT_LOOKS: [u64; 9] = [2, 5, 10, 20, 50, 100, 300, 500, 1000];
+/// Pauses, in milliseconds, before the looks at a container whose process has ended, until the runtime says so too. One
+/// that has been looked at a moment ago is not looked at again at once.
+const EXIT_LOOKS_MS: [u64; 7] = [15, 30, 60, 120, 250, 500, 1000];
 
 /// A sandbox or container that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,13 +210,13 @@ impl Operations {
     /// The runtime's answer.
     pub async fn status_after_exit(&self, container_id: &str) -> Result<ContainerStatusResponse, CriError> {
         let request = ContainerStatusRequest { container_id: container_id.to_owned(), verbose: true };
-        for pause_ms in EXIT_LOOKS {
+        for pause_ms in EXIT_LOOKS_MS {
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
             let answer = self.container_status(request.clone()).await?;
             if answer.status.as_ref().is_none_or(|status| status.state() != ContainerState::ContainerRunning)
             {
                 return Ok(answer);
             }
-            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
         self.container_status(request).await
     }

@@ -223,7 +223,7 @@ fn root_cause(error: &hyper::Error) -> Option<&std::io::Error> {
 fn handshake_failed(error: &std::io::Error, between: &str) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
-            "http: server gave HTTP response to HTTPS client".into()
+            words::NOT_TLS.into()
         }
         Some(error) => format!("tls: {error}"),
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => "EOF".into(),

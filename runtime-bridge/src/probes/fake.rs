@@ -6,7 +6,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::target::Target;
-use super::{HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, TcpProbe, words};
+use super::{
+    HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, RequestError, Scheme, TcpProbe, words,
+};
 
 /// How a fake server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub enum FakeAnswer {
         /// How long it takes.
         after: Duration,
     },
+    /// Answers 200 to plain HTTP, and in plain HTTP too where TLS is spoken to it.
+    PlainOnly,
     /// The response begins, and its body breaks off with this reason.
     BreakOff(String),
 }
@@ -49,6 +53,7 @@ struct Server {
     next: VecDeque<FakeAnswer>,
     then: Option<FakeAnswer>,
     probes: u64,
+    last: Option<HttpProbe>,
 }
 
 impl FakeProber {
@@ -75,6 +80,18 @@ impl FakeProber {
         self.locked().get(&(host.to_owned(), port)).map_or(0, |server| server.probes)
     }
 
+    /// The last HTTP request that `host:port` got.
+    pub fn last_request(&self, host: &str, port: u16) -> Option<HttpProbe> {
+        self.locked().get(&(host.to_owned(), port)).and_then(|server| server.last.clone())
+    }
+
+    fn answer_request(&self, request: &HttpProbe) -> FakeAnswer {
+        let answer = self.answer(&request.host, request.port);
+        let mut servers = self.locked();
+        servers.entry((request.host.clone(), request.port)).or_default().last = Some(request.clone());
+        answer
+    }
+
     fn answer(&self, host: &str, port: u16) -> FakeAnswer {
         let mut servers = self.locked();
         let server = servers.entry((host.to_owned(), port)).or_default();
@@ -91,25 +108,43 @@ fn refused(host: &str, port: u16) -> String {
     format!("dial tcp {}: connect: connection refused", words::join_host_port(host, port))
 }
 
+async fn fetch(probe: HttpProbe, answer: FakeAnswer) -> Result<(u16, Result<String, String>), String> {
+    let url = Target::of(&probe).url();
+    let failure = |reason: &str| Err(words::get_failed(&url, reason));
+    match answer {
+        FakeAnswer::Refuse => failure(&refused(&probe.host, probe.port)),
+        FakeAnswer::PlainOnly if probe.scheme == Scheme::Https => failure(words::NOT_TLS),
+        FakeAnswer::PlainOnly => Ok((200, Ok(String::new()))),
+        FakeAnswer::Respond { status, body, after } if after < probe.timeout => {
+            tokio::time::sleep(after).await;
+            Ok((status, Ok(body.chars().take(super::BODY_BYTES_MAX).collect())))
+        }
+        FakeAnswer::BreakOff(reason) => Ok((200, Err(reason))),
+        FakeAnswer::Lost | FakeAnswer::Hang | FakeAnswer::Respond { .. } => {
+            tokio::time::sleep(probe.timeout).await;
+            failure(words::TIMED_OUT_BEFORE_HEADERS)
+        }
+    }
+}
+
 impl Prober for FakeProber {
     fn http_get(&self, probe: HttpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
-        let answer = self.answer(&probe.host, probe.port);
+        let answer = self.answer_request(&probe);
         async move {
-            let url = Target::of(&probe).url();
-            let failure = |reason: &str| Ok(ProbeReport::failure(words::get_failed(&url, reason)));
-            match answer {
-                FakeAnswer::Refuse => failure(&refused(&probe.host, probe.port)),
-                FakeAnswer::Respond { status, body, after } if after < probe.timeout => {
-                    tokio::time::sleep(after).await;
-                    let body = body.chars().take(super::BODY_BYTES_MAX).collect();
-                    Ok(ProbeReport::of_response(status, body))
-                }
-                FakeAnswer::BreakOff(reason) => Err(ProbeError::Body(reason)),
-                FakeAnswer::Lost | FakeAnswer::Hang | FakeAnswer::Respond { .. } => {
-                    tokio::time::sleep(probe.timeout).await;
-                    failure(words::TIMED_OUT_BEFORE_HEADERS)
-                }
+            match fetch(probe, answer).await {
+                Ok((status, Ok(body))) => Ok(ProbeReport::of_response(status, body)),
+                Ok((_, Err(reason))) => Err(ProbeError::Body(reason)),
+                Err(reason) => Ok(ProbeReport::failure(reason)),
             }
+        }
+        .boxed()
+    }
+
+    fn request(&self, request: HttpProbe) -> BoxFuture<'static, Result<u16, RequestError>> {
+        let answer = self.answer_request(&request);
+        async move {
+            let fetched = fetch(request, answer).await;
+            fetched.map(|(status, _body)| status).map_err(RequestError::NoAnswer)
         }
         .boxed()
     }

@@ -60,6 +60,17 @@ pub enum ProbeError {
     RuntimeGone(#[from] RuntimeGone),
 }
 
+/// A request that nobody answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Why, in Go's words.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// The I/O runtime has shut down.
+    #[error(transparent)]
+    RuntimeGone(#[from] RuntimeGone),
+}
+
 /// The scheme of an HTTP probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
@@ -103,6 +114,13 @@ pub trait Prober: Send + Sync + std::fmt::Debug {
     /// Success for a status from 200 to 299, a warning for another below 400 that is left when redirects to the
     /// same host (at most 10 requests in all) have been followed, else a failure.
     fn http_get(&self, probe: HttpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>>;
+
+    /// A GET that any response answers, whatever its status; the final status. Redirects are followed as in
+    /// [`http_get`](Self::http_get). Lifecycle hooks want to be heard, not judged.
+    ///
+    /// # Errors
+    /// [`RequestError`] when no response came.
+    fn request(&self, request: HttpProbe) -> BoxFuture<'static, Result<u16, RequestError>>;
 
     /// Success when the connection opens, else a failure.
     fn tcp(&self, probe: TcpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>>;

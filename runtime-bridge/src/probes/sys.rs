@@ -11,7 +11,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::exchange::{Say, dial, exchange, read_body};
 use super::target::{Target, is_absolute};
-use super::{HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, Scheme, TcpProbe, words};
+use super::{
+    HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, RequestError, Scheme, TcpProbe, words,
+};
 use crate::host::RuntimeGone;
 
 /// Requests that one probe makes at most: the first, and one per redirect.
@@ -30,10 +32,10 @@ impl NetProber {
         Self { io, tls: super::tls::config() }
     }
 
-    fn run(
+    fn run<T: Send + 'static, E: From<RuntimeGone> + Send + 'static>(
         &self,
-        probe: impl Future<Output = Result<ProbeReport, ProbeError>> + Send + 'static,
-    ) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
+        probe: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>> {
         let running = AbortOnDropHandle::new(self.io.spawn(probe));
         async move {
             match running.await {
@@ -54,6 +56,15 @@ impl Prober for NetProber {
         self.run(async move { http_get(&probe, &tls).await })
     }
 
+    fn request(&self, request: HttpProbe) -> BoxFuture<'static, Result<u16, RequestError>> {
+        let tls = Arc::clone(&self.tls);
+        self.run(async move {
+            // What it says is read so that the server can say it, and is nobody's business.
+            let answered = fetch(&request, &tls).await;
+            answered.map(|(status, _body)| status).map_err(RequestError::NoAnswer)
+        })
+    }
+
     fn tcp(&self, probe: TcpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
         self.run(tcp(probe))
     }
@@ -69,10 +80,19 @@ async fn tcp(probe: TcpProbe) -> Result<ProbeReport, ProbeError> {
 }
 
 async fn http_get(probe: &HttpProbe, tls: &Arc<ClientConfig>) -> Result<ProbeReport, ProbeError> {
+    match fetch(probe, tls).await {
+        Ok((status, Ok(body))) => Ok(ProbeReport::of_response(status, body)),
+        Ok((_, Err(reason))) => Err(ProbeError::Body(reason)),
+        Err(reason) => Ok(ProbeReport::failure(reason)),
+    }
+}
+
+/// The final status, and the body or why it could not be read. The error says why no response came.
+async fn fetch(probe: &HttpProbe, tls: &Arc<ClientConfig>) -> Result<(u16, Result<String, String>), String> {
     let deadline = Instant::now() + probe.timeout;
     let mut target = Target::of(probe);
     let first_host = target.host.clone();
-    let failure = |url: &str, reason: &str| Ok(ProbeReport::failure(words::get_failed(url, reason)));
+    let failure = |url: &str, reason: &str| Err(words::get_failed(url, reason));
     let mut say = match Say::new(&probe.headers) {
         Ok(say) => say,
         Err(reason) => return failure(&target.url(), &reason),
@@ -105,11 +125,9 @@ async fn http_get(probe: &HttpProbe, tls: &Arc<ClientConfig>) -> Result<ProbeRep
                 continue;
             }
         }
-        return match timeout_at(deadline, read_body(answer.response.body_mut())).await {
-            Ok(Ok(body)) => Ok(ProbeReport::of_response(status.as_u16(), body)),
-            Ok(Err(reason)) => Err(ProbeError::Body(reason)),
-            Err(_) => Err(ProbeError::Body(words::TIMED_OUT_IN_BODY.into())),
-        };
+        let body = timeout_at(deadline, read_body(answer.response.body_mut())).await;
+        let body = body.unwrap_or_else(|_| Err(words::TIMED_OUT_IN_BODY.into()));
+        return Ok((status.as_u16(), body));
     }
     unreachable!("each request returns, or is followed by another up to the last")
 }

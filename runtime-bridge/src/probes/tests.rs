@@ -44,6 +44,16 @@ async fn contract(prober: Arc<dyn Prober>, servers: &impl Servers) {
         assert_eq!(prober.http_get(http(&host, port, "/healthz")).await, expected, "{answer:?}");
     }
 
+    for (answer, status) in [(respond(204, ""), 204), (respond(500, "no"), 500), (A::PlainOnly, 200)] {
+        let (host, port) = servers.serve(answer.clone()).await;
+        assert_eq!(prober.request(http(&host, port, "/hook")).await, Ok(status), "{answer:?}");
+    }
+    let (host, port) = servers.serve(A::PlainOnly).await;
+    let tls = HttpProbe { scheme: Scheme::Https, ..http(&host, port, "/hook") };
+    let words = "http: server gave HTTP response to HTTPS client";
+    let not_tls = RequestError::NoAnswer(format!("Get \"https://{host}:{port}/hook\": {words}"));
+    assert_eq!(prober.request(tls).await, Err(not_tls));
+
     let short = Duration::from_millis(200);
     let (host, port) = servers.serve(A::Hang).await;
     let late = prober.http_get(HttpProbe { timeout: short, ..http(&host, port, "/x") }).await;
@@ -136,6 +146,7 @@ impl Servers for Sockets {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 listener.local_addr().unwrap().port()
             }
+            FakeAnswer::PlainOnly => raw_server(|_| response("200 OK", "", "")).await.0,
             FakeAnswer::Hang => {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let port = listener.local_addr().unwrap().port();

@@ -17,6 +17,9 @@ pub(crate) const TIMED_OUT_BEFORE_HEADERS: &str =
 pub(crate) const TIMED_OUT_IN_BODY: &str =
     "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
 
+/// TLS was spoken to a server that speaks plain HTTP.
+pub(super) const NOT_TLS: &str = "http: server gave HTTP response to HTTPS client";
+
 /// A connection that did not open.
 pub(crate) fn dial_failed(address: &str, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::TimedOut {

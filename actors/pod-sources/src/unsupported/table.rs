@@ -31,6 +31,7 @@ const POD: &[(&str, Rule)] = &[
     ("status", NOT_OURS),
     ("spec", WITHIN),
     ("spec.restartPolicy", YES),
+    ("spec.activeDeadlineSeconds", YES),
     ("spec.terminationGracePeriodSeconds", YES),
     ("spec.hostNetwork", YES),
     ("spec.hostPID", YES),
@@ -133,7 +134,11 @@ const CONTAINER: &[(&str, Rule)] = &[
     ("tty", YES),
     ("envFrom", Rule::Empty),
     ("volumeDevices", Rule::Empty),
-    ("restartPolicyRules", Rule::Empty),
+    ("restartPolicy", YES),
+    ("restartPolicyRules", YES),
+    // A TCP handler is one that always fails, as in Kubernetes' own kubelet. A stop signal is not done: its gate is off.
+    ("lifecycle.postStart", YES),
+    ("lifecycle.preStop", YES),
     ("resizePolicy", Rule::Empty),
 ];
 
@@ -182,8 +187,7 @@ impl Supported {
                 }
             }
         }
-        // A container's own restart policy makes an init container a sidecar; other uses of it are not done.
-        supported.with("spec.initContainers.restartPolicy", Rule::Only(&["Always"]))
+        supported
     }
 
     /// The same with one row added or replaced. `path` leaves out indexes.

@@ -28,7 +28,6 @@ fn what_this_version_does_is_not_reported() {
 fn every_other_field_is_reported() {
     let env = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]);
     for (pointer, value, expected) in [
-        ("/activeDeadlineSeconds", json!(5), "spec.activeDeadlineSeconds"),
         ("/hostUsers", json!(false), "spec.hostUsers"),
         ("/overhead", json!({"cpu": "1"}), "spec.overhead.cpu"),
         ("/imagePullSecrets", json!([{"name": "s"}]), "spec.imagePullSecrets"),
@@ -50,17 +49,10 @@ fn every_other_field_is_reported() {
         ("/volumes/0/projected", json!({"sources": []}), "spec.volumes[0].projected"),
         ("/volumes/0/nfs", json!({"server": "s", "path": "/"}), "spec.volumes[0].nfs"),
         ("/volumes/0/image", json!({"reference": "s"}), "spec.volumes[0].image"),
-        ("/initContainers/0/restartPolicy", json!("Never"), "spec.initContainers[0].restartPolicy"),
         (
             "/initContainers/1/resources",
             json!({"claims": [{"name": "x"}]}),
             "spec.initContainers[1].resources.claims",
-        ),
-        ("/containers/0/restartPolicy", json!("Always"), "spec.containers[0].restartPolicy"),
-        (
-            "/containers/0/restartPolicyRules",
-            json!([{"action": "Restart"}]),
-            "spec.containers[0].restartPolicyRules",
         ),
         ("/containers/0/resizePolicy", json!([{"resourceName": "cpu"}]), "spec.containers[0].resizePolicy"),
         (
@@ -72,11 +64,6 @@ fn every_other_field_is_reported() {
             "/containers/0/securityContext/windowsOptions",
             json!({"hostProcess": true}),
             "spec.containers[0].securityContext.windowsOptions",
-        ),
-        (
-            "/containers/0/lifecycle/preStop",
-            json!({"sleep": {"seconds": 1}}),
-            "spec.containers[0].lifecycle.preStop",
         ),
         ("/containers/0/env", env, "spec.containers[0].env[0].valueFrom.configMapKeyRef"),
         ("/containers/0/envFrom", json!([{"secretRef": {"name": "s"}}]), "spec.containers[0].envFrom"),

@@ -1,4 +1,4 @@
-//! Stopping containers and sandboxes (rows 5.13, 5.17, 5.18).
+//! Stopping containers and sandboxes (rows 5.13, 5.17, 5.18, 5.19).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::Executor;
+use super::hook::{PreStops, pre_stop};
 use crate::plan::KillContainer;
 use crate::termination::{Kill, TerminationPlan, remaining_seconds};
 use crate::texts;
@@ -22,12 +23,12 @@ pub(crate) struct StopOutcome {
     pub sandboxes: BTreeSet<Arc<str>>,
 }
 
-/// Stops everything in the plan: containers at the same time as far as their order allows, then sandboxes, which are
+/// Stops everything in the plan, running these hooks first: containers at the same time as far as their order allows, then sandboxes, which are
 /// stopped even if a container was not.
-pub(crate) async fn stop_all(exec: Executor, plan: TerminationPlan) -> StopOutcome {
+pub(crate) async fn stop_all(exec: Executor, plan: TerminationPlan, hooks: PreStops) -> StopOutcome {
     let turns: BTreeMap<Arc<str>, watch::Sender<bool>> =
         plan.kills.iter().map(|kill| (kill.id.clone(), watch::Sender::new(false))).collect();
-    let kills = plan.kills.iter().map(|kill| stop_in_turn(&exec, kill, &turns));
+    let kills = plan.kills.iter().map(|kill| stop_in_turn(&exec, kill, &hooks, &turns));
     let mut errors: Vec<String> = join_all(kills).await.into_iter().filter_map(Result::err).collect();
     let stops = plan.sandboxes.iter().map(|id| stop_sandbox(&exec, id));
     let mut sandboxes = BTreeSet::new();
@@ -50,12 +51,14 @@ pub(crate) async fn stop_all(exec: Executor, plan: TerminationPlan) -> StopOutco
 async fn stop_in_turn(
     exec: &Executor,
     kill: &Kill,
+    hooks: &PreStops,
     turns: &BTreeMap<Arc<str>, watch::Sender<bool>>,
 ) -> Result<(), String> {
     let field_path = kill.kind.field_path(&kill.name);
     exec.record(texts::killing(&kill.message).naming(&kill.id, &kill.name), &field_path);
+    let grace = pre_stop(exec, hooks, &kill.id, &kill.name, &field_path, kill.grace_seconds).await;
     let since = Instant::now();
-    let turn = since + Duration::from_secs(u64::try_from(kill.grace_seconds).unwrap_or(0));
+    let turn = since + Duration::from_secs(u64::try_from(grace).unwrap_or(0));
     for before in kill.after.iter().filter_map(|id| turns.get(id)) {
         let mut stopped = before.subscribe();
         // Its grace is over: it goes whether or not the others have.
@@ -64,7 +67,7 @@ async fn stop_in_turn(
         }
     }
     let waited = i64::try_from(since.elapsed().as_secs()).unwrap_or(i64::MAX);
-    stop_container(exec, &kill.id, &kill.name, remaining_seconds(kill.grace_seconds, waited)).await?;
+    stop_container(exec, &kill.id, &kill.name, remaining_seconds(grace, waited)).await?;
     if let Some(turn) = turns.get(&kill.id) {
         turn.send_replace(true);
     }
@@ -76,10 +79,12 @@ pub(super) async fn stop_one(
     exec: &Executor,
     kill: &KillContainer,
     grace_seconds: i64,
+    hooks: &PreStops,
 ) -> Result<(), String> {
     let field_path = kill.kind.field_path(&kill.name);
     exec.record(texts::killing(&kill.message).naming(&kill.id, &kill.name), &field_path);
-    stop_container(exec, &kill.id, &kill.name, grace_seconds).await
+    let left = pre_stop(exec, hooks, &kill.id, &kill.name, &field_path, grace_seconds).await;
+    stop_container(exec, &kill.id, &kill.name, remaining_seconds(left, 0)).await
 }
 
 async fn stop_container(exec: &Executor, id: &str, name: &str, grace_seconds: i64) -> Result<(), String> {
@@ -101,6 +106,6 @@ pub(super) async fn stop_sandbox(exec: &Executor, id: &str) -> Result<(), String
         .map_err(|error| failed("KillPodSandbox", exec.uid(), "KillPodSandboxError", &error.message))
 }
 
-fn failed(action: &str, target: &str, reason: &str, message: &str) -> String {
+pub(super) fn failed(action: &str, target: &str, reason: &str, message: &str) -> String {
     format!("failed to {action:?} for {target:?} with {reason}: {message:?}")
 }

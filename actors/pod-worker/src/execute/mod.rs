@@ -3,6 +3,7 @@
 //! A task of this module may be dropped at any await: what it has asked of the runtime goes on in the bridge, and the
 //! next plan begins with a fresh look.
 
+mod hook;
 mod images;
 mod kill;
 mod prepare;
@@ -14,6 +15,7 @@ mod sync;
 
 use messages::PodRef;
 
+pub(crate) use self::hook::{PreStop, PreStops, run as run_hook};
 pub(crate) use self::images::{ImageAnswer, ask as ask_image, step as image_step};
 pub(crate) use self::kill::{StopOutcome, stop_all};
 pub(crate) use self::progress::Progress;

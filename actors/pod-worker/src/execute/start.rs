@@ -17,6 +17,7 @@ use super::release::remove_container;
 use super::sandbox::{ATTEMPTS_MAX, Ground};
 use super::sync::{StartFailure, SyncOutcome, SyncTask};
 use crate::container_config::{ContainerSetting, container_config};
+use crate::hooks::Hook;
 use crate::plan::StartContainer;
 use crate::retry::AFTER_LOST_ANSWER;
 use crate::spec::{ContainerKind, PodView};
@@ -39,9 +40,14 @@ pub(super) async fn start_all(
     let mut links = Vec::new();
     for start in &task.plan.start {
         let Some((kind, container)) = PodView::of(&task.desired.pod).find(&start.name) else { continue };
-        let done = start_one(task, ground, start, kind, container, images, outcome).await;
+        let done = start_one(task, ground, start, kind, &container, images, outcome).await;
         match done {
             Done::Started(link) => links.push(link),
+            // What follows waits for its hook, which is run apart from everything else.
+            Done::Hooked(link) => {
+                links.push(link);
+                break;
+            }
             Done::Runs => {}
             Done::NotStarted if kind == ContainerKind::Init => break,
             Done::NotStarted => {}
@@ -53,6 +59,8 @@ pub(super) async fn start_all(
 enum Done {
     /// With what makes the link to its log.
     Started(BoxFuture<'static, ()>),
+    /// The same, and it has a postStart hook.
+    Hooked(BoxFuture<'static, ()>),
     /// It ran already.
     Runs,
     NotStarted,
@@ -142,7 +150,15 @@ async fn create_and_start(
     drop(step);
     answer.map_err(|error| failure(RUN_CONTAINER_ERROR, &error.message.replace(&id, &start.name)))?;
     exec.record(texts::started(), &field_path);
-    Ok(Done::Started(link(task, ground, &start.name, attempt, &id)))
+    let link = link(task, ground, &start.name, attempt, &id);
+    let pod_ip = ground.pod_ips.first().or(exec.deps.config.host_ips.first()).map_or("", String::as_str);
+    match Hook::post_start(&exec.pod, kind, container, &id, pod_ip) {
+        Some(hook) => {
+            outcome.hooks.push(hook);
+            Ok(Done::Hooked(link))
+        }
+        None => Ok(Done::Started(link)),
+    }
 }
 
 /// Creates the container, under a higher attempt if the name turns out to be taken by something unusable. The ID, the
@@ -159,6 +175,7 @@ async fn create(
     let prepared = prepare(task, ground, container).await?;
     let mut attempt = ground.attempts.get(&start.name).copied().unwrap_or(0);
     let mut tries = 0;
+    let target = target_id(task, start).map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error))?;
     // A file for each instance: the message of the one before stays to be read.
     let suffix = format!("{:08x}", exec.deps.clock.random_u64() >> 32);
     let log = exec.deps.dirs.create_termination_log(exec.uid(), &start.name, &suffix).await;
@@ -173,7 +190,7 @@ async fn create(
             recursive_read_only: prepared.recursive_read_only,
             etc_hosts: ground.etc_hosts.as_deref(),
             termination_log: Some(log.as_str()),
-            target: None,
+            target,
             node: &exec.deps.config.node,
             rules: &exec.deps.config.rules,
         };
@@ -203,6 +220,23 @@ async fn create(
                 }
             }
             Err(error) => return Err(failure(CREATE_CONTAINER_ERROR, &error.cri().message)),
+        }
+    }
+}
+
+/// The container whose processes an ephemeral one is to see; the error says that it is not there.
+fn target_id<'a>(task: &'a SyncTask, start: &StartContainer) -> Result<Option<&'a str>, String> {
+    if start.kind != ContainerKind::Ephemeral {
+        return Ok(None);
+    }
+    let mut ephemeral = PodView::of(&task.desired.pod).ephemeral().iter();
+    let container = ephemeral.find(|container| container.name == start.name);
+    let target = container.and_then(|container| container.target_container_name.as_deref());
+    match target.filter(|target| !target.is_empty()) {
+        None => Ok(None),
+        Some(target) => {
+            let instance = task.runtime.latest(target);
+            instance.map(|instance| Some(&*instance.id)).ok_or_else(|| texts::target_missing(target))
         }
     }
 }

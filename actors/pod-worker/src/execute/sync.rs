@@ -8,11 +8,13 @@ use messages::facts::{DesiredPod, WaitingReason};
 use messages::image_manager::PresentImage;
 use messages::runtime::RuntimePod;
 
+use super::hook::PreStops;
 use super::images::Images;
-use super::kill::{stop_all, stop_one, stop_sandbox};
+use super::kill::{failed, stop_all, stop_one, stop_sandbox};
 use super::release::{remove_container, remove_sandbox};
 use super::{Executor, sandbox, start};
-use crate::plan::{KillReason, PodPlan};
+use crate::hooks::Hook;
+use crate::plan::{KillContainer, KillReason, PodPlan};
 use crate::spec::{ContainerKind, PodView};
 use crate::termination::{kill_grace_seconds, terminate};
 use crate::texts;
@@ -26,6 +28,8 @@ pub(crate) struct SyncTask {
     /// Images that ImageManager has answered for already.
     pub images: BTreeMap<String, Arc<PresentImage>>,
     pub floors: Floors,
+    /// Of what this sync may stop.
+    pub pre_stops: PreStops,
 }
 
 /// The least attempts whose names are free, learnt when the runtime held a name without anything usable behind it.
@@ -40,6 +44,8 @@ pub(crate) struct Floors {
 pub(crate) struct SyncOutcome {
     /// Containers that were created, by name.
     pub created: Vec<String>,
+    /// postStart hooks of containers that run now.
+    pub hooks: Vec<Hook>,
     /// Containers that could not be started.
     pub failures: BTreeMap<String, StartFailure>,
     /// Containers whose image takes long: they are asked for again, and nothing else waits.
@@ -95,15 +101,38 @@ impl SyncTask {
         if self.plan.kill_pod {
             let grace = kill_grace_seconds(pod, None, KillReason::Other);
             let all = terminate(Some(pod), &self.runtime, grace, &Default::default());
-            return stop_all(self.exec.clone(), all).await.error.map_or(Ok(()), Err);
+            return stop_all(self.exec.clone(), all, self.pre_stops.clone()).await.error.map_or(Ok(()), Err);
         }
         for kill in &self.plan.kill {
             let container = PodView::of(pod).find(&kill.name).map(|(_, container)| container);
-            stop_one(&self.exec, kill, kill_grace_seconds(pod, container, kill.reason)).await?;
+            let grace = kill_grace_seconds(pod, container.as_deref(), kill.reason);
+            stop_one(&self.exec, kill, grace, &self.pre_stops).await?;
         }
+        self.reset().await?;
         for id in &self.plan.discard_sandboxes {
             stop_sandbox(&self.exec, id).await?;
             remove_sandbox(&self.exec, id).await?;
+        }
+        Ok(())
+    }
+
+    /// Kills and removes what is restarted as a whole; its logs stay.
+    async fn reset(&self) -> Result<(), String> {
+        for reset in &self.plan.reset {
+            if reset.kill {
+                let kill = KillContainer {
+                    id: reset.id.clone(),
+                    name: reset.name.clone(),
+                    kind: reset.kind,
+                    message: texts::RESTARTING_ALL.to_owned(),
+                    reason: KillReason::Other,
+                };
+                // Without grace, and so without hooks.
+                stop_one(&self.exec, &kill, 0, &self.pre_stops).await?;
+            }
+            let removed = remove_container(&self.exec, &reset.id, &reset.name).await;
+            removed
+                .map_err(|error| failed("RemoveContainer", &reset.name, "RemoveContainerError", &error))?;
         }
         Ok(())
     }
@@ -112,7 +141,7 @@ impl SyncTask {
         let mut images = Images::new(self.images.clone());
         for start in &self.plan.start {
             if let Some((kind, container)) = PodView::of(&self.desired.pod).find(&start.name) {
-                images.want(&self.exec, kind, container);
+                images.want(&self.exec, kind, &container);
             }
         }
         match sandbox::ground(self, &mut images, outcome).await {

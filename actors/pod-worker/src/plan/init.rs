@@ -3,7 +3,9 @@
 use k8s_openapi::api::core::v1::Container;
 use messages::runtime::{ContainerState, RuntimeContainer};
 
-use super::{Inputs, KillContainer, KillReason, PodPlan, StartReason, changed, start_of, verdict_of};
+use super::{
+    Inputs, KillContainer, KillReason, PodPlan, StartReason, changed, failed_hook, start_of, verdict_of,
+};
 use crate::spec::{ContainerKind, PodView, init_kind};
 use crate::texts;
 
@@ -147,6 +149,13 @@ impl Walk<'_> {
         plan: &mut PodPlan,
     ) {
         let name = &container.name;
+        if self.inputs.known.has_failed_hook(instance) {
+            plan.kill.push(failed_hook(container, ContainerKind::Sidecar, instance));
+            return;
+        }
+        if self.inputs.known.is_hooking(instance) {
+            return;
+        }
         let verdict = verdict_of(self.inputs, instance);
         if container.startup_probe.is_some() {
             match verdict.and_then(|verdict| verdict.startup) {

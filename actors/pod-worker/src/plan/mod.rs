@@ -6,14 +6,16 @@
 mod init;
 mod prune;
 mod regular;
+mod reset;
 mod sandbox;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
@@ -40,9 +42,17 @@ pub struct Inputs<'a> {
     pub network_ready: bool,
     /// Dead instances that are kept of each container.
     pub dead_kept: usize,
+    /// `runtime` is how things were then, or later.
+    pub seen_at: Timestamp,
     /// Now.
     pub now: Timestamp,
 }
+
+/// How long after a kill that nobody here asked for the sandbox is looked at before the container comes back: the end
+/// of the sandbox may be what killed it, and the runtime says so of the container first.
+const SANDBOX_SETTLES: SignedDuration = SignedDuration::from_secs(1);
+/// The exit code of a process that SIGKILL has ended.
+const KILLED: i32 = 137;
 
 /// What a worker remembers of its last attempts. Losing it costs one early retry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +65,21 @@ pub struct Known {
     pub prune_retry_at: Option<Timestamp>,
     /// Containers whose image is being waited for, by name: nothing of theirs is started meanwhile.
     pub pulling: BTreeSet<String>,
+    /// Instances (by container name, the runtime's ID) whose postStart hook has not ended: what comes after them in the
+    /// pod waits, and their probes kill nothing.
+    pub hooking: BTreeMap<String, Arc<str>>,
+    /// Instances whose postStart hook has failed: they are killed.
+    pub hook_failed: BTreeMap<String, Arc<str>>,
+}
+
+impl Known {
+    fn is_hooking(&self, instance: &RuntimeContainer) -> bool {
+        self.hooking.get(&*instance.name) == Some(&instance.id)
+    }
+
+    fn has_failed_hook(&self, instance: &RuntimeContainer) -> bool {
+        self.hook_failed.get(&*instance.name) == Some(&instance.id)
+    }
 }
 
 /// A container that could not be started.
@@ -77,6 +102,8 @@ pub struct PodPlan {
     pub discard_sandboxes: Vec<Arc<str>>,
     /// Single containers to stop, one after another.
     pub kill: Vec<KillContainer>,
+    /// An exit restarts all containers: these instances are killed, where they run, and removed, one after another.
+    pub reset: Vec<Reset>,
     /// Instances to remove before anything starts.
     pub purge: Vec<Prune>,
     /// A sandbox to create.
@@ -91,6 +118,8 @@ pub struct PodPlan {
     pub backing_off: Vec<BackingOff>,
     /// The next moment at which the same inputs give another plan.
     pub look_again: Option<Timestamp>,
+    /// Something starts only when a look that began at this moment or later has shown that the sandbox is well.
+    pub look_after: Option<Timestamp>,
     /// Something would start if the network were ready.
     pub needs_network: bool,
     /// The pod has nothing more to run.
@@ -103,6 +132,7 @@ impl PodPlan {
         !self.kill_pod
             && self.discard_sandboxes.is_empty()
             && self.kill.is_empty()
+            && self.reset.is_empty()
             && self.purge.is_empty()
             && self.create_sandbox.is_none()
             && self.start.is_empty()
@@ -142,6 +172,8 @@ pub enum KillReason {
     StartupProbe,
     /// The liveness probe has failed for good.
     LivenessProbe,
+    /// Its postStart hook has failed.
+    PostStartHook,
     /// Anything else.
     Other,
 }
@@ -161,12 +193,25 @@ pub struct KillContainer {
     pub reason: KillReason,
 }
 
+/// An instance to remove since all containers are restarted (row 5.11).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// The runtime's ID.
+    pub id: Arc<str>,
+    /// Its name in the spec.
+    pub name: String,
+    /// Kind, for the event's field path.
+    pub kind: ContainerKind,
+    /// It has not exited: it is killed first, without grace.
+    pub kill: bool,
+}
+
 /// A container to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartContainer {
-    /// Index in `spec.initContainers` or `spec.containers`.
+    /// Index in `spec.initContainers`, `spec.containers` or `spec.ephemeralContainers`.
     pub index: usize,
-    /// Which of the two, and how.
+    /// Which of them, and how.
     pub kind: ContainerKind,
     /// Its name.
     pub name: String,
@@ -217,6 +262,11 @@ pub enum Finished {
 pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
     let mut plan = PodPlan::default();
     let view = PodView::of(inputs.pod);
+    plan.reset = reset::all_containers(view, inputs.runtime);
+    if !plan.reset.is_empty() {
+        // The pod begins anew when nothing of it is left.
+        return plan;
+    }
     match sandbox::verdict(view, inputs.runtime) {
         sandbox::Verdict::Keep { discard } => {
             plan.discard_sandboxes = discard;
@@ -238,6 +288,7 @@ fn keep_sandbox(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
         .into_iter()
         .filter(|prune| !plan.purge.iter().any(|purge| purge.id == prune.id))
         .collect();
+    ephemeral(inputs, view, plan);
     match init::progress(inputs, view, plan) {
         init::Progress::Failed => plan.finished = Some(Finished::InitFailed),
         init::Progress::Running => {}
@@ -245,11 +296,28 @@ fn keep_sandbox(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     }
 }
 
+/// Ephemeral containers are started before all else, also while the pod is not initialized, and never again.
+fn ephemeral(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
+    for (index, container) in view.ephemeral().iter().enumerate() {
+        if inputs.runtime.latest(&container.name).is_none() {
+            plan.start.push(StartContainer {
+                index,
+                kind: ContainerKind::Ephemeral,
+                name: container.name.clone(),
+                attempt: None,
+                why: StartReason::New,
+            });
+        }
+    }
+}
+
 /// Takes out what has to wait: for a restart delay, or for the retry of a failure. An init container that waits holds
 /// up all that follow it.
 fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
-    for (_, container) in view.containers() {
-        if let Some(failure) = still_failing(inputs, container) {
+    let ephemeral = view.ephemeral().iter().filter_map(|container| view.find(&container.name));
+    let lasting = view.containers().map(|(kind, container)| (kind, Cow::Borrowed(container)));
+    for (_, container) in lasting.chain(ephemeral) {
+        if let Some(failure) = still_failing(inputs, &container) {
             plan.waiting.insert(container.name.clone(), failure.waiting.clone());
         }
     }
@@ -277,8 +345,18 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
             blocked = start.kind == ContainerKind::Init;
             continue;
         }
-        match wait_of(inputs, container) {
-            None => ready.push(start),
+        if held_by_hook(inputs, view, &start) {
+            blocked = start.kind == ContainerKind::Init;
+            continue;
+        }
+        match wait_of(inputs, &container) {
+            None => match settles_at(inputs, &start) {
+                None => ready.push(start),
+                Some(moment) => {
+                    blocked = start.kind == ContainerKind::Init;
+                    plan.look_after = plan.look_after.max(Some(moment));
+                }
+            },
             Some(wait) => {
                 blocked = start.kind == ContainerKind::Init;
                 plan.not_before(wait.until);
@@ -296,6 +374,27 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     plan.start = ready;
 }
 
+/// A container is started first when the postStart hooks of those before it have ended, and again when its own has.
+fn held_by_hook(inputs: &Inputs<'_>, view: PodView<'_>, start: &StartContainer) -> bool {
+    if inputs.known.hooking.contains_key(&start.name) {
+        return true;
+    }
+    if matches!(start.why, StartReason::Exited | StartReason::Killed) {
+        return false;
+    }
+    let Some(place) = view.place(&start.name) else { return false };
+    inputs.known.hooking.keys().any(|name| view.place(name).is_some_and(|before| before < place))
+}
+
+/// The moment at which the sandbox has to be looked at before this start, if it has not been yet.
+fn settles_at(inputs: &Inputs<'_>, start: &StartContainer) -> Option<Timestamp> {
+    let instance = inputs.runtime.latest(&start.name).filter(|_| start.why == StartReason::Exited)?;
+    let killed = instance.exit_code == KILLED && &*instance.reason != "OOMKilled";
+    let finished = instance.finished_at.filter(|at| killed && *at <= inputs.now)?;
+    let settled = finished.saturating_add(SANDBOX_SETTLES).unwrap_or(Timestamp::MAX);
+    (inputs.seen_at < settled).then_some(settled)
+}
+
 /// What the whole pod needs is not there: nothing starts, and what is dead already is not killed again and again.
 /// True if that held anything back.
 fn hold_pod(inputs: &Inputs<'_>, plan: &mut PodPlan) -> bool {
@@ -305,6 +404,7 @@ fn hold_pod(inputs: &Inputs<'_>, plan: &mut PodPlan) -> bool {
     plan.create_sandbox = None;
     plan.start.clear();
     plan.purge.clear();
+    plan.look_after = None;
     plan.kill_pod &= inputs.runtime.live().next().is_some();
     true
 }
@@ -348,6 +448,17 @@ fn verdict_of<'a>(inputs: &Inputs<'a>, instance: &RuntimeContainer) -> Option<&'
 /// The image in the spec is not the one the instance was made of, or nobody knows of what it was made.
 fn changed(container: &Container, instance: &RuntimeContainer) -> bool {
     instance.hash != Some(container_hash(container))
+}
+
+/// A container whose postStart hook has failed is killed; upstream's words for it are that short.
+fn failed_hook(container: &Container, kind: ContainerKind, instance: &RuntimeContainer) -> KillContainer {
+    KillContainer {
+        id: instance.id.clone(),
+        name: container.name.clone(),
+        kind,
+        message: texts::FAILED_POST_START_HOOK.to_owned(),
+        reason: KillReason::PostStartHook,
+    }
 }
 
 fn start_of(

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Container;
 use messages::runtime::{ContainerState, RuntimeContainer};
 
 use super::{
-    Finished, Inputs, KillContainer, KillReason, PodPlan, StartReason, changed, start_of, verdict_of,
+    Finished, Inputs, KillContainer, KillReason, PodPlan, StartReason, changed, failed_hook, start_of,
+    verdict_of,
 };
 use crate::spec::{ContainerKind, PodView};
 use crate::texts;
@@ -16,6 +17,12 @@ pub(super) fn decide(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan)
         let why = match inputs.runtime.latest(&container.name) {
             None => Some(StartReason::New),
             Some(instance) => match instance.state {
+                // How it ends decides whether it comes back.
+                ContainerState::Running if inputs.known.has_failed_hook(instance) => {
+                    kept += 1;
+                    plan.kill.push(failed_hook(container, ContainerKind::Regular, instance));
+                    None
+                }
                 ContainerState::Running => match fault_of(inputs, container, instance) {
                     None => {
                         kept += 1;
@@ -63,7 +70,8 @@ fn fault_of(inputs: &Inputs<'_>, container: &Container, instance: &RuntimeContai
             always: true,
         });
     }
-    let verdict = verdict_of(inputs, instance)?;
+    // Until its hook has ended a container counts as not started.
+    let verdict = verdict_of(inputs, instance).filter(|_| !inputs.known.is_hooking(instance))?;
     if verdict.liveness == Some(false) {
         Some(Fault {
             message: texts::failed_liveness(name),

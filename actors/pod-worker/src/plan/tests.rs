@@ -1,3 +1,5 @@
+mod in_place;
+
 use k8s_openapi::api::core::v1::ContainerRestartRule;
 use k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes;
 use messages::runtime::ContainerState as S;
@@ -16,6 +18,7 @@ struct Case {
     backoff: CrashBackoff,
     known: Known,
     network_ready: bool,
+    seen_at: i64,
     now: i64,
 }
 
@@ -28,6 +31,7 @@ impl Case {
             backoff: CrashBackoff::new(MAX_DEFAULT),
             known: Known::default(),
             network_ready: true,
+            seen_at: 1_000,
             now: 1_000,
         }
     }
@@ -58,6 +62,7 @@ impl Case {
             known: &self.known,
             network_ready: self.network_ready,
             dead_kept: 1,
+            seen_at: at(self.seen_at),
             now: at(self.now),
         })
     }

@@ -10,6 +10,7 @@ use messages::status_manager::GetPodStatus;
 use supervision::{Ctx, EffectId};
 use tokio::time::Instant;
 
+use super::hooks::with_hook;
 use super::report::BLOCKED_AFTER;
 use super::{PodWorker, Timer};
 use crate::execute::{Executor, Progress, SyncTask, release, stop_all};
@@ -70,7 +71,7 @@ impl PodWorker {
             // It has been asked for when it became necessary.
             Step::Look if self.awaited.is_some() => {}
             Step::Look => self.touch(ctx),
-            Step::Sync(plan) => self.sync(plan, ctx),
+            Step::Sync(plan) => self.sync(*plan, ctx),
             Step::Finish(_) => {
                 self.end(&Trigger::Finished, ctx);
                 self.reconcile(ctx);
@@ -135,6 +136,8 @@ impl PodWorker {
             match answer {
                 Ok(status) => {
                     worker.restored = true;
+                    let start = status.as_ref().and_then(|status| status.start_time.as_ref());
+                    worker.active_since(start.map(|start| start.0), ctx);
                     let phase = status.as_ref().and_then(|status| status.phase.as_deref());
                     if matches!(phase, Some("Succeeded" | "Failed")) {
                         worker.end(&Trigger::Finished, ctx);
@@ -182,7 +185,6 @@ impl PodWorker {
             self.tell_report();
             return;
         }
-        self.tell_report();
         let (Some(exec), Some(desired), Some(runtime)) =
             (self.executor(), self.desired.clone(), self.observed.clone())
         else {
@@ -191,8 +193,13 @@ impl PodWorker {
         let wanted = plan.start.iter().filter_map(|start| self.images.remove_entry(&start.name));
         let images: BTreeMap<_, _> = wanted.collect();
         self.starting |= plan.create_sandbox.is_some();
-        let task =
-            SyncTask { exec, desired, runtime: runtime.clone(), plan, images, floors: self.floors.clone() };
+        self.to_be_hooked = with_hook(&desired.pod, &plan);
+        self.tell_report();
+        let killed = plan.kill.iter().map(|kill| kill.id.clone());
+        let live = runtime.live().map(|container| container.id.clone()).filter(|_| plan.kill_pod);
+        let pre_stops = self.pre_stops_of(killed.chain(live).collect(), &exec);
+        let (runtime, floors) = (runtime.clone(), self.floors.clone());
+        let task = SyncTask { exec, desired, runtime: runtime.clone(), plan, images, floors, pre_stops };
         let effect = ctx.effect("sync", Some(self.uid.clone()), task.run(), move |worker, outcome, ctx| {
             worker.synced(&runtime, outcome, ctx);
         });
@@ -202,6 +209,9 @@ impl PodWorker {
     /// Nothing is to be done: until when?
     fn rest(&mut self, plan: &PodPlan, ctx: &mut Ctx<Self>) {
         let now = self.now();
+        if plan.look_after.is_some_and(|moment| moment <= now) {
+            self.touch(ctx);
+        }
         let frequency = self.deps.config.sync_frequency;
         let resync = match self.resync_at.filter(|at| *at > now) {
             Some(at) => at,
@@ -211,7 +221,8 @@ impl PodWorker {
         let network = plan
             .needs_network
             .then(|| later(now, jittered(retry::NETWORK_NOT_READY, self.deps.clock.random_u64())));
-        let moment = [Some(resync), plan.look_again, network].into_iter().flatten().min();
+        let look = plan.look_after.filter(|moment| *moment > now);
+        let moment = [Some(resync), plan.look_again, look, network].into_iter().flatten().min();
         self.wake_at(moment, ctx);
     }
 
@@ -246,7 +257,8 @@ impl PodWorker {
 
     fn terminate(&mut self, plan: TerminationPlan, ctx: &mut Ctx<Self>) {
         let Some(exec) = self.executor() else { return };
-        let work = stop_all(exec, plan);
+        let hooks = self.pre_stops_of(plan.kills.iter().map(|kill| kill.id.clone()).collect(), &exec);
+        let work = stop_all(exec, plan, hooks);
         let effect = ctx.effect("stop", Some(self.uid.clone()), work, Self::stopped);
         self.started(TaskKind::Stop, effect, ctx);
     }

@@ -4,6 +4,8 @@
 //! At most one task touches the pod at a time, and between two of them lies a look at the runtime.
 
 mod begin;
+mod deadline;
+mod hooks;
 mod outcome;
 mod report;
 
@@ -26,9 +28,10 @@ use supervision::{Ctx, EffectId, Subsystem};
 use tokio::time::Instant;
 
 use self::begin::Task;
+use self::hooks::Hooking;
 use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
-use crate::execute::{Floors, Progress};
+use crate::execute::{Floors, PreStops, Progress};
 use crate::lifecycle::{Change, Lifecycle, Trigger};
 use crate::plan::Known;
 use crate::step::{Situation, Step, next};
@@ -49,6 +52,8 @@ pub enum Timer {
     Resend,
     /// See what the running task waits for.
     Progress,
+    /// The pod may have run for longer than it may.
+    Deadline,
 }
 
 /// The worker of one pod.
@@ -69,6 +74,12 @@ pub struct PodWorker {
     /// The look that has to come before anything else is done.
     awaited: Option<u64>,
     token: u64,
+    /// When the look was asked for.
+    asked_at: Timestamp,
+    /// What was observed is from then, or later.
+    seen_at: Timestamp,
+    /// `status.startTime`, once StatusManager was asked.
+    start_time: Option<Timestamp>,
     // What was learnt.
     known: Known,
     backoff: CrashBackoff,
@@ -84,6 +95,12 @@ pub struct PodWorker {
     task: Option<Task>,
     asking: bool,
     pulls: BTreeMap<String, EffectId>,
+    /// postStart hooks under way, by container name.
+    hooks: BTreeMap<String, Hooking>,
+    /// Containers that the running sync starts, and that have a postStart hook.
+    to_be_hooked: BTreeSet<String>,
+    /// preStop hooks of containers that are stopped, by the runtime's ID.
+    pre_stops: PreStops,
     progress: Progress,
     resync_at: Option<Timestamp>,
     // What was said.
@@ -116,6 +133,9 @@ impl PodWorker {
             settled: false,
             awaited: None,
             token: 0,
+            asked_at: Timestamp::UNIX_EPOCH,
+            seen_at: Timestamp::UNIX_EPOCH,
+            start_time: None,
             known: Known::default(),
             backoff,
             floors: Floors::default(),
@@ -128,6 +148,9 @@ impl PodWorker {
             task: None,
             asking: false,
             pulls: BTreeMap::new(),
+            hooks: BTreeMap::new(),
+            to_be_hooked: BTreeSet::new(),
+            pre_stops: PreStops::new(),
             progress: Progress::default(),
             resync_at: None,
             announced: BTreeMap::new(),
@@ -147,6 +170,7 @@ impl PodWorker {
 
     /// Goes on, unless a task is running: then its end will.
     fn reconcile(&mut self, ctx: &mut Ctx<Self>) {
+        self.see_deadline(ctx);
         if self.task.is_some() {
             return;
         }
@@ -158,6 +182,7 @@ impl PodWorker {
             restored: self.restored,
             settled: self.settled,
             observed,
+            seen_at: self.seen_at,
             health: self.health.as_deref(),
             verdicts: &self.verdicts,
             backoff: &self.backoff,
@@ -172,10 +197,11 @@ impl PodWorker {
 
     /// Asks for a look at the pod; nothing is done before it has come.
     fn touch(&mut self, ctx: &mut Ctx<Self>) {
-        // From the clock, so that a new incarnation's tokens are higher than those of the last one.
-        let by_clock = u64::try_from(self.now().as_microsecond()).unwrap_or(0);
-        self.token = by_clock.max(self.token + 1);
+        // From a clock that nobody sets, so that a new incarnation's tokens are higher than those of the last one.
+        let elapsed = u64::try_from(self.deps.epoch.elapsed().as_micros()).unwrap_or(0);
+        self.token = elapsed.max(self.token + 1);
         self.awaited = Some(self.token);
+        self.asked_at = self.now();
         self.ask_for_look(ctx);
     }
 
@@ -208,6 +234,7 @@ impl PodWorker {
             ctx.cancel_effect(pull);
         }
         self.known.pulling.clear();
+        self.cut_hooks(ctx);
         let Some(task) = &self.task else { return };
         let cut = match change {
             Change::Began => task.is_sync(),
@@ -247,7 +274,7 @@ impl Subsystem for PodWorker {
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
-            Timer::Wake => self.reconcile(ctx),
+            Timer::Wake | Timer::Deadline => self.reconcile(ctx),
             Timer::Look => self.ask_for_look(ctx),
             Timer::Resend if self.pod.is_none() => {
                 let _ = self.deps.resend.tell(ResendPod { uid: self.uid.clone() });
@@ -306,6 +333,7 @@ impl PodWorker {
         let changed = self.desired.as_ref().is_none_or(|known| known.pod != desired.pod);
         self.desired = Some(desired.clone());
         if changed {
+            self.set_deadline(ctx);
             // Another spec: what was learnt about the old one's images says nothing.
             self.images.clear();
         }
@@ -326,8 +354,10 @@ impl Handler<PodObserved> for PodWorker {
         self.observed = Some(fact.state);
         if self.awaited.is_some_and(|token| fact.touch >= token) {
             self.awaited = None;
+            self.seen_at = self.asked_at;
             ctx.cancel_timer(&Timer::Look);
         }
+        self.see_hooks(ctx);
         self.forget_failures_of_running();
         self.reconcile(ctx);
     }

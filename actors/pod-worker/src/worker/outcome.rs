@@ -33,11 +33,12 @@ impl PodWorker {
         let now = self.now();
         self.ended(if before.is_absent() { "create" } else { "sync" }, ctx);
         self.floors = outcome.floors;
+        self.to_be_hooked.clear();
         let Some(desired) = self.desired.clone() else { return };
         let view = PodView::of(&desired.pod);
         for name in &outcome.created {
             if let Some((_, container)) = view.find(name) {
-                self.backoff.started(before, name, container_hash(container), now);
+                self.backoff.started(before, name, container_hash(&container), now);
             }
             self.known.failures.remove(name);
             self.announced.remove(name);
@@ -55,20 +56,23 @@ impl PodWorker {
         for (kind, name) in outcome.image_waits {
             self.wait_for_image(kind, &name, ctx);
         }
+        for hook in outcome.hooks {
+            self.run_hook(hook, ctx);
+        }
         self.resync_at = None;
         self.touch(ctx);
         self.tell_report();
         self.reconcile(ctx);
     }
 
-    fn remember(&mut self, name: &str, failure: StartFailure) {
+    pub(super) fn remember(&mut self, name: &str, failure: StartFailure) {
         let Some(desired) = &self.desired else { return };
         let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
         let retry_at = match failure.retry_after {
             Some(after) => later(self.now(), after),
             None => self.after_error(),
         };
-        let remembered = Failure { waiting: failure.waiting, retry_at, hash: container_hash(container) };
+        let remembered = Failure { waiting: failure.waiting, retry_at, hash: container_hash(&container) };
         self.known.failures.insert(name.to_owned(), remembered);
     }
 
@@ -76,13 +80,13 @@ impl PodWorker {
     fn wait_for_image(&mut self, kind: ContainerKind, name: &str, ctx: &mut Ctx<Self>) {
         let (Some(desired), Some(exec)) = (&self.desired, self.executor()) else { return };
         let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
-        let step = self.progress.begin(image_step(container));
-        let question = ask_image(&exec, kind, container);
+        let step = self.progress.begin(image_step(&container));
+        let question = ask_image(&exec, kind, &container);
         let work = async move {
             let _step = step;
             question.await
         };
-        let (waited, hash) = (name.to_owned(), container_hash(container));
+        let (waited, hash) = (name.to_owned(), container_hash(&container));
         let effect = ctx.effect("EnsureImage", Some(self.uid.clone()), work, move |worker, answer, ctx| {
             worker.pulls.remove(&waited);
             worker.known.pulling.remove(&waited);
@@ -98,7 +102,7 @@ impl PodWorker {
 
     fn image_answered(&mut self, kind: ContainerKind, name: &str, hash: u64, answer: ImageAnswer) {
         let current = self.desired.as_ref().and_then(|desired| PodView::of(&desired.pod).find(name));
-        if current.is_none_or(|(_, container)| container_hash(container) != hash) {
+        if current.is_none_or(|(_, container)| container_hash(&container) != hash) {
             return;
         }
         match answer {
@@ -155,11 +159,13 @@ impl PodWorker {
         self.reconcile(ctx);
     }
 
-    /// A container that runs has no failure, whatever its start's answer was.
+    /// A container that runs has no failure, whatever its start's answer was; unless it is about to be killed for it.
     pub(super) fn forget_failures_of_running(&mut self) {
         let Some(runtime): Option<Arc<RuntimePod>> = self.observed.clone() else { return };
+        let failed = &self.known.hook_failed;
         self.known.failures.retain(|name, _| {
-            runtime.latest(name).is_none_or(|instance| instance.state != ContainerState::Running)
+            let running = runtime.latest(name).filter(|instance| instance.state == ContainerState::Running);
+            running.is_none_or(|instance| failed.get(name) == Some(&instance.id))
         });
     }
 }

@@ -27,6 +27,7 @@ impl PodWorker {
             pod,
             state: self.lifecycle.state(),
             released: self.lifecycle.released(),
+            starting: self.hooked(),
             waiting: self.waiting.clone(),
             failed: self.lifecycle.failed().cloned(),
             deleted: self.lifecycle.deleted(),

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodReadinessGate;
+use k8s_openapi::api::core::v1::{PodReadinessGate, PodStatus};
 use messages::facts::{DesiredPod, Source, WorkerReport, WorkerState};
 use messages::runtime::{ContainerState, RuntimePod};
 
@@ -393,3 +393,5 @@ fn long_termination_messages_share_the_room() {
     let message = of(status, "a").state.clone().unwrap().terminated.unwrap().message.unwrap();
     assert_eq!(message.len(), 6 * 1024);
 }
+
+mod in_place;

@@ -3,6 +3,7 @@
 mod cgroups;
 mod environment;
 mod grace;
+mod hooks;
 mod images;
 mod init;
 mod lifecycle;
@@ -10,6 +11,7 @@ mod manifests;
 mod names;
 mod probes;
 mod resources;
+mod restart_rules;
 mod restarts;
 mod security;
 mod subpaths;
@@ -21,6 +23,7 @@ pub fn all() -> Vec<(&'static str, Shared)> {
     // Those with back-offs first: they take longest.
     [
         restarts::ALL,
+        restart_rules::ALL,
         init::ALL,
         images::ALL,
         volumes::ALL,
@@ -31,6 +34,7 @@ pub fn all() -> Vec<(&'static str, Shared)> {
         manifests::ALL,
         probes::ALL,
         grace::ALL,
+        hooks::ALL,
         environment::ALL,
         security::ALL,
         resources::ALL,

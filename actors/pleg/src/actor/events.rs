@@ -1,0 +1,112 @@
+//! What only says "look at this pod now": the runtime's events, and the ends of processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::PodUid;
+use messages::runtime::ContainerState;
+use runtime_bridge::cri::{CriError, Exited, wire};
+use supervision::Ctx;
+
+use super::{BETWEEN_CALLS, HEARD_BY, Pleg, Pod, Timer};
+use crate::observe;
+
+impl Pleg {
+    pub(super) fn subscribe(&mut self, ctx: &mut Ctx<Self>) {
+        let subscription = self.deps.operations.get_container_events();
+        ctx.effect("subscribe", None, subscription, |actor, answer, ctx| match answer {
+            Ok(events) => {
+                actor.events = true;
+                ctx.stream("events", events, Self::event, |actor, ctx| {
+                    actor.events = false;
+                    ctx.set_timer(Timer::Subscribe, Duration::from_secs(5));
+                });
+                // What happened before the stream began is not in it.
+                actor.relist(ctx);
+            }
+            Err(error) if error.is_unimplemented() => {
+                tracing::debug!("The runtime has no container events; process exits are watched instead");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Container events cannot be had for now");
+                ctx.set_timer(Timer::Subscribe, Duration::from_secs(30));
+            }
+        });
+    }
+
+    fn event(&mut self, event: Result<wire::ContainerEventResponse, CriError>, ctx: &mut Ctx<Self>) {
+        let Ok(event) = event else { return };
+        let id = event.container_id.as_str();
+        let named = event.pod_sandbox_status.as_ref().and_then(|status| observe::pod_of(&status.labels));
+        let Some(uid) = named.map(|pod| pod.uid).or_else(|| self.pod_with(id)) else {
+            // Somebody's whose pod is not known: the relist finds it.
+            self.relist(ctx);
+            return;
+        };
+        let kind = event.container_event_type();
+        // The runtime tells of what it holds already: a look that began later finds it.
+        let is_found = self
+            .looking
+            .get(&uid)
+            .is_some_and(|began| observe::time(event.created_at).is_some_and(|at| at <= *began));
+        if is_found || !self.is_news(&uid, id, kind) {
+            return;
+        }
+        match kind {
+            wire::ContainerEventType::ContainerStoppedEvent => ctx.set_timer(Timer::Soon(uid), BETWEEN_CALLS),
+            // Most likely our own doing, and its end is told.
+            _ => ctx.set_timer(Timer::Look(uid), HEARD_BY),
+        }
+    }
+
+    /// While a call of ours is under way for the pod, its caller asks for the look when it has ended.
+    pub(super) fn look_soon(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        if self.deps.operations.in_flight(uid.as_str()).is_empty() {
+            self.schedule.want(uid, 0);
+            self.begin_soon(ctx);
+        } else {
+            ctx.set_timer(Timer::Look(uid.clone()), HEARD_BY);
+        }
+    }
+
+    fn is_news(&self, uid: &PodUid, id: &str, event: wire::ContainerEventType) -> bool {
+        use wire::ContainerEventType as Event;
+        let Some(pod) = self.pods.get(uid) else { return event != Event::ContainerDeletedEvent };
+        let container = pod.state.containers.iter().find(|c| &*c.id == id).map(|c| c.state);
+        let sandbox = pod.state.sandboxes.iter().find(|s| &*s.id == id).map(|s| s.ready);
+        match event {
+            Event::ContainerCreatedEvent => container.is_none() && sandbox.is_none(),
+            Event::ContainerStartedEvent => {
+                matches!(container, None | Some(ContainerState::Created)) && sandbox != Some(true)
+            }
+            Event::ContainerStoppedEvent => {
+                container != Some(ContainerState::Exited) && sandbox != Some(false)
+            }
+            Event::ContainerDeletedEvent => container.is_some() || sandbox.is_some(),
+        }
+    }
+
+    fn pod_with(&self, id: &str) -> Option<PodUid> {
+        let has = |pod: &Pod| {
+            pod.state.containers.iter().any(|c| &*c.id == id)
+                || pod.state.sandboxes.iter().any(|s| &*s.id == id)
+        };
+        self.pods.iter().find(|(_, pod)| has(pod)).map(|(uid, _)| uid.clone())
+    }
+
+    pub(super) fn exited(&mut self, exited: Exited, ctx: &mut Ctx<Self>) {
+        let Some(uid) = self.pod_with(&exited.container_id) else { return };
+        let known = self.pods.get(&uid).map(|pod| &pod.state.containers).into_iter().flatten();
+        let mut known = known.filter(|container| *container.id == exited.container_id);
+        if known.any(|container| container.state == ContainerState::Exited) {
+            return;
+        }
+        self.schedule.ended(&uid, Arc::from(exited.container_id));
+        if self.events {
+            // The process is gone before the runtime knows; its event says when it does.
+            ctx.set_timer(Timer::Look(uid), HEARD_BY);
+        } else {
+            ctx.set_timer(Timer::Soon(uid), BETWEEN_CALLS);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How the runtime itself is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::facts::RuntimeObserved;
+use messages::runtime::RuntimeHealth;
+use runtime_bridge::cri::{CriError, wire};
+use supervision::Ctx;
+
+use super::{Pleg, Timer};
+
+/// The runtime's name and version.
+pub(super) type Version = (Arc<str>, Arc<str>);
+
+impl Pleg {
+    pub(super) fn check_health(&mut self, ctx: &mut Ctx<Self>) {
+        // One check at a time: the timer is set again when it has ended.
+        if std::mem::replace(&mut self.checking, true) {
+            return;
+        }
+        ctx.cancel_timer(&Timer::Health);
+        let operations = self.deps.operations.clone();
+        let version = self.version.clone();
+        let work = async move {
+            let version = match version {
+                Some(version) => version,
+                None => {
+                    let answer = operations.check_version().await?;
+                    (Arc::from(answer.runtime_name), Arc::from(answer.runtime_version))
+                }
+            };
+            let status = operations.status(wire::StatusRequest { verbose: false }).await?;
+            Ok((version, status))
+        };
+        ctx.effect("health", None, work, Self::healthy);
+    }
+
+    fn healthy(&mut self, answer: Result<(Version, wire::StatusResponse), CriError>, ctx: &mut Ctx<Self>) {
+        self.checking = false;
+        ctx.set_timer(Timer::Health, self.deps.config.health);
+        let health = match answer {
+            Ok((version, status)) => {
+                self.version = Some(version.clone());
+                health(&version, &status, self.events)
+            }
+            Err(error) => {
+                // A restarted runtime may be another version.
+                let (name, version) = self.version.take().unwrap_or_else(|| (Arc::from(""), Arc::from("")));
+                let problem = format!("container runtime is down: {error}");
+                RuntimeHealth {
+                    name,
+                    version,
+                    ready: false,
+                    network_ready: false,
+                    problem,
+                    events: self.events,
+                    supplemental_groups_policy: false,
+                }
+            }
+        };
+        if self.health.as_deref() != Some(&health) {
+            let was_ready = self.health.as_ref().is_none_or(|before| before.ready);
+            if health.ready && !was_ready {
+                tracing::info!(runtime = %health.name, "Container runtime is back");
+                self.relist(ctx);
+                for uid in std::mem::take(&mut self.unseen) {
+                    self.schedule.want(&uid, 0);
+                }
+                self.begin_soon(ctx);
+                if !self.events {
+                    ctx.set_timer(Timer::Subscribe, Duration::ZERO);
+                }
+            } else if !health.problem.is_empty() {
+                tracing::warn!(problem = health.problem, "Container runtime is not well");
+            }
+            self.health = Some(Arc::new(health));
+            self.tell_health();
+        }
+    }
+
+    pub(super) fn tell_health(&self) {
+        let Some(health) = &self.health else { return };
+        for observer in &self.deps.runtime_observers {
+            let _ = observer.tell(RuntimeObserved(health.clone()));
+        }
+    }
+}
+
+fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> RuntimeHealth {
+    let conditions = answer.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let holds = |kind: &str| conditions.iter().find(|c| c.r#type == kind);
+    let ready = |kind: &str| holds(kind).is_some_and(|c| c.status);
+    let say = |kind: &str, prefix: &str| match holds(kind) {
+        Some(c) if c.status => None,
+        Some(c) => {
+            Some(format!("{prefix}: {}={} reason:{} message:{}", c.r#type, c.status, c.reason, c.message))
+        }
+        None => Some(format!("{prefix}: the runtime does not state {kind}")),
+    };
+    let problems = [
+        say("RuntimeReady", "container runtime not ready"),
+        say("NetworkReady", "container runtime network not ready"),
+    ];
+    RuntimeHealth {
+        name: version.0.clone(),
+        version: version.1.clone(),
+        ready: ready("RuntimeReady"),
+        network_ready: ready("NetworkReady"),
+        problem: problems.into_iter().flatten().collect::<Vec<_>>().join("; "),
+        events,
+        supplemental_groups_policy: answer
+            .features
+            .as_ref()
+            .is_some_and(|features| features.supplemental_groups_policy),
+    }
+}

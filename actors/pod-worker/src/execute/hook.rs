@@ -1,0 +1,112 @@
+//! Running lifecycle hooks (row 5.19).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use runtime_bridge::cri::wire::ExecSyncRequest;
+use runtime_bridge::probes::HttpProbe;
+use tokio::time::{Instant, timeout};
+
+use super::Executor;
+use crate::hooks::{Hook, LONGEST, command_failed, in_plain_http};
+use crate::texts;
+
+/// Runs a hook to its end; dropping it cuts it off.
+///
+/// # Errors
+/// What people are told of its failure.
+pub(crate) async fn run(exec: &Executor, hook: &Hook) -> Result<(), String> {
+    if let Some(command) = &hook.handler.exec {
+        command_in_container(exec, hook, command.command.as_deref().unwrap_or_default()).await
+    } else if let Some(get) = &hook.handler.http_get {
+        let request = hook.request(get).map_err(|error| hook.failed(&error, ""))?;
+        http(exec, request).await.map_err(|error| hook.failed(&error, ""))
+    } else if let Some(sleep) = &hook.handler.sleep {
+        tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0))).await;
+        Ok(())
+    } else {
+        Err(hook.invalid())
+    }
+}
+
+async fn command_in_container(exec: &Executor, hook: &Hook, command: &[String]) -> Result<(), String> {
+    let request = ExecSyncRequest {
+        container_id: hook.container_id.to_string(),
+        cmd: command.to_vec(),
+        // Without a limit, as upstream has it: who waits for it has one.
+        timeout: 0,
+    };
+    let answer = exec.deps.operations.exec_sync(request).await;
+    let (error, output) = match answer {
+        Ok(answer) if answer.exit_code == 0 => return Ok(()),
+        Ok(answer) => command_failed(command, answer.exit_code, &answer.stdout, &answer.stderr),
+        Err(error) => (error.message, String::new()),
+    };
+    Err(hook.failed(&error, &output))
+}
+
+async fn http(exec: &Executor, request: HttpProbe) -> Result<(), String> {
+    // Any answer is one: its status is not looked at.
+    let Err(error) = exec.deps.prober.request(request.clone()).await else { return Ok(()) };
+    let error = error.to_string();
+    let Some(plain) = in_plain_http(&request, &error) else { return Err(error) };
+    if exec.deps.prober.request(plain).await.is_err() {
+        return Err(error);
+    }
+    exec.deps.metrics.hook_http_fallbacks.inc();
+    exec.record(texts::hook_http_fallback(&request.host, request.port), "");
+    Ok(())
+}
+
+/// A preStop hook: begun by the first who waits for it, and not begun again by those who stop the container after
+/// that first stop was cut short.
+#[derive(Clone)]
+pub(crate) struct PreStop {
+    ended: Shared<BoxFuture<'static, ()>>,
+    is_sleep: bool,
+}
+
+impl PreStop {
+    /// It runs when it is waited for.
+    pub fn new(exec: Executor, hook: Hook) -> Self {
+        let is_sleep = hook.is_sleep();
+        let ended = async move {
+            if let Err(error) = run(&exec, &hook).await {
+                tracing::warn!(error, pod = %exec.pod, "PreStop hook failed");
+                exec.record(texts::failed_pre_stop_hook(), &hook.kind.field_path(&hook.container));
+            }
+        };
+        Self { ended: ended.boxed().shared(), is_sleep }
+    }
+}
+
+/// Hooks of containers that may be stopped, by the runtime's ID.
+pub(crate) type PreStops = BTreeMap<Arc<str>, PreStop>;
+
+/// Runs a container's preStop hook, if it has one, no longer than its grace; what is left of that, in seconds.
+pub(super) async fn pre_stop(
+    exec: &Executor,
+    hooks: &PreStops,
+    id: &str,
+    name: &str,
+    field_path: &str,
+    grace_seconds: i64,
+) -> i64 {
+    let Some(hook) = hooks.get(id).filter(|_| grace_seconds > 0) else { return grace_seconds };
+    let _step = exec.step(format!("PreStop {name}")).await;
+    let begun = Instant::now();
+    let patience = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0)).min(LONGEST);
+    if timeout(patience, hook.ended.clone()).await.is_err() {
+        if hook.is_sleep {
+            exec.deps.metrics.hook_sleeps_cut.inc();
+        } else {
+            // It ends with its container, which is no success.
+            exec.record(texts::failed_pre_stop_hook(), field_path);
+        }
+    }
+    // Whole seconds count, as upstream cuts them.
+    grace_seconds - i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX)
+}

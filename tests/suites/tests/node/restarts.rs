@@ -1,0 +1,151 @@
+//! Restart rules, the active deadline, and restarts that must not be.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use runtime_bridge::cri::Rpc;
+use runtime_bridge::cri::fake::{Behaviour, Match};
+use supervision::Policy;
+use testkit::node::{FakeNode, IMAGE, is_ready, settings};
+use testkit::sandbox;
+
+use crate::life::world;
+use crate::pods::job;
+
+fn condition<'a>(status: &'a PodStatus, kind: &str) -> &'a str {
+    let mut all = status.conditions.iter().flatten();
+    all.find(|condition| condition.type_ == kind).map_or("", |condition| &condition.status)
+}
+
+#[test]
+fn one_exit_restarts_all_containers_in_place() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(31);
+        let watcher = || Match::Container("watcher".to_owned());
+        world.runtime.behave(watcher(), vec![Behaviour::exits(Duration::from_secs(20), 88)]);
+        world.manifest(
+            "p.yaml",
+            &format!(
+                "apiVersion: v1
+kind: Pod
+metadata: {{name: p}}
+spec:
+  restartPolicy: Never
+  initContainers:
+  - {{name: prepare, image: {IMAGE}, imagePullPolicy: IfNotPresent, command: [prepare]}}
+  containers:
+  - {{name: main, image: {IMAGE}, imagePullPolicy: IfNotPresent, command: [serve]}}
+  - name: watcher
+    image: {IMAGE}
+    imagePullPolicy: IfNotPresent
+    command: [serve]
+    restartPolicy: Never
+    restartPolicyRules:
+    - {{action: RestartAllContainers, exitCodes: {{operator: In, values: [88]}}}}
+"
+            ),
+        );
+        let node = FakeNode::start(sandbox, &world, &settings());
+        node.until("p to be Ready", |pods| pods.get("p").is_some_and(|status| is_ready(status))).await;
+        world.runtime.behave(watcher(), vec![Behaviour::forever()]);
+        let sandboxes = world.runtime.sandboxes();
+        node.until("all of p to be restarted", |pods| {
+            pods.get("p").is_some_and(|status| {
+                let all: Vec<_> = status.container_statuses.iter().flatten().collect();
+                is_ready(status)
+                    && all.len() == 2
+                    && all.iter().all(|container| container.restart_count == 1)
+                    && condition(status, "AllContainersRestarting") == "False"
+            })
+        })
+        .await;
+        let status = node.by_name().await["p"].clone();
+        for container in status.container_statuses.iter().flatten() {
+            let last = container.last_state.clone().and_then(|state| state.terminated).expect("it ended");
+            assert_eq!(last.reason.as_deref(), Some("RestartingAllContainers"), "{}", container.name);
+        }
+        assert_eq!(world.runtime.sandboxes(), sandboxes, "in place");
+        assert_eq!(world.runtime.counts()[&Rpc::CreateContainer], 6, "init container and both others twice");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_pod_that_is_active_for_too_long_fails_even_across_a_restart_of_the_kubelet() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(32);
+        let manifest = job("late").replace("[job]", "[serve]");
+        world.manifest("late.yaml", &manifest.replace("spec:", "spec:\n  activeDeadlineSeconds: 60"));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        node.until("it to be Ready", |pods| pods.get("late").is_some_and(|status| is_ready(status))).await;
+        let begun = node.by_name().await["late"].start_time.clone().expect("it has begun").0;
+        sandbox.pass(Duration::from_secs(40)).await;
+        let node = node.restart(&settings(), Policy::default()).await;
+        node.until("it to fail", |pods| {
+            pods.get("late").is_some_and(|status| status.phase.as_deref() == Some("Failed"))
+        })
+        .await;
+        use runtime_bridge::clock::Clock as _;
+        let took = world.clock.now().duration_since(begun).as_secs();
+        assert!((60..=65).contains(&took), "{took} s");
+        let status = node.by_name().await["late"].clone();
+        assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
+        let message = "Pod was active on the node longer than the specified deadline";
+        assert_eq!(status.message.as_deref(), Some(message));
+        let events = node.events().await;
+        assert!(events.iter().any(|e| &*e.reason == "DeadlineExceeded" && &*e.message == message));
+        assert_eq!(world.runtime.containers().len(), 1, "it is kept for its logs");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn nothing_is_restarted_in_a_sandbox_that_dies() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(33);
+        world.manifest("p.yaml", &job("p").replace("[job]", "[serve]").replace("OnFailure", "Always"));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        node.until("p to be Ready", |pods| pods.get("p").is_some_and(|status| is_ready(status))).await;
+        let dying = world.runtime.sandboxes()[0].id.clone();
+        let id = world.runtime.containers()[0].id.clone();
+        // As containerd does it: containers first, and it tells of them before it tells of the sandbox.
+        assert!(world.runtime.exit_container(&id, 137, false));
+        sandbox.pass(Duration::from_millis(700)).await;
+        assert!(world.runtime.kill_sandbox(&dying));
+        node.until("p to be Ready in another sandbox", |pods| {
+            pods.get("p").is_some_and(|status| is_ready(status)) && world.runtime.sandboxes().len() > 1
+        })
+        .await;
+        let calls = world.runtime.calls();
+        let created = calls.iter().filter(|call| call.rpc == Rpc::CreateContainer);
+        let in_the_dying = created.filter(|call| call.subject.starts_with(&dying)).count();
+        assert_eq!(in_the_dying, 1, "only the first");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_pod_that_comes_back_while_it_ends_starts_anew_when_it_has_ended() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(34);
+        world.runtime.behave(Match::Any, vec![Behaviour::stubborn()]);
+        let manifest = job("p").replace("[job]", "[serve]").replace("OnFailure", "Always");
+        world.manifest("p.yaml", &manifest);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let ready = "p to be Ready";
+        node.until(ready, |pods| pods.get("p").is_some_and(|status| is_ready(status))).await;
+        let first = world.runtime.sandboxes()[0].id.clone();
+        world.remove_manifest("p.yaml");
+        sandbox.pass(Duration::from_secs(10)).await;
+        world.manifest("p.yaml", &manifest);
+        sandbox.pass(Duration::from_secs(5)).await;
+        assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], 1, "the old one still ends");
+        node.until(ready, |pods| {
+            let fresh = world.runtime.sandboxes().iter().all(|sandbox| sandbox.id != first);
+            fresh && pods.get("p").is_some_and(|status| is_ready(status))
+        })
+        .await;
+        assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], 2);
+        node.stop().await;
+    });
+}
