@@ -35,7 +35,7 @@ const SAVE_AGAIN: Duration = Duration::from_secs(10);
 /// What the actor works with.
 #[derive(Clone)]
 pub struct ProbeManagerDeps {
-    /// HTTP, TCP and commands in containers.
+    /// HTTP, TCP, gRPC and commands in containers.
     pub ways: Ways,
     /// Where verdicts survive a restart.
     pub checkpoints: Arc<dyn CheckpointStore>,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tonic::Status;
 
 use super::target::Target;
-use super::{HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, TcpProbe, words};
+use super::{FakeHealth, GrpcProbe, HttpProbe, ProbeError, ProbeReport, Prober, TcpProbe, grpc, words};
 
 /// How a fake server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum FakeAnswer {
     },
     /// The response begins, and its body breaks off with this reason.
     BreakOff(String),
+    /// gRPC's health checking, with these services.
+    Health(BTreeMap<String, FakeHealth>),
 }
 
 impl FakeAnswer {
@@ -105,6 +108,7 @@ impl Prober for FakeProber {
                     Ok(ProbeReport::of_response(status, body))
                 }
                 FakeAnswer::BreakOff(reason) => Err(ProbeError::Body(reason)),
+                FakeAnswer::Health(_) => failure("EOF"),
                 FakeAnswer::Lost | FakeAnswer::Hang | FakeAnswer::Respond { .. } => {
                     tokio::time::sleep(probe.timeout).await;
                     failure(words::TIMED_OUT_BEFORE_HEADERS)
@@ -124,8 +128,33 @@ impl Prober for FakeProber {
                     let address = words::join_host_port(&probe.host, probe.port);
                     ProbeReport::failure(words::dial_timed_out(&address))
                 }
-                _ => ProbeReport { outcome: ProbeOutcome::Success, output: String::new() },
+                _ => ProbeReport::success(""),
             })
+        }
+        .boxed()
+    }
+
+    fn grpc(&self, probe: GrpcProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
+        let answer = self.answer(&probe.host, probe.port);
+        async move {
+            let FakeAnswer::Health(services) = answer else {
+                tokio::time::sleep(probe.timeout).await;
+                let address = words::join_host_port(&probe.host, probe.port);
+                return Ok(ProbeReport::failure(words::health_not_connected(&address, probe.timeout)));
+            };
+            let refused = |status: Status| Ok(grpc::refused(&status, probe.timeout));
+            match services.get(&probe.service) {
+                Some(FakeHealth::Serving) => Ok(grpc::verdict(1)),
+                Some(FakeHealth::NotServing) => Ok(grpc::verdict(2)),
+                Some(FakeHealth::Silent) => {
+                    tokio::time::sleep(probe.timeout).await;
+                    refused(Status::deadline_exceeded(""))
+                }
+                Some(FakeHealth::Unimplemented) => {
+                    refused(Status::unimplemented("unknown service grpc.health.v1.Health"))
+                }
+                None => refused(Status::not_found("unknown service")),
+            }
         }
         .boxed()
     }

@@ -105,6 +105,7 @@ const PROBE: &[(&str, Rule)] = &[
     (".exec", YES),
     (".httpGet", YES),
     (".tcpSocket", YES),
+    (".grpc", YES),
     (".initialDelaySeconds", YES),
     (".timeoutSeconds", YES),
     (".periodSeconds", YES),
