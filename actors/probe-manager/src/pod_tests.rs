@@ -73,6 +73,7 @@ fn seen(id: &str, state: ContainerState, started: i64) -> RuntimePod {
         hash: None,
         annotations: Arc::default(),
         log_path: "".into(),
+        effective: None,
     };
     RuntimePod { pod, sandboxes: vec![sandbox], containers: vec![container] }
 }

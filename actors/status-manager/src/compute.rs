@@ -13,9 +13,6 @@ use crate::merge::{PhaseVerdict, settle};
 use crate::phase::{Phase, PhaseInput, phase};
 use crate::{addresses, finish, spec};
 
-/// Bytes of all containers' termination messages together in one status (row 5.21).
-const MESSAGES_BYTES_MAX: usize = 12288;
-
 /// The status of a pod, given the one last known. `None` while its spec is not known.
 ///
 /// Repeated with the same facts it gives the same status, whatever `now` is. Each fact may be missing: then what
@@ -44,7 +41,8 @@ pub fn compute(
     if status.conditions.as_ref().is_some_and(Vec::is_empty) {
         status.conditions = None;
     }
-    Some(settle(previous, status, now))
+    let containers = spec::init(spec).count() + spec::regular(spec).count() + spec::ephemeral(spec).count();
+    Some(settle(previous, status, containers, now))
 }
 
 /// A manifest's status is its author's fancy; only the API server's is a fact.
@@ -186,8 +184,6 @@ impl<'a> Computation<'a> {
             runtime_name: self.node.runtime_name.as_deref().unwrap_or_default(),
             waiting: report.map(|r| &*r.waiting),
             verdicts: self.facts.verdicts.as_deref(),
-            message_bytes_max: MESSAGES_BYTES_MAX
-                / (spec::init(self.spec).count() + spec::regular(self.spec).count()).max(1),
             has_init: spec::init(self.spec).next().is_some(),
             reported: report.is_some(),
             regular_created: spec::regular(self.spec).any(|c| created(&c)),

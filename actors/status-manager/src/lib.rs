@@ -11,6 +11,7 @@ mod checkpoint;
 mod compute;
 mod conditions;
 mod containers;
+mod effective;
 mod facts;
 mod finish;
 mod ledger;

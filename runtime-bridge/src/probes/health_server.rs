@@ -110,13 +110,9 @@ impl Health for Said {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let agent = request.metadata().get("user-agent").and_then(|agent| agent.to_str().ok());
-        self.agents
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(agent.unwrap_or_default().to_owned());
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner).push(agent.unwrap_or_default().to_owned());
         let service = request.into_inner().service;
-        let health =
-            self.services.lock().unwrap_or_else(PoisonError::into_inner).get(&service).copied();
+        let health = self.services.lock().unwrap_or_else(PoisonError::into_inner).get(&service).copied();
         match health {
             Some(FakeHealth::Serving) => Ok(Response::new(HealthCheckResponse { status: 1 })),
             Some(FakeHealth::NotServing) => Ok(Response::new(HealthCheckResponse { status: 2 })),

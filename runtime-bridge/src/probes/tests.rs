@@ -223,12 +223,8 @@ async fn a_grpc_probe_says_who_asks_and_waits_for_a_server_that_comes_late() {
     let bound = tokio::net::TcpSocket::new_v4().unwrap();
     bound.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let port = bound.local_addr().unwrap().port();
-    let probe = GrpcProbe {
-        host: "127.0.0.1".into(),
-        port,
-        service: "a".into(),
-        timeout: Duration::from_secs(60),
-    };
+    let probe =
+        GrpcProbe { host: "127.0.0.1".into(), port, service: "a".into(), timeout: Duration::from_secs(60) };
     let asked = tokio::spawn(prober.grpc(probe));
     tokio::task::yield_now().await;
     let server = HealthServer::on(bound.listen(8).unwrap().into_std().unwrap()).unwrap();

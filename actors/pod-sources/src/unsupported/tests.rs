@@ -42,7 +42,6 @@ fn every_other_field_is_reported() {
         ("/overhead", json!({"cpu": "1"}), "spec.overhead.cpu"),
         ("/imagePullSecrets", json!([{"name": "s"}]), "spec.imagePullSecrets"),
         ("/runtimeClassName", json!("r"), "spec.runtimeClassName"),
-        ("/readinessGates", json!([{"conditionType": "a"}]), "spec.readinessGates"),
         ("/resources", json!({"requests": {"cpu": "1"}}), "spec.resources"),
         ("/schedulingGroup", json!({"podGroupName": "g"}), "spec.schedulingGroup"),
         ("/ephemeralContainers", json!([{"name": "e"}]), "spec.ephemeralContainers"),
@@ -105,17 +104,6 @@ fn every_other_field_is_reported() {
             "/containers/0/volumeMounts/0/recursiveReadOnly",
             json!("Enabled"),
             "spec.containers[0].volumeMounts[0].recursiveReadOnly",
-        ),
-        (
-            "/containers/0/livenessProbe",
-            json!({"grpc": {"port": 1}}),
-            "spec.containers[0].livenessProbe.grpc",
-        ),
-        ("/containers/0/terminationMessagePath", json!("/x"), "spec.containers[0].terminationMessagePath"),
-        (
-            "/containers/0/terminationMessagePolicy",
-            json!("FallbackToLogsOnError"),
-            "spec.containers[0].terminationMessagePolicy",
         ),
     ] {
         let mut spec = base();

@@ -26,7 +26,9 @@ pub(super) fn mounts(
     if let (Some(path), Some(log)) = (&container.termination_message_path, setting.termination_log)
         && !path.is_empty()
     {
-        mounts.push(Mount { container_path: path.clone(), host_path: log.to_owned(), ..Mount::default() });
+        let absolute = if path.starts_with('/') { "" } else { "/" };
+        let container_path = format!("{absolute}{path}");
+        mounts.push(Mount { container_path, host_path: log.to_owned(), ..Mount::default() });
     }
     Ok(mounts)
 }
