@@ -22,10 +22,11 @@ use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
 use runtime_bridge::{Io, IoRuntime};
 use supervision::{Place, Tree, Watchdog};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Loaded;
 use crate::settings;
+use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wiring::{self, Bridge, Node};
 
 /// Threads for sockets; blocking calls get more as they need them.
@@ -47,6 +48,7 @@ pub fn run(loaded: &Loaded) -> ExitCode {
 }
 
 fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
+    let fed_every = watchdog_interval()?;
     let root = Path::new(&loaded.flags.root_dir);
     std::fs::create_dir_all(root).with_context(|| format!("--root-dir: create {}", root.display()))?;
     let _lock = RootLock::acquire(root)?;
@@ -75,10 +77,10 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
             .context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
-        let watchdog = watch(&tree, loaded)?;
+        let watchdog = watch(&tree, loaded, fed_every)?;
         let code = until_the_end(&tree).await?;
         tracing::info!("Stopping; containers go on running");
-        notify(&[sd_notify::NotifyState::Stopping]);
+        notify(&[NotifyState::Stopping]);
         drop(watchdog);
         tree.stop_all();
         // What the actors still write (checkpoints) is on its way in the bridge, which is given time for it again when
@@ -194,25 +196,24 @@ fn announce(node: &Node) {
         message: Arc::from("Starting kubelet."),
     };
     let _ = node.record.tell(started);
-    notify(&[sd_notify::NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
-/// Tells systemd, if it started us; without it nothing happens.
-fn notify(states: &[sd_notify::NotifyState]) {
-    if let Err(error) = sd_notify::notify(false, states) {
-        tracing::warn!(%error, "systemd cannot be told");
-    }
-}
-
-fn watch(tree: &Tree, loaded: &Loaded) -> anyhow::Result<Watchdog> {
-    let feed = || notify(&[sd_notify::NotifyState::Watchdog]);
+/// Watches the actors' threads, and tells systemd that they live as often as it wants to hear.
+fn watch(tree: &Tree, loaded: &Loaded, fed_every: Option<Duration>) -> anyhow::Result<Watchdog> {
+    let mut policy = settings::watchdog(&loaded.understudy);
+    policy.beat = fed_every.map_or(policy.beat, |interval| policy.beat.min(interval));
+    let feed = move || {
+        if fed_every.is_some() {
+            notify(&[NotifyState::Watchdog]);
+        }
+    };
     let give_up = |failure: supervision::Failure| {
         tracing::error!(subsystem = failure.actor, reason = failure.reason, "A thread is blocked for good");
         // The main thread may be the blocked one: nothing but the end is left.
         std::process::exit(1);
     };
-    Watchdog::start(tree.clone(), settings::watchdog(&loaded.understudy), feed, give_up)
-        .context("start the watchdog")
+    Watchdog::start(tree.clone(), policy, feed, give_up).context("start the watchdog")
 }
 
 /// The exit code, once there is one.
@@ -225,16 +226,33 @@ async fn until_the_end(tree: &Tree) -> anyhow::Result<ExitCode> {
             tracing::error!(subsystem = failure.actor, reason = failure.reason, "A vital subsystem has failed; the kubelet exits");
             Ok(ExitCode::FAILURE)
         }
-        _ = terminate.recv() => Ok(end_at_second(terminate)),
-        _ = interrupt.recv() => Ok(end_at_second(interrupt)),
+        _ = terminate.recv() => Ok(end_at_second(terminate, interrupt)),
+        _ = interrupt.recv() => Ok(end_at_second(terminate, interrupt)),
     }
 }
 
-/// The first signal ends the process in good order, a second one at once (row 23.10).
-fn end_at_second(mut again: tokio::signal::unix::Signal) -> ExitCode {
-    tokio::task::spawn_local(async move {
-        again.recv().await;
-        std::process::exit(1);
+/// The first signal ends the process in good order, a second one at once (row 23.10): here while the actors end, on a
+/// thread of its own while this one waits for what they left to the I/O runtime.
+fn end_at_second(terminate: Signal, interrupt: Signal) -> ExitCode {
+    tokio::task::spawn_local(exit_at(terminate, interrupt));
+    let last = std::thread::Builder::new().name("second-signal".to_owned()).spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            exit_at(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?).await;
+            std::io::Result::Ok(())
+        })
     });
+    if let Err(error) = last {
+        tracing::warn!(%error, "A second signal may have to wait for the first");
+    }
     ExitCode::SUCCESS
+}
+
+async fn exit_at(mut terminate: Signal, mut interrupt: Signal) {
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    std::process::exit(1);
 }

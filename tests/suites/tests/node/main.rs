@@ -8,3 +8,4 @@
 mod life;
 mod matrix;
 mod pods;
+mod probes;

@@ -8,6 +8,7 @@ mod lifecycle;
 mod manifests;
 mod probes;
 mod restarts;
+mod statuses;
 mod volumes;
 
 use crate::Shared;
@@ -22,6 +23,7 @@ pub fn all() -> Vec<(&'static str, Shared)> {
         lifecycle::ALL,
         manifests::ALL,
         probes::ALL,
+        statuses::ALL,
         grace::ALL,
         environment::ALL,
     ]
