@@ -11,7 +11,7 @@ use crate::containers::{self, Context};
 use crate::facts::{NodeFacts, PodFacts};
 use crate::merge::{PhaseVerdict, settle};
 use crate::phase::{Phase, PhaseInput, phase};
-use crate::{addresses, finish, spec};
+use crate::{addresses, effective, finish, spec};
 
 /// The status of a pod, given the one last known. `None` while its spec is not known.
 ///
@@ -32,6 +32,9 @@ pub fn compute(
         None => Computation { facts, node, previous, desired, spec }.run(),
     };
     let mut status = inherit(desired, status, previous);
+    if desired.rejected.is_none() {
+        effective::of_pod(spec, &mut status);
+    }
     status.conditions.get_or_insert_default().extend(conditions::quarantined(&facts.quarantine));
     for condition in status.conditions.iter_mut().flatten() {
         let known = previous.and_then(|p| p.conditions.as_ref()).into_iter().flatten();

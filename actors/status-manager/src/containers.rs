@@ -238,7 +238,8 @@ fn ended(container: &RuntimeContainer, id: &str) -> ApiState {
             exit_code: container.exit_code,
             reason: text(&container.reason),
             message: text(&container.message),
-            started_at: container.started_at.map(time),
+            // One that never started is told so with the epoch.
+            started_at: Some(time(container.started_at.unwrap_or(Timestamp::UNIX_EPOCH))),
             finished_at: container.finished_at.map(time),
             container_id: Some(id.to_owned()),
             signal: None,

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ContainerUser, LinuxContainerUser, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    ContainerUser, LinuxContainerUser, PodSpec, PodStatus, ResourceRequirements,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use messages::quantity::Quantity;
+use messages::resources::{pod_limits, pod_requests};
 use messages::runtime::Effective;
 
 /// Up to here the kernel makes no difference, thousandths of a CPU.
@@ -29,6 +32,18 @@ pub(crate) fn resources(
         put_millis(requests, effective.cpu_request_millis, CPU_REQUEST_MILLIS_MIN);
     }
     resources
+}
+
+/// What the pod as a whole was allocated.
+pub(crate) fn of_pod(spec: &PodSpec, status: &mut PodStatus) {
+    let list = |amounts: BTreeMap<String, Quantity>| {
+        let texts = amounts.into_iter().map(|(name, amount)| (name, Text(amount.to_string())));
+        Some(texts.collect::<BTreeMap<_, _>>()).filter(|texts| !texts.is_empty())
+    };
+    let requests = list(pod_requests(spec));
+    status.allocated_resources.clone_from(&requests);
+    let claims = spec.resources.as_ref().and_then(|resources| resources.claims.clone());
+    status.resources = Some(ResourceRequirements { claims, limits: list(pod_limits(spec)), requests });
 }
 
 /// The user, as the API spells it.
@@ -110,6 +125,24 @@ mod tests {
         assert_eq!(resources(ResourceRequirements::default(), Some(&least)), Default::default());
         let memory = ResourceRequirements { requests: list(&[("memory", "1Mi")]), ..Default::default() };
         assert_eq!(resources(memory.clone(), Some(&least)), memory);
+    }
+
+    #[test]
+    fn a_pod_is_allocated_what_its_containers_are_together() {
+        use k8s_openapi::api::core::v1::Container;
+        let container = |cpu: &str| Container {
+            name: cpu.to_owned(),
+            resources: Some(ResourceRequirements { requests: list(&[("cpu", cpu)]), ..Default::default() }),
+            ..Container::default()
+        };
+        let spec = PodSpec { containers: vec![container("100m"), container("1900m")], ..PodSpec::default() };
+        let mut status = PodStatus::default();
+        of_pod(&spec, &mut status);
+        assert_eq!(status.allocated_resources, list(&[("cpu", "2")]));
+        let expected = ResourceRequirements { requests: list(&[("cpu", "2")]), ..Default::default() };
+        assert_eq!(status.resources, Some(expected));
+        of_pod(&PodSpec::default(), &mut status);
+        assert_eq!((status.allocated_resources, status.resources), (None, Some(Default::default())));
     }
 
     #[test]
