@@ -72,13 +72,14 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
 
     let system = System::new();
     system.block_on(async {
+        let signals = Signals::catch()?;
         let actors = Arbiter::new();
         let node = wiring::wire(&tree, &Place::On(actors.handle()), &registry, &bridge, &settings)
             .context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
         let watchdog = watch(&tree, loaded, fed_every)?;
-        let code = until_the_end(&tree).await?;
+        let code = until_the_end(&tree, signals).await;
         tracing::info!("Stopping; containers go on running");
         notify(&[NotifyState::Stopping]);
         drop(watchdog);
@@ -216,30 +217,50 @@ fn watch(tree: &Tree, loaded: &Loaded, fed_every: Option<Duration>) -> anyhow::R
     Watchdog::start(tree.clone(), policy, feed, give_up).context("start the watchdog")
 }
 
+/// The signals that end the kubelet.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("catch SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("catch SIGINT")?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 /// The exit code, once there is one.
-async fn until_the_end(tree: &Tree) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate()).context("catch SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("catch SIGINT")?;
+async fn until_the_end(tree: &Tree, mut signals: Signals) -> ExitCode {
     tokio::select! {
         biased;
         failure = tree.failed() => {
             tracing::error!(subsystem = failure.actor, reason = failure.reason, "A vital subsystem has failed; the kubelet exits");
-            Ok(ExitCode::FAILURE)
+            ExitCode::FAILURE
         }
-        _ = terminate.recv() => Ok(end_at_second(terminate, interrupt)),
-        _ = interrupt.recv() => Ok(end_at_second(terminate, interrupt)),
+        () = signals.next() => end_at_second(signals),
     }
 }
 
 /// The first signal ends the process in good order, a second one at once (row 23.10): here while the actors end, on a
 /// thread of its own while this one waits for what they left to the I/O runtime.
-fn end_at_second(terminate: Signal, interrupt: Signal) -> ExitCode {
-    tokio::task::spawn_local(exit_at(terminate, interrupt));
+fn end_at_second(signals: Signals) -> ExitCode {
+    tokio::task::spawn_local(exit_at_next(signals));
     let last = std::thread::Builder::new().name("second-signal".to_owned()).spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(async {
-            exit_at(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?).await;
-            std::io::Result::Ok(())
+            exit_at_next(Signals::catch()?).await;
+            anyhow::Ok(())
         })
     });
     if let Err(error) = last {
@@ -248,11 +269,7 @@ fn end_at_second(terminate: Signal, interrupt: Signal) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-async fn exit_at(mut terminate: Signal, mut interrupt: Signal) {
-    tokio::select! {
-        biased;
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+async fn exit_at_next(mut signals: Signals) {
+    signals.next().await;
     std::process::exit(1);
 }

@@ -22,7 +22,7 @@ fn systemd(environment: &Arc<Environment>) {
     let socket = node.gates().join("notify");
     let notified = UnixDatagram::bind(&socket).expect("a socket in the node's directory");
     notified.set_read_timeout(Some(SOON)).expect("a timeout");
-    let mut hear = || {
+    let hear = || {
         let mut text = [0; 1024];
         let length = notified.recv(&mut text).expect("systemd is told something");
         String::from_utf8_lossy(&text[..length]).trim_end().to_owned()

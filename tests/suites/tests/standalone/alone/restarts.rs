@@ -21,6 +21,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_killed_kubelet_finds_all_its_pods_again", killed),
     ("a_kubelet_killed_while_pods_start_makes_none_twice", killed_early),
     ("started_and_ready_outlive_a_killed_kubelet", started_and_ready),
+    ("a_container_lost_while_the_kubelet_was_away_is_told_of", lost),
     ("a_finished_job_does_not_run_again", finished_job),
     ("what_changed_while_the_kubelet_was_away_is_made_so", changed_meanwhile),
     ("a_crash_loop_goes_on_after_a_restart", crash_loop),
@@ -97,6 +98,27 @@ fn terminated(environment: &Arc<Environment>) {
     node.start_kubelet_again();
     adopted(&node, &before);
     assert_eq!(held(&node), there);
+}
+
+fn lost(environment: &Arc<Environment>) {
+    let node = Node::alone(environment, "lost", Options::default());
+    let file = node.pod("lost", containers([sleeper("main"), sleeper("other")]));
+    let before = file.ready();
+    node.written_down();
+    node.kill_kubelet();
+    node.cri.remove_container(before.container_id("main"));
+    node.start_kubelet_again();
+    let after = file.wait("a new container runs", SOON, |pod| {
+        pod.is_running("main") && pod.container_id("main") != before.container_id("main") && pod.is_ready()
+    });
+    let last = &after.container("main")["lastState"]["terminated"];
+    assert_eq!(
+        (&last["reason"], &last["exitCode"]),
+        (&json!("ContainerStatusUnknown"), &json!(137)),
+        "{last}"
+    );
+    assert!(after.restarts("main") >= 1, "a lost instance counts: {}", after.status());
+    assert_eq!(after.container("other"), before.container("other"));
 }
 
 /// A startup probe that ran again would not pass.
