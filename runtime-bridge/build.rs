@@ -11,5 +11,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .skip_debug(["runtime.v1.AuthConfig"])
         .server_mod_attribute(".", "#[cfg(feature = \"fake\")]")
         .compile_fds(cri)?;
+    let health = protox::compile(["health/health.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .server_mod_attribute(".", "#[cfg(any(test, feature = \"fake\"))]")
+        .compile_fds(health)?;
     Ok(())
 }

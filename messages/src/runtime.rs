@@ -110,7 +110,7 @@ pub struct RuntimeContainer {
     pub reason: Arc<str>,
     /// The runtime's message.
     pub message: Arc<str>,
-    /// The image as the pod spec named it, where the runtime keeps it; else the runtime's name for it.
+    /// The runtime's name of the image, such as one of its tags.
     pub image: Arc<str>,
     /// The runtime's reference of the image (`ImageRef`), shown as `imageID`.
     pub image_ref: Arc<str>,
@@ -120,6 +120,32 @@ pub struct RuntimeContainer {
     pub annotations: Arc<BTreeMap<String, String>>,
     /// Absolute path of the log file as the runtime states it; empty if it does not.
     pub log_path: Arc<str>,
+    /// What the runtime says of the user and limits that the container really has; absent where it says nothing.
+    pub effective: Option<Arc<Effective>>,
+}
+
+/// What a container really has. Each is absent where the runtime says nothing, or that there is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Effective {
+    /// Who its first process began as.
+    pub user: Option<User>,
+    /// CPU limit, thousandths of a CPU.
+    pub cpu_limit_millis: Option<i64>,
+    /// CPU request as its shares tell, thousandths of a CPU.
+    pub cpu_request_millis: Option<i64>,
+    /// Memory limit, bytes.
+    pub memory_limit_bytes: Option<i64>,
+}
+
+/// A user as the kernel knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct User {
+    /// User ID.
+    pub uid: i64,
+    /// Primary group.
+    pub gid: i64,
+    /// All further groups.
+    pub supplemental_groups: Vec<i64>,
 }
 
 /// The runtime as a whole, from `Version` and `Status`.

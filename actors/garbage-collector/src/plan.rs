@@ -245,6 +245,7 @@ mod tests {
             hash: None,
             annotations: Arc::default(),
             log_path: Arc::from(""),
+            effective: None,
         }
     }
 

@@ -12,7 +12,7 @@ use messages::{PodRef, PodUid};
 use runtime_bridge::cri::{CriError, Operations, container_pid, wire};
 use runtime_bridge::host::PodDirs;
 
-use crate::observe;
+use crate::{log_tail, observe};
 
 /// What a look found.
 pub struct Found {
@@ -157,12 +157,9 @@ async fn container(
         Ok(answer) => {
             if let Some(status) = &answer.status {
                 let mut container = observe::container(listed, status);
-                if container.state == ContainerState::Exited
-                    && let Some(path) = observe::termination_log(status)
-                {
-                    let read = dirs.read_tail(Path::new(path), observe::TERMINATION_MESSAGE_BYTES_MAX).await;
-                    let read = read.map_err(|error| error.to_string());
-                    container.message = Arc::from(observe::with_message(&container.message, path, read));
+                if container.state == ContainerState::Exited {
+                    let own = own_words(dirs, status).await;
+                    container.message = Arc::from(observe::with_message(&container.message, &own));
                 }
                 if container.state == ContainerState::Running {
                     found.pids.push((container.id.clone(), container_pid(&answer)));
@@ -174,4 +171,30 @@ async fn container(
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// What the container itself says of its end: in its file, else, where the pod wants it, at the end of its log
+/// (row 5.21).
+async fn own_words(dirs: &dyn PodDirs, status: &wire::ContainerStatus) -> String {
+    if let Some(path) = observe::termination_log(status) {
+        match dirs.read_tail(Path::new(path), observe::TERMINATION_MESSAGE_BYTES_MAX).await {
+            Err(error) => return format!("Error on reading termination log {path}: {error}"),
+            Ok(Some(words)) if !words.is_empty() => return String::from_utf8_lossy(&words).into_owned(),
+            Ok(_) => {}
+        }
+    }
+    if !observe::falls_back_to_log(status) {
+        return String::new();
+    }
+    let path = &status.log_path;
+    let unread = match dirs.read_tail(Path::new(path), log_tail::TAIL_BYTES).await {
+        Ok(Some(tail)) => return log_tail::last_words(&tail),
+        Ok(None) => {
+            format!(
+                "failed to try resolving symlinks in path {path:?}: lstat {path}: no such file or directory"
+            )
+        }
+        Err(error) => error.to_string(),
+    };
+    format!("Error on reading termination message from logs: {unread}")
 }

@@ -10,6 +10,7 @@
 
 mod actor;
 mod inspect;
+mod log_tail;
 mod metrics;
 mod observe;
 mod schedule;

@@ -1,10 +1,11 @@
 //! PURE: from the runtime's words to ours.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
+use messages::runtime::{ContainerState, Effective, RuntimeContainer, RuntimePod, RuntimeSandbox, User};
 use messages::{PodRef, PodUid};
 use runtime_bridge::cri::wire;
 
@@ -14,9 +15,13 @@ const POD_NAME: &str = "io.kubernetes.pod.name";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 /// As much of a termination message as is read.
 pub const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
 const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
+/// Shares that the kernel gives at least, and those that stand for one CPU.
+const CPU_SHARES_MIN: i64 = 2;
+const CPU_SHARES_PER_CPU: i64 = 1024;
 
 /// The pod that labels name; none if they are not a kubelet's.
 pub fn pod_of(labels: &BTreeMap<String, String>) -> Option<PodRef> {
@@ -117,14 +122,10 @@ pub fn container(listed: &wire::Container, status: &wire::ContainerStatus) -> Ru
         key.starts_with("io.kubernetes.").then(|| (key.clone(), value.clone()))
     };
     let annotations: BTreeMap<String, String> = status.annotations.iter().filter_map(ours).collect();
-    let named =
-        |spec: Option<&wire::ImageSpec>| {
-            spec.map(|spec| {
-                if spec.user_specified_image.is_empty() { &spec.image } else { &spec.user_specified_image }
-            })
-            .filter(|image| !image.is_empty())
-            .cloned()
-        };
+    // As the runtime names it, not as the pod does: `docker.io/library/busybox:latest`.
+    let named = |spec: Option<&wire::ImageSpec>| {
+        spec.map(|spec| &spec.image).filter(|image| !image.is_empty()).cloned()
+    };
     let image = named(status.image.as_ref()).or_else(|| named(listed.image.as_ref())).unwrap_or_default();
     RuntimeContainer {
         id: Arc::from(status.id.as_str()),
@@ -143,25 +144,51 @@ pub fn container(listed: &wire::Container, status: &wire::ContainerStatus) -> Ru
         hash: annotations.get(CONTAINER_HASH).and_then(|hash| u64::from_str_radix(hash, 16).ok()),
         annotations: Arc::new(annotations),
         log_path: Arc::from(status.log_path.as_str()),
+        effective: effective(status),
     }
+}
+
+/// What the runtime tells of the container beyond what was asked of it; older runtimes tell nothing.
+fn effective(status: &wire::ContainerStatus) -> Option<Arc<Effective>> {
+    let user = status.user.as_ref().and_then(|user| user.linux.as_ref()).map(|linux| User {
+        uid: linux.uid,
+        gid: linux.gid,
+        supplemental_groups: linux.supplemental_groups.clone(),
+    });
+    let limits = status.resources.as_ref().and_then(|resources| resources.linux.as_ref());
+    let millis = |quota: i64, period: i64| quota.saturating_mul(1000).checked_div(period);
+    let positive = |number: &i64| *number > 0;
+    let effective = Effective {
+        user,
+        cpu_limit_millis: limits.and_then(|l| millis(l.cpu_quota, l.cpu_period)).filter(positive),
+        cpu_request_millis: limits.map(|l| l.cpu_shares).filter(|shares| *shares >= CPU_SHARES_MIN).map(
+            |shares| shares.saturating_mul(1000).saturating_add(CPU_SHARES_PER_CPU - 1) / CPU_SHARES_PER_CPU,
+        ),
+        memory_limit_bytes: limits.map(|l| l.memory_limit_in_bytes).filter(positive),
+    };
+    (effective != Effective::default()).then(|| Arc::new(effective))
 }
 
 /// The file on the host into which the container wrote why it ended: what the runtime mounted at the path that
 /// the kubelet noted when it made the container.
 pub fn termination_log(status: &wire::ContainerStatus) -> Option<&str> {
     let path = status.annotations.get(TERMINATION_MESSAGE_PATH).filter(|path| !path.is_empty())?;
-    status.mounts.iter().find(|mount| mount.container_path == *path).map(|mount| mount.host_path.as_str())
+    let path = if path.starts_with('/') { Cow::from(path) } else { format!("/{path}").into() };
+    status.mounts.iter().find(|mount| mount.container_path == path).map(|mount| mount.host_path.as_str())
+}
+
+/// Whether the end of the log stands for a message that the container did not leave. One that could not be run has no
+/// log either.
+pub fn falls_back_to_log(status: &wire::ContainerStatus) -> bool {
+    let policy = status.annotations.get(TERMINATION_MESSAGE_POLICY).map_or("", String::as_str);
+    policy == "FallbackToLogsOnError" && status.exit_code != 0 && status.reason != "ContainerCannotRun"
 }
 
 /// The runtime's message with the container's own after it (row 5.21).
-pub fn with_message(runtimes: &str, path: &str, own: Result<Option<Vec<u8>>, String>) -> String {
-    let own = match own {
-        Ok(own) => String::from_utf8_lossy(&own.unwrap_or_default()).into_owned(),
-        Err(error) => format!("Error on reading termination log {path}: {error}"),
-    };
+pub fn with_message(runtimes: &str, own: &str) -> String {
     match (runtimes.is_empty(), own.is_empty()) {
         (_, true) => runtimes.to_owned(),
-        (true, false) => own,
+        (true, false) => own.to_owned(),
         (false, false) => format!("{runtimes}: {own}"),
     }
 }
@@ -242,17 +269,58 @@ mod tests {
 
     #[test]
     fn a_containers_own_message_follows_the_runtimes() {
-        let own = |text: &str| Ok(Some(text.as_bytes().to_vec()));
-        assert_eq!(with_message("", "/f", own("why")), "why");
-        assert_eq!(with_message("oom", "/f", own("why")), "oom: why");
-        assert_eq!(with_message("oom", "/f", Ok(None)), "oom");
-        let unread = with_message("", "/f", Err("no".to_owned()));
-        assert_eq!(unread, "Error on reading termination log /f: no");
+        assert_eq!(with_message("", "why"), "why");
+        assert_eq!(with_message("oom", "why"), "oom: why");
+        assert_eq!(with_message("oom", ""), "oom");
         let mount = wire::Mount { container_path: "/x".into(), host_path: "/h".into(), ..Default::default() };
         let mut status = wire::ContainerStatus { mounts: vec![mount], ..Default::default() };
         assert_eq!(termination_log(&status), None);
         status.annotations = [(TERMINATION_MESSAGE_PATH.to_owned(), "/x".to_owned())].into();
         assert_eq!(termination_log(&status), Some("/h"));
+        status.annotations = [(TERMINATION_MESSAGE_PATH.to_owned(), "x".to_owned())].into();
+        assert_eq!(termination_log(&status), Some("/h"), "paths are below the root");
+    }
+
+    #[test]
+    fn only_a_failed_containers_log_stands_for_its_message() {
+        let of = |policy: &str, exit_code: i32, reason: &str| {
+            let annotations = [(TERMINATION_MESSAGE_POLICY.to_owned(), policy.to_owned())].into();
+            let reason = reason.to_owned();
+            falls_back_to_log(&wire::ContainerStatus { annotations, exit_code, reason, ..Default::default() })
+        };
+        assert!(of("FallbackToLogsOnError", 1, "Error"));
+        assert!(!of("FallbackToLogsOnError", 0, "Completed"));
+        assert!(!of("FallbackToLogsOnError", 128, "ContainerCannotRun"));
+        assert!(!of("File", 1, "Error"));
+    }
+
+    #[test]
+    fn what_the_runtime_tells_of_limits_and_user_is_kept() {
+        assert_eq!(effective(&wire::ContainerStatus::default()), None);
+        let linux = wire::LinuxContainerResources {
+            cpu_quota: 25_000,
+            cpu_period: 100_000,
+            cpu_shares: 102,
+            memory_limit_in_bytes: 1 << 26,
+            ..Default::default()
+        };
+        let user = wire::LinuxContainerUser { uid: 1, gid: 2, supplemental_groups: vec![3] };
+        let mut status = wire::ContainerStatus {
+            resources: Some(wire::ContainerResources { linux: Some(linux) }),
+            user: Some(wire::ContainerUser { linux: Some(user) }),
+            ..Default::default()
+        };
+        let expected = Effective {
+            user: Some(User { uid: 1, gid: 2, supplemental_groups: vec![3] }),
+            cpu_limit_millis: Some(250),
+            cpu_request_millis: Some(100),
+            memory_limit_bytes: Some(1 << 26),
+        };
+        assert_eq!(effective(&status).as_deref(), Some(&expected));
+        let unlimited = wire::LinuxContainerResources { cpu_quota: -1, ..Default::default() };
+        status.resources = Some(wire::ContainerResources { linux: Some(unlimited) });
+        status.user = None;
+        assert_eq!(effective(&status), None);
     }
 
     #[test]

@@ -80,6 +80,7 @@ pub fn instance(name: &str, attempt: u32, state: ContainerState) -> RuntimeConta
         hash: Some(container_hash(&container(name))),
         annotations: Arc::new(BTreeMap::new()),
         log_path: Arc::from(""),
+        effective: None,
     }
 }
 

@@ -35,7 +35,7 @@ const SAVE_AGAIN: Duration = Duration::from_secs(10);
 /// What the actor works with.
 #[derive(Clone)]
 pub struct ProbeManagerDeps {
-    /// HTTP, TCP and commands in containers.
+    /// HTTP, TCP, gRPC and commands in containers.
     pub ways: Ways,
     /// Where verdicts survive a restart.
     pub checkpoints: Arc<dyn CheckpointStore>,
@@ -286,7 +286,8 @@ impl ProbeManager {
         let probes = self.pods.get(uid).ok_or("the pod is gone")?;
         let desired = probes.desired();
         let host_network = desired.pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or(false);
-        let ip = if host_network { &*self.deps.node_ip } else { probes.pod_ip() };
+        let node_ip = &*self.deps.node_ip;
+        let ip = if host_network { node_ip } else { probes.pod_ip(node_ip) };
         let target = target::target(&run.probe, &run.container, &desired.pod_ref.to_string(), ip)
             .map_err(|error| error.to_string())?;
         // An empty host would be this machine itself.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use runtime_bridge::cri::wire::ExecSyncRequest;
 use runtime_bridge::cri::{CriErrorKind, Operations};
-use runtime_bridge::probes::{HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, Scheme, TcpProbe};
+use runtime_bridge::probes::{
+    GrpcProbe, HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, Scheme, TcpProbe,
+};
 
 use crate::target::Target;
 use crate::texts;
@@ -23,7 +25,7 @@ const RUNTIME_SLACK: Duration = Duration::from_secs(10);
 pub struct Ways {
     /// Commands in containers.
     pub operations: Operations,
-    /// HTTP and TCP.
+    /// HTTP, TCP and gRPC.
     pub prober: Arc<dyn Prober>,
 }
 
@@ -62,7 +64,10 @@ async fn run_once(ways: &Ways, target: &Target, container_id: &str, timeout: Dur
             let probe = TcpProbe { host: host.clone(), port: *port, timeout };
             reported(ways.prober.tcp(probe)).await
         }
-        Target::Grpc { .. } => unasked("gRPC probes are not supported by this kubelet yet".to_owned()),
+        Target::Grpc { host, port, service } => {
+            let probe = GrpcProbe { host: host.clone(), port: *port, service: service.clone(), timeout };
+            reported(ways.prober.grpc(probe)).await
+        }
     }
 }
 
@@ -101,7 +106,7 @@ async fn exec(ways: &Ways, container_id: &str, command: &[String], timeout: Dura
         Ok(Err(error)) if error.kind == CriErrorKind::DeadlineExceeded => {
             Answer::Failure { output: texts::command_timed_out(command, timeout_s) }
         }
-        Ok(Err(error)) => unasked(error.message),
+        Ok(Err(error)) => unasked(texts::runtime_error(error.kind, &error.message)),
     }
 }
 

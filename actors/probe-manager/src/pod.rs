@@ -90,7 +90,8 @@ pub struct PodProbes {
     terminating: bool,
     /// Containers whose postStart hook runs: they count as not running yet (row 5.19).
     starting: Arc<BTreeSet<String>>,
-    pod_ip: String,
+    /// As the runtime lists them.
+    pod_ips: Vec<Arc<str>>,
     restored: SavedPod,
     containers: BTreeMap<String, ContainerProbes>,
 }
@@ -237,7 +238,7 @@ impl PodProbes {
             desired: desired.clone(),
             terminating: false,
             starting: Arc::default(),
-            pod_ip: String::new(),
+            pod_ips: Vec::new(),
             restored,
             containers: BTreeMap::new(),
         };
@@ -277,9 +278,12 @@ impl PodProbes {
         &self.desired
     }
 
-    /// The pod's first address; empty while it has none of its own.
-    pub fn pod_ip(&self) -> &str {
-        &self.pod_ip
+    /// The address that the pod's status shows first, which is of the node's family where there is one (row 8.8); empty
+    /// while it has none of its own.
+    pub fn pod_ip(&self, node_ip: &str) -> &str {
+        let is_v6 = |ip: &str| ip.contains(':');
+        let same = self.pod_ips.iter().find(|ip| is_v6(ip) == is_v6(node_ip));
+        same.or(self.pod_ips.first()).map_or("", |ip| ip)
     }
 
     /// Whether the pod is being stopped: then no more startup and liveness probes; readiness goes on (row 7.9). What
@@ -303,8 +307,8 @@ impl PodProbes {
     /// The runtime's state of the pod. Returns whether a verdict has changed.
     pub fn observe(&mut self, state: &RuntimePod, at: At) -> bool {
         let before = self.verdicts();
-        if let Some(ip) = state.ready_sandbox().and_then(|sandbox| sandbox.ips.first()) {
-            self.pod_ip = ip.to_string();
+        if let Some(sandbox) = state.ready_sandbox().filter(|sandbox| !sandbox.ips.is_empty()) {
+            self.pod_ips.clone_from(&sandbox.ips);
         }
         let statuses = container_statuses(&self.desired);
         for (name, container) in &mut self.containers {

@@ -73,6 +73,7 @@ fn seen(id: &str, state: ContainerState, started: i64) -> RuntimePod {
         hash: None,
         annotations: Arc::default(),
         log_path: "".into(),
+        effective: None,
     };
     RuntimePod { pod, sandboxes: vec![sandbox], containers: vec![container] }
 }
@@ -95,7 +96,7 @@ fn verdict(probes: &PodProbes) -> ContainerVerdict {
 fn a_container_goes_from_starting_to_ready_to_unhealthy() {
     let mut probes = PodProbes::new(desired(all_three()), SavedPod::new());
     assert!(probes.observe(&seen("c1", ContainerState::Running, 100), at(100)));
-    assert_eq!(probes.pod_ip(), "10.0.0.7");
+    assert_eq!(probes.pod_ip("192.0.2.1"), "10.0.0.7");
     let initial =
         ContainerVerdict { container_id: "c1".into(), startup: None, liveness: None, readiness: Some(false) };
     assert_eq!(verdict(&probes), initial);
@@ -119,6 +120,20 @@ fn a_container_goes_from_starting_to_ready_to_unhealthy() {
     assert!(probes.observe(&seen("c2", ContainerState::Running, 140), at(140)));
     assert_eq!(verdict(&probes), ContainerVerdict { container_id: "c2".into(), ..initial });
     assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(141)));
+}
+
+#[test]
+fn a_pod_with_two_addresses_is_probed_at_that_of_the_nodes_family() {
+    let mut probes = PodProbes::new(desired(all_three()), SavedPod::new());
+    assert_eq!(probes.pod_ip("192.0.2.1"), "");
+    let mut both = seen("c1", ContainerState::Running, 100);
+    both.sandboxes[0].ips = vec!["fd00::7".into(), "10.0.0.7".into()];
+    probes.observe(&both, at(100));
+    assert_eq!(probes.pod_ip("192.0.2.1"), "10.0.0.7");
+    assert_eq!(probes.pod_ip("2001:db8::1"), "fd00::7");
+    both.sandboxes[0].ips = vec!["fd00::7".into()];
+    probes.observe(&both, at(101));
+    assert_eq!(probes.pod_ip("192.0.2.1"), "fd00::7");
 }
 
 #[test]

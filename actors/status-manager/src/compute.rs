@@ -11,10 +11,8 @@ use crate::containers::{self, Context};
 use crate::facts::{NodeFacts, PodFacts};
 use crate::merge::{PhaseVerdict, settle};
 use crate::phase::{Phase, PhaseInput, phase};
-use crate::{addresses, finish, in_place, spec};
+use crate::{addresses, effective, finish, in_place, spec};
 
-/// Bytes of all containers' termination messages together in one status (row 5.21).
-const MESSAGES_BYTES_MAX: usize = 12288;
 /// How the message of a pod begins that the node refuses (row 3.5).
 pub(crate) const REJECTED_PREFIX: &str = "Pod was rejected: ";
 
@@ -37,6 +35,9 @@ pub fn compute(
         None => Computation { facts, node, previous, desired, spec }.run(),
     };
     let mut status = inherit(desired, status, previous);
+    if desired.rejected.is_none() {
+        effective::of_pod(spec, &mut status);
+    }
     status.conditions.get_or_insert_default().extend(conditions::quarantined(&facts.quarantine));
     for condition in status.conditions.iter_mut().flatten() {
         let known = previous.and_then(|p| p.conditions.as_ref()).into_iter().flatten();
@@ -46,7 +47,8 @@ pub fn compute(
     if status.conditions.as_ref().is_some_and(Vec::is_empty) {
         status.conditions = None;
     }
-    Some(settle(previous, status, now))
+    let containers = spec::init(spec).count() + spec::regular(spec).count() + spec::ephemeral(spec).count();
+    Some(settle(previous, status, containers, now))
 }
 
 /// A manifest's status is its author's fancy; only the API server's is a fact.
@@ -195,8 +197,6 @@ impl<'a> Computation<'a> {
             runtime_name: self.node.runtime_name.as_deref().unwrap_or_default(),
             waiting: report.map(|r| &*r.waiting),
             verdicts: self.facts.verdicts.as_deref(),
-            message_bytes_max: MESSAGES_BYTES_MAX
-                / (spec::init(self.spec).count() + spec::regular(self.spec).count()).max(1),
             has_init: spec::init(self.spec).next().is_some(),
             reported: report.is_some(),
             regular_created: spec::regular(self.spec).any(|c| created(&c)),

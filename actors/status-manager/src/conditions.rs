@@ -139,16 +139,14 @@ fn initialized(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
     if input.phase == Phase::Succeeded && unknown.is_empty() {
         return of(INITIALIZED, true, "PodCompleted", "");
     }
-    // A pod that is restarted in place, or in another sandbox, has been initialized all the same.
-    if input.previous.iter().any(|c| c.type_ == INITIALIZED && c.status == "True") {
-        return of(INITIALIZED, true, "", "");
-    }
-    // Once a regular container has started the pod is initialized for good, even while sidecars start again.
+    // Once a regular container has started the pod is initialized for good, even while sidecars start again; and so it
+    // is once it was told so, even while init containers run again.
     let regular_started = input
         .regular
         .iter()
         .any(|s| running(s).is_some() || terminated(s).is_some() || last_terminated(s).is_some());
-    if regular_started {
+    let was_initialized = input.previous.iter().any(|c| c.type_ == INITIALIZED && c.status == "True");
+    if regular_started || was_initialized {
         return of(INITIALIZED, true, "", "");
     }
     match complaint(&unknown, "incomplete", &incomplete) {

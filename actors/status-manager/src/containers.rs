@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
-use crate::in_place;
+use crate::{effective, in_place};
 use crate::spec::{ContainerSpec, Kind};
 
 /// The reason of a container of which nobody knows how it ended.
@@ -39,8 +39,6 @@ pub(crate) struct Context<'a> {
     pub(crate) waiting: Option<&'a BTreeMap<String, WaitingReason>>,
     /// Probe verdicts.
     pub(crate) verdicts: Option<&'a BTreeMap<String, ContainerVerdict>>,
-    /// Bytes of one container's termination message that are shown.
-    pub(crate) message_bytes_max: usize,
     /// The pod has init containers.
     pub(crate) has_init: bool,
     /// A regular container has been created: non-restartable init containers must have completed.
@@ -184,29 +182,42 @@ fn present(
             ..ApiState::default()
         },
         ContainerState::Created => default_waiting(context),
-        ContainerState::Exited => ended(newest, &id, context.message_bytes_max),
+        ContainerState::Exited => ended(newest, &id),
         ContainerState::Unknown => unreadable(&id, old, context),
     };
-    let resources = spec.resources.cloned().unwrap_or_default();
+    let allocated = spec.resources.cloned().unwrap_or_default();
+    let effective = newest.effective.as_deref();
     ContainerStatus {
         name: spec.name.to_owned(),
         image: newest.image.to_string(),
         image_id: newest.image_ref.to_string(),
-        restart_count: restart_count(newest, &id, old),
+        restart_count: restart_count(newest, &id, &state, old),
         last_state: Some(last_state(&id, before, old, context)),
-        allocated_resources: resources.requests.clone().filter(|r| !r.is_empty()),
-        resources: (spec.kind != Kind::Ephemeral || resources != ResourceRequirements::default())
-            .then_some(resources),
+        allocated_resources: allocated.requests.clone().filter(|r| !r.is_empty()),
+        resources: (spec.kind != Kind::Ephemeral || allocated != ResourceRequirements::default())
+            .then(|| effective::resources(allocated, effective.filter(|_| state.running.is_some()))),
+        user: effective.and_then(effective::user),
         container_id: Some(id),
         state: Some(state),
         ..ContainerStatus::default()
     }
 }
 
-/// The attempt, but never less than was told before, and one more with every new instance.
-fn restart_count(newest: &RuntimeContainer, id: &str, old: Option<&ContainerStatus>) -> i32 {
+/// The attempt, but never less than was told before, and one more with every new instance, or with the end of one that
+/// nobody saw.
+fn restart_count(newest: &RuntimeContainer, id: &str, now: &ApiState, old: Option<&ContainerStatus>) -> i32 {
     let attempt = i32::try_from(newest.attempt).unwrap_or(i32::MAX);
     let Some(old) = old else { return attempt };
+    let guessed = |end: Option<&ContainerStateTerminated>| {
+        end.is_some_and(|t| t.reason.as_deref() == Some(STATUS_UNKNOWN))
+    };
+    if guessed(now.terminated.as_ref()) {
+        return attempt.max(old.restart_count.saturating_add(i32::from(running(old).is_some())));
+    }
+    // Such an end counted when it was told.
+    if guessed(terminated(old)) {
+        return attempt.max(old.restart_count);
+    }
     // Attempts start over when the runtime has forgotten the earlier instances.
     let known = old.container_id.as_deref();
     let before = last_terminated(old).and_then(|t| t.container_id.as_deref());
@@ -223,7 +234,7 @@ fn last_state(
     context: &Context<'_>,
 ) -> ApiState {
     if let Some(before) = before.filter(|b| b.state == ContainerState::Exited) {
-        return ended(before, &full_id(context, before), context.message_bytes_max);
+        return ended(before, &full_id(context, before));
     }
     let Some(old) = old else { return ApiState::default() };
     if old.container_id.as_deref() != Some(id) {
@@ -237,25 +248,21 @@ fn last_state(
     old.last_state.clone().unwrap_or_default()
 }
 
-fn ended(container: &RuntimeContainer, id: &str, message_bytes_max: usize) -> ApiState {
+fn ended(container: &RuntimeContainer, id: &str) -> ApiState {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     ApiState {
         terminated: Some(ContainerStateTerminated {
             exit_code: container.exit_code,
             reason: text(&container.reason),
-            message: text(cut(&container.message, message_bytes_max)),
-            started_at: container.started_at.map(time),
+            message: text(&container.message),
+            // One that never started is told so with the epoch.
+            started_at: Some(time(container.started_at.unwrap_or(Timestamp::UNIX_EPOCH))),
             finished_at: container.finished_at.map(time),
             container_id: Some(id.to_owned()),
             signal: None,
         }),
         ..ApiState::default()
     }
-}
-
-/// The beginning of a text, at most so many bytes.
-fn cut(text: &str, bytes_max: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes_max)]
 }
 
 /// The runtime cannot say what the instance does: one that ran is taken to have ended.
@@ -401,14 +408,4 @@ pub(crate) fn waiting(status: &ContainerStatus) -> Option<&ContainerStateWaiting
 /// How the instance before ended.
 pub(crate) fn last_terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     status.last_state.as_ref()?.terminated.as_ref()
-}
-
-#[cfg(test)]
-mod cut_tests {
-    #[test]
-    fn a_long_message_keeps_its_beginning_and_whole_characters() {
-        assert_eq!(super::cut("abc", 2), "ab");
-        assert_eq!(super::cut("aé", 2), "a");
-        assert_eq!(super::cut("abc", 100), "abc");
-    }
 }

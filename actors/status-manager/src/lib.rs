@@ -12,6 +12,7 @@ mod checkpoint;
 mod compute;
 mod conditions;
 mod containers;
+mod effective;
 mod facts;
 mod finish;
 mod in_place;

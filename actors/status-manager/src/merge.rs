@@ -8,7 +8,7 @@ use crate::conditions::{CONTAINERS_READY, READY, not_ready_in};
 use crate::containers::time;
 use crate::phase::Phase;
 
-/// All termination messages of a pod together, in bytes.
+/// All termination messages of a pod together, in bytes (row 5.21).
 const MESSAGE_BYTES_MAX: usize = 12 * 1024;
 
 /// A phase with its reason and message.
@@ -54,8 +54,14 @@ impl PhaseVerdict {
 }
 
 /// Settles `status` against the one before: start and transition times, counts, order, precision.
-/// The same facts at a later time give the same status.
-pub(crate) fn settle(previous: Option<&PodStatus>, mut status: PodStatus, now: Timestamp) -> PodStatus {
+/// The same facts at a later time give the same status. `containers` are those of the spec, of all kinds: each has an
+/// equal share of what is told of ends.
+pub(crate) fn settle(
+    previous: Option<&PodStatus>,
+    mut status: PodStatus,
+    containers: usize,
+    now: Timestamp,
+) -> PodStatus {
     status.start_time = previous
         .and_then(|p| p.start_time.clone())
         .or(status.start_time)
@@ -67,13 +73,7 @@ pub(crate) fn settle(previous: Option<&PodStatus>, mut status: PodStatus, now: T
         unready(&mut status, phase);
     }
     transition_times(previous, &mut status, now);
-    let count =
-        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses]
-            .into_iter()
-            .flatten()
-            .map(Vec::len)
-            .sum::<usize>();
-    let message_bytes_max = MESSAGE_BYTES_MAX / count.max(1);
+    let message_bytes_max = MESSAGE_BYTES_MAX / containers.max(1);
 
     let old = |list: fn(&PodStatus) -> &Option<Vec<ContainerStatus>>| {
         previous.and_then(|p| list(p).as_deref()).unwrap_or_default()
@@ -162,6 +162,7 @@ fn settle_state(state: &mut ContainerState, message_bytes_max: usize) {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ContainerStateTerminated;
     use proptest::prelude::*;
 
     use super::*;
@@ -221,14 +222,14 @@ mod tests {
 
     #[test]
     fn start_time_is_set_once_and_transition_times_only_change_with_the_status() {
-        let first = settle(None, ready("False"), at("2026-05-01T12:00:00.75Z"));
+        let first = settle(None, ready("False"), 1, at("2026-05-01T12:00:00.75Z"));
         assert_eq!(first.start_time.as_ref().unwrap().0, at("2026-05-01T12:00:00Z"));
         assert_eq!(transition(&first), at("2026-05-01T12:00:00Z"));
 
-        let second = settle(Some(&first), ready("False"), at("2026-05-01T12:01:00Z"));
+        let second = settle(Some(&first), ready("False"), 1, at("2026-05-01T12:01:00Z"));
         assert_eq!(second, first);
 
-        let third = settle(Some(&second), ready("True"), at("2026-05-01T12:02:00Z"));
+        let third = settle(Some(&second), ready("True"), 1, at("2026-05-01T12:02:00Z"));
         assert_eq!(transition(&third), at("2026-05-01T12:02:00Z"));
         assert_eq!(third.start_time, first.start_time);
     }
@@ -237,9 +238,29 @@ mod tests {
     fn a_pod_that_ended_is_not_ready() {
         let mut status = ready("True");
         status.phase = Some("Failed".into());
-        let settled = settle(None, status, at("2026-05-01T12:00:00Z"));
+        let settled = settle(None, status, 1, at("2026-05-01T12:00:00Z"));
         let condition = &settled.conditions.as_ref().unwrap()[0];
         assert_eq!((&*condition.status, condition.reason.as_deref()), ("False", Some("PodFailed")));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_to_its_containers_share_and_keeps_whole_characters() {
+        let long = |text: &str| {
+            let end = ContainerStateTerminated { message: Some(text.to_owned()), ..Default::default() };
+            let state = ContainerState { terminated: Some(end), ..ContainerState::default() };
+            let main =
+                ContainerStatus { name: "main".into(), state: Some(state), ..ContainerStatus::default() };
+            PodStatus { container_statuses: Some(vec![main]), ..PodStatus::default() }
+        };
+        let told = |text: &str, containers: usize| {
+            let settled = settle(None, long(text), containers, at("2026-05-01T12:00:00Z"));
+            let state = settled.container_statuses.unwrap().remove(0).state.unwrap();
+            state.terminated.unwrap().message.unwrap()
+        };
+        assert_eq!(told(&"x".repeat(20_000), 3).len(), 4096);
+        assert_eq!(told(&"x".repeat(20_000), 1).len(), MESSAGE_BYTES_MAX);
+        assert_eq!(told(&"é".repeat(20_000), 5).len(), 2456, "not 2457");
+        assert_eq!(told("short", 100), "short");
     }
 
     #[test]
@@ -248,6 +269,7 @@ mod tests {
         let settled = settle(
             Some(&known),
             PodStatus { observed_generation: Some(3), ..PodStatus::default() },
+            1,
             at("2026-05-01T12:00:00Z"),
         );
         assert_eq!(settled.observed_generation, Some(4));

@@ -79,6 +79,7 @@ pub(crate) fn created(name: &str, id: &str, attempt: u32) -> RuntimeContainer {
         hash: None,
         annotations: Arc::default(),
         log_path: Arc::from(""),
+        effective: None,
     }
 }
 

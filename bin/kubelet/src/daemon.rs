@@ -24,9 +24,10 @@ use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
 use runtime_bridge::{Io, IoRuntime};
 use supervision::{Place, Tree, Watchdog};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Loaded;
+use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wiring::{self, Bridge, Node};
 use crate::{cgroups, settings};
 
@@ -49,6 +50,7 @@ pub fn run(loaded: &Loaded) -> ExitCode {
 }
 
 fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
+    let fed_every = watchdog_interval()?;
     let root = Path::new(&loaded.flags.root_dir);
     std::fs::create_dir_all(root).with_context(|| format!("--root-dir: create {}", root.display()))?;
     let _lock = RootLock::acquire(root)?;
@@ -86,6 +88,7 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
 
     let system = System::new();
     system.block_on(async {
+        let signals = Signals::catch()?;
         let actors = Arbiter::new();
         let node = wiring::wire(&tree, &Place::On(actors.handle()), &registry, &bridge, &settings)
             .context("register metrics")?;
@@ -95,10 +98,10 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
             let _ = node.record.tell(event);
         }
         let wrong_driver = watch_driver(&bridge, unconfirmed.then_some(driver));
-        let watchdog = watch(&tree, loaded)?;
-        let code = until_the_end(&tree, wrong_driver).await?;
+        let watchdog = watch(&tree, loaded, fed_every)?;
+        let code = until_the_end(&tree, signals, wrong_driver).await;
         tracing::info!("Stopping; containers go on running");
-        notify(&[sd_notify::NotifyState::Stopping]);
+        notify(&[NotifyState::Stopping]);
         drop(watchdog);
         tree.stop_all();
         // What the actors still write (checkpoints) is on its way in the bridge, which is given time for it again when
@@ -240,25 +243,47 @@ fn announce(node: &Node) {
         message: Arc::from("Starting kubelet."),
     };
     let _ = node.record.tell(started);
-    notify(&[sd_notify::NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
-/// Tells systemd, if it started us; without it nothing happens.
-fn notify(states: &[sd_notify::NotifyState]) {
-    if let Err(error) = sd_notify::notify(false, states) {
-        tracing::warn!(%error, "systemd cannot be told");
-    }
-}
-
-fn watch(tree: &Tree, loaded: &Loaded) -> anyhow::Result<Watchdog> {
-    let feed = || notify(&[sd_notify::NotifyState::Watchdog]);
+/// Watches the actors' threads, and tells systemd that they live as often as it wants to hear.
+fn watch(tree: &Tree, loaded: &Loaded, fed_every: Option<Duration>) -> anyhow::Result<Watchdog> {
+    let mut policy = settings::watchdog(&loaded.understudy);
+    policy.beat = fed_every.map_or(policy.beat, |interval| policy.beat.min(interval));
+    let feed = move || {
+        if fed_every.is_some() {
+            notify(&[NotifyState::Watchdog]);
+        }
+    };
     let give_up = |failure: supervision::Failure| {
         tracing::error!(subsystem = failure.actor, reason = failure.reason, "A thread is blocked for good");
         // The main thread may be the blocked one: nothing but the end is left.
         std::process::exit(1);
     };
-    Watchdog::start(tree.clone(), settings::watchdog(&loaded.understudy), feed, give_up)
-        .context("start the watchdog")
+    Watchdog::start(tree.clone(), policy, feed, give_up).context("start the watchdog")
+}
+
+/// The signals that end the kubelet.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("catch SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("catch SIGINT")?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Ends when the runtime, which was silent at the start, answers that cgroups are called otherwise than was assumed.
@@ -282,33 +307,44 @@ fn watch_driver(
 /// The exit code, once there is one.
 async fn until_the_end(
     tree: &Tree,
+    mut signals: Signals,
     wrong_driver: impl Future<Output = CgroupDriver>,
-) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate()).context("catch SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("catch SIGINT")?;
+) -> ExitCode {
     tokio::select! {
         biased;
         failure = tree.failed() => {
             tracing::error!(subsystem = failure.actor, reason = failure.reason, "A vital subsystem has failed; the kubelet exits");
-            Ok(ExitCode::FAILURE)
+            ExitCode::FAILURE
         }
         driver = wrong_driver => {
             tracing::error!(
                 cgroupDriver = ?driver,
                 "The CRI runtime has another cgroup driver than was assumed while it was silent; the kubelet exits to start anew with it"
             );
-            Ok(ExitCode::FAILURE)
+            ExitCode::FAILURE
         }
-        _ = terminate.recv() => Ok(end_at_second(terminate)),
-        _ = interrupt.recv() => Ok(end_at_second(interrupt)),
+        () = signals.next() => end_at_second(signals),
     }
 }
 
-/// The first signal ends the process in good order, a second one at once (row 23.10).
-fn end_at_second(mut again: tokio::signal::unix::Signal) -> ExitCode {
-    tokio::task::spawn_local(async move {
-        again.recv().await;
-        std::process::exit(1);
+/// The first signal ends the process in good order, a second one at once (row 23.10): here while the actors end, on a
+/// thread of its own while this one waits for what they left to the I/O runtime.
+fn end_at_second(signals: Signals) -> ExitCode {
+    tokio::task::spawn_local(exit_at_next(signals));
+    let last = std::thread::Builder::new().name("second-signal".to_owned()).spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            exit_at_next(Signals::catch()?).await;
+            anyhow::Ok(())
+        })
     });
+    if let Err(error) = last {
+        tracing::warn!(%error, "A second signal may have to wait for the first");
+    }
     ExitCode::SUCCESS
+}
+
+async fn exit_at_next(mut signals: Signals) {
+    signals.next().await;
+    std::process::exit(1);
 }

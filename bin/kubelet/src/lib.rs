@@ -12,6 +12,7 @@ pub mod config;
 pub mod daemon;
 pub mod flags;
 pub mod settings;
+pub mod systemd;
 pub mod telemetry;
 pub mod wiring;
 

@@ -12,9 +12,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::socket::Socket;
 use super::target::Target;
 use super::{BODY_BYTES_MAX, Scheme, words};
 
@@ -74,10 +74,7 @@ impl Say {
 /// Makes the connection, sends the request and waits for the response's head. The error is in Go's words.
 pub(crate) async fn exchange(target: &Target, say: &Say, tls: &Arc<ClientConfig>) -> Result<Answer, String> {
     let stream = dial(&target.host, target.port()).await?;
-    let between = match (stream.local_addr(), stream.peer_addr()) {
-        (Ok(local), Ok(peer)) => format!("{local}->{peer}"),
-        _ => words::join_host_port(&target.host, target.port()),
-    };
+    let between = stream.between().unwrap_or_else(|| words::join_host_port(&target.host, target.port()));
     match target.scheme {
         Scheme::Http => send_http1(stream, target, say, &between).await,
         Scheme::Https => {
@@ -97,7 +94,7 @@ pub(crate) async fn exchange(target: &Target, say: &Say, tls: &Arc<ClientConfig>
 }
 
 /// Opens a connection to the first address of `host` that takes one.
-pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+pub(crate) async fn dial(host: &str, port: u16) -> Result<Socket, String> {
     let addresses: Vec<SocketAddr> = match host.parse() {
         Ok(ip) => vec![SocketAddr::new(ip, port)],
         Err(_) => match tokio::net::lookup_host((host, port)).await {
@@ -107,7 +104,7 @@ pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     };
     let mut first_error = None;
     for address in addresses {
-        match TcpStream::connect(address).await {
+        match Socket::connect(address).await {
             Ok(stream) => return Ok(stream),
             Err(error) => {
                 first_error.get_or_insert_with(|| words::dial_failed(&address.to_string(), &error));

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tonic::Status;
 
 use super::target::Target;
 use super::{
-    HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, RequestError, Scheme, TcpProbe, words,
+    FakeHealth, GrpcProbe, HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, RequestError, Scheme, TcpProbe,
+    grpc, words,
 };
 
 /// How a fake server answers.
@@ -32,6 +34,8 @@ pub enum FakeAnswer {
     PlainOnly,
     /// The response begins, and its body breaks off with this reason.
     BreakOff(String),
+    /// gRPC's health checking, with these services.
+    Health(BTreeMap<String, FakeHealth>),
 }
 
 impl FakeAnswer {
@@ -120,6 +124,7 @@ async fn fetch(probe: HttpProbe, answer: FakeAnswer) -> Result<(u16, Result<Stri
             Ok((status, Ok(body.chars().take(super::BODY_BYTES_MAX).collect())))
         }
         FakeAnswer::BreakOff(reason) => Ok((200, Err(reason))),
+        FakeAnswer::Health(_) => failure("EOF"),
         FakeAnswer::Lost | FakeAnswer::Hang | FakeAnswer::Respond { .. } => {
             tokio::time::sleep(probe.timeout).await;
             failure(words::TIMED_OUT_BEFORE_HEADERS)
@@ -159,8 +164,33 @@ impl Prober for FakeProber {
                     let address = words::join_host_port(&probe.host, probe.port);
                     ProbeReport::failure(words::dial_timed_out(&address))
                 }
-                _ => ProbeReport { outcome: ProbeOutcome::Success, output: String::new() },
+                _ => ProbeReport::success(""),
             })
+        }
+        .boxed()
+    }
+
+    fn grpc(&self, probe: GrpcProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
+        let answer = self.answer(&probe.host, probe.port);
+        async move {
+            let FakeAnswer::Health(services) = answer else {
+                tokio::time::sleep(probe.timeout).await;
+                let address = words::join_host_port(&probe.host, probe.port);
+                return Ok(ProbeReport::failure(words::health_not_connected(&address, probe.timeout)));
+            };
+            let refused = |status: Status| Ok(grpc::refused(&status, probe.timeout));
+            match services.get(&probe.service) {
+                Some(FakeHealth::Serving) => Ok(grpc::verdict(1)),
+                Some(FakeHealth::NotServing) => Ok(grpc::verdict(2)),
+                Some(FakeHealth::Silent) => {
+                    tokio::time::sleep(probe.timeout).await;
+                    refused(Status::deadline_exceeded(""))
+                }
+                Some(FakeHealth::Unimplemented) => {
+                    refused(Status::unimplemented("unknown service grpc.health.v1.Health"))
+                }
+                None => refused(Status::not_found("unknown service")),
+            }
         }
         .boxed()
     }

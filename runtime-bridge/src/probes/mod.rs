@@ -1,8 +1,13 @@
-//! Probes over the network (FEATURES 7.3): an HTTP GET and a TCP connection, with the words of Kubernetes' own kubelet.
+//! Probes over the network (FEATURES 7.3, 7.5): an HTTP GET, a TCP connection and gRPC's health checking, with the words
+//! of Kubernetes' own kubelet.
 
 pub(crate) mod exchange;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
+mod grpc;
+#[cfg(any(test, feature = "fake"))]
+mod health_server;
+mod socket;
 mod sys;
 pub(crate) mod target;
 #[cfg(test)]
@@ -16,6 +21,8 @@ use futures::future::BoxFuture;
 
 #[cfg(any(test, feature = "fake"))]
 pub use fake::{FakeAnswer, FakeProber};
+#[cfg(any(test, feature = "fake"))]
+pub use health_server::{FakeHealth, HealthServer};
 pub use sys::NetProber;
 pub(crate) use sys::location;
 pub(crate) use tls::config as unverified_tls;
@@ -109,6 +116,19 @@ pub struct TcpProbe {
     pub timeout: Duration,
 }
 
+/// grpc.health.v1's question about a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrpcProbe {
+    /// Name or address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// The service; empty for the server as a whole.
+    pub service: String,
+    /// Most time from the first packet to the answer.
+    pub timeout: Duration,
+}
+
 /// Makes probes. Dropping a future ends its probe.
 pub trait Prober: Send + Sync + std::fmt::Debug {
     /// Success for a status from 200 to 299, a warning for another below 400 that is left when redirects to the
@@ -124,9 +144,17 @@ pub trait Prober: Send + Sync + std::fmt::Debug {
 
     /// Success when the connection opens, else a failure.
     fn tcp(&self, probe: TcpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>>;
+
+    /// Success when the server says SERVING, else a failure. A connection that does not open is tried again until the
+    /// timeout.
+    fn grpc(&self, probe: GrpcProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>>;
 }
 
 impl ProbeReport {
+    fn success(output: impl Into<String>) -> Self {
+        Self { outcome: ProbeOutcome::Success, output: output.into() }
+    }
+
     fn failure(output: String) -> Self {
         Self { outcome: ProbeOutcome::Failure, output }
     }

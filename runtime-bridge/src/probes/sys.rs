@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::exchange::{Say, dial, exchange, read_body};
 use super::target::{Target, is_absolute};
 use super::{
-    HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, RequestError, Scheme, TcpProbe, words,
+    GrpcProbe, HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, RequestError, Scheme, TcpProbe, grpc, words,
 };
 use crate::host::RuntimeGone;
 
@@ -68,12 +68,16 @@ impl Prober for NetProber {
     fn tcp(&self, probe: TcpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
         self.run(tcp(probe))
     }
+
+    fn grpc(&self, probe: GrpcProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>> {
+        self.run(grpc::check(probe))
+    }
 }
 
 async fn tcp(probe: TcpProbe) -> Result<ProbeReport, ProbeError> {
     let address = words::join_host_port(&probe.host, probe.port);
     Ok(match tokio::time::timeout(probe.timeout, dial(&probe.host, probe.port)).await {
-        Ok(Ok(_opened)) => ProbeReport { outcome: ProbeOutcome::Success, output: String::new() },
+        Ok(Ok(_opened)) => ProbeReport::success(""),
         Ok(Err(reason)) => ProbeReport::failure(reason),
         Err(_) => ProbeReport::failure(words::dial_timed_out(&address)),
     })

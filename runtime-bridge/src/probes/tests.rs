@@ -67,6 +67,48 @@ async fn contract(prober: Arc<dyn Prober>, servers: &impl Servers) {
     assert_eq!(prober.tcp(tcp(&host, port)).await, report(P::Failure, &refused));
     let expected = report(P::Failure, format!("Get \"http://{host}:{port}/\": {refused}"));
     assert_eq!(prober.http_get(http(&host, port, "")).await, expected);
+
+    let grpc = |host: &str, port, service: &str| GrpcProbe {
+        host: host.into(),
+        port,
+        service: service.into(),
+        timeout: Duration::from_secs(2),
+    };
+    let nobody = |host: &str, port| {
+        let words = "within 2s: context deadline exceeded";
+        report(P::Failure, format!("timeout: failed to connect service \"{host}:{port}\" {words}"))
+    };
+    assert_eq!(prober.grpc(grpc(&host, port, "")).await, nobody(&host, port));
+    for mute in [A::Hang, respond(200, "ok")] {
+        let (host, port) = servers.serve(mute).await;
+        assert_eq!(prober.grpc(grpc(&host, port, "")).await, nobody(&host, port));
+    }
+    let services = [
+        ("", FakeHealth::Serving),
+        ("bad", FakeHealth::NotServing),
+        ("mute", FakeHealth::Silent),
+        ("plain", FakeHealth::Unimplemented),
+    ];
+    let services = services.map(|(name, health)| (name.to_owned(), health)).into();
+    let (host, port) = servers.serve(A::Health(services)).await;
+    for (service, outcome, output) in [
+        ("", P::Success, "service healthy"),
+        ("bad", P::Failure, "service unhealthy (responded with \"NOT_SERVING\")"),
+        ("mute", P::Failure, "timeout: health rpc did not complete within 2s"),
+        (
+            "plain",
+            P::Failure,
+            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): \
+             unknown service grpc.health.v1.Health",
+        ),
+        (
+            "other",
+            P::Failure,
+            "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service",
+        ),
+    ] {
+        assert_eq!(prober.grpc(grpc(&host, port, service)).await, report(outcome, output), "{service}");
+    }
 }
 
 struct Scripts(FakeProber, Mutex<u16>);
@@ -137,7 +179,11 @@ fn response(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
-struct Sockets(Mutex<Vec<TcpListener>>);
+#[derive(Default)]
+struct Sockets {
+    silent: Mutex<Vec<TcpListener>>,
+    health: Mutex<Vec<HealthServer>>,
+}
 
 impl Servers for Sockets {
     async fn serve(&self, answer: FakeAnswer) -> (String, u16) {
@@ -150,7 +196,7 @@ impl Servers for Sockets {
             FakeAnswer::Hang => {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let port = listener.local_addr().unwrap().port();
-                self.0.lock().unwrap().push(listener);
+                self.silent.lock().unwrap().push(listener);
                 port
             }
             FakeAnswer::Respond { status: 304, body, .. } => {
@@ -163,6 +209,13 @@ impl Servers for Sockets {
             FakeAnswer::BreakOff(_) => {
                 raw_server(|_| "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this".into()).await.0
             }
+            FakeAnswer::Health(services) => {
+                let server = HealthServer::start(([127, 0, 0, 1], 0).into()).unwrap();
+                services.iter().for_each(|(name, health)| server.set(name, *health));
+                let port = server.address().port();
+                self.health.lock().unwrap().push(server);
+                port
+            }
             FakeAnswer::Lost => panic!("packets are not lost on this machine"),
         };
         ("127.0.0.1".into(), port)
@@ -171,7 +224,34 @@ impl Servers for Sockets {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_probes_keep_the_contract() {
-    contract(Arc::new(NetProber::new(Handle::current())), &Sockets(Mutex::default())).await;
+    contract(Arc::new(NetProber::new(Handle::current())), &Sockets::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grpc_probe_says_who_asks_and_waits_for_a_server_that_comes_late() {
+    let prober = NetProber::new(Handle::current());
+    // Bound, so that nobody else takes the port; until it listens, connections are refused.
+    let bound = tokio::net::TcpSocket::new_v4().unwrap();
+    bound.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let port = bound.local_addr().unwrap().port();
+    let probe =
+        GrpcProbe { host: "127.0.0.1".into(), port, service: "a".into(), timeout: Duration::from_secs(60) };
+    let asked = tokio::spawn(prober.grpc(probe));
+    tokio::task::yield_now().await;
+    let server = HealthServer::on(bound.listen(8).unwrap().into_std().unwrap()).unwrap();
+    server.set("a", FakeHealth::Serving);
+    let answer = asked.await.unwrap().unwrap();
+    // It may have been asked before it was told what to say.
+    let early = "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service";
+    assert!(answer.output == "service healthy" || answer.output == early, "{answer:?}");
+    assert_eq!(server.agents(), [USER_AGENT]);
+}
+
+#[tokio::test]
+async fn connections_linger_for_a_second() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let socket = socket::Socket::connect(listener.local_addr().unwrap()).await.unwrap();
+    assert_eq!(socket.linger(), Some(socket::LINGER));
 }
 
 fn lines(head: &str) -> Vec<&str> {

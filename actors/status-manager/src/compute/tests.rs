@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodReadinessGate, PodStatus};
 use messages::facts::{DesiredPod, Source, WorkerReport, WorkerState};
-use messages::runtime::{ContainerState, RuntimePod};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
 use crate::scenes::*;
 
@@ -110,6 +110,30 @@ fn a_container_that_the_runtime_cannot_tell_of_is_told_as_lost_once() {
     let end = of(status, "a").state.clone().unwrap().terminated.unwrap();
     assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
     assert_eq!(phase_of(status), "Running", "it may still run");
+    assert_eq!(of(status, "a").restart_count, 1);
+}
+
+#[test]
+fn an_end_that_nobody_saw_counts_as_one_restart() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.observed(observed(vec![running("a", "a3", 3)]));
+    let unknown = RuntimeContainer { state: ContainerState::Unknown, ..running("a", "a3", 3) };
+    assert_eq!(of(scene.observed(observed(vec![unknown.clone()])), "a").restart_count, 4);
+    assert_eq!(of(scene.observed(observed(vec![unknown])), "a").restart_count, 4, "once");
+    let next = vec![running("a", "a4", 4), exited("a", "a3", 3, 137)];
+    assert_eq!(of(scene.observed(observed(next)), "a").restart_count, 4);
+    assert_eq!(of(scene.observed(observed(vec![running("a", "a0", 0)])), "a").restart_count, 5);
+}
+
+#[test]
+fn a_pod_stays_initialized_while_its_init_containers_run_again() {
+    let mut pod = spec("Always", vec![container("a")]);
+    pod.init_containers = Some(vec![container("i")]);
+    let mut scene = Scene::new(pod);
+    assert!(told(scene.observed(observed(vec![running("i", "i0", 0)])), "Initialized").starts_with("False"));
+    scene.observed(observed(vec![running("a", "a0", 0), exited("i", "i0", 0, 0)]));
+    let status = scene.observed(observed(vec![running("i", "i1", 1)]));
+    assert_eq!(told(status, "Initialized"), "True");
 }
 
 #[test]

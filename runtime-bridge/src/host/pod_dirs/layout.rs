@@ -159,10 +159,10 @@ impl Layout {
         Ok(self.pod_container(uid, container)?.join(segment("termination log", suffix)?))
     }
 
-    /// The path itself, if it is below the pods' directory and goes straight there.
+    /// The path itself, if it is below the pods' directory or that of their logs and goes straight there.
     pub(super) fn pods_own(&self, file: &Path) -> Result<PathBuf, PodDirsError> {
         let straight = file.components().all(|part| !matches!(part, std::path::Component::ParentDir));
-        if straight && file.starts_with(self.pods()) {
+        if straight && (file.starts_with(self.pods()) || file.starts_with(self.pod_logs())) {
             Ok(file.to_path_buf())
         } else {
             Err(PodDirsError::NotOurs { path: file.to_path_buf() })

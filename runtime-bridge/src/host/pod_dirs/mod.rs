@@ -106,8 +106,8 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
     /// any user of the container may write. Gives the file.
     fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf>;
 
-    /// The last `bytes_max` bytes of a pod's own file; none if there is no such file. Only regular files below the
-    /// pods' directory are read.
+    /// The last `bytes_max` bytes of a pod's own file or log; none if there is no such file. Only regular files below
+    /// the pods' directory and that of their logs are read.
     fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
 
     /// Makes the container's log directory below the pod's, both mode 0755. Gives the pod's one, which is what CRI

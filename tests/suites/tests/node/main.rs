@@ -15,6 +15,7 @@ mod life;
 mod matrix;
 mod names;
 mod pods;
+mod probes;
 mod refused;
 mod volumes;
 mod restarts;

@@ -146,6 +146,25 @@ impl Node {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The kubelets that are started from now on have this variable.
+    pub fn set_variable(&mut self, name: &str, value: &std::ffi::OsStr) {
+        self.command.environment.push((name.into(), value.to_owned()));
+    }
+
+    /// Sends the kubelet a signal.
+    pub fn signal_kubelet(&self, signal: rustix::process::Signal) {
+        self.lock().as_mut().expect("a kubelet runs").signal(signal);
+    }
+
+    /// How the kubelet ends, which it does by itself or has been asked to.
+    ///
+    /// # Panics
+    /// When it has not ended soon.
+    pub fn kubelet_ends(&self) -> ExitStatus {
+        let mut process = self.lock().take().expect("a kubelet runs");
+        process.wait(SOON).unwrap_or_else(|| panic!("not ended within {SOON:?}:\n{}", self.log_tail()))
+    }
+
     /// Starts the kubelet, which must not run.
     pub fn start_kubelet(&self) {
         let mut process = self.lock();
@@ -347,6 +366,7 @@ fn command(program: &Path, dir: &Path, root: &Path) -> KubeletCommand {
     KubeletCommand {
         program: program.to_owned(),
         arguments: arguments.into_iter().flatten().collect(),
+        environment: Vec::new(),
         log: dir.join("kubelet.log"),
     }
 }

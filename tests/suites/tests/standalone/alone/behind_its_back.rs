@@ -59,6 +59,9 @@ fn container_removed(environment: &Arc<Environment>) {
         pod.container_id("main") != before.container_id("main") && pod.is_ready()
     });
     assert!(after.restarts("main") >= 1, "a lost instance counts: {}", after.status());
+    // Its end may have been seen before it was gone.
+    let last = &after.container("main")["lastState"]["terminated"];
+    assert_eq!(last["exitCode"], 137, "{last}");
     assert_eq!(after.container("other"), before.container("other"));
     assert_eq!(file.running(before.uid()).len(), 2);
 }

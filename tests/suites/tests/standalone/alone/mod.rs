@@ -7,6 +7,7 @@ mod cgroups;
 mod garbage;
 mod idle;
 mod manifest_url;
+mod process;
 mod restarts;
 mod rules;
 
@@ -21,6 +22,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         garbage::ALL,
         idle::ALL,
         manifest_url::ALL,
+        process::ALL,
         restarts::ALL,
         rules::ALL,
     ]

@@ -20,6 +20,8 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_terminated_kubelet_leaves_the_pods_running", terminated),
     ("a_killed_kubelet_finds_all_its_pods_again", killed),
     ("a_kubelet_killed_while_pods_start_makes_none_twice", killed_early),
+    ("started_and_ready_outlive_a_killed_kubelet", started_and_ready),
+    ("a_container_lost_while_the_kubelet_was_away_is_told_of", lost),
     ("a_finished_job_does_not_run_again", finished_job),
     ("what_changed_while_the_kubelet_was_away_is_made_so", changed_meanwhile),
     ("a_crash_loop_goes_on_after_a_restart", crash_loop),
@@ -96,6 +98,54 @@ fn terminated(environment: &Arc<Environment>) {
     node.start_kubelet_again();
     adopted(&node, &before);
     assert_eq!(held(&node), there);
+}
+
+fn lost(environment: &Arc<Environment>) {
+    let node = Node::alone(environment, "lost", Options::default());
+    let file = node.pod("lost", containers([sleeper("main"), sleeper("other")]));
+    let before = file.ready();
+    node.written_down();
+    node.kill_kubelet();
+    node.cri.remove_container(before.container_id("main"));
+    node.start_kubelet_again();
+    let after = file.wait("a new container runs", SOON, |pod| {
+        pod.is_running("main") && pod.container_id("main") != before.container_id("main") && pod.is_ready()
+    });
+    let last = &after.container("main")["lastState"]["terminated"];
+    assert_eq!(
+        (&last["reason"], &last["exitCode"]),
+        (&json!("ContainerStatusUnknown"), &json!(137)),
+        "{last}"
+    );
+    assert!(after.restarts("main") >= 1, "a lost instance counts: {}", after.status());
+    assert_eq!(after.container("other"), before.container("other"));
+}
+
+/// A startup probe that ran again would not pass.
+fn started_and_ready(environment: &Arc<Environment>) {
+    let node = Node::alone(environment, "started", Options::default());
+    let probes = json!({
+        "startupProbe": exec_probe("test -e /gate/starting"),
+        "livenessProbe": exec_probe("true"),
+        "readinessProbe": exec_probe("true"),
+    });
+    let startup = with(probes["startupProbe"].clone(), json!({"failureThreshold": 600}));
+    let probes = with(probes, json!({"startupProbe": startup}));
+    let list = containers([with(sleeper("main"), probes)]);
+    let file = node.pod("started", with(list, json!({"gate": true})));
+    file.wait("running", SOON, |pod| pod.is_running("main"));
+    file.open_gate("starting");
+    file.ready();
+    file.close_gate("starting");
+    node.written_down();
+    let before = statuses(&node).expect("a list");
+    node.kill_kubelet();
+    node.start_kubelet_again();
+    adopted(&node, &before);
+    holds("it stays so", Duration::from_secs(5), || match statuses(&node)? {
+        now if now == before => Ok(()),
+        now => Err(format!("{now:?}")),
+    });
 }
 
 fn killed(environment: &Arc<Environment>) {

@@ -15,6 +15,7 @@ mod restart_rules;
 mod restarts;
 mod security;
 mod subpaths;
+mod statuses;
 mod volumes;
 
 use crate::Shared;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<(&'static str, Shared)> {
         lifecycle::ALL,
         manifests::ALL,
         probes::ALL,
+        statuses::ALL,
         grace::ALL,
         hooks::ALL,
         environment::ALL,

@@ -1,0 +1,208 @@
+//! Asks a server for its health over HTTP/2 without TLS (row 7.5).
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::header::{HeaderValue, USER_AGENT};
+use http::{Request, Uri};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+use tonic::{Code, Status};
+
+use super::exchange::dial;
+use super::socket::Socket;
+use super::{GrpcProbe, ProbeError, ProbeReport, words};
+
+/// The generated messages and services of `proto/health`.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, rustdoc::all)]
+pub(super) mod wire {
+    tonic::include_proto!("grpc.health.v1");
+}
+
+use wire::health_check_response::ServingStatus;
+use wire::health_client::HealthClient;
+
+/// Wait after the first failed connection; each further one multiplies it, as gRPC's own clients do.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_FACTOR: f64 = 1.6;
+/// The type of the frame with which every HTTP/2 server begins, and where in a frame the type stands.
+const SETTINGS: u8 = 4;
+const FRAME_TYPE_AT: usize = 3;
+
+/// A connection to a server that speaks HTTP/2.
+struct Connected {
+    sender: SendRequest<tonic::body::Body>,
+    _connection: AbortOnDropHandle<()>,
+}
+
+pub(super) async fn check(probe: GrpcProbe) -> Result<ProbeReport, ProbeError> {
+    let deadline = Instant::now() + probe.timeout;
+    let address = words::join_host_port(&probe.host, probe.port);
+    let Ok(connected) = timeout_at(deadline, connect(&probe)).await else {
+        return Ok(ProbeReport::failure(words::health_not_connected(&address, probe.timeout)));
+    };
+    let uri: Uri = match format!("http://{address}").parse() {
+        Ok(uri) => uri,
+        Err(error) => {
+            let reason = format!("error: failed to connect service at {address:?}: {error}");
+            return Ok(ProbeReport::failure(reason));
+        }
+    };
+    let sender = connected.sender.clone();
+    let send = tower::service_fn(move |mut request: Request<tonic::body::Body>| {
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(super::USER_AGENT));
+        let mut sender = sender.clone();
+        async move { sender.send_request(request).await }
+    });
+    let mut client = HealthClient::with_origin(send, uri);
+    let mut request = tonic::Request::new(wire::HealthCheckRequest { service: probe.service });
+    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    let answer = timeout_at(deadline, client.check(request)).await;
+    Ok(match answer {
+        Ok(Ok(answer)) => verdict(answer.into_inner().status),
+        Ok(Err(status)) => refused(&status, probe.timeout),
+        Err(_) => refused(&Status::deadline_exceeded(""), probe.timeout),
+    })
+}
+
+/// What an answer says: only one word of it is good.
+pub(super) fn verdict(status: i32) -> ProbeReport {
+    match ServingStatus::try_from(status) {
+        Ok(ServingStatus::Serving) => ProbeReport::success("service healthy"),
+        Ok(other) => ProbeReport::failure(words::health_bad(other.as_str_name())),
+        Err(_) => ProbeReport::failure(words::health_bad(&status.to_string())),
+    }
+}
+
+/// What an error instead of an answer says.
+pub(super) fn refused(status: &Status, timeout: Duration) -> ProbeReport {
+    ProbeReport::failure(match status.code() {
+        Code::Unimplemented => words::health_unimplemented(status.message()),
+        Code::DeadlineExceeded => words::health_timed_out(timeout),
+        code => words::health_failed(&code_name(code), status.message()),
+    })
+}
+
+/// gRPC's names as Go writes them.
+fn code_name(code: Code) -> String {
+    match code {
+        Code::Ok => "OK".to_owned(),
+        Code::Cancelled => "Canceled".to_owned(),
+        code => format!("{code:?}"),
+    }
+}
+
+/// Connects until it works: a server that is not there yet has until the probe's deadline to come.
+async fn connect(probe: &GrpcProbe) -> Connected {
+    let mut wait = RETRY_AFTER;
+    loop {
+        if let Some(connected) = connect_once(probe).await {
+            return connected;
+        }
+        tokio::time::sleep(wait).await;
+        wait = wait.mul_f64(RETRY_FACTOR);
+    }
+}
+
+/// `None` when nobody listens, or whoever listens does not speak HTTP/2.
+async fn connect_once(probe: &GrpcProbe) -> Option<Connected> {
+    let socket = dial(&probe.host, probe.port).await.ok()?;
+    let (socket, greeting) = Greeted::new(socket);
+    let (sender, connection) =
+        Builder::new(TokioExecutor::new()).handshake(TokioIo::new(socket)).await.ok()?;
+    let connection = AbortOnDropHandle::new(tokio::spawn(async move {
+        // Its error reaches the request as well.
+        let _ = connection.await;
+    }));
+    greeting.await.ok().filter(|proper| *proper)?;
+    Some(Connected { sender, _connection: connection })
+}
+
+/// A connection that tells whether the server's first frame is the one that has to come first: until then it is not
+/// known to speak HTTP/2 at all.
+struct Greeted {
+    socket: Socket,
+    /// Taken with the answer.
+    tell: Option<oneshot::Sender<bool>>,
+    bytes: usize,
+}
+
+impl Greeted {
+    fn new(socket: Socket) -> (Self, oneshot::Receiver<bool>) {
+        let (tell, greeting) = oneshot::channel();
+        (Self { socket, tell: Some(tell), bytes: 0 }, greeting)
+    }
+
+    fn read(&mut self, new: &[u8]) {
+        if let Some(kind) = FRAME_TYPE_AT.checked_sub(self.bytes).and_then(|at| new.get(at))
+            && let Some(tell) = self.tell.take()
+        {
+            // Nobody waits any more when the probe is over.
+            let _ = tell.send(*kind == SETTINGS);
+        }
+        self.bytes = self.bytes.saturating_add(new.len());
+    }
+}
+
+impl AsyncRead for Greeted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
+        self.read(&buf.filled()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Greeted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_has_upstreams_words() {
+        let timeout = Duration::from_secs(61);
+        let output = |code, message: &str| refused(&Status::new(code, message), timeout).output;
+        assert_eq!(
+            output(Code::Unimplemented, "unknown service grpc.health.v1.Health"),
+            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): \
+             unknown service grpc.health.v1.Health"
+        );
+        assert_eq!(output(Code::DeadlineExceeded, "x"), "timeout: health rpc did not complete within 1m1s");
+        assert_eq!(
+            output(Code::NotFound, "unknown service"),
+            "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"
+        );
+        assert_eq!(
+            output(Code::Cancelled, "x"),
+            "error: health rpc probe failed: rpc error: code = Canceled desc = x"
+        );
+        for (status, told) in [(0, "UNKNOWN"), (2, "NOT_SERVING"), (3, "SERVICE_UNKNOWN"), (9, "9")] {
+            let expected = format!("service unhealthy (responded with \"{told}\")");
+            assert_eq!(verdict(status), ProbeReport::failure(expected));
+        }
+        assert_eq!(verdict(1), ProbeReport::success("service healthy"));
+    }
+}

@@ -1,0 +1,92 @@
+//! The connection of a probe.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::Handle;
+
+/// Closing waits so long for what has not been sent (row 7.6).
+pub(super) const LINGER: Duration = Duration::from_secs(1);
+
+/// A TCP connection that lingers when it is closed: that blocks, so it happens where blocking is allowed.
+#[derive(Debug)]
+pub(super) struct Socket {
+    // Taken only while dropping.
+    stream: Option<TcpStream>,
+}
+
+impl Socket {
+    /// Connects; dropping the future gives up.
+    pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        rustix::net::sockopt::set_socket_linger(&socket, Some(LINGER))?;
+        let stream = socket.connect(address).await?;
+        // As Go has it.
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: Some(stream) })
+    }
+
+    /// `local->peer`, while both are known.
+    pub(super) fn between(&self) -> Option<String> {
+        let stream = self.stream.as_ref()?;
+        Some(format!("{}->{}", stream.local_addr().ok()?, stream.peer_addr().ok()?))
+    }
+
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
+        Pin::new(self.get_mut().stream.as_mut().expect("only dropping takes the stream"))
+    }
+
+    #[cfg(test)]
+    pub(super) fn linger(&self) -> Option<Duration> {
+        let stream = self.stream.as_ref().expect("only dropping takes the stream");
+        rustix::net::sockopt::socket_linger(stream).expect("an open socket has options")
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take()
+            && let Ok(runtime) = Handle::try_current()
+            && let Ok(stream) = stream.into_std()
+        {
+            drop(runtime.spawn_blocking(move || drop(stream)));
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream().poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream().poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
