@@ -35,9 +35,23 @@ const EXITS_MAX: usize = 4096;
 /// The largest resolver configuration worth reading.
 const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
 
+/// What tests lay their hands on; the shipped binary passes none of it.
+#[derive(Default)]
+pub struct Hooks {
+    /// Called before each step of a pod worker's work.
+    pub fault_point: Option<pod_worker::FaultPoint>,
+    /// Called once with the tree, when every actor is started.
+    pub started: Option<Box<dyn FnOnce(&Tree)>>,
+}
+
 /// Runs the node until a signal or the failure of a vital subsystem ends it.
 pub fn run(loaded: &Loaded) -> ExitCode {
-    match start_and_wait(loaded) {
+    run_with(loaded, Hooks::default())
+}
+
+/// [`run`] with a test's hooks in it.
+pub fn run_with(loaded: &Loaded, hooks: Hooks) -> ExitCode {
+    match start_and_wait(loaded, hooks) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!(err = format!("{error:#}"), "command failed");
@@ -46,7 +60,7 @@ pub fn run(loaded: &Loaded) -> ExitCode {
     }
 }
 
-fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
+fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let root = Path::new(&loaded.flags.root_dir);
     std::fs::create_dir_all(root).with_context(|| format!("--root-dir: create {}", root.display()))?;
     let _lock = RootLock::acquire(root)?;
@@ -58,13 +72,14 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let registry = Registry::new();
     let host_ip =
         loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
-    let settings = settings::settings(
+    let mut settings = settings::settings(
         &loaded.config,
         &loaded.understudy,
         &node_name(loaded)?,
         host_ip,
         memory_bytes(&io)?,
     )?;
+    settings.fault_point = hooks.fault_point;
     let bridge = bridge(loaded, &io, clock)?;
     ready_directories(&io, &*bridge.dirs)?;
 
@@ -75,6 +90,9 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
             .context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
+        if let Some(started) = hooks.started {
+            started(&tree);
+        }
         let watchdog = watch(&tree, loaded)?;
         let code = until_the_end(&tree).await?;
         tracing::info!("Stopping; containers go on running");

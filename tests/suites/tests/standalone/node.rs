@@ -1,5 +1,6 @@
 //! One kubelet with directories, ports and a cgroup of its own. Dropping it leaves nothing behind.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -143,9 +144,26 @@ impl Node {
 
     /// Starts the kubelet, which must not run.
     pub fn start_kubelet(&self) {
+        self.start_mortal(&[]);
+    }
+
+    /// Starts it with this added to its environment.
+    pub fn start_mortal(&self, environment: &[(OsString, OsString)]) {
         let mut process = self.lock();
         assert!(process.is_none(), "a kubelet runs already");
-        *process = Some(self.command.start().expect("the kubelet's binary can be run"));
+        let mut command = self.command.clone();
+        command.environment.extend(environment.iter().cloned());
+        *process = Some(command.start().expect("the kubelet's binary can be run"));
+    }
+
+    /// Whether the kubelet, which was to die, has; then another one may be started.
+    pub fn has_died(&self) -> bool {
+        let mut process = self.lock();
+        let ended = process.as_mut().and_then(KubeletProcess::ended).is_some();
+        if ended {
+            *process = None;
+        }
+        ended
     }
 
     /// Starts it and waits until it has taken in the pods.
@@ -237,6 +255,11 @@ impl Node {
     /// A directory for files by which the host and a pod tell each other things.
     pub fn gates(&self) -> PathBuf {
         self.dir.path().join("gates")
+    }
+
+    /// Where the tests keep notes of their own.
+    pub fn notes(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     /// The cgroup above all its pods.
@@ -337,6 +360,7 @@ fn command(program: &Path, dir: &Path, root: &Path) -> KubeletCommand {
     KubeletCommand {
         program: program.to_owned(),
         arguments: arguments.into_iter().flatten().collect(),
+        environment: Vec::new(),
         log: dir.join("kubelet.log"),
     }
 }

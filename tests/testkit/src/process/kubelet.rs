@@ -21,6 +21,8 @@ pub struct KubeletCommand {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
+    /// What is added to its environment.
+    pub environment: Vec<(OsString, OsString)>,
     /// Both its outputs are appended here.
     pub log: PathBuf,
 }
@@ -41,6 +43,7 @@ impl KubeletCommand {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -116,7 +119,8 @@ mod tests {
 
     fn shell(script: &str, log: &Path) -> KubeletProcess {
         let arguments = ["-c", script].map(OsString::from).into();
-        KubeletCommand { program: "/bin/sh".into(), arguments, log: log.into() }.start().unwrap()
+        let environment = Vec::new();
+        KubeletCommand { program: "/bin/sh".into(), arguments, environment, log: log.into() }.start().unwrap()
     }
 
     #[test]
