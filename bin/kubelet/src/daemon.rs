@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Loaded;
 use crate::settings;
-use crate::wiring::{self, Bridge, Node};
+use crate::wiring::{self, Bridge, Node, Settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
@@ -38,8 +38,8 @@ const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
 /// What tests lay their hands on; the shipped binary passes none of it.
 #[derive(Default)]
 pub struct Hooks {
-    /// Called before each step of a pod worker's work.
-    pub fault_point: Option<pod_worker::FaultPoint>,
+    /// Changes what the subsystems go by.
+    pub settings: Option<Box<dyn FnOnce(&mut Settings)>>,
     /// Called once with the tree, when every actor is started.
     pub started: Option<Box<dyn FnOnce(&Tree)>>,
 }
@@ -79,7 +79,9 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         host_ip,
         memory_bytes(&io)?,
     )?;
-    settings.fault_point = hooks.fault_point;
+    if let Some(change) = hooks.settings {
+        change(&mut settings);
+    }
     let bridge = bridge(loaded, &io, clock)?;
     ready_directories(&io, &*bridge.dirs)?;
 

@@ -75,6 +75,7 @@ pub fn settings(
             )?,
             read_only: listener("address", &config.server.address, config.server.read_only_port)?,
         },
+        sweep: volume_manager::SweepPolicy::default(),
         fault_point: None,
     })
 }

@@ -103,6 +103,8 @@ pub struct Settings {
     pub pleg: PlegConfig,
     /// Listeners.
     pub api: NodeApiConfig,
+    /// When it is looked for directories of pods that are gone.
+    pub sweep: volume_manager::SweepPolicy,
     /// Only in tests: called before each step of a worker's work.
     pub fault_point: Option<pod_worker::FaultPoint>,
 }
@@ -306,6 +308,7 @@ pub fn wire(
             pod_dirs: bridge.dirs.clone(),
             allocatable_memory_bytes: settings.memory_bytes,
         },
+        sweep: settings.sweep,
         events: events.address(),
         runtime_pods: pleg.address(),
         resend_desired: resend_desired(),

@@ -17,10 +17,12 @@ use kubelet::config::validation::Host;
 use kubelet::config::{Invocation, load};
 use kubelet::daemon::{Hooks, run_with};
 use kubelet::telemetry;
+use kubelet::wiring::Settings;
 use messages::supervision::Fault;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 use supervision::Tree;
+use volume_manager::SweepPolicy;
 
 /// The environment variable with a [`Fate`] in it.
 const VARIABLE: &str = "UNDERSTUDY_MORTAL";
@@ -107,8 +109,13 @@ pub fn run_if_asked() -> Option<ExitCode> {
     telemetry::init(&loaded.config.process.logging).expect("a configuration of the tests");
     let file = OpenOptions::new().create(true).append(true).open(&fate.steps).expect("a file of steps");
     let orders = fate.orders.clone();
+    let point = fault_point(Arc::new(file), fate.death);
     let hooks = Hooks {
-        fault_point: Some(fault_point(Arc::new(file), fate.death)),
+        settings: Some(Box::new(move |settings: &mut Settings| {
+            settings.fault_point = Some(point);
+            // Dead kubelets leave a good deal, and nobody here has minutes to wait until it goes.
+            settings.sweep = SweepPolicy { every: Duration::from_secs(3), quiet: Duration::from_secs(5) };
+        })),
         started: orders.map(|path| -> Box<dyn FnOnce(&Tree)> { Box::new(move |tree| listen(tree, &path)) }),
     };
     Some(run_with(&loaded, hooks))

@@ -119,6 +119,7 @@ pub fn settings() -> Settings {
         images: image_manager::ImageSettings::default(),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
+        sweep: volume_manager::SweepPolicy::default(),
         fault_point: None,
     }
 }

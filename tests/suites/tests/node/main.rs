@@ -5,6 +5,8 @@
     reason = "tests may look at real time and randomly seeded maps"
 )]
 
+mod clock;
 mod life;
 mod matrix;
 mod pods;
+mod strain;

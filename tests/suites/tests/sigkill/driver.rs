@@ -4,6 +4,7 @@
 mod witness;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -44,8 +45,6 @@ const STOPPING: &[&str] = &[
 ];
 /// Pods at once.
 const PODS: usize = 5;
-/// A life that has not come to its death by then is ended from outside.
-const LIFE_MAX: Duration = Duration::from_secs(4);
 /// After so many lives one kubelet lives until all is as it should be.
 const LIVES_BETWEEN: usize = 25;
 
@@ -60,6 +59,10 @@ pub struct Task {
     pub within: Duration,
     /// Between two looks at the runtime.
     pub look: Duration,
+    /// A life that has not come to its death by then is ended from outside.
+    pub life: Duration,
+    /// A life in which nothing has been begun for this long is ended, too.
+    pub idle: Duration,
     /// The runtime never ends a container by itself, as a real one may whose caller goes away.
     pub faithful: bool,
 }
@@ -78,6 +81,8 @@ impl Task {
             // Who asks for a number gets it.
             within: if asked.is_some() { Duration::from_secs(6 * 3600) } else { within },
             look: Duration::from_millis(10),
+            life: Duration::from_secs(3),
+            idle: Duration::from_millis(700),
             faithful: true,
         }
     }
@@ -95,7 +100,8 @@ struct Driver<'a> {
     /// Steps begun by their kind.
     begun: BTreeMap<String, usize>,
     lives: usize,
-    outlived: usize,
+    /// Lives that did not come to their step, by its kind.
+    outlived: BTreeMap<String, usize>,
 }
 
 /// Kills kubelets, checks after each life, and at the end that all converges and nothing is left.
@@ -114,7 +120,7 @@ pub fn kill_again_and_again(node: &Node, task: Task) {
         deaths: BTreeMap::new(),
         begun: BTreeMap::new(),
         lives: 0,
-        outlived: 0,
+        outlived: BTreeMap::new(),
     };
     let began = Instant::now();
     while driver.goes_on(began) {
@@ -127,8 +133,8 @@ pub fn kill_again_and_again(node: &Node, task: Task) {
     let kills: usize = driver.deaths.values().sum();
     let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{kills} deaths at a step and {} between steps in {seconds:.0} s, by step: {:?}; steps begun: {:?}",
-        driver.outlived, driver.deaths, driver.begun
+        "{kills} deaths at a step in {seconds:.0} s, by step: {:?}; between steps, in vain for: {:?}; steps begun: {:?}",
+        driver.deaths, driver.outlived, driver.begun
     );
     driver.nothing_is_left();
     let missing: Vec<&&str> = all_steps().filter(|step| !driver.deaths.contains_key(**step)).collect();
@@ -171,8 +177,9 @@ impl<'a> Driver<'a> {
             let goes = self.slots[index].is_some() && self.random.once_in(2);
             self.change(index, goes);
         }
-        if stopping && let Some(index) = (0..PODS).find(|index| self.slots[*index].is_some()) {
-            self.change(index, true);
+        let there: Vec<usize> = (0..PODS).filter(|index| self.slots[*index].is_some()).collect();
+        if stopping && !there.is_empty() {
+            there.iter().take(2).for_each(|index| self.change(*index, true));
         } else if let Some(index) = self.slots.iter().position(Option::is_none) {
             self.change(index, false);
         }
@@ -194,10 +201,17 @@ impl<'a> Driver<'a> {
 
     /// The kind of step that has been died at least, or any.
     fn next_death(&mut self) -> Death {
+        // Steps of which one pod has several.
+        let several = ["EnsureImage", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"];
         let rarest = all_steps().min_by_key(|step| self.deaths.get(**step).copied().unwrap_or(0));
         let rare = !self.random.once_in(3);
         let step = rarest.filter(|_| rare).map_or_else(String::new, |step| (*step).to_owned());
-        let nth = 1 + self.random.below(if step.is_empty() { 40 } else { 3 });
+        let bound = match &*step {
+            "" => 40,
+            step if several.contains(&step) => 3,
+            _ => 1,
+        };
+        let nth = 1 + self.random.below(bound);
         let after = if self.random.once_in(2) { 0 } else { self.random.below(20_000) };
         Death { step, nth, after: Duration::from_micros(after) }
     }
@@ -212,10 +226,14 @@ impl<'a> Driver<'a> {
         let fate = Fate { steps: steps.clone(), death: Some(death.clone()), orders: None };
         self.node.start_mortal(&fate.environment());
         let born = Instant::now();
-        let mut died = false;
-        while !died && born.elapsed() < LIFE_MAX {
+        let (mut died, mut moved, mut noted) = (false, Instant::now(), 0);
+        while !died && born.elapsed() < self.task.life && (noted == 0 || moved.elapsed() < self.task.idle) {
             died = self.node.has_died();
             self.look(&death);
+            let length = fs::metadata(&steps).map_or(0, |file| file.len());
+            if length != noted {
+                (moved, noted) = (Instant::now(), length);
+            }
             std::thread::sleep(self.task.look);
         }
         if !died && !self.node.has_died() {
@@ -232,8 +250,13 @@ impl<'a> Driver<'a> {
                 let log = self.node.log_tail();
                 panic!("seed {}: the kubelet has ended by itself:\n{log}", self.task.seed);
             }
-            None => self.outlived += 1,
+            None => *self.outlived.entry(death.step).or_default() += 1,
         }
+    }
+
+    /// A kubelet that lives until it is killed from outside.
+    fn immortal(&self) -> Vec<(OsString, OsString)> {
+        Fate { steps: self.node.notes("steps"), death: None, orders: None }.environment()
     }
 
     fn look(&mut self, death: &Death) {
@@ -245,7 +268,7 @@ impl<'a> Driver<'a> {
     /// A kubelet lives until every pod runs, and what its status says agrees with what has been seen.
     fn converge(&mut self) {
         let seed = self.task.seed;
-        self.node.start_kubelet();
+        self.node.start_mortal(&self.immortal());
         let witness = &mut self.witness;
         let wanted: Vec<&PodFile<'_>> = self.slots.iter().flatten().collect();
         let node = self.node;
@@ -298,14 +321,16 @@ impl<'a> Driver<'a> {
     fn nothing_is_left(&mut self) {
         let (node, seed) = (self.node, self.task.seed);
         self.slots.clear();
-        node.start_kubelet();
+        node.start_mortal(&self.immortal());
         eventually(&format!("seed {seed}: nothing is left"), LATER, || {
             let mut left: Vec<String> = node.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
             let sandboxes = node.cri.sandboxes(NAMESPACE_LABEL, &node.namespace);
             left.extend(sandboxes.iter().map(|sandbox| format!("sandbox {}", sandbox.id)));
             let all = node.cri.containers(NAMESPACE_LABEL, &node.namespace);
             left.extend(all.iter().map(|container| format!("container {}", container.id)));
-            left.extend(mounts_below(&node.root()).iter().map(|mount| format!("mount {}", mount.display())));
+            // The kubelet mounts its root onto itself, to share mounts below it.
+            let mounts = mounts_below(&node.root()).into_iter().filter(|mount| *mount != node.root());
+            left.extend(mounts.map(|mount| format!("mount {}", mount.display())));
             let cgroups = cgroups::named(&node.cgroup(), "pod");
             // The QoS cgroups of all pods are named kubepods.
             let pods = cgroups.iter().filter(|dir| {

@@ -12,7 +12,6 @@ use crate::node::Node;
 pub struct Instance {
     pub attempt: u32,
     pub state: ContainerState,
-    pub sandbox: String,
     /// It has been seen running.
     pub ran: bool,
 }
@@ -56,7 +55,6 @@ impl Witness {
             let instance = instances.entry(container.id.clone()).or_insert(Instance {
                 attempt: container.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
                 state: container.state(),
-                sandbox: container.pod_sandbox_id.clone(),
                 ran: false,
             });
             instance.state = container.state();

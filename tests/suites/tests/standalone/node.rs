@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::process::{KubeletCommand, KubeletProcess, Port, eventually, free_ports};
@@ -154,6 +155,11 @@ impl Node {
         let mut command = self.command.clone();
         command.environment.extend(environment.iter().cloned());
         *process = Some(command.start().expect("the kubelet's binary can be run"));
+    }
+
+    /// Sends the kubelet a signal.
+    pub fn signal_kubelet(&self, signal: Signal) {
+        self.lock().as_mut().expect("a kubelet runs").signal(signal);
     }
 
     /// Whether the kubelet, which was to die, has; then another one may be started.
