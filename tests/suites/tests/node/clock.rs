@@ -122,7 +122,8 @@ async fn play(sandbox: &Sandbox, by: SignedDuration) {
     assert!((3..=12).contains(&again), "{again} restarts of a crash loop in about 20 minutes");
     let counts = world.runtime.counts();
     let since = |rpc: Rpc| counts.get(&rpc).unwrap_or(&0) - made.get(&rpc).unwrap_or(&0);
-    assert_eq!(since(Rpc::RunPodSandbox), 3, "one for each new pod, and none fails any more");
+    let sandboxes = since(Rpc::RunPodSandbox);
+    assert!((2..=3).contains(&sandboxes), "{sandboxes} sandboxes for two or three pods, and none failed any more");
     // The pod that goes has two containers that run.
     assert_eq!(since(Rpc::StopContainer), 2);
     assert!(since(Rpc::ListContainers) < 1000, "{} lists in 20 minutes", since(Rpc::ListContainers));
