@@ -8,7 +8,6 @@ use std::time::Duration;
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
-use messages::{PodRef, PodUid};
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
 use messages::facts::Source;
 use messages::garbage_collector::CollectNow;
@@ -19,11 +18,14 @@ use messages::probe_manager::GetVerdicts;
 use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
+use messages::{PodRef, PodUid};
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
-use pod_worker::{PodWorker, PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
+use pod_worker::{
+    PodWorker, PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps,
+};
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use prometheus::Registry;
 use resource_manager::{ResourceManager, ResourceManagerDeps};
@@ -374,7 +376,8 @@ fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, events: Addr
         };
         let (pod, panic) = match (&event.what, worker_of) {
             (What::Quarantined { pod, panic, seconds }, _) => {
-                let text = format!("{subsystem} leaves this pod alone for {seconds} s after a panic: {panic}");
+                let text =
+                    format!("{subsystem} leaves this pod alone for {seconds} s after a panic: {panic}");
                 let _ = events.tell(quarantined(pod, text));
                 (pod.clone(), Some(Arc::from(panic.to_string())))
             }

@@ -102,10 +102,7 @@ fn fake() -> FakeRuntime {
         ..Behaviour::forever()
     };
     fake.behave(Match::Any, vec![soon.clone()]);
-    fake.behave(
-        Match::Container("setup".to_owned()),
-        vec![Behaviour::exits(Duration::from_millis(10), 0)],
-    );
+    fake.behave(Match::Container("setup".to_owned()), vec![Behaviour::exits(Duration::from_millis(10), 0)]);
     fake.behave(
         Match::Container("flaky".to_owned()),
         vec![Behaviour::exits(Duration::from_millis(20), 1), soon],

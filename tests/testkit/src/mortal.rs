@@ -71,7 +71,11 @@ impl Fate {
             nth: death["nth"].as_u64().unwrap_or(1),
             after: Duration::from_micros(death["afterUs"].as_u64().unwrap_or(0)),
         });
-        Some(Self { steps: path("steps").expect("a fate has a file of steps"), death, orders: path("orders") })
+        Some(Self {
+            steps: path("steps").expect("a fate has a file of steps"),
+            death,
+            orders: path("orders"),
+        })
     }
 }
 

@@ -87,10 +87,9 @@ async fn before(world: &World, node: &FakeNode) {
 
 async fn play(sandbox: &Sandbox, by: SignedDuration) {
     let world = world(11);
-    world.runtime.behave(
-        Match::Command("crash".to_owned()),
-        vec![Behaviour::exits(Duration::from_secs(1), 1)],
-    );
+    world
+        .runtime
+        .behave(Match::Command("crash".to_owned()), vec![Behaviour::exits(Duration::from_secs(1), 1)]);
     let node = FakeNode::start(sandbox, &world, &settings());
     before(&world, &node).await;
     let known = node.by_name().await;
@@ -123,7 +122,10 @@ async fn play(sandbox: &Sandbox, by: SignedDuration) {
     let counts = world.runtime.counts();
     let since = |rpc: Rpc| counts.get(&rpc).unwrap_or(&0) - made.get(&rpc).unwrap_or(&0);
     let sandboxes = since(Rpc::RunPodSandbox);
-    assert!((2..=3).contains(&sandboxes), "{sandboxes} sandboxes for two or three pods, and none failed any more");
+    assert!(
+        (2..=3).contains(&sandboxes),
+        "{sandboxes} sandboxes for two or three pods, and none failed any more"
+    );
     // The pod that goes has two containers that run.
     assert_eq!(since(Rpc::StopContainer), 2);
     assert!(since(Rpc::ListContainers) < 1000, "{} lists in 20 minutes", since(Rpc::ListContainers));
@@ -145,9 +147,11 @@ async fn play(sandbox: &Sandbox, by: SignedDuration) {
 /// No time is told that lies ahead, but for what was told before the clock was set back.
 fn not_ahead(pods: &BTreeMap<String, Arc<PodStatus>>, now: Timestamp, by: SignedDuration) {
     let fresh = ["comes", "retried", "pulled"];
-    for (name, status) in pods.iter().filter(|(name, _)| by > SignedDuration::ZERO || fresh.contains(&name.as_str()))
+    for (name, status) in
+        pods.iter().filter(|(name, _)| by > SignedDuration::ZERO || fresh.contains(&name.as_str()))
     {
-        let conditions = status.conditions.iter().flatten().filter_map(|one| one.last_transition_time.as_ref());
+        let conditions =
+            status.conditions.iter().flatten().filter_map(|one| one.last_transition_time.as_ref());
         for time in conditions.map(|time| time.0).chain(status.start_time.as_ref().map(|time| time.0)) {
             // What began before the clock was set keeps its time.
             let known = name == "retried" || name == "pulled";

@@ -87,8 +87,6 @@ fn two_hundred_manifests_come_change_and_go_at_once() {
         .await;
         assert_eq!(world.runtime.sandboxes().len(), 5 + 200);
         assert_eq!(world.runtime.containers().len(), 3 * 205);
-        let running = world.runtime.containers().iter().map(|one| (one.state(), 1)).collect::<Vec<_>>();
-        assert!(running.len() <= 3 * 205);
 
         for n in 0..CROWD {
             world.remove_manifest(&format!("crowd{n}.yaml"));
@@ -135,8 +133,11 @@ fn a_pod_that_crashes_its_worker_every_time_harms_no_other() {
         let before = node.by_name().await["other"].clone();
         world.manifest("bad.yaml", &named("bad", "poison"));
         node.until("its status to say so", |pods| {
-            let conditions = pods.get("bad").into_iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|one| one.type_ == "understudy.dev/Quarantined" && one.status == "True")
+            let conditions =
+                pods.get("bad").into_iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions
+                .into_iter()
+                .any(|one| one.type_ == "understudy.dev/Quarantined" && one.status == "True")
         })
         .await;
         world.manifest("more.yaml", &web("more"));

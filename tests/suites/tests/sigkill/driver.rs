@@ -202,7 +202,8 @@ impl<'a> Driver<'a> {
     /// The kind of step that has been died at least, or any.
     fn next_death(&mut self) -> Death {
         // Steps of which one pod has several.
-        let several = ["EnsureImage", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"];
+        let several =
+            ["EnsureImage", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"];
         let rarest = all_steps().min_by_key(|step| self.deaths.get(**step).copied().unwrap_or(0));
         let rare = !self.random.once_in(3);
         let step = rarest.filter(|_| rare).map_or_else(String::new, |step| (*step).to_owned());
@@ -333,9 +334,9 @@ impl<'a> Driver<'a> {
             left.extend(mounts.map(|mount| format!("mount {}", mount.display())));
             let cgroups = cgroups::named(&node.cgroup(), "pod");
             // The QoS cgroups of all pods are named kubepods.
-            let pods = cgroups.iter().filter(|dir| {
-                dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pod"))
-            });
+            let pods = cgroups
+                .iter()
+                .filter(|dir| dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pod")));
             left.extend(pods.map(|dir| format!("cgroup {}", dir.display())));
             for dir in [node.root().join("pods"), node.logs(), node.links()] {
                 let entries = fs::read_dir(&dir).into_iter().flatten().flatten();

@@ -47,10 +47,8 @@ impl Witness {
 
     fn take_in(&mut self, containers: &[Container]) {
         for container in containers {
-            let key = (
-                label(container, UID_LABEL).to_owned(),
-                label(container, CONTAINER_NAME_LABEL).to_owned(),
-            );
+            let key =
+                (label(container, UID_LABEL).to_owned(), label(container, CONTAINER_NAME_LABEL).to_owned());
             let instances = self.seen.entry(key).or_default();
             let instance = instances.entry(container.id.clone()).or_insert(Instance {
                 attempt: container.metadata.as_ref().map_or(0, |metadata| metadata.attempt),

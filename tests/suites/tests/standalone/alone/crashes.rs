@@ -78,7 +78,11 @@ fn panics(environment: &Arc<Environment>) {
     }
     node.written_down();
     let statuses = || -> Result<BTreeMap<String, Value>, String> {
-        Ok(node.pods()?.into_iter().map(|pod: PodView| (pod.uid().to_owned(), pod.status().clone())).collect())
+        Ok(node
+            .pods()?
+            .into_iter()
+            .map(|pod: PodView| (pod.uid().to_owned(), pod.status().clone()))
+            .collect())
     };
     let (before, there) = (statuses().expect("a list"), held(&node));
     let mut slowest = (Duration::ZERO, String::new());

@@ -56,7 +56,7 @@ impl Drop for Small<'_> {
     fn drop(&mut self) {
         // Both the kubelet's own mount of its root and this one; what still uses them goes with the node.
         for _ in 0..2 {
-            let _gone = Command::new("umount").args(["-n", "-l"]).arg(self.0.root()).status();
+            let _gone = Command::new("umount").args(["-n", "-l"]).arg(self.0.root()).output();
         }
     }
 }
@@ -90,7 +90,8 @@ fn full(environment: &Arc<Environment>) {
             let said: Vec<String> = node.events()?.into_iter().map(|event| event.message).collect();
             let shown = node.pods()?.iter().map(|pod| pod.status().to_string()).collect::<Vec<_>>();
             let pods = node.pods()?;
-            let uid = pods.iter().find(|pod| pod.name().starts_with(base.as_str())).map(|pod| pod.uid().to_owned());
+            let uid =
+                pods.iter().find(|pod| pod.name().starts_with(base.as_str())).map(|pod| pod.uid().to_owned());
             let uid = uid.ok_or_else(|| format!("no pod {base}"))?;
             let told = node.events()?.iter().any(|event| {
                 event.pod == uid && event.message.to_lowercase().contains("no space left on device")

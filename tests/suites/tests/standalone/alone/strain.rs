@@ -31,7 +31,8 @@ fn version(version: &str) -> Value {
 }
 
 fn rss_kib(node: &Node) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", node.kubelet_pid())).expect("the kubelet runs");
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", node.kubelet_pid())).expect("the kubelet runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("every process has one");
     line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
 }
