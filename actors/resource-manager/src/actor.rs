@@ -1,8 +1,11 @@
 //! The actor: has cgroups made and removed, one thing at a time per pod.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, Handler};
+use messages::PodUid;
 use messages::facts::DesiredPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
@@ -17,18 +20,56 @@ pub struct ResourceManagerDeps {
     pub cgroups: Arc<dyn Cgroups>,
     /// Asked again after a restart.
     pub resend_desired: Address<ResendDesired>,
+    /// How often it is looked for cgroups of pods that nobody knows; it goes at the second look.
+    pub sweep: Duration,
 }
 
 /// States what pods may use.
 pub struct ResourceManager {
     deps: ResourceManagerDeps,
     desired: Option<DesiredPods>,
+    /// Cgroups of pods that nobody wanted at the last look.
+    suspects: BTreeSet<PodUid>,
+}
+
+/// ResourceManager's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Look for cgroups of pods that are gone.
+    Sweep,
 }
 
 impl ResourceManager {
     /// An incarnation that knows nothing yet.
     pub fn new(deps: ResourceManagerDeps) -> Self {
-        Self { deps, desired: None }
+        Self { deps, desired: None, suspects: BTreeSet::new() }
+    }
+
+    /// What a kubelet left that was killed: a pod that has never run has no worker that would give back its cgroup.
+    fn sweep(&mut self, ctx: &mut Ctx<Self>) {
+        let listed = self.deps.cgroups.list_pod_cgroups();
+        ctx.effect("list", None, listed, |actor, listed, ctx| {
+            ctx.set_timer(Timer::Sweep, actor.deps.sweep);
+            let Some(desired) = actor.desired.as_ref().filter(|desired| desired.sources_ready) else {
+                return;
+            };
+            let found = listed.unwrap_or_else(|error| {
+                tracing::warn!(%error, "Cgroups of pods cannot be listed");
+                Vec::new()
+            });
+            let found = found.iter().map(|pod| PodUid::new(&pod.uid));
+            let unwanted: BTreeSet<PodUid> = found.filter(|uid| !desired.pods.contains_key(uid)).collect();
+            for uid in unwanted.intersection(&actor.suspects) {
+                // One with processes in it stays: its pod is being stopped.
+                let removed = actor.deps.cgroups.remove_pod_cgroup(uid.as_str());
+                ctx.effect("sweep", Some(uid.clone()), removed, |_, removed, _| {
+                    if let Err(error) = removed {
+                        tracing::debug!(%error, "The cgroup of a pod that is gone stays for now");
+                    }
+                });
+            }
+            actor.suspects = unwanted;
+        });
     }
 }
 
@@ -42,13 +83,18 @@ impl Actor for ResourceManager {
 
 impl Subsystem for ResourceManager {
     const NAME: &'static str = resource_manager::RECEIVER;
-    type Timer = ();
+    type Timer = Timer;
 
-    fn on_start(&mut self, _ctx: &mut Ctx<Self>) {
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Sweep, self.deps.sweep);
         let _ = self.deps.resend_desired.tell(ResendDesired);
     }
 
-    fn on_timer(&mut self, (): (), _ctx: &mut Ctx<Self>) {}
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Sweep => self.sweep(ctx),
+        }
+    }
 
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({ "pods": self.desired.as_ref().map(|desired| desired.pods.len()) })

@@ -7,4 +7,4 @@
 
 mod actor;
 
-pub use actor::{ResourceManager, ResourceManagerDeps};
+pub use actor::{ResourceManager, ResourceManagerDeps, Timer};

@@ -105,7 +105,7 @@ pub struct Settings {
     pub pleg: PlegConfig,
     /// Listeners.
     pub api: NodeApiConfig,
-    /// When it is looked for directories of pods that are gone.
+    /// When it is looked for directories and cgroups of pods that are gone.
     pub sweep: volume_manager::SweepPolicy,
     /// Only in tests: called before each step of a worker's work.
     pub fault_point: Option<pod_worker::FaultPoint>,
@@ -326,8 +326,11 @@ pub fn wire(
         metrics,
     };
 
-    let resource_deps =
-        ResourceManagerDeps { cgroups: bridge.cgroups.clone(), resend_desired: resend_desired() };
+    let resource_deps = ResourceManagerDeps {
+        cgroups: bridge.cgroups.clone(),
+        resend_desired: resend_desired(),
+        sweep: settings.sweep.every,
+    };
 
     let garbage_deps = GarbageCollectorDeps {
         operations,

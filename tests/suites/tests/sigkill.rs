@@ -50,7 +50,7 @@ use node::{Node, Options};
 
 const IMAGE: &str = "understudy.dev/demo:1";
 /// On a slow machine fewer deaths fit in; every step is died at in any case.
-const WITHIN: Duration = Duration::from_secs(120);
+const WITHIN: Duration = Duration::from_secs(90);
 
 fn main() -> ExitCode {
     if let Some(code) = testkit::mortal::run_if_asked() {

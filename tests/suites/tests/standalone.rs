@@ -6,7 +6,7 @@
 //! that may be stopped. Without them everything is skipped, which fails instead where `CI` is set and
 //! `UNDERSTUDY_REQUIRE_RUNTIME=1`. `UNDERSTUDY_TEST_PODS` (50) is how many pods a killed kubelet finds again, and
 //! `UNDERSTUDY_OUTAGE_SECONDS` (60) how long the runtime is away. `UNDERSTUDY_KILLS` is how many deaths kubelets die that
-//! are killed at every step (40), `UNDERSTUDY_FREEZE_SECONDS` (40) how long a kubelet is stopped.
+//! are killed at every step (40), `UNDERSTUDY_FREEZE_SECONDS` (33) how long a kubelet is stopped.
 //!
 //! A kubelet takes every pod of its runtime to be its own, so only one may run at a time. The cases of [`side_by_side`]
 //! share one kubelet and run in parallel; those of [`alone`] each start their own, one after another; those of

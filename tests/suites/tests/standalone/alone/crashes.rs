@@ -36,7 +36,7 @@ fn killed_at_every_step(environment: &Arc<Environment>) {
         life: Duration::from_secs(15),
         idle: Duration::from_secs(3),
         faithful: false,
-        ..Task::from_environment(40, Duration::from_secs(60))
+        ..Task::from_environment(40, Duration::from_secs(40))
     };
     kill_again_and_again(&node, task);
 }

@@ -105,7 +105,7 @@ fn entries(dir: &std::path::Path) -> usize {
 fn freeze() -> Duration {
     let asked = std::env::var("UNDERSTUDY_FREEZE_SECONDS").ok().and_then(|text| text.parse().ok());
     // Longer than the watchdog bears a thread that does not come back.
-    Duration::from_secs(asked.unwrap_or(40))
+    Duration::from_secs(asked.unwrap_or(33))
 }
 
 /// Goes on also when the case fails: a stopped process would keep what it holds.
