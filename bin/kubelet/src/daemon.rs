@@ -35,13 +35,18 @@ const EXITS_MAX: usize = 4096;
 /// The largest resolver configuration worth reading.
 const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
 
+/// Changes what the subsystems go by.
+pub type ChangeSettings = Box<dyn FnOnce(&mut Settings)>;
+/// Is given the tree.
+pub type TakeTree = Box<dyn FnOnce(&Tree)>;
+
 /// What tests lay their hands on; the shipped binary passes none of it.
 #[derive(Default)]
 pub struct Hooks {
     /// Changes what the subsystems go by.
-    pub settings: Option<Box<dyn FnOnce(&mut Settings)>>,
+    pub settings: Option<ChangeSettings>,
     /// Called once with the tree, when every actor is started.
-    pub started: Option<Box<dyn FnOnce(&Tree)>>,
+    pub started: Option<TakeTree>,
 }
 
 /// Runs the node until a signal or the failure of a vital subsystem ends it.

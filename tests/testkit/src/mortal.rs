@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kubelet::config::validation::Host;
 use kubelet::config::{Invocation, load};
-use kubelet::daemon::{Hooks, run_with};
+use kubelet::daemon::{Hooks, TakeTree, run_with};
 use kubelet::telemetry;
 use kubelet::wiring::Settings;
 use messages::supervision::Fault;
@@ -120,7 +120,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
             // Dead kubelets leave a good deal, and nobody here has minutes to wait until it goes.
             settings.sweep = SweepPolicy { every: Duration::from_secs(3), quiet: Duration::from_secs(5) };
         })),
-        started: orders.map(|path| -> Box<dyn FnOnce(&Tree)> { Box::new(move |tree| listen(tree, &path)) }),
+        started: orders.map(|path| -> TakeTree { Box::new(move |tree| listen(tree, &path)) }),
     };
     Some(run_with(&loaded, hooks))
 }
