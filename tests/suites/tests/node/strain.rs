@@ -73,7 +73,7 @@ fn two_hundred_manifests_come_change_and_go_at_once() {
                 _ => world.manifest(&format!("new{n}.yaml"), &versioned(&format!("new{n}"), 1)),
             }
         }
-        let stays = |n: usize| n % 4 != 0;
+        let stays = |n: usize| !n.is_multiple_of(4);
         node.until("the new order", |pods| {
             let crowd = (0..CROWD).all(|n| ready(pods, &format!("crowd{n}")) == stays(n));
             crowd && (0..CROWD).filter(|n| n % 4 == 3).all(|n| ready(pods, &format!("new{n}")))

@@ -127,7 +127,7 @@ pub fn kill_again_and_again(node: &Node, task: Task) {
     let began = Instant::now();
     while driver.goes_on(began) {
         driver.life();
-        if driver.lives % LIVES_BETWEEN == 0 {
+        if driver.lives.is_multiple_of(LIVES_BETWEEN) {
             driver.converge();
         }
     }
