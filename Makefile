@@ -1,4 +1,4 @@
-.PHONY: help run test bench check build clean
+.PHONY: help run test soak bench check build clean
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -8,6 +8,10 @@ run: ## the kubelet on the sample pods, on a containerd of its own, until Ctrl-C
 
 test: ## every test; those that need a runtime run on each containerd there is
 	@tests/env/run-tests
+
+soak: ## the tests, with 500 kubelets killed on each runtime and long outages; UNDERSTUDY_KILLS=N for another number
+	@UNDERSTUDY_KILLS=$${UNDERSTUDY_KILLS:-500} UNDERSTUDY_FREEZE_SECONDS=$${UNDERSTUDY_FREEZE_SECONDS:-120} \
+	  UNDERSTUDY_OUTAGE_SECONDS=$${UNDERSTUDY_OUTAGE_SECONDS:-180} tests/env/run-tests
 
 bench: ## the benchmarks; a node on a containerd of its own beside the bare calls to it
 	@tests/env/run-bench

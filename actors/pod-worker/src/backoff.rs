@@ -61,6 +61,11 @@ impl CrashBackoff {
         if finished.duration_since(entry.started) > RESET_AFTER {
             return Verdict::Start;
         }
+        if finished > now {
+            // The clock was set back after the exit: how long ago that was cannot be told, and waiting until the clock
+            // is there again may take for ever. One restart comes early.
+            return Verdict::Start;
+        }
         let until = finished.saturating_add(entry.delay).unwrap_or(Timestamp::MAX);
         if now < until { Verdict::Wait { until, delay: entry.delay } } else { Verdict::Start }
     }

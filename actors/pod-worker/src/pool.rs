@@ -73,7 +73,14 @@ impl PodWorkerPool {
         for order in self.roster.decide() {
             match order {
                 Order::Start(pod, want) => self.start(pod, want, ctx),
-                Order::Tell(pod, want) => self.forward(&pod.uid.clone(), SyncPod { pod, want }),
+                Order::Tell(pod, want) => {
+                    let uid = pod.uid.clone();
+                    // What it crashed on again and again may be over with this.
+                    if let Some(child) = self.children.get(&uid) {
+                        child.revive();
+                    }
+                    self.forward(&uid, SyncPod { pod, want });
+                }
                 Order::Forget(uid) => self.forget(uid, ctx),
             }
         }

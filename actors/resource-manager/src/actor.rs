@@ -35,11 +35,19 @@ pub struct ResourceManagerConfig {
     pub node: Amounts,
     /// The administrator's cgroups that are held to what is reserved.
     pub reserved: Vec<ReservedCgroup>,
+    /// How often it is looked what cgroups there are, and the classes' values are made to hold.
+    pub housekeeping: Duration,
 }
 
 impl Default for ResourceManagerConfig {
     fn default() -> Self {
-        Self { per_qos: true, pods: PodRules::default(), node: Amounts::new(), reserved: Vec::new() }
+        Self {
+            per_qos: true,
+            pods: PodRules::default(),
+            node: Amounts::new(),
+            reserved: Vec::new(),
+            housekeeping: PERIOD,
+        }
     }
 }
 
@@ -206,14 +214,14 @@ impl Subsystem for ResourceManager {
         if self.deps.config.per_qos {
             self.enforce(ctx);
             self.look(ctx);
-            ctx.set_timer(Timer::Housekeeping, PERIOD);
+            ctx.set_timer(Timer::Housekeeping, self.deps.config.housekeeping);
         }
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Housekeeping => {
-                ctx.set_timer(Timer::Housekeeping, PERIOD);
+                ctx.set_timer(Timer::Housekeeping, self.deps.config.housekeeping);
                 self.look(ctx);
             }
             Timer::Enforce => self.enforce(ctx),

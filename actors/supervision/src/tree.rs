@@ -168,6 +168,11 @@ impl<A: Subsystem> Supervised<A> {
         self.mailbox.order(Order::Stop);
     }
 
+    /// Wakes it before its time if it is dormant.
+    pub fn revive(&self) {
+        self.mailbox.order(Order::Revive);
+    }
+
     /// It has ended, or failed for good.
     pub fn has_ended(&self) -> bool {
         matches!(self.cell.state(), State::Stopped | State::Failed)

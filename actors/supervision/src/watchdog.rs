@@ -62,8 +62,14 @@ fn watch(
 ) {
     // The oldest ping that an actor has not answered, and whether it was reported.
     let mut silent: BTreeMap<String, (Instant, bool)> = BTreeMap::new();
+    let mut looked = Instant::now();
     loop {
         let now = Instant::now();
+        // This thread has not run either: the process was stopped, and nobody could have answered.
+        if now.duration_since(looked) > policy.beat * 2 + policy.report_after {
+            silent.clear();
+        }
+        looked = now;
         let watched = tree.watched();
         let mut well = true;
         silent.retain(|name, _| watched.iter().any(|cell| cell.name == *name));

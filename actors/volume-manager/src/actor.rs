@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::execute::{self, MountOutcome, Timed, Ways};
 use crate::metrics::{Operation, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
-use crate::orphans::{Known, Orphans};
+use crate::orphans::{Known, Orphans, SweepPolicy};
 use crate::plan;
 use crate::sweep::{self, Looked};
 
@@ -33,6 +33,8 @@ type SubpathsAnswer = Result<BTreeMap<usize, String>, VolumeError>;
 /// What the actor works with.
 #[derive(Clone)]
 pub struct VolumeManagerDeps {
+    /// When it is looked for directories of pods that are gone.
+    pub sweep: SweepPolicy,
     /// Mounts and directories.
     pub ways: Ways,
     /// Where events go.
@@ -94,6 +96,7 @@ pub struct VolumeManager {
 impl VolumeManager {
     /// A fresh incarnation.
     pub fn new(deps: VolumeManagerDeps) -> Self {
+        let orphans = Orphans::new(deps.sweep);
         Self {
             deps,
             origin: Instant::now(),
@@ -101,7 +104,7 @@ impl VolumeManager {
             asked_for: BTreeMap::new(),
             mounted: BTreeMap::new(),
             desired: None,
-            orphans: Orphans::default(),
+            orphans,
             stuck: BTreeSet::new(),
         }
     }
@@ -241,7 +244,7 @@ impl VolumeManager {
     /// Looks for orphans, once every source has been heard.
     fn sweep(&mut self, ctx: &mut Ctx<Self>) {
         let Some(desired) = self.desired.as_ref().filter(|desired| desired.sources_ready) else {
-            return ctx.set_timer(Timer::Sweep, sweep::EVERY);
+            return ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         };
         let busy = self.asked_for.keys().chain(self.operations.keys());
         let known = desired.pods.keys().chain(busy).cloned().collect();
@@ -250,7 +253,7 @@ impl VolumeManager {
     }
 
     fn looked(&mut self, looked: &Looked, ctx: &mut Ctx<Self>) {
-        ctx.set_timer(Timer::Sweep, sweep::EVERY);
+        ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         let desired = self.desired.as_ref().filter(|desired| desired.sources_ready);
         let desired: Option<BTreeSet<PodUid>> = desired.map(|desired| desired.pods.keys().cloned().collect());
         let asked_for = self.asked_for.keys().chain(self.operations.keys()).cloned().collect();
@@ -334,7 +337,7 @@ impl Subsystem for VolumeManager {
                 );
             }
         });
-        ctx.set_timer(Timer::Sweep, sweep::EVERY);
+        ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         // If PodManager restarts as well it sends everything anyway.
         let _ = self.deps.resend_desired.tell(ResendDesired);
     }

@@ -18,3 +18,4 @@ mod sweep;
 pub use actor::{Timer, VolumeManager, VolumeManagerDeps};
 pub use execute::Ways;
 pub use metrics::VolumeMetrics;
+pub use orphans::SweepPolicy;

@@ -8,8 +8,20 @@ use std::time::Duration;
 use messages::PodUid;
 use runtime_bridge::mounts::MountPoint;
 
-/// A directory stays at least this long after its pod was last heard of.
-pub const QUIET: Duration = Duration::from_secs(120);
+/// When it is looked for such directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SweepPolicy {
+    /// How often it is looked.
+    pub every: Duration,
+    /// A directory stays at least this long after its pod was last heard of.
+    pub quiet: Duration,
+}
+
+impl Default for SweepPolicy {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(60), quiet: Duration::from_secs(120) }
+    }
+}
 
 /// What is known about the pods of the node at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +50,18 @@ pub enum Kept {
 }
 
 /// How long each directory has been nobody's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Orphans {
+    quiet: Duration,
     since: BTreeMap<PodUid, Duration>,
 }
 
 impl Orphans {
+    /// Nothing has been seen yet.
+    pub fn new(policy: SweepPolicy) -> Self {
+        Self { quiet: policy.quiet, since: BTreeMap::new() }
+    }
+
     /// Which of the directories on disk may be removed. `now` is since one fixed moment.
     pub fn judge(
         &mut self,
@@ -72,7 +90,7 @@ impl Orphans {
             return Err(Kept::Known);
         }
         let since = *self.since.entry(uid.clone()).or_insert(now);
-        if now.saturating_sub(since) < QUIET {
+        if now.saturating_sub(since) < self.quiet {
             return Err(Kept::Recent);
         }
         if known.mounts.iter().any(|mount| mounted_elsewhere(mount, uid, pods_dir)) {
@@ -134,7 +152,7 @@ mod tests {
             asked_for: &nobody,
             mounts: &[mount(PODS, "/var/lib/kubelet/pods")],
         };
-        let mut orphans = Orphans::default();
+        let mut orphans = Orphans::new(SweepPolicy::default());
         assert_eq!(judge(&mut orphans, Known { desired: None, ..known }, 0), Err(Kept::NotSure));
         assert_eq!(judge(&mut orphans, Known { in_runtime: None, ..known }, 500), Err(Kept::NotSure));
         assert_eq!(judge(&mut orphans, known, 1000), Err(Kept::Recent));
@@ -167,7 +185,7 @@ mod tests {
                 asked_for: &nobody,
                 mounts: &mounts,
             };
-            let mut orphans = Orphans::default();
+            let mut orphans = Orphans::new(SweepPolicy::default());
             assert_eq!(judge(&mut orphans, known, 0), Err(Kept::Recent));
             assert_eq!(judge(&mut orphans, known, 500), expected, "{path} {root}");
         }
@@ -178,7 +196,7 @@ mod tests {
         fn nothing_that_anybody_knows_is_removed(
             steps in proptest::collection::vec((0u64..100, any::<[Option<bool>; 2]>(), any::<bool>()), 1..60)
         ) {
-            let mut orphans = Orphans::default();
+            let mut orphans = Orphans::new(SweepPolicy::default());
             let (nobody, somebody) = (set(&[]), set(&["u"]));
             let pick = |known: bool| if known { &somebody } else { &nobody };
             let (mut now, mut quiet_since) = (0, None);

@@ -11,8 +11,6 @@ use supervision::Address;
 
 use crate::execute::{self, Ways};
 
-/// How often it is looked.
-pub const EVERY: Duration = Duration::from_secs(60);
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a look has shown.

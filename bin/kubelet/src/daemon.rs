@@ -28,7 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
-use crate::wiring::{self, Bridge, Node};
+use crate::wiring::{self, Bridge, Node, Settings};
 use crate::{cgroups, settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
@@ -38,9 +38,28 @@ const EXITS_MAX: usize = 4096;
 /// The largest resolver configuration worth reading.
 const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
 
+/// Changes what the subsystems go by.
+pub type ChangeSettings = Box<dyn FnOnce(&mut Settings)>;
+/// Is given the tree.
+pub type TakeTree = Box<dyn FnOnce(&Tree)>;
+
+/// What tests lay their hands on; the shipped binary passes none of it.
+#[derive(Default)]
+pub struct Hooks {
+    /// Changes what the subsystems go by.
+    pub settings: Option<ChangeSettings>,
+    /// Called once with the tree, when every actor is started.
+    pub started: Option<TakeTree>,
+}
+
 /// Runs the node until a signal or the failure of a vital subsystem ends it.
 pub fn run(loaded: &Loaded) -> ExitCode {
-    match start_and_wait(loaded) {
+    run_with(loaded, Hooks::default())
+}
+
+/// [`run`] with a test's hooks in it.
+pub fn run_with(loaded: &Loaded, hooks: Hooks) -> ExitCode {
+    match start_and_wait(loaded, hooks) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!(err = format!("{error:#}"), "command failed");
@@ -49,7 +68,7 @@ pub fn run(loaded: &Loaded) -> ExitCode {
     }
 }
 
-fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
+fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let fed_every = watchdog_interval()?;
     let root = Path::new(&loaded.flags.root_dir);
     std::fs::create_dir_all(root).with_context(|| format!("--root-dir: create {}", root.display()))?;
@@ -84,6 +103,9 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let cgroups = bridge.cgroups.version();
     let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
     settings.worker.rules = Arc::new(rules);
+    if let Some(change) = hooks.settings {
+        change(&mut settings);
+    }
     ready_directories(&io, &*bridge.dirs)?;
 
     let system = System::new();
@@ -98,6 +120,9 @@ fn start_and_wait(loaded: &Loaded) -> anyhow::Result<ExitCode> {
             let _ = node.record.tell(event);
         }
         let wrong_driver = watch_driver(&bridge, unconfirmed.then_some(driver));
+        if let Some(started) = hooks.started {
+            started(&tree);
+        }
         let watchdog = watch(&tree, loaded, fed_every)?;
         let code = until_the_end(&tree, signals, wrong_driver).await;
         tracing::info!("Stopping; containers go on running");

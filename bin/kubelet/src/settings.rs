@@ -115,6 +115,7 @@ pub fn settings(
             read_only: listener("address", &config.server.address, config.server.read_only_port)?,
         },
         admission: NodeView::default(),
+        sweep: volume_manager::SweepPolicy::default(),
         fault_point: None,
     })
 }
@@ -187,6 +188,7 @@ fn resource_settings(
                 ReservedCgroup { reserved_for, name, amounts, compressible_only }
             })
             .collect(),
+        ..ResourceManagerConfig::default()
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
-use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
 use messages::facts::Source;
 use messages::garbage_collector::CollectNow;
@@ -20,12 +19,15 @@ use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
+use messages::{PodRef, PodUid};
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
-use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
+use pod_worker::{
+    PodWorker, PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps,
+};
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use prometheus::Registry;
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
@@ -39,7 +41,7 @@ use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
-use supervision::{Address, Place, SupervisionEvent, Tree, TreeCollector, Vitality, What};
+use supervision::{Address, Place, Subsystem, SupervisionEvent, Tree, TreeCollector, Vitality, What};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
@@ -122,6 +124,8 @@ pub struct Settings {
     pub api: NodeApiConfig,
     /// The node that pods are admitted to.
     pub admission: NodeView,
+    /// When it is looked for directories and cgroups of pods that are gone.
+    pub sweep: volume_manager::SweepPolicy,
     /// Only in tests: called before each step of a worker's work.
     pub fault_point: Option<pod_worker::FaultPoint>,
 }
@@ -331,6 +335,7 @@ pub fn wire(
             pod_dirs: bridge.dirs.clone(),
             allocatable_memory_bytes: settings.memory_bytes,
         },
+        sweep: settings.sweep,
         events: events.address(),
         runtime_pods: pleg.address(),
         resend_desired: resend_desired(),
@@ -350,7 +355,7 @@ pub fn wire(
     let metrics = ResourceMetrics::new()?;
     metrics.register(registry)?;
     let resource_deps = ResourceManagerDeps {
-        config: settings.resources.clone(),
+        config: ResourceManagerConfig { housekeeping: settings.sweep.every, ..settings.resources.clone() },
         cgroups: bridge.cgroups.clone(),
         resend_desired: resend_desired(),
         events: events.address(),
@@ -404,26 +409,41 @@ fn sources_of(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
     file.chain(bridge.url.iter().map(|_| Source::Http)).collect()
 }
 
-/// A quarantined pod says so in its status and in an event.
+/// A quarantined pod says so in its status and in an event. A worker that sleeps after too many crashes is its pod's
+/// quarantine.
 fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, events: Address<RecordEvent>) {
     tree.observe(move |event: &SupervisionEvent| {
-        let (pod, panic) = match &event.what {
-            What::Quarantined { pod, panic, seconds } => {
-                let nameless = PodRef { uid: pod.clone(), namespace: Arc::from(""), name: Arc::from("") };
+        let (subsystem, worker_of) = match event.actor.split_once('/') {
+            Some((kind, uid)) if kind == PodWorker::NAME => (kind, Some(PodUid::new(uid))),
+            _ => (event.actor.as_str(), None),
+        };
+        let (pod, panic) = match (&event.what, worker_of) {
+            (What::Quarantined { pod, panic, seconds }, _) => {
                 let text =
-                    format!("{} leaves this pod alone for {seconds} s after a panic: {panic}", event.actor);
-                let _ = events.tell(RecordEvent {
-                    object: EventObject::Pod { pod: nameless, field_path: Arc::from("") },
-                    event_type: EventType::Warning,
-                    reason: Arc::from("PodQuarantined"),
-                    message: Arc::from(text),
-                });
-                (pod, Some(Arc::from(panic.to_string())))
+                    format!("{subsystem} leaves this pod alone for {seconds} s after a panic: {panic}");
+                let _ = events.tell(quarantined(pod, text));
+                (pod.clone(), Some(Arc::from(panic.to_string())))
             }
-            What::Released { pod } => (pod, None),
+            (What::Dormant { retry_seconds }, Some(pod)) => {
+                let why = "more crashes than its limit";
+                let text = format!("{subsystem} leaves this pod alone for {retry_seconds} s after {why}");
+                let _ = events.tell(quarantined(&pod, text));
+                (pod, Some(Arc::from(why)))
+            }
+            (What::Released { pod }, _) => (pod.clone(), None),
+            (What::Started { incarnation: 2.. }, Some(pod)) => (pod, None),
             _ => return,
         };
-        let subsystem = Arc::from(event.actor.as_str());
-        let _ = status.tell(PodQuarantined { uid: pod.clone(), subsystem, panic });
+        let _ = status.tell(PodQuarantined { uid: pod, subsystem: Arc::from(subsystem), panic });
     });
+}
+
+fn quarantined(pod: &PodUid, text: String) -> RecordEvent {
+    let nameless = PodRef { uid: pod.clone(), namespace: Arc::from(""), name: Arc::from("") };
+    RecordEvent {
+        object: EventObject::Pod { pod: nameless, field_path: Arc::from("") },
+        event_type: EventType::Warning,
+        reason: Arc::from("PodQuarantined"),
+        message: Arc::from(text),
+    }
 }

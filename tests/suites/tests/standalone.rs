@@ -5,7 +5,8 @@
 //! `UNDERSTUDY_CGROUP_PARENT` a cgroup for what is started here and `UNDERSTUDY_CONTAINERD_DIR` the private containerd
 //! that may be stopped. Without them everything is skipped, which fails instead where `CI` is set and
 //! `UNDERSTUDY_REQUIRE_RUNTIME=1`. `UNDERSTUDY_TEST_PODS` (50) is how many pods a killed kubelet finds again, and
-//! `UNDERSTUDY_OUTAGE_SECONDS` (60) how long the runtime is away.
+//! `UNDERSTUDY_OUTAGE_SECONDS` (60) how long the runtime is away. `UNDERSTUDY_KILLS` is how many deaths kubelets die that
+//! are killed at every step (40), `UNDERSTUDY_FREEZE_SECONDS` (33) how long a kubelet is stopped.
 //!
 //! A kubelet takes every pod of its runtime to be its own, so only one may run at a time. The cases of [`side_by_side`]
 //! share one kubelet and run in parallel; those of [`alone`] and [`registry`] each start their own, one after another, the
@@ -36,6 +37,8 @@ mod pod;
 mod registry;
 #[path = "standalone/side_by_side/mod.rs"]
 mod side_by_side;
+#[path = "sigkill/driver.rs"]
+mod sigkill;
 #[path = "standalone/spec.rs"]
 mod spec;
 #[path = "standalone/view.rs"]
@@ -57,6 +60,9 @@ pub type Alone = fn(&Arc<Environment>);
 const SIDE_BY_SIDE: usize = 6;
 
 fn main() -> ExitCode {
+    if let Some(code) = testkit::mortal::run_if_asked() {
+        return code;
+    }
     let arguments = Arguments::from_args();
     let environment = Environment::from_variables().map(Arc::new);
     let mut well = true;

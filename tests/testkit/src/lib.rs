@@ -5,6 +5,7 @@
     reason = "tests may look at real time and randomly seeded maps"
 )]
 
+pub mod mortal;
 pub mod node;
 pub mod process;
 mod random;

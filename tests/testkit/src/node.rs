@@ -182,6 +182,7 @@ pub fn settings() -> Settings {
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
         admission: admission(),
+        sweep: volume_manager::SweepPolicy::default(),
         fault_point: None,
     }
 }

@@ -19,6 +19,9 @@ use crate::spec::{ContainerKind, PodView};
 use crate::termination::{kill_grace_seconds, terminate};
 use crate::texts;
 
+/// More dead instances than this are removed before anything is started.
+const PRUNE_LATER_MAX: usize = 5;
+
 /// Everything one sync works from.
 pub(crate) struct SyncTask {
     pub exec: Executor,
@@ -84,16 +87,27 @@ impl SyncTask {
                 tracing::warn!(error, pod = %self.exec.pod, "Init container was not removed");
             }
         }
+        // So many are left only if no sync comes to its end.
+        let first = self.plan.prune.len() > PRUNE_LATER_MAX;
+        if first {
+            self.prune(&mut outcome).await;
+        }
         if self.plan.create_sandbox.is_some() || !self.plan.start.is_empty() {
             self.start(&mut outcome).await;
         }
+        if !first {
+            self.prune(&mut outcome).await;
+        }
+        outcome
+    }
+
+    async fn prune(&self, outcome: &mut SyncOutcome) {
         for gone in &self.plan.prune {
             if let Err(error) = remove_container(&self.exec, &gone.id, &gone.name, gone.attempt).await {
                 tracing::warn!(error, pod = %self.exec.pod, "Dead container was not removed");
                 outcome.prune_failed = true;
             }
         }
-        outcome
     }
 
     async fn kill(&self) -> Result<(), String> {

@@ -4,6 +4,7 @@
 //! At most one task touches the pod at a time, and between two of them lies a look at the runtime.
 
 mod begin;
+mod clock;
 mod deadline;
 mod hooks;
 mod outcome;
@@ -28,6 +29,7 @@ use supervision::{Ctx, EffectId, Subsystem};
 use tokio::time::Instant;
 
 use self::begin::Task;
+use self::clock::Anchor;
 use self::hooks::Hooking;
 use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
@@ -103,6 +105,7 @@ pub struct PodWorker {
     pre_stops: PreStops,
     progress: Progress,
     resync_at: Option<Timestamp>,
+    anchor: Anchor,
     // What was said.
     announced: BTreeMap<String, Timestamp>,
     network_said: Option<Instant>,
@@ -119,7 +122,9 @@ impl PodWorker {
     /// A worker that knows nothing yet but whose it is.
     pub fn new(uid: PodUid, deps: PodWorkerDeps) -> Self {
         let backoff = CrashBackoff::new(deps.config.crash_backoff_max);
+        let anchor = Anchor::new(deps.clock.now());
         Self {
+            anchor,
             deps,
             uid,
             pod: None,
@@ -170,6 +175,7 @@ impl PodWorker {
 
     /// Goes on, unless a task is running: then its end will.
     fn reconcile(&mut self, ctx: &mut Ctx<Self>) {
+        self.follow_clock();
         self.see_deadline(ctx);
         if self.task.is_some() {
             return;
@@ -352,6 +358,8 @@ impl Handler<PodObserved> for PodWorker {
 
     fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
         self.observed = Some(fact.state);
+        // Of an incarnation before this one, under a clock that has been set back since: the next must be higher.
+        self.token = self.token.max(fact.touch);
         if self.awaited.is_some_and(|token| fact.touch >= token) {
             self.awaited = None;
             self.seen_at = self.asked_at;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// What the suite runs against.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Environment {
     /// The kubelet's binary.
     pub kubelet: PathBuf,
@@ -48,6 +48,12 @@ impl Environment {
             pods: number("UNDERSTUDY_TEST_PODS").unwrap_or(50),
             outage: Duration::from_secs(number("UNDERSTUDY_OUTAGE_SECONDS").unwrap_or(60)),
         })
+    }
+
+    /// With this test's binary as the kubelet: one that dies on order.
+    pub fn mortal(&self) -> std::sync::Arc<Self> {
+        let kubelet = std::env::current_exe().expect("this binary has a path");
+        std::sync::Arc::new(Self { kubelet, ..self.clone() })
     }
 
     /// `tests/env/containerd`: `pause`, `resume`, `kill`, `start`.

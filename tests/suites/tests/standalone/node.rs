@@ -1,5 +1,6 @@
 //! One kubelet with directories, ports and a cgroup of its own. Dropping it leaves nothing behind.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::process::{KubeletCommand, KubeletProcess, Port, eventually, free_ports};
@@ -167,9 +169,31 @@ impl Node {
 
     /// Starts the kubelet, which must not run.
     pub fn start_kubelet(&self) {
+        self.start_mortal(&[]);
+    }
+
+    /// Starts it with this added to its environment.
+    pub fn start_mortal(&self, environment: &[(OsString, OsString)]) {
         let mut process = self.lock();
         assert!(process.is_none(), "a kubelet runs already");
-        *process = Some(self.command.start().expect("the kubelet's binary can be run"));
+        let mut command = self.command.clone();
+        command.environment.extend(environment.iter().cloned());
+        *process = Some(command.start().expect("the kubelet's binary can be run"));
+    }
+
+    /// Sends the kubelet a signal.
+    pub fn signal_kubelet(&self, signal: Signal) {
+        self.lock().as_mut().expect("a kubelet runs").signal(signal);
+    }
+
+    /// Whether the kubelet, which was to die, has; then another one may be started.
+    pub fn has_died(&self) -> bool {
+        let mut process = self.lock();
+        let ended = process.as_mut().and_then(KubeletProcess::ended).is_some();
+        if ended {
+            *process = None;
+        }
+        ended
     }
 
     /// Starts it and waits until it has taken in the pods.
@@ -266,6 +290,11 @@ impl Node {
     /// A directory for files by which the host and a pod tell each other things.
     pub fn gates(&self) -> PathBuf {
         self.dir.path().join("gates")
+    }
+
+    /// Where the tests keep notes of their own.
+    pub fn notes(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     /// The cgroup above all its pods.

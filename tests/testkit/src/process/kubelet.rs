@@ -119,9 +119,8 @@ mod tests {
 
     fn shell(script: &str, log: &Path) -> KubeletProcess {
         let arguments = ["-c", script].map(OsString::from).into();
-        KubeletCommand { program: "/bin/sh".into(), arguments, environment: Vec::new(), log: log.into() }
-            .start()
-            .unwrap()
+        let environment = Vec::new();
+        KubeletCommand { program: "/bin/sh".into(), arguments, environment, log: log.into() }.start().unwrap()
     }
 
     #[test]

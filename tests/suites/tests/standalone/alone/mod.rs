@@ -5,11 +5,14 @@ mod bad_manifests;
 mod behind_its_back;
 mod cgroups;
 mod garbage;
+mod crashes;
+mod disk_full;
 mod idle;
 mod manifest_url;
 mod process;
 mod restarts;
 mod rules;
+mod strain;
 
 use crate::Alone;
 
@@ -19,12 +22,15 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         bad_manifests::ALL,
         behind_its_back::ALL,
         cgroups::ALL,
+        crashes::ALL,
+        disk_full::ALL,
         garbage::ALL,
         idle::ALL,
         manifest_url::ALL,
         process::ALL,
         restarts::ALL,
         rules::ALL,
+        strain::ALL,
     ]
     .concat()
 }
