@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
-use messages::facts::{DesiredPods, PodObserved};
+use messages::facts::{DesiredPods, PodObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
+use messages::runtime::RuntimeHealth;
 use messages::status_manager::{GetPodStatus, GetPodStatuses};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Place, Supervised, Vitality};
@@ -30,6 +31,17 @@ impl Alone {
     }
 }
 
+fn healthy() -> Arc<RuntimeHealth> {
+    Arc::new(RuntimeHealth {
+        name: Arc::from("containerd"),
+        version: Arc::from("2.3.4"),
+        ready: true,
+        network_ready: true,
+        problem: String::new(),
+        events: true,
+    })
+}
+
 impl Subject for Alone {
     const NAME: &'static str = "StatusManager";
 
@@ -37,6 +49,7 @@ impl Subject for Alone {
         let seat = stage.tree.seat::<StatusManager>(Vitality::Vital);
         let sinks = Count::default();
         let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let runtime: Address<RuntimeObserved> = seat.address();
         let deps = StatusManagerDeps {
             host_ips: vec!["192.0.2.10".to_owned()],
             checkpoints: stage.checkpoints.clone(),
@@ -46,6 +59,7 @@ impl Subject for Alone {
             }),
             workers: Address::answering("PodWorkerPool", |_| Some(Default::default())),
             observed: Address::sink("Pleg", move |_: ResendObserved| {
+                runtime.tell(RuntimeObserved(healthy())).expect("there is room");
                 for pod in pods(count) {
                     looks.tell(observed(pod, 1)).expect("there is room");
                 }
@@ -57,7 +71,7 @@ impl Subject for Alone {
         };
         let actor = seat.start(&Place::Here, move || StatusManager::new(deps.clone()));
         let alone = Self { actor, pods: count };
-        wait("all statuses", async || alone.shown(0).await == count).await;
+        wait("all statuses", async || alone.shown(1).await == count).await;
         alone
     }
 
@@ -77,7 +91,7 @@ impl Subject for Alone {
     }
 
     async fn whole(&self) -> bool {
-        self.shown(0).await == self.pods
+        self.shown(1).await == self.pods
     }
 }
 
