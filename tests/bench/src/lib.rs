@@ -1,5 +1,8 @@
-//! What the benchmarks share: samples and their quantiles, and the table of figures beside their goals.
+//! What the benchmarks share: samples and their quantiles, the table of figures beside their goals, and a stage on
+//! which one subsystem is measured alone.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "measures real time")]
 
+pub mod alone;
 mod samples;
 mod table;
 

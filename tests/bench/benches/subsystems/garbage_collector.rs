@@ -1,0 +1,73 @@
+//! GarbageCollector alone: it is told of every pod's new state, and tidies up once a round.
+
+use bench::alone::{Stage, Subject, desired, observed, pods, wait};
+use garbage_collector::{GarbageCollector, GarbageCollectorDeps};
+use messages::facts::{DesiredPods, PodObserved};
+use messages::pleg::ResendObserved;
+use messages::pod_manager::ResendDesired;
+use supervision::{Address, Place, Supervised, Tree, Vitality};
+
+struct Alone {
+    tree: Tree,
+    actor: Supervised<GarbageCollector>,
+    pods: usize,
+}
+
+impl Alone {
+    async fn known(&self) -> Option<u64> {
+        let actors = self.tree.snapshot().await.actors;
+        let report = actors.into_iter().find(|actor| actor.name == Self::NAME)?;
+        report.observed.get("pods")?.as_u64()
+    }
+}
+
+impl Subject for Alone {
+    const NAME: &'static str = "GarbageCollector";
+
+    async fn start(stage: &Stage, count: usize) -> Self {
+        let seat = stage.tree.seat::<GarbageCollector>(Vitality::Degradable);
+        let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let deps = GarbageCollectorDeps {
+            operations: stage.operations.clone(),
+            dirs: stage.dirs.clone(),
+            manager: Address::sink("PodManager", move |_: ResendDesired| {
+                facts.tell(desired(count)).expect("there is room");
+            }),
+            pleg: Address::sink("Pleg", move |_: ResendObserved| {
+                for pod in pods(count) {
+                    looks.tell(observed(pod, 1)).expect("there is room");
+                }
+            }),
+        };
+        let actor = seat.start(&Place::Here, move || GarbageCollector::new(deps.clone()));
+        let alone = Self { tree: stage.tree.clone(), actor, pods: count };
+        wait("all pods", async || alone.whole().await).await;
+        alone
+    }
+
+    async fn round(&self, round: u64) -> u64 {
+        let looks = self.actor.address::<PodObserved>();
+        for pod in pods(self.pods) {
+            looks.tell(observed(pod, round + 1)).expect("there is room");
+        }
+        wait("an empty mailbox", async || {
+            let actors = self.tree.snapshot().await.actors;
+            actors.iter().all(|actor| actor.mailbox_depth == 0)
+        })
+        .await;
+        self.pods as u64
+    }
+
+    /// It answers no question but how it is.
+    async fn ask(&self) -> bool {
+        self.known().await.is_some()
+    }
+
+    async fn whole(&self) -> bool {
+        self.known().await == Some(self.pods as u64)
+    }
+}
+
+fn main() {
+    bench::alone::run::<Alone>();
+}

@@ -1,0 +1,68 @@
+//! ImageManager alone: every pod's image is asked for, all at the same time; it is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench::alone::{Count, IMAGE, Stage, Subject, Traffic, pods};
+use futures::future::join_all;
+use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use messages::image_manager::{EnsureImage, PullPolicy};
+use supervision::{Place, Supervised, Vitality};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Alone {
+    actor: Supervised<ImageManager>,
+    pods: usize,
+}
+
+impl Alone {
+    async fn ensure(&self, number: usize) -> bool {
+        let ask = EnsureImage {
+            pod: pods(self.pods)[number].pod_ref.clone(),
+            container: Arc::from("web"),
+            field_path: Arc::from("spec.containers{web}"),
+            image: Arc::from(IMAGE),
+            policy: PullPolicy::IfNotPresent,
+        };
+        let present = self.actor.address::<EnsureImage>().ask(ask, DEADLINE).await;
+        present.is_ok_and(|present| present.is_ok())
+    }
+}
+
+impl Subject for Alone {
+    const NAME: &'static str = "ImageManager";
+    const TRAFFIC: Traffic = Traffic::Asks;
+
+    async fn start(stage: &Stage, count: usize) -> Self {
+        let deps = ImageManagerDeps {
+            operations: stage.operations.clone(),
+            events: Count::default().sink(),
+            settings: ImageSettings::default(),
+            metrics: ImageMetrics::new(),
+        };
+        let seat = stage.tree.seat::<ImageManager>(Vitality::Degradable);
+        let actor = seat.start(&Place::Here, move || ImageManager::new(deps.clone()));
+        let alone = Self { actor, pods: count };
+        alone.round(0).await;
+        alone
+    }
+
+    async fn round(&self, _: u64) -> u64 {
+        let all = join_all((0..self.pods).map(|number| self.ensure(number))).await;
+        assert!(all.into_iter().all(|present| present), "the image is there");
+        self.pods as u64
+    }
+
+    async fn ask(&self) -> bool {
+        self.ensure(0).await
+    }
+
+    async fn whole(&self) -> bool {
+        self.ask().await
+    }
+}
+
+fn main() {
+    bench::alone::run::<Alone>();
+}

@@ -1,0 +1,113 @@
+//! Pleg alone: it is told to look at every pod, and looks, at a runtime that answers at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench::alone::{Count, Stage, Subject, pods, wait};
+use messages::facts::PodObserved;
+use messages::pleg::{GetRuntimePods, PodTouched};
+use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
+use runtime_bridge::cri::wire::{
+    ContainerConfig, ContainerMetadata, ImageSpec, PodSandboxConfig, PodSandboxMetadata,
+};
+use supervision::{Address, Place, Supervised, Vitality};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Alone {
+    actor: Supervised<Pleg>,
+    pods: usize,
+    looked: Count,
+}
+
+/// A sandbox and a running container for each pod.
+async fn populate(stage: &Stage, count: usize) {
+    for pod in pods(count) {
+        let uid = pod.pod_ref.uid.as_str();
+        let labels = [
+            ("io.kubernetes.pod.name", pod.pod_ref.name.to_string()),
+            ("io.kubernetes.pod.namespace", pod.pod_ref.namespace.to_string()),
+            ("io.kubernetes.pod.uid", uid.to_owned()),
+            ("io.kubernetes.container.name", "web".to_owned()),
+        ];
+        let labels: std::collections::BTreeMap<_, _> =
+            labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let config = PodSandboxConfig {
+            metadata: Some(PodSandboxMetadata {
+                name: pod.pod_ref.name.to_string(),
+                namespace: pod.pod_ref.namespace.to_string(),
+                uid: uid.to_owned(),
+                attempt: 0,
+            }),
+            labels: labels.clone(),
+            ..PodSandboxConfig::default()
+        };
+        let sandbox = stage.operations.ensure_sandbox(uid, 0, config.clone(), String::new()).await;
+        let sandbox = sandbox.expect("the fake makes it").into_id();
+        let container = ContainerConfig {
+            metadata: Some(ContainerMetadata { name: "web".to_owned(), attempt: 0 }),
+            image: Some(ImageSpec { image: bench::alone::IMAGE.to_owned(), ..ImageSpec::default() }),
+            labels,
+            ..ContainerConfig::default()
+        };
+        let id = stage.operations.ensure_container(uid, &sandbox, 0, container, config).await;
+        let id = id.expect("the fake makes it").into_id();
+        stage.operations.start_container(uid, &id).await.expect("the fake starts it");
+    }
+}
+
+impl Subject for Alone {
+    const NAME: &'static str = "Pleg";
+
+    async fn start(stage: &Stage, count: usize) -> Self {
+        populate(stage, count).await;
+        let (looked, sinks) = (Count::default(), Count::default());
+        let counted = looked.clone();
+        let deps = PlegDeps {
+            config: PlegConfig::default(),
+            operations: stage.operations.clone(),
+            exits: Arc::new(stage.runtime.exit_watcher()),
+            dirs: stage.dirs.clone(),
+            clock: stage.clock.clone(),
+            observers: vec![
+                Address::sink("count", move |observed: PodObserved| {
+                    counted.add(u64::from(observed.touch > 0))
+                }),
+                sinks.sink(),
+                sinks.sink(),
+                sinks.sink(),
+            ],
+            runtime_observers: vec![sinks.sink(), sinks.sink()],
+            metrics: PlegMetrics::new().expect("metrics are defined once"),
+        };
+        let seat = stage.tree.seat::<Pleg>(Vitality::Vital);
+        let actor = seat.start(&Place::Here, move || Pleg::new(deps.clone()));
+        let alone = Self { actor, pods: count, looked };
+        wait("the first relist", async || alone.whole().await).await;
+        alone
+    }
+
+    async fn round(&self, round: u64) -> u64 {
+        let touch = self.actor.address::<PodTouched>();
+        let before = self.looked.get();
+        for pod in pods(self.pods) {
+            touch.tell(PodTouched { uid: pod.pod_ref.uid.clone(), token: round + 1 }).expect("there is room");
+        }
+        let all = before + self.pods as u64;
+        wait("a look at every pod", async || self.looked.get() >= all).await;
+        self.pods as u64
+    }
+
+    async fn ask(&self) -> bool {
+        self.actor.address::<GetRuntimePods>().ask(GetRuntimePods, DEADLINE).await.is_ok()
+    }
+
+    async fn whole(&self) -> bool {
+        let pods = self.actor.address::<GetRuntimePods>().ask(GetRuntimePods, DEADLINE).await;
+        pods.is_ok_and(|pods| pods.is_some_and(|pods| pods.len() == self.pods))
+    }
+}
+
+fn main() {
+    bench::alone::run::<Alone>();
+}

@@ -1,0 +1,78 @@
+//! PodManager alone: a source gives all its pods again, one message about all of them, and everybody is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench::alone::{Count, Stage, Subject, pods, wait};
+use messages::facts::{Source, SourcePod};
+use messages::pod_manager::{GetPods, PodsChanged};
+use messages::pod_sources::ResendPods;
+use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
+use supervision::{Address, Place, Supervised, Vitality};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Messages of one round: each says all pods, with one of them changed.
+const CHANGES: u64 = 50;
+
+struct Alone {
+    actor: Supervised<PodManager>,
+    pods: usize,
+}
+
+/// All pods; the annotations of one tell the change.
+fn changed(count: usize, change: u64) -> PodsChanged {
+    let mut all: Vec<SourcePod> =
+        pods(count).iter().map(|desired| SourcePod { pod: desired.pod.clone(), refused: None }).collect();
+    let place = usize::try_from(change).unwrap_or(0) % count;
+    let mut pod = (*all[place].pod).clone();
+    pod.metadata.annotations.get_or_insert_default().insert("change".to_owned(), change.to_string());
+    all[place].pod = Arc::new(pod);
+    PodsChanged { source: Source::File, pods: Arc::new(all) }
+}
+
+impl Subject for Alone {
+    const NAME: &'static str = "PodManager";
+
+    async fn start(stage: &Stage, count: usize) -> Self {
+        let seat = stage.tree.seat::<PodManager>(Vitality::Vital);
+        let sinks = Count::default();
+        let source: Address<PodsChanged> = seat.address();
+        let deps = PodManagerDeps {
+            config: PodManagerConfig { sources: [Source::File].into_iter().collect(), pods_max: count },
+            observers: (0..6).map(|_| sinks.sink()).collect(),
+            sources: Address::sink("PodSources", move |_: ResendPods| {
+                source.tell(changed(count, 0)).expect("there is room");
+            }),
+            workers: Address::answering("PodWorkerPool", |_| Some(Default::default())),
+            events: sinks.sink(),
+            metrics: PodManagerMetrics::new().expect("metrics are defined once"),
+        };
+        let actor = seat.start(&Place::Here, move || PodManager::new(deps.clone()));
+        let alone = Self { actor, pods: count };
+        wait("all pods", async || alone.whole().await).await;
+        alone
+    }
+
+    async fn round(&self, round: u64) -> u64 {
+        let source = self.actor.address::<PodsChanged>();
+        for change in 0..CHANGES {
+            source.tell(changed(self.pods, round * CHANGES + change)).expect("there is room");
+            // Only the latest of a source counts: each is handled before the next.
+            assert!(self.ask().await, "it answers");
+        }
+        CHANGES
+    }
+
+    async fn ask(&self) -> bool {
+        self.actor.address::<GetPods>().ask(GetPods, DEADLINE).await.is_ok()
+    }
+
+    async fn whole(&self) -> bool {
+        let pods = self.actor.address::<GetPods>().ask(GetPods, DEADLINE).await;
+        pods.is_ok_and(|pods| pods.pods.len() == self.pods)
+    }
+}
+
+fn main() {
+    bench::alone::run::<Alone>();
+}

@@ -1,0 +1,72 @@
+//! VolumeManager alone: every pod's volume is asked for again, all at the same time.
+
+use std::time::Duration;
+
+use bench::alone::{Count, Stage, Subject, Traffic, desired, pods};
+use futures::future::join_all;
+use messages::facts::DesiredPods;
+use messages::pod_manager::ResendDesired;
+use messages::volume_manager::MountVolumes;
+use supervision::{Address, Place, Supervised, Vitality};
+use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Alone {
+    actor: Supervised<VolumeManager>,
+    pods: usize,
+}
+
+impl Alone {
+    async fn mount(&self, number: usize) -> bool {
+        let pod = pods(self.pods)[number].clone();
+        let mounted = self.actor.address::<MountVolumes>().ask(MountVolumes { pod }, DEADLINE).await;
+        mounted.is_ok_and(|mounted| mounted.is_ok())
+    }
+}
+
+impl Subject for Alone {
+    const NAME: &'static str = "VolumeManager";
+    const TRAFFIC: Traffic = Traffic::Asks;
+
+    async fn start(stage: &Stage, count: usize) -> Self {
+        let seat = stage.tree.seat::<VolumeManager>(Vitality::Degradable);
+        let sinks = Count::default();
+        let facts: Address<DesiredPods> = seat.address();
+        let deps = VolumeManagerDeps {
+            ways: Ways {
+                mounts: stage.mounts.clone(),
+                pod_dirs: stage.dirs.clone(),
+                allocatable_memory_bytes: 8 << 30,
+            },
+            events: sinks.sink(),
+            runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
+            resend_desired: Address::sink("PodManager", move |_: ResendDesired| {
+                facts.tell(desired(count)).expect("there is room");
+            }),
+            metrics: VolumeMetrics::new(),
+        };
+        let actor = seat.start(&Place::Here, move || VolumeManager::new(deps.clone()));
+        let alone = Self { actor, pods: count };
+        alone.round(0).await;
+        alone
+    }
+
+    async fn round(&self, _: u64) -> u64 {
+        let all = join_all((0..self.pods).map(|number| self.mount(number))).await;
+        assert!(all.into_iter().all(|mounted| mounted), "every volume is mounted");
+        self.pods as u64
+    }
+
+    async fn ask(&self) -> bool {
+        self.mount(0).await
+    }
+
+    async fn whole(&self) -> bool {
+        self.mount(self.pods - 1).await
+    }
+}
+
+fn main() {
+    bench::alone::run::<Alone>();
+}

@@ -1,0 +1,120 @@
+//! Pods, and what is said of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use messages::facts::{DesiredPod, DesiredPods, PodObserved, Source};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
+use messages::{PodRef, PodUid};
+use serde_json::json;
+
+/// The image of every pod.
+pub const IMAGE: &str = "understudy.dev/demo:1";
+/// The most pods of any measurement.
+const PODS_MAX: usize = 1000;
+
+static PODS: OnceLock<Vec<Arc<DesiredPod>>> = OnceLock::new();
+
+/// The UID of the pod of this number.
+pub fn uid(number: usize) -> PodUid {
+    PodUid::new(&format!("{number:032x}"))
+}
+
+fn pod(number: usize) -> Arc<DesiredPod> {
+    let name = format!("web-{number}-node");
+    let value = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": uid(number).as_str(), "labels": {"app": "web"},
+            "annotations": {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": uid(number).as_str()},
+        },
+        "spec": {
+            "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "nodeName": "node",
+            "dnsPolicy": "Default", "schedulerName": "default-scheduler", "enableServiceLinks": true,
+            "volumes": [{"name": "data", "emptyDir": {}}],
+            "containers": [{
+                "name": "web", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["/bin/web"],
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                "readinessProbe": {
+                    "httpGet": {"path": "/", "port": 8080, "scheme": "HTTP"}, "timeoutSeconds": 1,
+                    "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
+                },
+            }],
+        },
+    });
+    let pod: Pod = serde_json::from_value(value).expect("it is a pod");
+    Arc::new(DesiredPod {
+        pod_ref: PodRef::of(&pod),
+        pod: Arc::new(pod),
+        source: Source::File,
+        rejected: None,
+    })
+}
+
+/// Makes all pods, so that nothing that is measured does.
+pub(super) fn prepare(pods: usize) {
+    assert!(pods <= PODS_MAX, "at most {PODS_MAX} pods");
+    PODS.get_or_init(|| (0..PODS_MAX).map(pod).collect());
+}
+
+/// The first so many pods: one web server each, with a volume and a readiness probe. Always the same objects.
+pub fn pods(count: usize) -> &'static [Arc<DesiredPod>] {
+    prepare(count);
+    &PODS.get().expect("they are prepared")[..count]
+}
+
+/// The fact that these are desired.
+pub fn desired(count: usize) -> DesiredPods {
+    let pods = pods(count).iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
+    DesiredPods { pods: Arc::new(pods), sources_ready: true }
+}
+
+fn second(number: i64) -> Timestamp {
+    Timestamp::from_second(1_799_990_000 + number).expect("a second of this century is a timestamp")
+}
+
+/// What a runtime holds of a pod after so many exits of its container: each instance is another one.
+pub fn runtime_pod(pod: &PodRef, exits: u32) -> RuntimePod {
+    let sandbox: Arc<str> = Arc::from(format!("sandbox-{}", pod.uid));
+    let container = RuntimeContainer {
+        id: Arc::from(format!("container-{}-{exits}", pod.uid)),
+        sandbox_id: sandbox.clone(),
+        name: Arc::from("web"),
+        attempt: exits,
+        state: ContainerState::Running,
+        created_at: second(i64::from(exits)),
+        started_at: Some(second(i64::from(exits))),
+        finished_at: None,
+        exit_code: 0,
+        reason: Arc::from(""),
+        message: Arc::from(""),
+        image: Arc::from(IMAGE),
+        image_ref: Arc::from("sha256:0123456789abcdef0123456789abcdef"),
+        hash: None,
+        annotations: Arc::new(BTreeMap::new()),
+        log_path: Arc::from(""),
+    };
+    RuntimePod {
+        pod: pod.clone(),
+        sandboxes: vec![RuntimeSandbox {
+            id: sandbox,
+            attempt: 0,
+            ready: true,
+            created_at: second(0),
+            ips: vec![Arc::from("10.0.0.1")],
+            host_network: false,
+            runtime_handler: Arc::from(""),
+        }],
+        containers: vec![container],
+    }
+}
+
+/// The fact of one look at a pod; `look` grows.
+pub fn observed(pod: &DesiredPod, look: u64) -> PodObserved {
+    let exits = u32::try_from(look).unwrap_or(u32::MAX);
+    let state = Arc::new(runtime_pod(&pod.pod_ref, exits));
+    PodObserved { uid: pod.pod_ref.uid.clone(), state, touch: look, look }
+}
