@@ -22,7 +22,6 @@ pub const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 /// The label of a pod's UID.
 pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 
-
 /// What of a sandbox is not in the pod itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxSetting {

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
-use crate::{effective, in_place};
 use crate::spec::{ContainerSpec, Kind};
+use crate::{effective, in_place};
 
 /// The reason of a container of which nobody knows how it ended.
 pub(crate) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";

@@ -16,8 +16,8 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
 use runtime_bridge::host::{
-    ContainerFacts, DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisMachine,
-    default_address, node_hostname, raise_open_files, set_oom_score_adj,
+    ContainerFacts, DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs,
+    RootLock, ThisMachine, default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use garbage_collector::GcPolicy;
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
-use messages::quantity::Quantity;
 use k8s_openapi::api::core::v1::Taint;
+use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
@@ -18,10 +18,10 @@ use pod_worker::dns::ClusterDns;
 use pod_worker::{NodeRules, PodWorkerConfig};
 use resource_manager::capacity::{self, MachineCapacity, Reservations};
 use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
-use runtime_bridge::host::MachineFacts;
-use runtime_bridge::manifest_url::ManifestAddress;
 use runtime_bridge::cgroups::CgroupVersion;
 use runtime_bridge::host::ContainerFacts;
+use runtime_bridge::host::MachineFacts;
+use runtime_bridge::manifest_url::ManifestAddress;
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::gates::FeatureGates;

@@ -25,8 +25,8 @@ use crate::hash::{container_hash, hash_text};
 use crate::node_rules::NodeRules;
 use crate::sandbox_config::pod_labels;
 
-pub use error::ConfigError;
 pub use self::mounts::{sub_paths, wants_recursive_read_only};
+pub use error::ConfigError;
 
 /// The label of a container's name.
 pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";

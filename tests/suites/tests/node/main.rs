@@ -6,18 +6,18 @@
 )]
 
 mod admission;
-mod cgroups;
-mod garbage;
-mod images;
 mod calls;
-mod hooks;
+mod cgroups;
 mod clock;
+mod garbage;
+mod hooks;
+mod images;
 mod life;
 mod matrix;
 mod names;
 mod pods;
 mod probes;
 mod refused;
-mod volumes;
 mod restarts;
 mod strain;
+mod volumes;

@@ -14,8 +14,8 @@ mod resources;
 mod restart_rules;
 mod restarts;
 mod security;
-mod subpaths;
 mod statuses;
+mod subpaths;
 mod volumes;
 
 use crate::Shared;
