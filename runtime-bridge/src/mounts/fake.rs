@@ -83,6 +83,7 @@ impl Mounts for FakeMounts {
                 source: "nodev".into(),
                 options: vec!["rw".into(), format!("pagesize={page_bytes}")],
                 device: (0, 101),
+                fs_options: Vec::new(),
             });
             Ok(())
         })
@@ -203,6 +204,7 @@ impl Mounts for FakeMounts {
                 source: "/dev/fake".into(),
                 options: vec!["rw".into(), "relatime".into()],
                 device: (8, 1),
+                fs_options: Vec::new(),
             });
             Ok(())
         })

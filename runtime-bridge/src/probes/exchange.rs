@@ -94,7 +94,7 @@ pub(crate) async fn exchange(target: &Target, say: &Say, tls: &Arc<ClientConfig>
 }
 
 /// Opens a connection to the first address of `host` that takes one.
-pub(crate) async fn dial(host: &str, port: u16) -> Result<Socket, String> {
+pub(super) async fn dial(host: &str, port: u16) -> Result<Socket, String> {
     let addresses: Vec<SocketAddr> = match host.parse() {
         Ok(ip) => vec![SocketAddr::new(ip, port)],
         Err(_) => match tokio::net::lookup_host((host, port)).await {

@@ -8,8 +8,8 @@ use tonic::Status;
 
 use super::target::Target;
 use super::{
-    FakeHealth, GrpcProbe, HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, RequestError, Scheme,
-    TcpProbe, grpc, words,
+    FakeHealth, GrpcProbe, HttpProbe, ProbeError, ProbeReport, Prober, RequestError, Scheme, TcpProbe, grpc,
+    words,
 };
 
 /// How a fake server answers.

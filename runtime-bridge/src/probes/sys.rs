@@ -12,8 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::exchange::{Say, dial, exchange, read_body};
 use super::target::{Target, is_absolute};
 use super::{
-    GrpcProbe, HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, RequestError, Scheme, TcpProbe,
-    grpc, words,
+    GrpcProbe, HttpProbe, ProbeError, ProbeReport, Prober, RequestError, Scheme, TcpProbe, grpc, words,
 };
 use crate::host::RuntimeGone;
 

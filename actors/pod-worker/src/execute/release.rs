@@ -73,16 +73,22 @@ pub(super) async fn remove_container(
     name: &str,
     attempt: u32,
 ) -> Result<(), String> {
+    let pod = &exec.pod;
+    let removed =
+        exec.deps.dirs.remove_container_logs(&pod.namespace, &pod.name, exec.uid(), name, attempt).await;
+    if let Err(error) = removed {
+        tracing::warn!(%error, pod = %pod, container = name, "Log was not removed");
+    }
+    remove_container_only(exec, id, name).await
+}
+
+/// Removes a container and the link to its log, which stays: restarts are counted by it.
+pub(super) async fn remove_container_only(exec: &Executor, id: &str, name: &str) -> Result<(), String> {
     let _step = exec.step(format!("RemoveContainer {name}")).await;
     let pod = &exec.pod;
     let unlinked = exec.deps.dirs.remove_legacy_link(&pod.namespace, &pod.name, name, id).await;
     if let Err(error) = unlinked {
         tracing::warn!(%error, pod = %pod, container = name, "Log link was not removed");
-    }
-    let removed =
-        exec.deps.dirs.remove_container_logs(&pod.namespace, &pod.name, exec.uid(), name, attempt).await;
-    if let Err(error) = removed {
-        tracing::warn!(%error, pod = %pod, container = name, "Log was not removed");
     }
     exec.deps.operations.remove_container(exec.uid(), id).await.map_err(|error| error.to_string())
 }

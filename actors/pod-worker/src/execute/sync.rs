@@ -11,7 +11,7 @@ use messages::runtime::RuntimePod;
 use super::hook::PreStops;
 use super::images::Images;
 use super::kill::{failed, stop_all, stop_one, stop_sandbox};
-use super::release::{remove_container, remove_sandbox};
+use super::release::{remove_container, remove_container_only, remove_sandbox};
 use super::{Executor, sandbox, start};
 use crate::hooks::Hook;
 use crate::plan::{KillContainer, KillReason, PodPlan};
@@ -144,7 +144,7 @@ impl SyncTask {
                 // Without grace, and so without hooks.
                 stop_one(&self.exec, &kill, 0, &self.pre_stops).await?;
             }
-            let removed = remove_container(&self.exec, &reset.id, &reset.name).await;
+            let removed = remove_container_only(&self.exec, &reset.id, &reset.name).await;
             removed
                 .map_err(|error| failed("RemoveContainer", &reset.name, "RemoveContainerError", &error))?;
         }

@@ -1,7 +1,7 @@
 //! GarbageCollector alone: it is told of every pod's new state, and tidies up once a round.
 
-use bench::alone::{Stage, Subject, desired, observed, pods, wait};
-use garbage_collector::{GarbageCollector, GarbageCollectorDeps};
+use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
+use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy, Ways};
 use messages::facts::{DesiredPods, PodObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
@@ -27,9 +27,14 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<GarbageCollector>(Vitality::Degradable);
         let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let sinks = Count::default();
         let deps = GarbageCollectorDeps {
-            operations: stage.operations.clone(),
-            dirs: stage.dirs.clone(),
+            ways: Ways { operations: stage.operations.clone(), dirs: stage.dirs.clone() },
+            clock: stage.clock.clone(),
+            policy: GcPolicy::default(),
+            pool: sinks.sink(),
+            touched: sinks.sink(),
+            events: sinks.sink(),
             manager: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),

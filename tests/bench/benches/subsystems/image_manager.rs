@@ -7,6 +7,7 @@ use bench::alone::{Count, IMAGE, Stage, Subject, Traffic, pods};
 use futures::future::join_all;
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::image_manager::{EnsureImage, PullPolicy};
+use runtime_bridge::host::FakeDockerConfigs;
 use supervision::{Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -37,6 +38,7 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let deps = ImageManagerDeps {
             operations: stage.operations.clone(),
+            configs: Arc::new(FakeDockerConfigs::new(stage.disk.clone())),
             events: Count::default().sink(),
             settings: ImageSettings::default(),
             metrics: ImageMetrics::new(),

@@ -7,6 +7,7 @@ use bench::alone::{Count, Stage, Subject, pods, wait};
 use messages::facts::{Source, SourcePod};
 use messages::pod_manager::{GetPods, PodsChanged};
 use messages::pod_sources::ResendPods;
+use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use supervision::{Address, Place, Supervised, Vitality};
 
@@ -38,12 +39,19 @@ impl Subject for Alone {
         let sinks = Count::default();
         let source: Address<PodsChanged> = seat.address();
         let deps = PodManagerDeps {
-            config: PodManagerConfig { sources: [Source::File].into_iter().collect(), pods_max: count },
+            config: PodManagerConfig {
+                sources: [Source::File].into_iter().collect(),
+                node: NodeView { pods_max: count, ..NodeView::default() },
+            },
             observers: (0..6).map(|_| sinks.sink()).collect(),
             sources: Address::sink("PodSources", move |_: ResendPods| {
                 source.tell(changed(count, 0)).expect("there is room");
             }),
             workers: Address::answering("PodWorkerPool", |_| Some(Default::default())),
+            statuses: Address::answering("StatusManager", |_| Some(Default::default())),
+            runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
+            observed: sinks.sink(),
+            evict: sinks.sink(),
             events: sinks.sink(),
             metrics: PodManagerMetrics::new().expect("metrics are defined once"),
         };

@@ -66,9 +66,11 @@ impl Subject for Alone {
             config: PodSourcesConfig {
                 path: Some(MANIFESTS.into()),
                 check: Duration::from_secs(20),
+                url_check: Duration::from_secs(20),
                 node: "node".to_owned(),
             },
             files: Arc::new(FakeStaticFiles::new(stage.disk.clone())),
+            url: None,
             clock: stage.clock.clone(),
             manager,
             events: Count::default().sink(),

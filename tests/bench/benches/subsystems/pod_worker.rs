@@ -49,6 +49,7 @@ impl Subject for Alone {
         let deps = PodWorkerPoolDeps {
             worker: PodWorkerDeps {
                 pleg: Address::sink("Pleg", look),
+                prepare_subpaths: Address::answering("VolumeManager", |_| None),
                 mount: Address::answering("VolumeManager", |_| None),
                 unmount: Address::answering("VolumeManager", |_| None),
                 images: Address::answering("ImageManager", |_| None),
@@ -60,6 +61,8 @@ impl Subject for Alone {
                 events: sinks.sink(),
                 operations: stage.operations.clone(),
                 dirs: stage.dirs.clone(),
+                prober: stage.prober.clone(),
+                epoch: tokio::time::Instant::now(),
                 clock: stage.clock.clone(),
                 resolv_conf: None,
                 config: Arc::new(PodWorkerConfig::default()),

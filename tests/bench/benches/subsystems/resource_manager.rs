@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bench::alone::{Stage, Subject, Traffic, desired, pods};
+use bench::alone::{Count, Stage, Subject, Traffic, desired, pods};
 use futures::future::join_all;
 use messages::facts::DesiredPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::EnsurePodCgroup;
-use resource_manager::{ResourceManager, ResourceManagerDeps};
+use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
 use supervision::{Address, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -33,10 +33,13 @@ impl Subject for Alone {
         let seat = stage.tree.seat::<ResourceManager>(Vitality::Degradable);
         let facts: Address<DesiredPods> = seat.address();
         let deps = ResourceManagerDeps {
+            config: ResourceManagerConfig::default(),
             cgroups: stage.cgroups.clone(),
             resend_desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),
+            events: Count::default().sink(),
+            metrics: ResourceMetrics::new().expect("metrics are defined once"),
         };
         let actor = seat.start(&Place::Here, move || ResourceManager::new(deps.clone()));
         let alone = Self { actor, pods: count };

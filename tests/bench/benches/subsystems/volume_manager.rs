@@ -8,7 +8,7 @@ use messages::facts::DesiredPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::MountVolumes;
 use supervision::{Address, Place, Supervised, Vitality};
-use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
+use volume_manager::{SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -34,6 +34,7 @@ impl Subject for Alone {
         let sinks = Count::default();
         let facts: Address<DesiredPods> = seat.address();
         let deps = VolumeManagerDeps {
+            sweep: SweepPolicy::default(),
             ways: Ways {
                 mounts: stage.mounts.clone(),
                 pod_dirs: stage.dirs.clone(),

@@ -96,6 +96,7 @@ pub fn runtime_pod(pod: &PodRef, exits: u32) -> RuntimePod {
         hash: None,
         annotations: Arc::new(BTreeMap::new()),
         log_path: Arc::from(""),
+        effective: None,
     };
     RuntimePod {
         pod: pod.clone(),

@@ -70,16 +70,11 @@ pub fn named(cgroup: &str, part: &str) -> Vec<PathBuf> {
 
 /// The first line of a file of the cgroup below `cgroup` whose directory is named `name`; in version 1 of whichever
 /// hierarchy has the file.
-pub fn value(cgroup: &str, name: &str, file: &str) -> Result<String, String> {
+pub fn value_of(cgroup: &str, name: &str, file: &str) -> Result<String, String> {
     let dirs = named(cgroup, name);
     let text = dirs.iter().find_map(|dir| fs::read_to_string(dir.join(file)).ok());
     let line = text.and_then(|text| text.lines().next().map(str::to_owned));
     line.ok_or_else(|| format!("no {file} in {dirs:?}"))
-}
-
-/// Whether one hierarchy has all controllers.
-pub fn unified() -> bool {
-    Path::new(MOUNT).join("cgroup.controllers").exists()
 }
 
 /// Removes a cgroup with all below it; the error is for people. No process may be in them any more.

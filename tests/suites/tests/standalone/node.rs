@@ -153,11 +153,6 @@ impl Node {
         self.command.environment.push((name.into(), value.to_owned()));
     }
 
-    /// Sends the kubelet a signal.
-    pub fn signal_kubelet(&self, signal: rustix::process::Signal) {
-        self.lock().as_mut().expect("a kubelet runs").signal(signal);
-    }
-
     /// How the kubelet ends, which it does by itself or has been asked to.
     ///
     /// # Panics

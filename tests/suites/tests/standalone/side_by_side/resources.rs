@@ -23,10 +23,10 @@ fn sized(name: &str, requests: Value, limits: Value) -> Value {
 
 /// Quota, period and limit of memory that the kernel has for a container; -1 is none.
 fn kernel_values(node: &Node, pod: &PodView, container: &str) -> [i64; 3] {
-    let value = |file: &str| cgroups::value(&node.cgroup(), pod.container_id(container), file);
+    let value = |file: &str| cgroups::value_of(&node.cgroup(), pod.container_id(container), file);
     let number = |text: &str| text.parse::<i64>().unwrap_or(-1);
     let read = |file: &str| number(&value(file).unwrap_or_else(|error| panic!("{error}")));
-    if !cgroups::unified() {
+    if !cgroups::version_2() {
         let memory = read("memory.limit_in_bytes");
         // The kernel's largest number of pages.
         let memory = if memory > 1 << 60 { -1 } else { memory };
@@ -54,8 +54,8 @@ fn values(node: &Node) {
         let asked = node.cri.config(id);
         assert_eq!(asked["linux"]["resources"]["cpu_shares"], shares, "{name}: {asked}");
         // The way from shares to the weights of version 2 is the runtime's.
-        if !cgroups::unified() {
-            assert_eq!(cgroups::value(&node.cgroup(), id, "cpu.shares"), Ok(shares.to_string()), "{name}");
+        if !cgroups::version_2() {
+            assert_eq!(cgroups::value_of(&node.cgroup(), id, "cpu.shares"), Ok(shares.to_string()), "{name}");
         }
     }
 }
