@@ -97,7 +97,7 @@ pub fn settle_driver(
     match told {
         Told::Driver(driver) => {
             tracing::info!(
-                cgroupDriver = ?driver,
+                cgroupDriver = driver.as_str(),
                 "Using cgroup driver setting received from the CRI runtime"
             );
             Ok((driver, false))
@@ -111,7 +111,7 @@ pub fn settle_driver(
         Told::Silent(error) => {
             tracing::warn!(
                 %error,
-                cgroupDriver = ?configured,
+                cgroupDriver = configured.as_str(),
                 "The CRI runtime does not tell its cgroup driver; the configured one is taken until it does"
             );
             Ok((configured, true))
