@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use prometheus::{IntGaugeVec, Opts, Registry};
 use resource_manager::{ReservedFor, ResourceManagerConfig};
-use runtime_bridge::cgroups::{CgroupDriver, CgroupVersion, Cgroups};
+use runtime_bridge::cgroups::{CgroupDriver, CgroupError, CgroupVersion, Cgroups};
 use runtime_bridge::cri::wire::{self, RuntimeConfigRequest};
 use runtime_bridge::cri::{CriError, CriErrorKind, Runtime};
 
@@ -97,7 +97,7 @@ pub fn settle_driver(
     match told {
         Told::Driver(driver) => {
             tracing::info!(
-                cgroupDriver = ?driver,
+                cgroupDriver = driver.as_str(),
                 "Using cgroup driver setting received from the CRI runtime"
             );
             Ok((driver, false))
@@ -111,7 +111,7 @@ pub fn settle_driver(
         Told::Silent(error) => {
             tracing::warn!(
                 %error,
-                cgroupDriver = ?configured,
+                cgroupDriver = configured.as_str(),
                 "The CRI runtime does not tell its cgroup driver; the configured one is taken until it does"
             );
             Ok((configured, true))
@@ -146,7 +146,11 @@ pub async fn check(cgroups: Arc<dyn Cgroups>, config: ResourceManagerConfig) -> 
         return Ok(());
     }
     let names = cgroups.names();
-    cgroups.check(&names.root()).await.context("invalid configuration: cgroupRoot (--cgroup-root)")?;
+    match cgroups.check(&names.root()).await {
+        // They are handed down to it when the first cgroup is made, if it can be done at all.
+        Err(error @ CgroupError::MissingControllers { .. }) => tracing::warn!(%error, "cgroupRoot"),
+        checked => checked.context("invalid configuration: cgroupRoot (--cgroup-root)")?,
+    }
     for reserved in &config.reserved {
         let field = match reserved.reserved_for {
             ReservedFor::System => "systemReservedCgroup",

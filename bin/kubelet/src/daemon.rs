@@ -343,7 +343,7 @@ async fn until_the_end(
         }
         driver = wrong_driver => {
             tracing::error!(
-                cgroupDriver = ?driver,
+                cgroupDriver = driver.as_str(),
                 "The CRI runtime has another cgroup driver than was assumed while it was silent; the kubelet exits to start anew with it"
             );
             ExitCode::FAILURE

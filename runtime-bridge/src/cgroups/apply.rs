@@ -61,26 +61,33 @@ impl Tree {
 
     /// See [`Cgroups::check`](super::Cgroups::check).
     pub(super) fn check(&self, cgroup: &str) -> Result<(), CgroupError> {
-        let mut missing = Vec::new();
-        for hierarchy in self.made_in() {
-            let dir = below(&hierarchy.path, cgroup);
-            if self.version == CgroupVersion::V2 {
-                let here = words(&dir.join("cgroup.controllers"));
-                let machine = words(&hierarchy.path.join("cgroup.controllers")).unwrap_or_default();
-                let machine = machine.iter().filter(|name| NEEDED.contains(&name.as_str()));
-                let lacks = |name: &&String| !here.as_ref().is_ok_and(|here| here.contains(*name));
-                missing.extend(machine.filter(lacks).map(|name| dir.join(name)));
-                if missing.is_empty() && !dir.is_dir() {
-                    missing.push(dir);
-                }
-            } else if NEEDED.iter().any(|name| hierarchy.has(name)) && !dir.is_dir() {
-                missing.push(dir);
-            }
+        let counts = |hierarchy: &&Hierarchy| {
+            self.version == CgroupVersion::V2 || NEEDED.iter().any(|name| hierarchy.has(name))
+        };
+        let dirs = self.made_in().filter(counts).map(|hierarchy| below(&hierarchy.path, cgroup));
+        let missing: Vec<PathBuf> = dirs.filter(|dir| !dir.is_dir()).collect();
+        if missing.is_empty() && self.version == CgroupVersion::V2 {
+            return self.check_controllers(cgroup);
         }
         if missing.is_empty() {
             return Ok(());
         }
         Err(CgroupError::Missing { cgroup: cgroup.to_owned(), paths: missing })
+    }
+
+    /// Version 2: whether a cgroup has the controllers that the machine has and that count.
+    fn check_controllers(&self, cgroup: &str) -> Result<(), CgroupError> {
+        let mut missing = Vec::new();
+        for hierarchy in self.made_in() {
+            let of = |dir: &Path| words(&dir.join("cgroup.controllers")).unwrap_or_default();
+            let here = of(&below(&hierarchy.path, cgroup));
+            let machine = of(&hierarchy.path).into_iter().filter(|name| NEEDED.contains(&name.as_str()));
+            missing.extend(machine.filter(|name| !here.contains(name)));
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(CgroupError::MissingControllers { cgroup: cgroup.to_owned(), controllers: missing })
     }
 
     fn persist<T>(&self, attempt: impl Fn() -> Result<T, Failure>) -> Result<T, CgroupError> {

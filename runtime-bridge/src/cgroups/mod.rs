@@ -61,6 +61,14 @@ pub enum CgroupError {
         /// Where it is missing.
         paths: Vec<PathBuf>,
     },
+    /// A cgroup of version 2 that others make has not all controllers that the machine has.
+    #[error("cgroup {cgroup:?} has some missing controllers: {}", controllers.join(", "))]
+    MissingControllers {
+        /// Its name.
+        cgroup: String,
+        /// Those that were not handed down to it.
+        controllers: Vec<String>,
+    },
     /// The kernel refused a value.
     #[error("cannot write {value:?} to {path}: {reason}", path = path.display())]
     NotWritten {
@@ -129,7 +137,8 @@ pub trait Cgroups: Send + Sync + std::fmt::Debug {
     /// Has a cgroup that others make hold these values; [`CgroupError::Missing`] when it is not there.
     fn update(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured>;
 
-    /// Whether a cgroup is there in every hierarchy that counts, with its controllers; [`CgroupError::Missing`] if not.
+    /// Whether a cgroup is there in every hierarchy that counts, with its controllers; [`CgroupError::Missing`] or
+    /// [`CgroupError::MissingControllers`] if not.
     fn check(&self, cgroup: &str) -> Done<()>;
 
     /// All cgroups of pods, sorted by UID; one that is left in a single hierarchy counts.

@@ -14,6 +14,16 @@ pub enum CgroupDriver {
     Systemd,
 }
 
+impl CgroupDriver {
+    /// As `cgroupDriver` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        }
+    }
+}
+
 /// Names of the kubelet's cgroups (FEATURES 14.2), as paths below the mount of a hierarchy that begin with a slash.
 /// They are also what the runtime is told as `cgroup_parent`.
 #[derive(Debug, Clone, PartialEq, Eq)]
