@@ -8,7 +8,7 @@ const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Where a cgroup's directories are, one per hierarchy.
 fn hierarchies() -> Vec<PathBuf> {
-    if unified() {
+    if version_2() {
         return vec![MOUNT.into()];
     }
     let entries = fs::read_dir(MOUNT).expect("cgroups are mounted").flatten();
