@@ -39,6 +39,7 @@ fn healthy() -> Arc<RuntimeHealth> {
         network_ready: true,
         problem: String::new(),
         events: true,
+        supplemental_groups_policy: true,
     })
 }
 

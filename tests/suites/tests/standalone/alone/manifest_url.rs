@@ -98,8 +98,7 @@ fn pods(environment: &Arc<Environment>) {
     let node = Node::alone(environment, "manifest-url", options);
     let manifest = |name: &str, container: &str| {
         // The file is not written: only what it would hold is served.
-        let manifest = PodFile::new(&node, name.to_owned()).manifest(containers([sleeper(container)]));
-        manifest
+        PodFile::new(&node, name.to_owned()).manifest(containers([sleeper(container)]))
     };
     let served = |name: &str| PodFile::new(&node, name.to_owned());
     // Pods of files do not wait for a URL that does not answer.
