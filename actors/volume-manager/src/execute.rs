@@ -242,6 +242,7 @@ mod tests {
     #[test]
     fn what_is_mounted_tells_whose_volume_it_is() {
         let mount = |path: &str| MountPoint {
+            fs_options: Vec::new(),
             path: path.into(),
             root: "/".into(),
             fs_type: "tmpfs".to_owned(),

@@ -126,6 +126,7 @@ mod tests {
     }
 
     fn mount(path: &str, root: &str) -> MountPoint {
+        fs_options: Vec::new(),
         MountPoint {
             path: path.into(),
             root: root.into(),

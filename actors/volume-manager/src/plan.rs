@@ -247,6 +247,7 @@ mod tests {
     const MARKER: &str = "/var/lib/kubelet/pods/u/plugins/kubernetes.io~empty-dir/v";
 
     fn mount_point(path: &str, fs_type: &str) -> MountPoint {
+        fs_options: Vec::new(),
         MountPoint {
             path: path.into(),
             root: "/".into(),
