@@ -7,7 +7,7 @@ mod sys;
 mod target;
 #[cfg(test)]
 mod tests;
-mod tls;
+pub(crate) mod tls;
 mod words;
 
 use std::time::Duration;
