@@ -12,6 +12,7 @@ pub mod clock;
 pub mod cri;
 pub mod host;
 mod io;
+pub mod kube;
 pub mod manifest_url;
 pub mod mounts;
 pub mod probes;

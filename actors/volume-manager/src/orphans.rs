@@ -126,8 +126,8 @@ mod tests {
     }
 
     fn mount(path: &str, root: &str) -> MountPoint {
-        fs_options: Vec::new(),
         MountPoint {
+            fs_options: Vec::new(),
             path: path.into(),
             root: root.into(),
             fs_type: "ext4".to_owned(),

@@ -247,8 +247,8 @@ mod tests {
     const MARKER: &str = "/var/lib/kubelet/pods/u/plugins/kubernetes.io~empty-dir/v";
 
     fn mount_point(path: &str, fs_type: &str) -> MountPoint {
-        fs_options: Vec::new(),
         MountPoint {
+            fs_options: Vec::new(),
             path: path.into(),
             root: "/".into(),
             fs_type: fs_type.to_owned(),

@@ -3,7 +3,7 @@
 mod address;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
-mod roots;
+pub(crate) mod roots;
 mod sys;
 #[cfg(test)]
 mod tests;

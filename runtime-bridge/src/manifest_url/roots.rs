@@ -17,15 +17,15 @@ const FILES: [&str; 4] = [
 ];
 
 /// The files to look for, the first that is there counts; `SSL_CERT_FILE` replaces them.
-pub(super) fn files() -> Vec<PathBuf> {
+pub(crate) fn files() -> Vec<PathBuf> {
     match std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
         Some(file) => vec![file.into()],
         None => FILES.iter().map(PathBuf::from).collect(),
     }
 }
 
-/// TLS that trusts the authorities of the first file that is there; the error is for people.
-pub(super) fn config(files: &[PathBuf]) -> Result<Arc<ClientConfig>, String> {
+/// The authorities of the first file that is there; the error is for people.
+pub(crate) fn store(files: &[PathBuf]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(file) = files.iter().find(|file| file.exists()) {
         let shown = file.display();
@@ -38,6 +38,12 @@ pub(super) fn config(files: &[PathBuf]) -> Result<Arc<ClientConfig>, String> {
         let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         return Err(format!("no certificate authorities in {}", names.join(" or ")));
     }
+    Ok(roots)
+}
+
+/// TLS that trusts them.
+pub(super) fn config(files: &[PathBuf]) -> Result<Arc<ClientConfig>, String> {
+    let roots = store(files)?;
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has cipher suites for TLS 1.2 and 1.3")

@@ -12,7 +12,7 @@ mod sys;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;
-mod tls;
+pub(crate) mod tls;
 pub(crate) mod words;
 
 use std::time::Duration;

@@ -1,0 +1,381 @@
+//! Calls to the API server, typed by the object they are about.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::error::{ApiError, StatusBody};
+use super::limits::{Bucket, RateLimit};
+use crate::Io;
+
+/// Bytes of an answer; the largest list of one node's pods stays far below.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// And of a refusal.
+const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
+
+/// The outcome of a call.
+pub type Reply<T> = BoxFuture<'static, Result<T, ApiError>>;
+
+/// An object of the API.
+pub trait Object:
+    kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+}
+
+impl<K> Object for K where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Which objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Select {
+    /// Only of this namespace.
+    pub namespace: Option<String>,
+    /// A field selector, such as `spec.nodeName=n`.
+    pub fields: Option<String>,
+}
+
+impl Select {
+    /// The one object of this name.
+    pub fn named(namespace: Option<&str>, name: &str) -> Self {
+        Self { namespace: namespace.map(str::to_owned), fields: Some(format!("metadata.name={name}")) }
+    }
+
+    /// The pods that are bound to a node.
+    pub fn pods_of(node: &str) -> Self {
+        Self { namespace: None, fields: Some(format!("spec.nodeName={node}")) }
+    }
+}
+
+/// A change of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// `application/strategic-merge-patch+json`.
+    Strategic(Value),
+    /// `application/merge-patch+json`.
+    Merge(Value),
+}
+
+/// How an object is deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delete {
+    /// Seconds; the object's own default if absent.
+    pub grace_seconds: Option<i64>,
+    /// Only the object with this UID.
+    pub uid: Option<String>,
+}
+
+/// The API server, as one identity sees it. Cheap to clone.
+///
+/// Every call runs on the I/O runtime, waits for its turn by the rate limit, and fails after its deadline.
+#[derive(Clone)]
+pub struct ApiClient {
+    client: Client,
+    io: Io,
+    turns: Bucket,
+    deadline: Duration,
+}
+
+impl Debug for ApiClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiClient").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+fn operation<B>(request: &Request<B>) -> String {
+    format!("{} {}", request.method(), request.uri().path())
+}
+
+/// `/api/v1/namespaces/<ns>/pods/<name>/<subresource>`, of the version that the object's type has.
+fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
+    let mut path = K::url_path(&(), namespace);
+    for part in [name, subresource].into_iter().flatten() {
+        path.push('/');
+        path.push_str(&escaped(part));
+    }
+    path
+}
+
+/// Percent-encoded as far as a query or a part of a path needs it.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte);
+    text.bytes().fold(String::new(), |out, byte| {
+        if plain(byte) {
+            out + char::from(byte).encode_utf8(&mut [0; 4])
+        } else {
+            out + &format!("%{byte:02X}")
+        }
+    })
+}
+
+fn request(
+    method: http::Method,
+    path: &str,
+    content: Option<&str>,
+    body: Vec<u8>,
+) -> Result<Request<Body>, ApiError> {
+    let mut builder =
+        Request::builder().method(method.clone()).uri(path).header(http::header::ACCEPT, "application/json");
+    if let Some(content) = content {
+        builder = builder.header(http::header::CONTENT_TYPE, content);
+    }
+    let made = builder.body(Body::from(body));
+    made.map_err(|error| {
+        ApiError::unanswered(format!("{method} {path}"), format!("no such request: {error}"))
+    })
+}
+
+/// An error with all that caused it.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
+    let code = answer.status().as_u16();
+    let retry_after = answer.headers().get(http::header::RETRY_AFTER);
+    let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
+    let bytes = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let status = serde_json::from_slice::<StatusBody>(&bytes).unwrap_or_else(|_| StatusBody {
+        message: String::from_utf8_lossy(&bytes[..bytes.len().min(1024)]).trim().to_owned(),
+        ..StatusBody::default()
+    });
+    ApiError::of_status(operation.to_owned(), code, retry_after, status)
+}
+
+/// The items of a list; each is of type `K`.
+pub(super) fn items<K: Object>(list: &mut Value) -> Result<Vec<K>, ApiError> {
+    let items = list.get_mut("items").map(Value::take).unwrap_or_default();
+    let Value::Array(items) = items else { return Ok(Vec::new()) };
+    let read = |item| {
+        serde_json::from_value(item).map_err(|error| {
+            ApiError::unanswered(
+                format!("LIST {}", K::plural(&())),
+                format!("an item cannot be read: {error}"),
+            )
+        })
+    };
+    items.into_iter().map(read).collect()
+}
+
+impl ApiClient {
+    /// Speaks through `client`. `deadline` is that of each call but watches.
+    pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
+        Self { client, io, turns: Bucket::new(limit), deadline }
+    }
+
+    /// The same with another deadline.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { deadline, ..self.clone() }
+    }
+
+    /// Reads an object.
+    pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Reply<K> {
+        self.json(http::Method::GET, path::<K>(namespace, Some(name), None), None, None)
+    }
+
+    /// Creates an object.
+    pub fn create<K: Object>(&self, object: &K) -> Reply<K> {
+        let namespace = object.meta().namespace.clone();
+        self.send_object(http::Method::POST, path::<K>(namespace.as_deref(), None, None), object)
+    }
+
+    /// Replaces an object; its `resourceVersion`, if it has one, must be current.
+    pub fn replace<K: Object>(&self, object: &K) -> Reply<K> {
+        let meta = object.meta();
+        let path = path::<K>(meta.namespace.as_deref(), Some(meta.name.as_deref().unwrap_or_default()), None);
+        self.send_object(http::Method::PUT, path, object)
+    }
+
+    /// Changes an object.
+    pub fn patch<K: Object>(&self, namespace: Option<&str>, name: &str, patch: &Patch) -> Reply<K> {
+        self.send_patch(path::<K>(namespace, Some(name), None), patch)
+    }
+
+    /// Changes the status of an object.
+    pub fn patch_status<K: Object>(&self, namespace: Option<&str>, name: &str, patch: &Patch) -> Reply<K> {
+        self.send_patch(path::<K>(namespace, Some(name), Some("status")), patch)
+    }
+
+    /// Deletes an object. The answer's body is of no interest.
+    pub fn delete<K: Object>(&self, namespace: Option<&str>, name: &str, how: &Delete) -> Reply<()> {
+        let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+        if let Some(seconds) = how.grace_seconds {
+            body["gracePeriodSeconds"] = seconds.into();
+        }
+        if let Some(uid) = &how.uid {
+            body["preconditions"] = json!({ "uid": uid });
+        }
+        let path = path::<K>(namespace, Some(name), None);
+        let sent = self.json::<Value>(http::Method::DELETE, path, Some("application/json"), Some(body));
+        Box::pin(async move { sent.await.map(|_| ()) })
+    }
+
+    /// Posts to a subresource, such as `token` of a service account.
+    pub fn create_subresource<K: Object, S: Serialize + DeserializeOwned + Send + 'static>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        subresource: &str,
+        body: &S,
+    ) -> Reply<S> {
+        self.send_object(http::Method::POST, path::<K>(namespace, Some(name), Some(subresource)), body)
+    }
+
+    /// The metadata and contents of a list.
+    pub(super) fn list_raw<K: Object>(&self, select: &Select, version: &str) -> Reply<Value> {
+        let mut query = format!("resourceVersion={version}");
+        if let Some(fields) = &select.fields {
+            query.push_str("&fieldSelector=");
+            query.push_str(&escaped(fields));
+        }
+        let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
+        self.json(http::Method::GET, path, None, None)
+    }
+
+    /// Opens a watch: an answer whose body goes on.
+    pub(super) fn open_watch<K: Object>(
+        &self,
+        select: &Select,
+        version: &str,
+        seconds: u64,
+    ) -> Reply<Response<Body>> {
+        let mut query =
+            format!("watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}");
+        if let Some(fields) = &select.fields {
+            query.push_str("&fieldSelector=");
+            query.push_str(&escaped(fields));
+        }
+        let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
+        let this = self.clone();
+        let request = request(http::Method::GET, &path, None, Vec::new());
+        self.on_io(async move {
+            let request = request?;
+            let operation = operation(&request);
+            let answer = this.within(&operation, this.send(&operation, request)).await?;
+            if answer.status().is_success() { Ok(answer) } else { Err(refusal(&operation, answer).await) }
+        })
+    }
+
+    /// Reads all objects selected, once.
+    pub fn list<K: Object>(&self, select: &Select) -> Reply<Vec<K>> {
+        let listed = self.list_raw::<K>(select, "");
+        Box::pin(async move { items(&mut listed.await?) })
+    }
+
+    fn send_object<T: Serialize, R: DeserializeOwned + Send + 'static>(
+        &self,
+        method: http::Method,
+        path: String,
+        body: &T,
+    ) -> Reply<R> {
+        match serde_json::to_value(body) {
+            Ok(value) => self.json(method, path, Some("application/json"), Some(value)),
+            Err(error) => {
+                let error =
+                    ApiError::unanswered(format!("{method} {path}"), format!("cannot be written: {error}"));
+                Box::pin(async move { Err(error) })
+            }
+        }
+    }
+
+    fn send_patch<R: DeserializeOwned + Send + 'static>(&self, path: String, patch: &Patch) -> Reply<R> {
+        let (content, value) = match patch {
+            Patch::Strategic(value) => ("application/strategic-merge-patch+json", value),
+            Patch::Merge(value) => ("application/merge-patch+json", value),
+        };
+        self.json(http::Method::PATCH, path, Some(content), Some(value.clone()))
+    }
+
+    fn json<R: DeserializeOwned + Send + 'static>(
+        &self,
+        method: http::Method,
+        path: String,
+        content: Option<&'static str>,
+        body: Option<Value>,
+    ) -> Reply<R> {
+        let this = self.clone();
+        self.on_io(async move {
+            let bytes = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
+            let request = request(method, &path, content, bytes)?;
+            let operation = operation(&request);
+            let bytes = this.within(&operation, this.call(&operation, request)).await?;
+            serde_json::from_slice(&bytes).map_err(|error| {
+                ApiError::unanswered(operation, format!("the answer cannot be read: {error}"))
+            })
+        })
+    }
+
+    async fn call(&self, operation: &str, request: Request<Body>) -> Result<Bytes, ApiError> {
+        let answer = self.send(operation, request).await?;
+        if answer.status().is_success() {
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            return body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+                ApiError::unanswered(operation.to_owned(), format!("the answer broke off: {error}"))
+            });
+        }
+        Err(refusal(operation, answer).await)
+    }
+
+    async fn send(&self, operation: &str, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+        self.turns.turn().await;
+        let answer = self.client.send(request).await;
+        answer.map_err(|error| ApiError::unanswered(operation.to_owned(), causes(&error)))
+    }
+
+    async fn within<T>(
+        &self,
+        operation: &str,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        tokio::time::timeout(self.deadline, work).await.unwrap_or_else(|_| {
+            let message = format!("no answer within {} s", self.deadline.as_secs_f64());
+            Err(ApiError::unanswered(operation.to_owned(), message))
+        })
+    }
+
+    fn on_io<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Reply<T> {
+        let task = tokio_util::task::AbortOnDropHandle::new(self.io.spawn(work));
+        Box::pin(async move {
+            match task.await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(ApiError::unanswered("call".to_owned(), "the I/O runtime has shut down")),
+            }
+        })
+    }
+
+    pub(super) fn io(&self) -> &Io {
+        &self.io
+    }
+}

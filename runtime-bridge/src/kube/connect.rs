@@ -1,0 +1,327 @@
+//! Connections to the API server: HTTP/2 where it speaks it, kept while they are well, with the identity of the moment.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::Body;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower::Service;
+
+use super::identity::{Identity, IdentitySource, certificates};
+use super::kubeconfig::Kubeconfig;
+use crate::Io;
+use crate::manifest_url::roots as system;
+
+/// Longest wait for a connection, TLS included.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+/// A connection on which nothing is heard for this long is asked whether it lives …
+const PING_AFTER: Duration = Duration::from_secs(30);
+/// … and is given up without an answer after this.
+const PING_DEADLINE: Duration = Duration::from_secs(15);
+
+/// Why the API server cannot be spoken to as the kubeconfig says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// A file cannot be used.
+    #[error("{path}: {reason}", path = path.display())]
+    File {
+        /// The file, or the field that holds its contents.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The parts do not fit together for TLS.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// No connection was made.
+    #[error("cannot connect to {server}: {reason}")]
+    Connection {
+        /// Host and port.
+        server: String,
+        /// What the system or the other side said.
+        reason: String,
+    },
+    /// A field of the kubeconfig that is not supported.
+    #[error("{0} is not supported")]
+    Unsupported(String),
+}
+
+impl ConnectError {
+    pub(super) fn file(path: &Path, reason: impl Into<String>) -> Self {
+        Self::File { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+/// How to speak to an API server.
+#[derive(Clone, Debug)]
+pub struct ConnectSettings {
+    /// Server and whom to trust.
+    pub kubeconfig: Kubeconfig,
+    /// Who we are at the moment.
+    pub identity: Arc<dyn IdentitySource>,
+    /// `User-Agent`.
+    pub user_agent: String,
+}
+
+/// A client with connections of its own. Nothing is connected yet.
+///
+/// # Errors
+/// What of the kubeconfig cannot be used: the CA, or the identity as it is now.
+pub fn connect(settings: &ConnectSettings, io: &Io) -> Result<kube::Client, ConnectError> {
+    let trust = Trust::of(&settings.kubeconfig)?;
+    // A wrong key or certificate is known now, not at the first request.
+    trust.config(&settings.identity.identity()?)?;
+    let agent = HeaderValue::from_str(&settings.user_agent)
+        .map_err(|_| ConnectError::Unsupported(format!("user agent {:?}", settings.user_agent)))?;
+    let service = ApiService(Arc::new(Shared {
+        kubeconfig: settings.kubeconfig.clone(),
+        identity: settings.identity.clone(),
+        trust,
+        agent,
+        io: io.clone(),
+        current: Mutex::new(None),
+    }));
+    // The client's buffer is a task of the I/O runtime.
+    Ok(io.enter(|| kube::Client::new(service, "default")))
+}
+
+type Http = HyperClient<Connector, Body>;
+
+struct Shared {
+    kubeconfig: Kubeconfig,
+    identity: Arc<dyn IdentitySource>,
+    trust: Trust,
+    agent: HeaderValue,
+    io: Io,
+    /// The connections made with this generation of the identity.
+    current: Mutex<Option<(u64, Http)>>,
+}
+
+impl Shared {
+    fn http(&self, identity: &Identity) -> Result<Http, ConnectError> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((generation, http)) = &*current
+            && *generation == identity.generation
+        {
+            return Ok(http.clone());
+        }
+        let connector = Connector {
+            tls: self.trust.config(identity)?,
+            name: self.kubeconfig.tls_server_name.clone(),
+            io: self.io.clone(),
+        };
+        let http = HyperClient::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(90))
+            .http2_keep_alive_interval(PING_AFTER)
+            .http2_keep_alive_timeout(PING_DEADLINE)
+            .http2_keep_alive_while_idle(true)
+            .build(connector);
+        *current = Some((identity.generation, http.clone()));
+        Ok(http)
+    }
+}
+
+/// Adds to each request where it goes and who asks.
+#[derive(Clone)]
+struct ApiService(Arc<Shared>);
+
+impl Service<Request<Body>> for ApiService {
+    type Response = Response<Incoming>;
+    type Error = tower::BoxError;
+    type Future = BoxFuture<'static, Result<Response<Incoming>, tower::BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let shared = self.0.clone();
+        Box::pin(async move {
+            let identity = shared.identity.identity()?;
+            let server = &shared.kubeconfig.server;
+            let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+            let base = server.path().trim_end_matches('/');
+            let authority = server.authority().map(ToString::to_string).unwrap_or_default();
+            let scheme = server.scheme_str().unwrap_or("https");
+            *request.uri_mut() = format!("{scheme}://{authority}{base}{target}").parse()?;
+            request.headers_mut().insert(http::header::USER_AGENT, shared.agent.clone());
+            if let Some(token) = &identity.token {
+                let mut value = HeaderValue::from_str(&format!("Bearer {token}"))?;
+                value.set_sensitive(true);
+                request.headers_mut().insert(http::header::AUTHORIZATION, value);
+            }
+            let http = shared.http(&identity)?;
+            Ok(http.request(request).await?)
+        })
+    }
+}
+
+// ---- trust ----
+
+#[derive(Clone, Debug)]
+struct Trust {
+    roots: Arc<RootCertStore>,
+    anyone: Option<Arc<dyn ServerCertVerifier>>,
+}
+
+impl Trust {
+    fn of(kubeconfig: &Kubeconfig) -> Result<Self, ConnectError> {
+        if kubeconfig.insecure_skip_tls_verify {
+            let anyone = Some(crate::probes::tls::verifies_nothing());
+            return Ok(Self { roots: Arc::new(RootCertStore::empty()), anyone });
+        }
+        let mut roots = RootCertStore::empty();
+        if let Some(pem) = &kubeconfig.certificate_authority {
+            let inline = "certificate-authority-data";
+            for certificate in certificates(pem, inline)? {
+                let added = roots.add(certificate);
+                added.map_err(|error| ConnectError::file(&pem.named(inline), error.to_string()))?;
+            }
+        } else {
+            roots = system::store(&system::files()).map_err(ConnectError::Tls)?;
+        }
+        Ok(Self { roots: Arc::new(roots), anyone: None })
+    }
+
+    fn config(&self, identity: &Identity) -> Result<Arc<ClientConfig>, ConnectError> {
+        let tls = |error: rustls::Error| ConnectError::Tls(error.to_string());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(tls)?;
+        let builder = match &self.anyone {
+            Some(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier.clone()),
+            None => builder.with_root_certificates(self.roots.clone()),
+        };
+        let mut config = match identity.certificate.as_deref() {
+            Some((certificates, key)) => {
+                builder.with_client_auth_cert(certificates.clone(), key.clone_key()).map_err(tls)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+// ---- connections ----
+
+#[derive(Clone)]
+struct Connector {
+    tls: Arc<ClientConfig>,
+    name: Option<String>,
+    io: Io,
+}
+
+impl Service<Uri> for Connector {
+    type Response = Conn;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<Conn, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let this = self.clone();
+        let io = self.io.clone();
+        Box::pin(async move {
+            let server = uri.authority().map(ToString::to_string).unwrap_or_default();
+            let failed = |reason: String| ConnectError::Connection { server: server.clone(), reason };
+            let opening = io.spawn(async move { timeout(CONNECT_DEADLINE, this.open(&uri)).await });
+            match opening.await {
+                Ok(Ok(opened)) => opened.map_err(failed),
+                Ok(Err(_)) => Err(failed(format!("no connection within {} s", CONNECT_DEADLINE.as_secs()))),
+                Err(_) => Err(failed("the I/O runtime has shut down".to_owned())),
+            }
+        })
+    }
+}
+
+impl Connector {
+    async fn open(&self, uri: &Uri) -> Result<Conn, String> {
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let plain = uri.scheme_str() == Some("http");
+        let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
+        let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        if plain {
+            return Ok(Conn::Plain(TokioIo::new(stream)));
+        }
+        let name = self.name.as_deref().unwrap_or(host).to_owned();
+        let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await;
+        Ok(Conn::Tls(TokioIo::new(Box::new(stream.map_err(|error| error.to_string())?))))
+    }
+}
+
+enum Conn {
+    Plain(TokioIo<TcpStream>),
+    Tls(TokioIo<Box<TlsStream<TcpStream>>>),
+}
+
+impl Connection for Conn {
+    fn connected(&self) -> Connected {
+        match self {
+            Self::Plain(_) => Connected::new(),
+            Self::Tls(stream) => match stream.inner().get_ref().1.alpn_protocol() {
+                Some(b"h2") => Connected::new().negotiated_h2(),
+                _ => Connected::new(),
+            },
+        }
+    }
+}
+
+impl Read for Conn {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl Write for Conn {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What an API server refuses, and what keeps it from answering.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Why a call has failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{operation}: {message}")]
+pub struct ApiError {
+    /// Verb and path, such as `PATCH /api/v1/nodes/n/status`.
+    pub operation: String,
+    /// The HTTP status code; 0 when there was no answer.
+    pub code: u16,
+    /// Kubernetes' machine-readable reason (`NotFound`, `Conflict`, `AlreadyExists`, …); empty when there is none.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// When the server wants to be asked again at the earliest.
+    pub retry_after: Option<Duration>,
+}
+
+/// The part of a `Status` object that is read.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct StatusBody {
+    pub code: u16,
+    pub reason: String,
+    pub message: String,
+    pub details: Option<Details>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Details {
+    retry_after_seconds: u32,
+}
+
+impl ApiError {
+    /// Nothing was answered, or nothing that could be read. Whether a write was done is not known.
+    pub(super) fn unanswered(operation: String, message: impl Into<String>) -> Self {
+        Self { operation, code: 0, reason: String::new(), message: message.into(), retry_after: None }
+    }
+
+    pub(super) fn of_status(
+        operation: String,
+        http_code: u16,
+        retry_after: Option<u64>,
+        status: StatusBody,
+    ) -> Self {
+        let in_body = status.details.map_or(0, |details| u64::from(details.retry_after_seconds));
+        let seconds = retry_after.or(Some(in_body).filter(|seconds| *seconds > 0));
+        let code = if http_code == 0 || http_code == 200 { status.code } else { http_code };
+        let message =
+            if status.message.is_empty() { format!("the server answered {code}") } else { status.message };
+        Self {
+            operation,
+            code,
+            reason: status.reason,
+            message,
+            // A server that asks for an hour does not stop a node for an hour.
+            retry_after: seconds.map(|seconds| Duration::from_secs(seconds.min(60))),
+        }
+    }
+
+    /// Nobody has answered.
+    pub fn is_unanswered(&self) -> bool {
+        self.code == 0
+    }
+
+    /// There is no such object.
+    pub fn is_not_found(&self) -> bool {
+        self.code == 404
+    }
+
+    /// The object has another UID or resource version than was required.
+    pub fn is_conflict(&self) -> bool {
+        self.code == 409 && self.reason != "AlreadyExists"
+    }
+
+    /// An object of this name is there already.
+    pub fn is_already_exists(&self) -> bool {
+        self.code == 409 && self.reason == "AlreadyExists"
+    }
+
+    /// The caller may not do this.
+    pub fn is_forbidden(&self) -> bool {
+        self.code == 403
+    }
+
+    /// The caller is not known.
+    pub fn is_unauthorized(&self) -> bool {
+        self.code == 401
+    }
+
+    /// The resource version is too old: list anew.
+    pub fn is_gone(&self) -> bool {
+        self.code == 410
+    }
+
+    /// The object is not valid.
+    pub fn is_invalid(&self) -> bool {
+        self.code == 422
+    }
+
+    /// The same call may work later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.code, 0 | 408 | 429 | 500..=599)
+    }
+}

@@ -1,0 +1,201 @@
+//! Lists that stay current: list, then watch from there, and list again when the server has forgotten where that was.
+
+use std::time::Duration;
+
+use futures::stream::{BoxStream, StreamExt};
+use http_body_util::BodyExt;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::io::StreamReader;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::api::{ApiClient, Object, Select, items};
+use super::error::{ApiError, StatusBody};
+
+/// A watch lasts this long at least and twice as long at most, so that not all end at once.
+const WATCH_SECONDS_MIN: u64 = 300;
+/// Bytes of one event.
+const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Waits between tries: doubled from the first to the last, with as much again at random, fresh after a good time.
+const BACKOFF_FIRST: Duration = Duration::from_millis(800);
+const BACKOFF_LAST: Duration = Duration::from_secs(30);
+const GOOD_TIME: Duration = Duration::from_secs(120);
+/// News that wait for whoever follows.
+const NEWS_MAX: usize = 64;
+
+/// What a followed list says.
+#[derive(Clone, Debug)]
+pub enum Followed<K> {
+    /// All that is there now; what was known and is not in it is gone.
+    All(Vec<K>),
+    /// One object is new or has changed.
+    Changed(K),
+    /// One object is gone; as it last was.
+    Gone(K),
+    /// The list may be out of date for a while: nothing can be heard from the server.
+    Trouble(ApiError),
+}
+
+#[derive(Deserialize)]
+struct Event {
+    r#type: String,
+    object: Value,
+}
+
+impl ApiClient {
+    /// Follows a list. Ends when it is dropped.
+    pub fn follow<K: Object>(&self, select: Select) -> BoxStream<'static, Followed<K>> {
+        let (news, heard) = mpsc::channel(NEWS_MAX);
+        let task = AbortOnDropHandle::new(self.io().spawn(follow(self.clone(), select, news)));
+        futures::stream::unfold((heard, task), async |(mut heard, task)| {
+            let next = heard.recv().await?;
+            Some((next, (heard, task)))
+        })
+        .boxed()
+    }
+}
+
+/// Up to as much again, so that nodes that lost their server together do not come back together.
+fn jittered(wait: Duration) -> Duration {
+    let mut bytes = [0; 2];
+    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
+    wait + wait.mul_f64(f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX))
+}
+
+struct Backoff(Duration);
+
+impl Backoff {
+    async fn wait(&mut self, at_least: Option<Duration>) {
+        let wait = jittered(self.0).max(at_least.unwrap_or_default());
+        self.0 = (self.0 * 2).min(BACKOFF_LAST);
+        sleep(wait).await;
+    }
+}
+
+/// Nobody follows any more.
+struct Left;
+
+async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Followed<K>>) {
+    let mut backoff = Backoff(BACKOFF_FIRST);
+    loop {
+        let begun = Instant::now();
+        let error = match follow_once(&api, &select, &news).await {
+            Ok(error) => error,
+            Err(Left) => return,
+        };
+        if begun.elapsed() > GOOD_TIME {
+            backoff = Backoff(BACKOFF_FIRST);
+        }
+        let wait = error.retry_after;
+        if !error.is_gone() && news.send(Followed::Trouble(error)).await.is_err() {
+            return;
+        }
+        backoff.wait(wait).await;
+    }
+}
+
+/// Lists and watches until a new list is needed, and why.
+async fn follow_once<K: Object>(
+    api: &ApiClient,
+    select: &Select,
+    news: &mpsc::Sender<Followed<K>>,
+) -> Result<ApiError, Left> {
+    let mut listed = match api.list_raw::<K>(select, "").await {
+        Ok(listed) => listed,
+        Err(error) => return Ok(error),
+    };
+    let version = listed.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or("0");
+    let mut version = version.to_owned();
+    let all = match items(&mut listed) {
+        Ok(all) => all,
+        Err(error) => return Ok(error),
+    };
+    news.send(Followed::All(all)).await.map_err(|_| Left)?;
+    let mut backoff = Backoff(BACKOFF_FIRST);
+    loop {
+        let begun = Instant::now();
+        let ended = watch(api, select, &mut version, news).await?;
+        let Some(error) = ended else {
+            // Watches end: the next one goes on where this one was. One that ends at once is not asked for at once.
+            if begun.elapsed() < Duration::from_secs(1) {
+                backoff.wait(None).await;
+            } else {
+                backoff = Backoff(BACKOFF_FIRST);
+            }
+            continue;
+        };
+        if error.is_gone() {
+            return Ok(error);
+        }
+        if begun.elapsed() > GOOD_TIME {
+            backoff = Backoff(BACKOFF_FIRST);
+        }
+        let wait = error.retry_after;
+        news.send(Followed::Trouble(error)).await.map_err(|_| Left)?;
+        backoff.wait(wait).await;
+    }
+}
+
+/// One watch. None when it ended as watches do.
+async fn watch<K: Object>(
+    api: &ApiClient,
+    select: &Select,
+    version: &mut String,
+    news: &mpsc::Sender<Followed<K>>,
+) -> Result<Option<ApiError>, Left> {
+    let seconds = jittered(Duration::from_secs(WATCH_SECONDS_MIN)).as_secs();
+    let answer = match api.open_watch::<K>(select, version, seconds).await {
+        Ok(answer) => answer,
+        Err(error) => return Ok(Some(error)),
+    };
+    let broken = |message: String| Some(ApiError::unanswered(format!("WATCH {}", K::plural(&())), message));
+    let bytes = answer.into_body().into_data_stream().map(|part| part.map_err(std::io::Error::other));
+    let codec = LinesCodec::new_with_max_length(EVENT_BYTES_MAX);
+    let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
+    // The server ends it in time; one that says nothing long after that is dead.
+    let end = Duration::from_secs(seconds + 60);
+    loop {
+        let line = match timeout(end, lines.next()).await {
+            Err(_) => {
+                return Ok(broken("nothing was heard long after the watch should have ended".to_owned()));
+            }
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(error))) => return Ok(broken(error.to_string())),
+            Ok(Some(Ok(line))) => line,
+        };
+        match heard(&line, version) {
+            Ok(Some(item)) => news.send(item).await.map_err(|_| Left)?,
+            Ok(None) => {}
+            Err(error) => return Ok(Some(error)),
+        }
+    }
+}
+
+fn heard<K: Object>(line: &str, version: &mut String) -> Result<Option<Followed<K>>, ApiError> {
+    let operation = || format!("WATCH {}", K::plural(&()));
+    let unreadable = |error: serde_json::Error| {
+        ApiError::unanswered(operation(), format!("an event cannot be read: {error}"))
+    };
+    let event: Event = serde_json::from_str(line).map_err(unreadable)?;
+    if event.r#type == "ERROR" {
+        let status: StatusBody = serde_json::from_value(event.object).map_err(unreadable)?;
+        return Err(ApiError::of_status(operation(), 0, None, status));
+    }
+    let newest = event.object.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned);
+    let news = match event.r#type.as_str() {
+        "ADDED" | "MODIFIED" => {
+            Some(Followed::Changed(serde_json::from_value(event.object).map_err(unreadable)?))
+        }
+        "DELETED" => Some(Followed::Gone(serde_json::from_value(event.object).map_err(unreadable)?)),
+        // A bookmark only tells how far the watch has come.
+        _ => None,
+    };
+    if let Some(newest) = newest {
+        *version = newest;
+    }
+    Ok(news)
+}

@@ -1,0 +1,182 @@
+//! Who we are to the API server, which may change while we run: a rotated certificate, a refreshed token.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::time::Instant;
+
+use super::connect::ConnectError;
+use super::kubeconfig::{Pem, User};
+
+/// Files are looked at again this often at most.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Bytes of a token or PEM file.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What a connection and its requests carry.
+#[derive(Clone, Default)]
+pub struct Identity {
+    /// The certificate with those that lead to its CA, and its key.
+    pub certificate: Option<Arc<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>>,
+    /// Sent as `Authorization: Bearer`.
+    pub token: Option<Arc<str>>,
+    /// Grows when the certificate is another one: connections with the old one are not used any more.
+    pub generation: u64,
+}
+
+impl Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity")
+            .field("certificate", &self.certificate.is_some())
+            .field("token", &self.token.is_some())
+            .field("generation", &self.generation)
+            .finish()
+    }
+}
+
+/// Says who we are at the moment.
+pub trait IdentitySource: Send + Sync + Debug {
+    /// Asked before every request; must be quick.
+    ///
+    /// # Errors
+    /// When nothing usable is there, naming the file.
+    fn identity(&self) -> Result<Identity, ConnectError>;
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    looked: Option<Instant>,
+    stamps: Vec<Option<SystemTime>>,
+    identity: Identity,
+}
+
+/// The identity that a kubeconfig's user has, read again when its files change.
+#[derive(Debug)]
+pub struct FileIdentity {
+    user: User,
+    known: Mutex<Known>,
+}
+
+impl FileIdentity {
+    /// Reads nothing yet.
+    pub fn new(user: User) -> Self {
+        Self { user, known: Mutex::default() }
+    }
+
+    fn files(&self) -> Vec<&Path> {
+        match &self.user {
+            User::Certificate { certificate, key } => {
+                [certificate, key].into_iter().filter_map(Pem::path).collect()
+            }
+            User::TokenFile(path) => vec![path.as_path()],
+            User::Anonymous | User::Token(_) | User::Exec(_) => Vec::new(),
+        }
+    }
+
+    fn read(&self, before: &Identity) -> Result<Identity, ConnectError> {
+        let generation = before.generation + 1;
+        match &self.user {
+            User::Anonymous => Ok(Identity::default()),
+            User::Token(token) => {
+                Ok(Identity { token: Some(Arc::from(token.as_str())), ..Identity::default() })
+            }
+            User::TokenFile(path) => {
+                let text = String::from_utf8(read_file(path)?);
+                let text = text.map_err(|_| ConnectError::file(path, "is no text"))?;
+                let token = text.trim();
+                if token.is_empty() {
+                    return Err(ConnectError::file(path, "holds no token"));
+                }
+                // Requests carry it, not connections.
+                Ok(Identity { token: Some(Arc::from(token)), ..Identity::default() })
+            }
+            User::Certificate { certificate, key } => {
+                let pair = certificate_pair(certificate, key)?;
+                Ok(Identity { certificate: Some(Arc::new(pair)), token: None, generation })
+            }
+            User::Exec(_) => Err(ConnectError::Unsupported("users.user.exec".to_owned())),
+        }
+    }
+}
+
+impl Pem {
+    /// The file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Inline(_) => None,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> Result<Vec<u8>, ConnectError> {
+        match self {
+            Self::Inline(bytes) => Ok(bytes.clone()),
+            Self::File(path) => read_file(path),
+        }
+    }
+
+    pub(super) fn named(&self, inline: &str) -> PathBuf {
+        self.path().map_or_else(|| PathBuf::from(inline), Path::to_owned)
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, ConnectError> {
+    use std::io::Read;
+    let failed = |error: std::io::Error| ConnectError::file(path, error.to_string());
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+pub(super) fn certificates(pem: &Pem, inline: &str) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
+    let bytes = pem.bytes()?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let certificates = read.map_err(|error| ConnectError::file(&pem.named(inline), error.to_string()))?;
+    if certificates.is_empty() {
+        return Err(ConnectError::file(&pem.named(inline), "holds no certificate"));
+    }
+    Ok(certificates)
+}
+
+fn certificate_pair(
+    certificate: &Pem,
+    key: &Pem,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConnectError> {
+    let certificates = certificates(certificate, "client-certificate-data")?;
+    let bytes = key.bytes()?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
+        ConnectError::file(&key.named("client-key-data"), format!("no private key: {error}"))
+    })?;
+    Ok((certificates, key))
+}
+
+impl IdentitySource for FileIdentity {
+    fn identity(&self) -> Result<Identity, ConnectError> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.looked.is_some_and(|looked| looked.elapsed() < LOOK_AGAIN) {
+            return Ok(known.identity.clone());
+        }
+        let modified = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+        let stamps: Vec<_> = self.files().into_iter().map(modified).collect();
+        if known.looked.is_none() || stamps != known.stamps {
+            match self.read(&known.identity) {
+                Ok(identity) => {
+                    known.identity = identity;
+                    known.stamps = stamps;
+                }
+                // A pair that is just being replaced is whole again in a moment; until then the old one holds.
+                Err(error) if known.looked.is_some() => {
+                    tracing::warn!(%error, "The identity towards the API server cannot be read again");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        known.looked = Some(Instant::now());
+        Ok(known.identity.clone())
+    }
+}

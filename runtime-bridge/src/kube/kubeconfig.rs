@@ -1,0 +1,253 @@
+//! A kubeconfig: which server, whom to trust there, and who we are.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{AuthInfo, Cluster, ExecConfig, Kubeconfig as File};
+
+/// Why a kubeconfig cannot be used, naming file, field and value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KubeconfigError {
+    /// The file cannot be read.
+    #[error("kubeconfig {path}: cannot be read: {reason}", path = path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// It is no kubeconfig.
+    #[error("kubeconfig {path}: {reason}", path = path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        reason: String,
+    },
+    /// A field cannot be used.
+    #[error("kubeconfig {path}: {field}: {reason}", path = path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The field, as `users[name=x].user.client-key`.
+        field: String,
+        /// The value, where it may be shown, and what is wrong with it.
+        reason: String,
+    },
+}
+
+/// PEM text, or the file that holds it.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Pem {
+    /// In the kubeconfig itself.
+    Inline(Vec<u8>),
+    /// In a file, which may change.
+    File(PathBuf),
+}
+
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            // It may be a key.
+            Self::Inline(bytes) => write!(f, "Inline({} bytes)", bytes.len()),
+            Self::File(path) => write!(f, "File({})", path.display()),
+        }
+    }
+}
+
+/// Who we are.
+#[derive(Clone)]
+pub enum User {
+    /// Nobody.
+    Anonymous,
+    /// A client certificate and its key.
+    Certificate {
+        /// The certificate, and those that lead to the CA.
+        certificate: Pem,
+        /// Its key.
+        key: Pem,
+    },
+    /// A bearer token.
+    Token(String),
+    /// A bearer token in a file that is read again every minute.
+    TokenFile(PathBuf),
+    /// A program that gives a token or a certificate.
+    Exec(Box<ExecConfig>),
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Anonymous => write!(f, "Anonymous"),
+            Self::Certificate { certificate, .. } => write!(f, "Certificate({certificate:?})"),
+            Self::Token(_) => write!(f, "Token"),
+            Self::TokenFile(path) => write!(f, "TokenFile({})", path.display()),
+            Self::Exec(exec) => write!(f, "Exec({:?})", exec.command),
+        }
+    }
+}
+
+/// What a kubeconfig's current context says.
+#[derive(Clone, Debug)]
+pub struct Kubeconfig {
+    /// `https://host:port`, and a path if the server is not at the root.
+    pub server: http::Uri,
+    /// The CAs of the server's certificate; the system's if absent.
+    pub certificate_authority: Option<Pem>,
+    /// The name in the server's certificate, if it is not the server's own.
+    pub tls_server_name: Option<String>,
+    /// Whatever certificate the server shows is taken.
+    pub insecure_skip_tls_verify: bool,
+    /// Who we are.
+    pub user: User,
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, field: impl Into<String>, reason: impl Into<String>) -> KubeconfigError {
+        KubeconfigError::Field { path: self.path.to_owned(), field: field.into(), reason: reason.into() }
+    }
+
+    /// Paths are relative to the kubeconfig.
+    fn file(&self, path: &str) -> PathBuf {
+        self.path.parent().unwrap_or_else(|| Path::new(".")).join(path)
+    }
+
+    /// `data` comes before `file`, as with client-go.
+    fn pem(
+        &self,
+        field: &str,
+        data: Option<&str>,
+        file: Option<&str>,
+    ) -> Result<Option<Pem>, KubeconfigError> {
+        match (data.filter(|data| !data.is_empty()), file.filter(|file| !file.is_empty())) {
+            (Some(data), _) => {
+                let text: String = data.split_whitespace().collect();
+                let bytes = STANDARD.decode(text);
+                let bytes = bytes
+                    .map_err(|error| self.wrong(format!("{field}-data"), format!("no base64: {error}")))?;
+                Ok(Some(Pem::Inline(bytes)))
+            }
+            (None, Some(file)) => Ok(Some(Pem::File(self.file(file)))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn server(&self, field: &str, cluster: &Cluster) -> Result<http::Uri, KubeconfigError> {
+        let text = cluster.server.as_deref().unwrap_or_default().trim_end_matches('/');
+        let field = format!("{field}.server");
+        if text.is_empty() {
+            return Err(self.wrong(field, "Required value: the URL of the API server"));
+        }
+        // As client-go takes it, a server without a scheme is one over HTTPS.
+        let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
+        let uri: http::Uri =
+            text.parse().map_err(|error| self.wrong(&field, format!("Invalid value: {text:?}: {error}")))?;
+        match uri.scheme_str() {
+            Some("https" | "http") if uri.host().is_some() => Ok(uri),
+            _ => Err(self.wrong(field, format!("Invalid value: {text:?}: must be https://host[:port]"))),
+        }
+    }
+
+    fn user(&self, field: &str, user: &AuthInfo) -> Result<User, KubeconfigError> {
+        use secrecy::ExposeSecret;
+        let key_data = user.client_key_data.as_ref().map(|data| data.expose_secret());
+        let certificate = self.pem(
+            &format!("{field}.client-certificate"),
+            user.client_certificate_data.as_deref(),
+            user.client_certificate.as_deref(),
+        )?;
+        let key = self.pem(&format!("{field}.client-key"), key_data, user.client_key.as_deref())?;
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => return Ok(User::Certificate { certificate, key }),
+            (Some(_), None) => return Err(self.wrong(format!("{field}.client-key"), "Required value")),
+            (None, Some(_)) => {
+                return Err(self.wrong(format!("{field}.client-certificate"), "Required value"));
+            }
+            (None, None) => {}
+        }
+        if let Some(exec) = &user.exec {
+            if exec.command.as_deref().unwrap_or_default().is_empty() {
+                return Err(self.wrong(format!("{field}.exec.command"), "Required value"));
+            }
+            return Ok(User::Exec(Box::new(exec.clone())));
+        }
+        if let Some(file) = user.token_file.as_deref().filter(|file| !file.is_empty()) {
+            return Ok(User::TokenFile(self.file(file)));
+        }
+        if let Some(token) = user.token.as_ref().map(|token| token.expose_secret()).filter(|t| !t.is_empty())
+        {
+            return Ok(User::Token(token.to_owned()));
+        }
+        if user.username.is_some() || user.password.is_some() {
+            return Err(self.wrong(format!("{field}.username"), "basic authentication is not supported"));
+        }
+        if user.auth_provider.is_some() {
+            return Err(self.wrong(format!("{field}.auth-provider"), "is not supported: use exec"));
+        }
+        Ok(User::Anonymous)
+    }
+}
+
+impl Kubeconfig {
+    /// Reads a kubeconfig; `path` is named in errors and is where relative paths begin.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn read(path: &Path, text: &str) -> Result<Self, KubeconfigError> {
+        let reader = Reader { path };
+        let malformed = |reason: String| KubeconfigError::Malformed { path: path.to_owned(), reason };
+        let file = File::from_yaml(text).map_err(|error| malformed(super::api::causes(&error)))?;
+        let context_name = file.current_context.as_deref().unwrap_or_default();
+        if context_name.is_empty() {
+            return Err(reader.wrong("current-context", "Required value"));
+        }
+        let context = file.contexts.iter().find(|context| context.name == context_name);
+        let context = context.and_then(|context| context.context.as_ref());
+        let context = context.ok_or_else(|| {
+            reader.wrong(
+                "current-context",
+                format!("Invalid value: {context_name:?}: there is no such context"),
+            )
+        })?;
+        let cluster = file.clusters.iter().find(|cluster| cluster.name == context.cluster);
+        let cluster = cluster.and_then(|cluster| cluster.cluster.as_ref()).ok_or_else(|| {
+            let field = format!("contexts[name={context_name}].context.cluster");
+            reader.wrong(field, format!("Invalid value: {:?}: there is no such cluster", context.cluster))
+        })?;
+        let cluster_field = format!("clusters[name={}].cluster", context.cluster);
+        if cluster.proxy_url.as_deref().is_some_and(|url| !url.is_empty()) {
+            return Err(reader.wrong(format!("{cluster_field}.proxy-url"), "is not supported"));
+        }
+        let user_name = context.user.as_deref().unwrap_or_default();
+        let user = match file.auth_infos.iter().find(|user| user.name == user_name) {
+            Some(user) => {
+                let none = AuthInfo::default();
+                let info = user.auth_info.as_ref().unwrap_or(&none);
+                reader.user(&format!("users[name={user_name}].user"), info)?
+            }
+            None if user_name.is_empty() => User::Anonymous,
+            None => {
+                let field = format!("contexts[name={context_name}].context.user");
+                return Err(
+                    reader.wrong(field, format!("Invalid value: {user_name:?}: there is no such user"))
+                );
+            }
+        };
+        Ok(Self {
+            server: reader.server(&cluster_field, cluster)?,
+            certificate_authority: reader.pem(
+                &format!("{cluster_field}.certificate-authority"),
+                cluster.certificate_authority_data.as_deref(),
+                cluster.certificate_authority.as_deref(),
+            )?,
+            tls_server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()),
+            insecure_skip_tls_verify: cluster.insecure_skip_tls_verify.unwrap_or(false),
+            user,
+        })
+    }
+}

@@ -1,0 +1,20 @@
+//! The API server: typed calls with a deadline each, and lists that stay current.
+//!
+//! [`ApiClient`] speaks through a `kube::Client` over any tower service: the real one is [`connect`]ed with the identity
+//! of a [`Kubeconfig`]; tests put an API server in memory in its place, which also runs on a paused clock.
+
+mod api;
+mod connect;
+mod error;
+mod follow;
+mod identity;
+mod kubeconfig;
+mod limits;
+
+pub use api::{ApiClient, Delete, Object, Patch, Reply, Select};
+pub use connect::{ConnectError, ConnectSettings, connect};
+pub use error::ApiError;
+pub use follow::Followed;
+pub use identity::{FileIdentity, Identity, IdentitySource};
+pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
+pub use limits::RateLimit;
