@@ -200,7 +200,6 @@ fn protocol(port: &ContainerPort) -> Protocol {
 mod tests {
     use k8s_openapi::api::core::v1::EphemeralContainer;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-    use proptest::prelude::*;
     use runtime_bridge::cri::wire::SupplementalGroupsPolicy;
     use serde_json::json;
 

@@ -46,6 +46,7 @@ fn report(pod: &PodRef, state: WorkerState, released: bool) -> Arc<WorkerReport>
         pod: pod.clone(),
         state,
         released,
+        starting: Arc::default(),
         waiting: Arc::default(),
         failed: None,
         deleted: false,
