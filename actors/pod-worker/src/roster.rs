@@ -91,7 +91,8 @@ impl Roster {
     /// has been forgotten tells nothing.
     pub fn report(&mut self, uid: &PodUid, report: &Arc<WorkerReport>) -> bool {
         let Some(worker) = self.workers.get_mut(uid) else { return false };
-        let decisive = |report: &WorkerReport| (report.state, report.released, report.deleted, report.pod.clone());
+        let decisive =
+            |report: &WorkerReport| (report.state, report.released, report.deleted, report.pod.clone());
         let same = worker.report.as_ref().is_some_and(|before| decisive(before) == decisive(report));
         worker.pod = report.pod.clone();
         worker.report = Some(report.clone());
