@@ -55,6 +55,7 @@ pub const ASKS: &[(&str, &str)] = &[
     ("PodWorker", "ResourceManager"),
     ("StatusManager", "PodWorkerPool"),
     ("VolumeManager", "Pleg"),
+    ("ResourceManager", "Pleg"),
     ("NodeApi", "PodManager"),
     ("NodeApi", "StatusManager"),
     ("NodeApi", "EventRecorder"),
@@ -355,6 +356,7 @@ pub fn wire(
     let resource_deps = ResourceManagerDeps {
         config: ResourceManagerConfig { housekeeping: settings.sweep.every, ..settings.resources.clone() },
         cgroups: bridge.cgroups.clone(),
+        runtime_pods: pleg.address(),
         resend_desired: resend_desired(),
         events: events.address(),
         metrics,
