@@ -231,6 +231,7 @@ pub fn wire(
         },
         files: bridge.files.clone(),
         url: bridge.url.clone(),
+        api: cluster_api(bridge),
         clock: bridge.clock.clone(),
         manager: manager.address(),
         events: events.address(),
@@ -256,6 +257,8 @@ pub fn wire(
         runtime_pods: pleg.address(),
         observed: pleg.address(),
         evict: pool.address(),
+        mirrors: status.address(),
+        api: cluster_api(bridge),
         events: events.address(),
         metrics,
     };
@@ -322,6 +325,7 @@ pub fn wire(
         observed: resend_observed(),
         touched: pleg.address(),
         verdicts: probes.address(),
+        api: cluster_api(bridge),
         events: events.address(),
         metrics,
     };
@@ -422,7 +426,12 @@ pub fn wire(
 /// The sources that have to be heard before absence means removal.
 fn sources_of(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
     let file = settings.static_pod_path.iter().map(|_| Source::File);
-    file.chain(bridge.url.iter().map(|_| Source::Http)).collect()
+    let url = bridge.url.iter().map(|_| Source::Http);
+    file.chain(url).chain(bridge.cluster.iter().map(|_| Source::Api)).collect()
+}
+
+fn cluster_api(bridge: &Bridge) -> Option<ApiClient> {
+    bridge.cluster.as_ref().map(|cluster| cluster.api.clone())
 }
 
 /// A quarantined pod says so in its status and in an event. A worker that sleeps after too many crashes is its pod's
