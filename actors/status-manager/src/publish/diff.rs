@@ -27,11 +27,13 @@ const FIELDS: [&str; 15] = [
 /// Lists that a strategic merge would merge by key rather than replace.
 const MERGED_LISTS: [&str; 2] = ["hostIPs", "podIPs"];
 
-/// Our part of a status, in one form for what is the same to Kubernetes.
+/// Our part of a status, in one form for what is the same to Kubernetes. Conditions in another order are other conditions
+/// to `==`, and the same to [`Part::patch_from`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Part {
     fields: Map<String, Value>,
-    conditions: Map<String, Value>,
+    /// By type, in the order in which they are shown.
+    conditions: Vec<(String, Value)>,
 }
 
 impl Part {
@@ -52,14 +54,18 @@ impl Part {
         for condition in conditions {
             let name = condition.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
             if OWNED.contains(&name.as_str()) || name == DISRUPTION_TARGET {
-                part.conditions.insert(name, condition);
+                part.conditions.push((name, condition));
             }
         }
         part
     }
 
     fn ready(&self) -> Option<&str> {
-        self.conditions.get(READY)?.get("status")?.as_str()
+        self.condition(READY)?.get("status")?.as_str()
+    }
+
+    fn condition(&self, name: &str) -> Option<&Value> {
+        self.conditions.iter().find(|(type_, _)| type_ == name).map(|(_, condition)| condition)
     }
 
     /// Endpoints and others wait for it: a pod has become ready or has ceased to be, or has come to its end.
@@ -85,12 +91,13 @@ impl Part {
     }
 
     fn conditions_from(&self, known: &Self) -> Vec<Value> {
-        let changed = self.conditions.iter().filter(|(name, new)| known.conditions.get(*name) != Some(new));
-        let mut changed: Vec<Value> = changed.map(|(name, new)| with_nulls(new, known.conditions.get(name))).collect();
+        let known_as = |name: &str| known.condition(name);
+        let changed = self.conditions.iter().filter(|(name, new)| known_as(name) != Some(new));
+        let mut changed: Vec<Value> =
+            changed.map(|(name, new)| with_nulls(new, known_as(name))).collect();
         // Whoever else says that a pod is disrupted goes on saying so.
-        let gone = known.conditions.keys().filter(|name| {
-            !self.conditions.contains_key(*name) && *name != DISRUPTION_TARGET
-        });
+        let gone = known.conditions.iter().map(|(name, _)| name);
+        let gone = gone.filter(|name| self.condition(name).is_none() && *name != DISRUPTION_TARGET);
         changed.extend(gone.map(|name| json!({ "$patch": "delete", "type": name })));
         changed
     }
