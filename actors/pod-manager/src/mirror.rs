@@ -228,13 +228,17 @@ mod tests {
 
     #[test]
     fn a_mirror_belongs_to_the_node() {
-        let node: Node = serde_json::from_value(json!({ "metadata": { "name": "n", "uid": "node-uid" } })).unwrap();
+        let node: Node =
+            serde_json::from_value(json!({ "metadata": { "name": "n", "uid": "node-uid" } })).unwrap();
         let made = mirror_of(&fixed("a", "1"), &node).unwrap();
         let annotations = made.metadata.annotations.unwrap();
         assert_eq!((&*annotations[MIRROR_ANNOTATION], &*annotations[HASH_ANNOTATION]), ("1", "1"));
         assert_eq!(made.metadata.uid, None);
         let owner = made.metadata.owner_references.unwrap().remove(0);
-        assert_eq!((&*owner.kind, &*owner.name, &*owner.uid, owner.controller), ("Node", "n", "node-uid", Some(true)));
+        assert_eq!(
+            (&*owner.kind, &*owner.name, &*owner.uid, owner.controller),
+            ("Node", "n", "node-uid", Some(true))
+        );
         assert_eq!(mirror_of(&fixed("a", "1"), &Node::default()), None);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
+use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
@@ -395,7 +395,14 @@ pub fn wire(
 
     let metrics = EventMetrics::new()?;
     metrics.register(registry)?;
-    let event_deps = EventRecorderDeps { clock: bridge.clock.clone(), metrics };
+    let event_deps = EventRecorderDeps {
+        clock: bridge.clock.clone(),
+        post: bridge
+            .cluster
+            .as_ref()
+            .map(|cluster| PostTo { api: cluster.events.clone(), node: cluster.node_name.clone() }),
+        metrics,
+    };
 
     let api_deps = NodeApiDeps {
         config: settings.api.clone(),

@@ -93,8 +93,7 @@ impl Part {
     fn conditions_from(&self, known: &Self) -> Vec<Value> {
         let known_as = |name: &str| known.condition(name);
         let changed = self.conditions.iter().filter(|(name, new)| known_as(name) != Some(new));
-        let mut changed: Vec<Value> =
-            changed.map(|(name, new)| with_nulls(new, known_as(name))).collect();
+        let mut changed: Vec<Value> = changed.map(|(name, new)| with_nulls(new, known_as(name))).collect();
         // Whoever else says that a pod is disrupted goes on saying so.
         let gone = known.conditions.iter().map(|(name, _)| name);
         let gone = gone.filter(|name| self.condition(name).is_none() && *name != DISRUPTION_TARGET);

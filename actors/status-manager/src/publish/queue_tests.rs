@@ -119,7 +119,8 @@ fn a_pod_that_is_over_is_deleted_once_its_end_is_known_outside() {
     let ended = json!({ "phase": "Failed" });
     publisher.told(&uid("a"), deleted(publication("a", json!({ "phase": "Running" }), ended.clone())));
     assert!(matches!(publisher.next().unwrap().what, What::Patch(_)));
-    let mut answer = (**deleted(publication("a", ended.clone(), ended.clone())).object.as_ref().unwrap()).clone();
+    let mut answer =
+        (**deleted(publication("a", ended.clone(), ended.clone())).object.as_ref().unwrap()).clone();
     answer.metadata.resource_version = Some("2".into());
     publisher.done(&uid("a"), Outcome::Patched(Box::new(answer)));
     assert_eq!(publisher.next().unwrap().what, What::Delete { uid: "a".into() });
@@ -133,7 +134,8 @@ fn a_mirror_and_a_pod_that_is_not_finished_are_not_deleted() {
     let mut publisher = Publisher::default();
     let ended = json!({ "phase": "Failed" });
     let mirror = Publication { is_mirror: true, ..deleted(publication("a", ended.clone(), ended.clone())) };
-    let working = Publication { is_finished: false, ..deleted(publication("b", ended.clone(), ended.clone())) };
+    let working =
+        Publication { is_finished: false, ..deleted(publication("b", ended.clone(), ended.clone())) };
     publisher.told(&uid("a"), mirror);
     publisher.told(&uid("b"), working);
     assert_eq!(publisher.next(), None);
