@@ -179,7 +179,8 @@ impl PodManager {
         }
         let all = self.sources.heard_all(&self.deps.config.sources);
         let merged = self.sources.merge(self.decisions.admitted());
-        let outcome = self.decisions.decide(&merged.candidates, all, &mut self.known, &self.deps.config.node);
+        let mut outcome =
+            self.decisions.decide(&merged.candidates, all, &mut self.known, &self.deps.config.node);
         self.say_duplicates(&merged.duplicates);
         self.say(&outcome);
         for victim in &outcome.victims {
@@ -189,6 +190,17 @@ impl PodManager {
             self.ask_runtime(ctx);
         }
         self.waiting = outcome.waiting;
+        for (uid, pod) in &mut outcome.pods {
+            // Whoever is told sees at a glance that nothing has changed.
+            let is_same = |known: &&Arc<DesiredPod>| {
+                Arc::ptr_eq(&known.pod, &pod.pod)
+                    && known.source == pod.source
+                    && known.rejected == pod.rejected
+            };
+            if let Some(known) = self.desired.get(uid).filter(is_same) {
+                *pod = known.clone();
+            }
+        }
         self.desired = Arc::new(outcome.pods);
         let statics = self.desired.values().filter(|pod| pod.source != Source::Api).count() as i64;
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);

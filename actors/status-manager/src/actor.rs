@@ -209,7 +209,11 @@ impl StatusManager {
     fn published(&mut self, uid: &PodUid, outcome: Outcome, ctx: &mut Ctx<Self>) {
         self.deps.metrics.published(&outcome);
         if let Outcome::Failed(error) = &outcome {
-            tracing::warn!(%error, pod = %uid, "The API server has not been told of the pod");
+            // A server that is away is away for all pods, and may be for long.
+            match self.publisher.counts() {
+                (_, 0) => tracing::warn!(%error, pod = %uid, "The API server has not been told of the pod"),
+                _ => tracing::debug!(%error, pod = %uid, "The API server has not been told of the pod"),
+            }
         }
         if let Some(after) = self.publisher.done(uid, outcome) {
             ctx.set_timer(Timer::Publish(uid.clone()), after);

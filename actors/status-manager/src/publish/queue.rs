@@ -242,5 +242,4 @@ impl Publisher {
 }
 
 #[cfg(test)]
-#[path = "queue_tests.rs"]
 mod tests;
