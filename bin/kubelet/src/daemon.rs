@@ -141,7 +141,9 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         // the I/O runtime ends.
         tokio::time::sleep(Duration::from_millis(100)).await;
         actors.stop();
-        heartbeat.iter().for_each(|arbiter| drop(arbiter.stop()));
+        if let Some(heartbeat) = heartbeat {
+            heartbeat.stop();
+        }
         Ok(code)
     })
 }
