@@ -15,7 +15,6 @@ const DOWN_AFTER: Duration = Duration::from_secs(30);
 /// What is known of the runtime. Times are those since some beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeState {
-    ready: bool,
     ready_last: Option<Duration>,
     runtime_problem: String,
     network_problem: String,
@@ -30,7 +29,6 @@ pub struct RuntimeState {
 impl Default for RuntimeState {
     fn default() -> Self {
         Self {
-            ready: false,
             ready_last: None,
             runtime_problem: String::new(),
             network_problem: "network state unknown".to_owned(),
@@ -42,12 +40,9 @@ impl Default for RuntimeState {
 }
 
 impl RuntimeState {
-    /// The runtime has told how it is, or has not answered.
+    /// The runtime has told how it is, or has not answered. It is told at every answer: a runtime that is silent for
+    /// long is down.
     pub fn learn(&mut self, health: &RuntimeHealth, now: Duration) {
-        if self.ready {
-            self.ready_last = Some(now);
-        }
-        self.ready = health.answered && health.ready;
         if !health.answered {
             // What it said last counts on until it is down.
             return;
@@ -55,7 +50,7 @@ impl RuntimeState {
         self.runtime_problem = health.runtime_problem.clone();
         self.network_problem = health.network_problem.clone();
         self.version = format!("{}://{}", health.name, health.version);
-        if self.ready {
+        if health.ready {
             self.ready_last = Some(now);
             self.handlers = health.handlers.clone();
             self.supplemental_groups_policy = Some(health.supplemental_groups_policy);
@@ -65,7 +60,6 @@ impl RuntimeState {
     /// What keeps the node from being ready, in upstream's words.
     pub fn errors(&self, now: Duration) -> Vec<String> {
         let check = match self.ready_last {
-            _ if self.ready => None,
             None => Some("container runtime status check may not have completed yet"),
             Some(last) => (now.saturating_sub(last) >= DOWN_AFTER).then_some("container runtime is down"),
         };
@@ -249,13 +243,19 @@ mod tests {
         let unknown = ["container runtime status check may not have completed yet", "network state unknown"];
         assert_eq!(state.errors(SECOND), unknown);
         state.learn(&well(), 5 * SECOND);
-        assert!(state.errors(1000 * SECOND).is_empty(), "no news is good news");
         assert_eq!(state.version, "containerd://2.3.0");
-        state.learn(&RuntimeHealth::default(), 1000 * SECOND);
-        assert!(state.errors(1029 * SECOND).is_empty());
-        assert_eq!(state.errors(1030 * SECOND), ["container runtime is down"]);
-        state.learn(&well(), 1031 * SECOND);
-        assert!(state.errors(1032 * SECOND).is_empty());
+        state.learn(&RuntimeHealth::default(), 25 * SECOND);
+        assert!(state.errors(34 * SECOND).is_empty());
+        assert_eq!(state.errors(35 * SECOND), ["container runtime is down"]);
+        state.learn(&well(), 36 * SECOND);
+        assert!(state.errors(37 * SECOND).is_empty());
+        let not_ready = RuntimeHealth {
+            ready: false,
+            runtime_problem: "container runtime not ready: x".into(),
+            ..well()
+        };
+        state.learn(&not_ready, 41 * SECOND);
+        assert_eq!(state.errors(41 * SECOND), ["container runtime not ready: x"]);
     }
 
     #[test]

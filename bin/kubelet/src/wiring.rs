@@ -345,10 +345,8 @@ pub fn wire(
         dirs: bridge.dirs.clone(),
         clock: bridge.clock.clone(),
         observers: vec![pool.address(), status.address(), probes.address(), garbage.address()],
-        runtime_observers: [pool.address(), status.address(), manager.address()]
-            .into_iter()
-            .chain(heartbeat.as_ref().map(heartbeat::Heartbeat::runtime_observer))
-            .collect(),
+        runtime_observers: vec![pool.address(), status.address(), manager.address()],
+        runtime_watchers: heartbeat.iter().map(heartbeat::Heartbeat::runtime_watcher).collect(),
         metrics,
     };
 

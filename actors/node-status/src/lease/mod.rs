@@ -148,8 +148,8 @@ impl Handler<NodeRegistered> for Lease {
         let uid = fact.0.metadata.uid.clone();
         let another = uid.is_some() && uid != self.owner;
         self.owner = uid.or(self.owner.take());
-        // A node that has just become known is alive now.
-        if another && (self.latest.is_none() || self.failures > 0) {
+        // A lease of the Node that was there before is collected with it.
+        if another {
             self.renew(ctx);
         }
     }

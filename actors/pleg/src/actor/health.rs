@@ -6,7 +6,7 @@ use std::time::Duration;
 use messages::facts::RuntimeObserved;
 use messages::runtime::{RuntimeHandler, RuntimeHealth};
 use runtime_bridge::cri::{CriError, wire};
-use supervision::Ctx;
+use supervision::{Address, Ctx};
 
 use super::{Pleg, Timer};
 
@@ -67,13 +67,14 @@ impl Pleg {
                 tracing::warn!(problem = health.problem, "Container runtime is not well");
             }
             self.health = Some(Arc::new(health));
-            self.tell_health();
+            self.tell_health(&self.deps.runtime_observers);
         }
+        self.tell_health(&self.deps.runtime_watchers);
     }
 
-    pub(super) fn tell_health(&self) {
+    pub(super) fn tell_health(&self, whom: &[Address<RuntimeObserved>]) {
         let Some(health) = &self.health else { return };
-        for observer in &self.deps.runtime_observers {
+        for observer in whom {
             let _ = observer.tell(RuntimeObserved(health.clone()));
         }
     }

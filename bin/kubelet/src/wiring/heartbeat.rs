@@ -46,7 +46,7 @@ impl Heartbeat {
         self.status.address()
     }
 
-    pub(super) fn runtime_observer(&self) -> Address<RuntimeObserved> {
+    pub(super) fn runtime_watcher(&self) -> Address<RuntimeObserved> {
         self.status.address()
     }
 
