@@ -10,6 +10,7 @@ mod calls;
 mod cgroups;
 mod clock;
 mod garbage;
+mod heartbeat;
 mod hooks;
 mod images;
 mod life;
