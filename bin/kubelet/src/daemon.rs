@@ -95,7 +95,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     )?;
     let runtime = runtime(loaded, &io.io())?;
     settings.admission = settings::admission(loaded, &settings, &facts)?;
-    settings.membership = settings::membership(loaded, &settings, facts)?;
+    settings.membership = cluster::membership(loaded, &settings, facts)?;
     let told = {
         let runtime = runtime.clone();
         wait(&io, async move { cgroups::ask_driver(&*runtime).await })?

@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::Taint;
 use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
-use node_status::{LeaseConfig, NodeStatusConfig};
 use pleg::PlegConfig;
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use pod_worker::dns::ClusterDns;
@@ -25,12 +24,11 @@ use runtime_bridge::host::MachineFacts;
 use runtime_bridge::manifest_url::ManifestAddress;
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
-use crate::KUBERNETES_VERSION;
 use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
 use crate::config::{KubeletConfiguration, Loaded};
 use crate::flags::KubeletFlags;
-use crate::wiring::{Membership, Settings};
+use crate::wiring::Settings;
 
 /// A configured value that the subsystems cannot take, naming the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -225,64 +223,6 @@ pub fn admission(
         sysctls,
         app_armor: machine.app_armor,
     })
-}
-
-/// How the node presents itself to its cluster; none without `--kubeconfig`.
-///
-/// # Errors
-/// `--node-ip` has something that is no address.
-pub fn membership(
-    loaded: &Loaded,
-    settings: &Settings,
-    machine: MachineFacts,
-) -> Result<Option<Membership>, SettingError> {
-    let (config, flags) = (&loaded.config, &loaded.flags);
-    if flags.kubeconfig.is_empty() {
-        return Ok(None);
-    }
-    let node = &config.node;
-    Ok(Some(Membership {
-        node: Arc::new(NodeStatusConfig {
-            name: Arc::from(settings.node.as_str()),
-            register: node.register_node,
-            labels: flags.node_labels.clone(),
-            taints: settings.admission.taints.clone(),
-            provider_id: node.provider_id.clone(),
-            controller_attach_detach: node.enable_controller_attach_detach,
-            external_cloud: flags.cloud_provider == "external",
-            node_ips: node_ips(&flags.node_ip)?,
-            machine,
-            resources: settings.node_resources.clone(),
-            storage_isolation: config.eviction.local_storage_capacity_isolation,
-            kubelet_version: KUBERNETES_VERSION,
-            port: config.server.port,
-            images_max: usize::try_from(node.node_status_max_images).ok(),
-            update: node.node_status_update_frequency.as_std(),
-            report: node.node_status_report_frequency.as_std(),
-            // None of the features that pods may ask for by it is this kubelet's yet.
-            declared_features: Vec::new(),
-        }),
-        lease: Arc::new(LeaseConfig {
-            node: settings.node.clone(),
-            duration_seconds: node.node_lease_duration_seconds,
-        }),
-    }))
-}
-
-/// `--node-ip`: one address, or one of each family.
-fn node_ips(text: &str) -> Result<Vec<IpAddr>, SettingError> {
-    let invalid =
-        |reason: &str| SettingError { field: "--node-ip", value: text.to_owned(), reason: reason.to_owned() };
-    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let ips = parts.map(str::parse).collect::<Result<Vec<IpAddr>, _>>();
-    let ips = ips.map_err(|_| invalid("must be one IP address, or one of each family, comma-separated"))?;
-    match ips[..] {
-        [one, two] if one.is_ipv4() == two.is_ipv4() => {
-            Err(invalid("two addresses must be of both families"))
-        }
-        [_, _, _, ..] => Err(invalid("must not be more than two addresses")),
-        _ => Ok(ips),
-    }
 }
 
 /// Where `staticPodURL` is, and what to say when asking for it; none if there is none.
