@@ -1,6 +1,8 @@
 //! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
 //! architecture.
 
+mod heartbeat;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings}
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
 use messages::facts::Source;
 use messages::garbage_collector::CollectNow;
+use messages::node_status::PostNotReady;
 use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
@@ -21,6 +24,7 @@ use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
 use messages::{PodRef, PodUid};
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
+use node_status::{LeaseConfig, NodeStatusConfig};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
@@ -36,7 +40,7 @@ use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriMetrics, ExitWatcher, Operations, Runtime};
-use runtime_bridge::host::{DockerConfigs, PodDirs, StaticFiles};
+use runtime_bridge::host::{DockerConfigs, HostAddresses, PodDirs, StaticFiles};
 use runtime_bridge::kube::ApiClient;
 use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
@@ -90,6 +94,8 @@ pub struct Bridge {
     pub docker_configs: Arc<dyn DockerConfigs>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
     pub resolv_conf: Option<pod_worker::ReadResolvConf>,
+    /// The machine's addresses.
+    pub addresses: Arc<dyn HostAddresses>,
     /// The cluster that the node is a member of; none if it stands alone.
     pub cluster: Option<Cluster>,
 }
@@ -142,8 +148,35 @@ pub struct Settings {
     pub admission: NodeView,
     /// When it is looked for directories and cgroups of pods that are gone.
     pub sweep: volume_manager::SweepPolicy,
+    /// The node as a member of a cluster; none if it stands alone.
+    pub membership: Option<Membership>,
     /// Only in tests: called before each step of a worker's work.
     pub fault_point: Option<pod_worker::FaultPoint>,
+}
+
+/// How the node presents itself to its cluster.
+#[derive(Clone)]
+pub struct Membership {
+    /// The Node object.
+    pub node: Arc<NodeStatusConfig>,
+    /// Its lease.
+    pub lease: Arc<LeaseConfig>,
+}
+
+/// Which thread each actor lives on.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// All but the heartbeat.
+    pub actors: Place,
+    /// NodeStatus and Lease: nothing that pods keep busy is on their thread.
+    pub heartbeat: Place,
+}
+
+impl Places {
+    /// Everything in one place.
+    pub fn one(place: Place) -> Self {
+        Self { actors: place.clone(), heartbeat: place }
+    }
 }
 
 /// The node, running.
@@ -170,6 +203,8 @@ pub struct Node {
     pub runtime_pods: Address<GetRuntimePods>,
     /// Takes quarantines.
     pub quarantined: Address<PodQuarantined>,
+    /// Has the Node written not ready, on a member of a cluster.
+    pub not_ready: Option<Address<PostNotReady>>,
     /// Calls to the runtime, as the actors make them.
     pub operations: Operations,
 }
@@ -181,11 +216,12 @@ pub struct Node {
 /// Only if a metric is defined twice: a mistake in the source.
 pub fn wire(
     tree: &Tree,
-    place: &Place,
+    places: &Places,
     registry: &Registry,
     bridge: &Bridge,
     settings: &Settings,
 ) -> prometheus::Result<Node> {
+    let place = &places.actors;
     let cri_metrics = CriMetrics::new()?;
     for collector in cri_metrics.collectors() {
         registry.register(collector)?;
@@ -205,6 +241,7 @@ pub fn wire(
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
+    let heartbeat = heartbeat::seat(tree, bridge, settings);
 
     let node = Node {
         pods: manager.address(),
@@ -218,6 +255,7 @@ pub fn wire(
         volumes: volumes.address(),
         runtime_pods: pleg.address(),
         quarantined: status.address(),
+        not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
         operations: operations.clone(),
     };
     tell_of_quarantine(tree, status.address(), events.address());
@@ -311,8 +349,23 @@ pub fn wire(
         clock: bridge.clock.clone(),
         observers: vec![pool.address(), status.address(), probes.address(), garbage.address()],
         runtime_observers: vec![pool.address(), status.address(), manager.address()],
+        runtime_watchers: heartbeat.iter().map(heartbeat::Heartbeat::runtime_watcher).collect(),
         metrics,
     };
+
+    if let Some(heartbeat) = heartbeat {
+        heartbeat.start(
+            tree,
+            &places.heartbeat,
+            bridge,
+            &heartbeat::Acquaintances {
+                operations: operations.clone(),
+                observers: Vec::new(),
+                observed: resend_observed(),
+                events: events.address(),
+            },
+        );
+    }
 
     let metrics = StatusMetrics::new()?;
     metrics.register(registry)?;

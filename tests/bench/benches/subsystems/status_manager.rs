@@ -37,9 +37,10 @@ fn healthy() -> Arc<RuntimeHealth> {
         version: Arc::from("2.3.4"),
         ready: true,
         network_ready: true,
-        problem: String::new(),
+        answered: true,
         events: true,
         supplemental_groups_policy: true,
+        ..RuntimeHealth::default()
     })
 }
 

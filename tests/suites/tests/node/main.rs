@@ -11,6 +11,7 @@ mod cgroups;
 mod clock;
 mod cluster;
 mod garbage;
+mod heartbeat;
 mod hooks;
 mod images;
 mod life;
