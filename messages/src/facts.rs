@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::Serialize;
 
 use crate::delivery;
@@ -92,6 +92,12 @@ delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 #[derive(Clone, Debug)]
 pub struct RuntimeObserved(pub Arc<RuntimeHealth>);
 delivery!(RuntimeObserved => (): Command, LatestPerKey);
+
+/// The Node as the API server has it: sent when it is first known, and whenever its UID, labels, annotations or spec are
+/// others. Its status may be older than what the API server has. Writer: NodeStatus.
+#[derive(Clone, Debug)]
+pub struct NodeRegistered(pub Arc<Node>);
+delivery!(NodeRegistered => (): Command, LatestPerKey);
 
 /// What a probe asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]

@@ -12,6 +12,7 @@ pub mod event_recorder;
 pub mod facts;
 pub mod garbage_collector;
 pub mod image_manager;
+pub mod node_status;
 pub mod pleg;
 pub mod pod;
 pub mod pod_manager;
@@ -44,4 +45,6 @@ pub const CATALOGUE: &[(&str, &[&str])] = &[
     (resource_manager::RECEIVER, resource_manager::RECEIVES),
     (garbage_collector::RECEIVER, garbage_collector::RECEIVES),
     (event_recorder::RECEIVER, event_recorder::RECEIVES),
+    (node_status::RECEIVER, node_status::RECEIVES),
+    (node_status::lease::RECEIVER, node_status::lease::RECEIVES),
 ];

@@ -148,8 +148,19 @@ pub struct User {
     pub supplemental_groups: Vec<i64>,
 }
 
+/// A way in which the runtime runs containers (`runtimeClassName` chooses one).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuntimeHandler {
+    /// Its name; empty for the default one.
+    pub name: String,
+    /// It can make a whole mount tree read-only.
+    pub recursive_read_only_mounts: bool,
+    /// It can give a pod user IDs of its own.
+    pub user_namespaces: bool,
+}
+
 /// The runtime as a whole, from `Version` and `Status`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RuntimeHealth {
     /// `containerd`, the prefix of container IDs in a pod's status.
     pub name: Arc<str>,
@@ -161,6 +172,14 @@ pub struct RuntimeHealth {
     pub network_ready: bool,
     /// What is wrong, ready for people; empty when nothing is.
     pub problem: String,
+    /// It has told how it is; else the fields besides `problem` and `events` mean nothing.
+    pub answered: bool,
+    /// Why it is not ready, as the Node's Ready condition has it; empty when it is.
+    pub runtime_problem: String,
+    /// Why its network is not ready, likewise.
+    pub network_problem: String,
+    /// In order of their names.
+    pub handlers: Vec<RuntimeHandler>,
     /// The runtime pushes container events.
     pub events: bool,
     /// It can keep a container to the supplemental groups of its spec (`supplementalGroupsPolicy: Strict`).

@@ -79,8 +79,10 @@ pub struct PlegDeps {
     pub clock: Arc<dyn Clock>,
     /// Who is told of pods.
     pub observers: Vec<Address<PodObserved>>,
-    /// Who is told of the runtime.
+    /// Who is told of the runtime when it is otherwise than before.
     pub runtime_observers: Vec<Address<RuntimeObserved>>,
+    /// Who is told after every answer of the runtime, since they go by how old the last one is.
+    pub runtime_watchers: Vec<Address<RuntimeObserved>>,
     /// Counts.
     pub metrics: PlegMetrics,
 }
@@ -432,7 +434,8 @@ impl Handler<PodTouched> for Pleg {
 impl Handler<ResendObserved> for Pleg {
     type Result = ();
     fn handle(&mut self, _: ResendObserved, _ctx: &mut Ctx<Self>) {
-        self.tell_health();
+        self.tell_health(&self.deps.runtime_observers);
+        self.tell_health(&self.deps.runtime_watchers);
         for uid in self.pods.keys() {
             self.tell(uid);
         }

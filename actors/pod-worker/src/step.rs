@@ -200,13 +200,13 @@ mod tests {
 
     fn health(ready: bool) -> RuntimeHealth {
         RuntimeHealth {
-            supplemental_groups_policy: false,
+            answered: true,
             name: "containerd".into(),
             version: "2".into(),
             ready,
             network_ready: true,
-            problem: String::new(),
             events: true,
+            ..RuntimeHealth::default()
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix_rt::{Arbiter, System};
 use anyhow::{Context, anyhow};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::node_status::PostNotReady;
 use prometheus::Registry;
 use resource_manager::capacity::MachineCapacity;
 use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
@@ -17,7 +18,7 @@ use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
 use runtime_bridge::host::{
     ContainerFacts, DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs,
-    RootLock, ThisMachine, default_address, node_hostname, raise_open_files, set_oom_score_adj,
+    RootLock, ThisHost, ThisMachine, default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;
@@ -28,13 +29,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
-use crate::wiring::{self, Bridge, Node, Settings};
-use crate::{cgroups, settings};
+use crate::wiring::{self, Bridge, Node, Places, Settings};
+use crate::{cgroups, cluster, settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
 /// Containers whose exits are watched at once, a file descriptor each.
 const EXITS_MAX: usize = 4096;
+/// How long a vital failure waits for the cluster to be told.
+const NOT_READY_WITHIN: Duration = Duration::from_secs(2);
 /// The largest resolver configuration worth reading.
 const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
 
@@ -92,6 +95,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     )?;
     let runtime = runtime(loaded, &io.io())?;
     settings.admission = settings::admission(loaded, &settings, &facts)?;
+    settings.membership = cluster::membership(loaded, &settings, facts)?;
     let told = {
         let runtime = runtime.clone();
         wait(&io, async move { cgroups::ask_driver(&*runtime).await })?
@@ -112,8 +116,12 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     system.block_on(async {
         let signals = Signals::catch()?;
         let actors = Arbiter::new();
-        let node = wiring::wire(&tree, &Place::On(actors.handle()), &registry, &bridge, &settings)
-            .context("register metrics")?;
+        let heartbeat = bridge.cluster.as_ref().map(|_| Arbiter::new());
+        let places = Places {
+            actors: Place::On(actors.handle()),
+            heartbeat: Place::On(heartbeat.as_ref().unwrap_or(&actors).handle()),
+        };
+        let node = wiring::wire(&tree, &places, &registry, &bridge, &settings).context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
         if let Some(event) = cgroups::version_event(bridge.cgroups.version()) {
@@ -124,7 +132,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
             started(&tree);
         }
         let watchdog = watch(&tree, loaded, fed_every)?;
-        let code = until_the_end(&tree, signals, wrong_driver).await;
+        let code = until_the_end(&tree, &node, signals, wrong_driver).await;
         tracing::info!("Stopping; containers go on running");
         notify(&[NotifyState::Stopping]);
         drop(watchdog);
@@ -133,6 +141,9 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         // the I/O runtime ends.
         tokio::time::sleep(Duration::from_millis(100)).await;
         actors.stop();
+        if let Some(heartbeat) = heartbeat {
+            heartbeat.stop();
+        }
         Ok(code)
     })
 }
@@ -226,8 +237,10 @@ fn bridge(
         dirs: Arc::new(DiskPodDirs::new(layout, handle.clone())),
         mounts: Arc::new(SystemMounts::new(handle.clone())),
         prober: Arc::new(NetProber::new(handle.clone())),
-        cgroups: Arc::new(SystemCgroups::detect(names, handle)?),
+        cgroups: Arc::new(SystemCgroups::detect(names, handle.clone())?),
         resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),
+        addresses: Arc::new(ThisHost::new(handle)),
+        cluster: cluster::cluster(loaded, &node_name(loaded)?, &io)?,
         io,
     })
 }
@@ -332,6 +345,7 @@ fn watch_driver(
 /// The exit code, once there is one.
 async fn until_the_end(
     tree: &Tree,
+    node: &Node,
     mut signals: Signals,
     wrong_driver: impl Future<Output = CgroupDriver>,
 ) -> ExitCode {
@@ -339,6 +353,7 @@ async fn until_the_end(
         biased;
         failure = tree.failed() => {
             tracing::error!(subsystem = failure.actor, reason = failure.reason, "A vital subsystem has failed; the kubelet exits");
+            post_not_ready(node, &failure).await;
             ExitCode::FAILURE
         }
         driver = wrong_driver => {
@@ -349,6 +364,14 @@ async fn until_the_end(
             ExitCode::FAILURE
         }
         () = signals.next() => end_at_second(signals),
+    }
+}
+
+/// Tells the cluster, if that can be done in time, so that it need not wait until the lease has run out.
+async fn post_not_ready(node: &Node, failure: &supervision::Failure) {
+    if let Some(address) = &node.not_ready {
+        let why = Arc::from(format!("subsystem {} has failed: {}", failure.actor, failure.reason));
+        let _ = address.ask(PostNotReady { why }, NOT_READY_WITHIN).await;
     }
 }
 

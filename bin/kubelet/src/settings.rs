@@ -115,6 +115,7 @@ pub fn settings(
         },
         admission: NodeView::default(),
         sweep: volume_manager::SweepPolicy::default(),
+        membership: None,
         fault_point: None,
     })
 }

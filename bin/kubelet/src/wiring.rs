@@ -1,16 +1,19 @@
 //! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
 //! architecture.
 
+mod heartbeat;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
+use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
 use messages::facts::Source;
 use messages::garbage_collector::CollectNow;
+use messages::node_status::PostNotReady;
 use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
@@ -21,6 +24,7 @@ use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
 use messages::{PodRef, PodUid};
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
+use node_status::{LeaseConfig, NodeStatusConfig};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
@@ -36,7 +40,8 @@ use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriMetrics, ExitWatcher, Operations, Runtime};
-use runtime_bridge::host::{DockerConfigs, PodDirs, StaticFiles};
+use runtime_bridge::host::{DockerConfigs, HostAddresses, PodDirs, StaticFiles};
+use runtime_bridge::kube::ApiClient;
 use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
@@ -90,6 +95,23 @@ pub struct Bridge {
     pub docker_configs: Arc<dyn DockerConfigs>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
     pub resolv_conf: Option<pod_worker::ReadResolvConf>,
+    /// The machine's addresses.
+    pub addresses: Arc<dyn HostAddresses>,
+    /// The cluster that the node is a member of; none if it stands alone.
+    pub cluster: Option<Cluster>,
+}
+
+/// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// For pods and what they need (`kubeAPIQPS`, `kubeAPIBurst`).
+    pub api: ApiClient,
+    /// For the Node's status and its lease: no rate limit, and no call outlasts the time to the next one.
+    pub heartbeat: ApiClient,
+    /// For events (`eventRecordQPS`, `eventBurst`).
+    pub events: ApiClient,
+    /// The Node object's name.
+    pub node_name: String,
 }
 
 /// What the subsystems go by.
@@ -125,8 +147,35 @@ pub struct Settings {
     pub admission: NodeView,
     /// When it is looked for directories and cgroups of pods that are gone.
     pub sweep: volume_manager::SweepPolicy,
+    /// The node as a member of a cluster; none if it stands alone.
+    pub membership: Option<Membership>,
     /// Only in tests: called before each step of a worker's work.
     pub fault_point: Option<pod_worker::FaultPoint>,
+}
+
+/// How the node presents itself to its cluster.
+#[derive(Clone)]
+pub struct Membership {
+    /// The Node object.
+    pub node: Arc<NodeStatusConfig>,
+    /// Its lease.
+    pub lease: Arc<LeaseConfig>,
+}
+
+/// Which thread each actor lives on.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// All but the heartbeat.
+    pub actors: Place,
+    /// NodeStatus and Lease: nothing that pods keep busy is on their thread.
+    pub heartbeat: Place,
+}
+
+impl Places {
+    /// Everything in one place.
+    pub fn one(place: Place) -> Self {
+        Self { actors: place.clone(), heartbeat: place }
+    }
 }
 
 /// The node, running.
@@ -153,6 +202,8 @@ pub struct Node {
     pub runtime_pods: Address<GetRuntimePods>,
     /// Takes quarantines.
     pub quarantined: Address<PodQuarantined>,
+    /// Has the Node written not ready, on a member of a cluster.
+    pub not_ready: Option<Address<PostNotReady>>,
     /// Calls to the runtime, as the actors make them.
     pub operations: Operations,
 }
@@ -164,11 +215,12 @@ pub struct Node {
 /// Only if a metric is defined twice: a mistake in the source.
 pub fn wire(
     tree: &Tree,
-    place: &Place,
+    places: &Places,
     registry: &Registry,
     bridge: &Bridge,
     settings: &Settings,
 ) -> prometheus::Result<Node> {
+    let place = &places.actors;
     let cri_metrics = CriMetrics::new()?;
     for collector in cri_metrics.collectors() {
         registry.register(collector)?;
@@ -188,6 +240,7 @@ pub fn wire(
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
+    let heartbeat = heartbeat::seat(tree, bridge, settings);
 
     let node = Node {
         pods: manager.address(),
@@ -201,6 +254,7 @@ pub fn wire(
         volumes: volumes.address(),
         runtime_pods: pleg.address(),
         quarantined: status.address(),
+        not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
         operations: operations.clone(),
     };
     tell_of_quarantine(tree, status.address(), events.address());
@@ -214,6 +268,7 @@ pub fn wire(
         },
         files: bridge.files.clone(),
         url: bridge.url.clone(),
+        api: cluster_api(bridge),
         clock: bridge.clock.clone(),
         manager: manager.address(),
         events: events.address(),
@@ -239,6 +294,8 @@ pub fn wire(
         runtime_pods: pleg.address(),
         observed: pleg.address(),
         evict: pool.address(),
+        mirrors: status.address(),
+        api: cluster_api(bridge),
         events: events.address(),
         metrics,
     };
@@ -291,8 +348,23 @@ pub fn wire(
         clock: bridge.clock.clone(),
         observers: vec![pool.address(), status.address(), probes.address(), garbage.address()],
         runtime_observers: vec![pool.address(), status.address(), manager.address()],
+        runtime_watchers: heartbeat.iter().map(heartbeat::Heartbeat::runtime_watcher).collect(),
         metrics,
     };
+
+    if let Some(heartbeat) = heartbeat {
+        heartbeat.start(
+            tree,
+            &places.heartbeat,
+            bridge,
+            &heartbeat::Acquaintances {
+                operations: operations.clone(),
+                observers: Vec::new(),
+                observed: resend_observed(),
+                events: events.address(),
+            },
+        );
+    }
 
     let metrics = StatusMetrics::new()?;
     metrics.register(registry)?;
@@ -305,6 +377,7 @@ pub fn wire(
         observed: resend_observed(),
         touched: pleg.address(),
         verdicts: probes.address(),
+        api: cluster_api(bridge),
         events: events.address(),
         metrics,
     };
@@ -375,7 +448,14 @@ pub fn wire(
 
     let metrics = EventMetrics::new()?;
     metrics.register(registry)?;
-    let event_deps = EventRecorderDeps { clock: bridge.clock.clone(), metrics };
+    let event_deps = EventRecorderDeps {
+        clock: bridge.clock.clone(),
+        post: bridge
+            .cluster
+            .as_ref()
+            .map(|cluster| PostTo { api: cluster.events.clone(), node: cluster.node_name.clone() }),
+        metrics,
+    };
 
     let api_deps = NodeApiDeps {
         config: settings.api.clone(),
@@ -406,7 +486,12 @@ pub fn wire(
 /// The sources that have to be heard before absence means removal.
 fn sources_of(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
     let file = settings.static_pod_path.iter().map(|_| Source::File);
-    file.chain(bridge.url.iter().map(|_| Source::Http)).collect()
+    let url = bridge.url.iter().map(|_| Source::Http);
+    file.chain(url).chain(bridge.cluster.iter().map(|_| Source::Api)).collect()
+}
+
+fn cluster_api(bridge: &Bridge) -> Option<ApiClient> {
+    bridge.cluster.as_ref().map(|cluster| cluster.api.clone())
 }
 
 /// A quarantined pod says so in its status and in an event. A worker that sleeps after too many crashes is its pod's

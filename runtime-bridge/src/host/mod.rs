@@ -1,5 +1,6 @@
 //! The machine itself: its directories, static pods' files, the lock on the root directory, and facts about it.
 
+mod addresses;
 mod container_facts;
 mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
@@ -12,6 +13,9 @@ mod pod_dirs;
 pub(crate) mod remove_tree;
 mod static_files;
 
+#[cfg(any(test, feature = "fake"))]
+pub use addresses::FakeHostAddresses;
+pub use addresses::{FoundAddresses, HostAddresses, ThisHost};
 pub use container_facts::ContainerFacts;
 #[cfg(any(test, feature = "fake"))]
 pub use docker_configs::FakeDockerConfigs;

@@ -1,6 +1,6 @@
 //! The kubelet's own process: its limits, its place before the OOM killer, its address.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -52,6 +52,14 @@ pub fn default_address() -> Option<IpAddr> {
     // 192.0.2.0/24 is set aside for documentation; connecting a datagram socket only looks up the route.
     let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
     socket.connect(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9))).ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// The same of IPv6.
+pub(super) fn default_address_v6() -> Option<IpAddr> {
+    // 2001:db8::/32 is set aside for documentation.
+    let socket = UdpSocket::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))).ok()?;
+    socket.connect(SocketAddr::from((Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9))).ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
-use kubelet::wiring::{self, Bridge, Settings};
+use kubelet::wiring::{self, Bridge, Cluster, Places, Settings};
 use messages::PodUid;
 use messages::event_recorder::{GetEvents, RecordedEvent};
 use messages::pod_manager::GetPods;
@@ -21,7 +21,10 @@ use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgro
 use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
-use runtime_bridge::host::{FakeDisk, FakeDockerConfigs, FakePodDirs, FakeStaticFiles, Layout};
+use runtime_bridge::host::{
+    FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakePodDirs, FakeStaticFiles, Layout,
+};
+use runtime_bridge::kube::fake::FakeApi;
 use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
 use runtime_bridge::mounts::FakeMounts;
 use runtime_bridge::probes::FakeProber;
@@ -54,6 +57,8 @@ pub struct World {
     pub url: Option<FakeManifestUrl>,
     /// The node's resolver configuration; none as with an empty `resolvConf`.
     pub resolv_conf: Option<String>,
+    /// The cluster's API server, if the node is a member of one.
+    pub api: Option<FakeApi>,
 }
 
 impl World {
@@ -75,6 +80,7 @@ impl World {
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
             url: None,
             resolv_conf: None,
+            api: None,
         }
     }
 
@@ -105,6 +111,16 @@ impl World {
             cgroups: Arc::new(self.cgroups.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
+            addresses: Arc::new(FakeHostAddresses::default()),
+            cluster: self.api.as_ref().map(|api| {
+                let client = api.client(&Io::current());
+                Cluster {
+                    api: client.clone(),
+                    heartbeat: client.clone(),
+                    events: client,
+                    node_name: "node".to_owned(),
+                }
+            }),
         }
     }
 }
@@ -182,6 +198,7 @@ pub fn settings() -> Settings {
         api: node_api::NodeApiConfig::default(),
         admission: admission(),
         sweep: volume_manager::SweepPolicy::default(),
+        membership: None,
         fault_point: None,
     }
 }
@@ -207,8 +224,9 @@ impl FakeNode {
     }
 
     fn on(tree: Tree, world: &World, settings: &Settings) -> Self {
-        let node = wiring::wire(&tree, &Place::Here, &Registry::new(), &world.bridge(), settings)
-            .expect("every metric is defined once");
+        let node =
+            wiring::wire(&tree, &Places::one(Place::Here), &Registry::new(), &world.bridge(), settings)
+                .expect("every metric is defined once");
         Self { tree, world: world.clone(), node }
     }
 

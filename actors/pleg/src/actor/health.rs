@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::facts::RuntimeObserved;
-use messages::runtime::RuntimeHealth;
+use messages::runtime::{RuntimeHandler, RuntimeHealth};
 use runtime_bridge::cri::{CriError, wire};
-use supervision::Ctx;
+use supervision::{Address, Ctx};
 
 use super::{Pleg, Timer};
 
@@ -48,15 +48,7 @@ impl Pleg {
                 // A restarted runtime may be another version.
                 let (name, version) = self.version.take().unwrap_or_else(|| (Arc::from(""), Arc::from("")));
                 let problem = format!("container runtime is down: {error}");
-                RuntimeHealth {
-                    name,
-                    version,
-                    ready: false,
-                    network_ready: false,
-                    problem,
-                    events: self.events,
-                    supplemental_groups_policy: false,
-                }
+                RuntimeHealth { name, version, problem, events: self.events, ..RuntimeHealth::default() }
             }
         };
         if self.health.as_deref() != Some(&health) {
@@ -75,13 +67,14 @@ impl Pleg {
                 tracing::warn!(problem = health.problem, "Container runtime is not well");
             }
             self.health = Some(Arc::new(health));
-            self.tell_health();
+            self.tell_health(&self.deps.runtime_observers);
         }
+        self.tell_health(&self.deps.runtime_watchers);
     }
 
-    pub(super) fn tell_health(&self) {
+    pub(super) fn tell_health(&self, whom: &[Address<RuntimeObserved>]) {
         let Some(health) = &self.health else { return };
-        for observer in &self.deps.runtime_observers {
+        for observer in whom {
             let _ = observer.tell(RuntimeObserved(health.clone()));
         }
     }
@@ -98,16 +91,25 @@ fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> Run
         }
         None => Some(format!("{prefix}: the runtime does not state {kind}")),
     };
-    let problems = [
-        say("RuntimeReady", "container runtime not ready"),
-        say("NetworkReady", "container runtime network not ready"),
-    ];
+    let runtime = say("RuntimeReady", "container runtime not ready");
+    let network = say("NetworkReady", "container runtime network not ready");
+    let handler = |handler: &wire::RuntimeHandler| RuntimeHandler {
+        name: handler.name.clone(),
+        recursive_read_only_mounts: handler.features.is_some_and(|has| has.recursive_read_only_mounts),
+        user_namespaces: handler.features.is_some_and(|has| has.user_namespaces),
+    };
+    let mut handlers: Vec<_> = answer.runtime_handlers.iter().map(handler).collect();
+    handlers.sort_by(|one, other| one.name.cmp(&other.name));
     RuntimeHealth {
         name: version.0.clone(),
         version: version.1.clone(),
         ready: ready("RuntimeReady"),
         network_ready: ready("NetworkReady"),
-        problem: problems.into_iter().flatten().collect::<Vec<_>>().join("; "),
+        problem: runtime.iter().chain(&network).map(String::as_str).collect::<Vec<_>>().join("; "),
+        answered: true,
+        runtime_problem: runtime.unwrap_or_default(),
+        network_problem: network.unwrap_or_default(),
+        handlers,
         events,
         supplemental_groups_policy: answer
             .features

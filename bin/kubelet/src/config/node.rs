@@ -12,28 +12,28 @@ section! {
         "eventBurst" event_burst: i32 = Value(100), Used;
         /// Time between two computations of the node status.
         "nodeStatusUpdateFrequency" node_status_update_frequency: GoDuration =
-            Value(GoDuration::from_secs(10)), NotYet;
+            Value(GoDuration::from_secs(10)), Used;
         /// Longest time between two postings of an unchanged node status.
         "nodeStatusReportFrequency" node_status_report_frequency: GoDuration =
-            Value(GoDuration::from_mins(5)), NotYet;
+            Value(GoDuration::from_mins(5)), Used;
         /// Life of the node's lease, in seconds.
-        "nodeLeaseDurationSeconds" node_lease_duration_seconds: i32 = Value(40), NotYet;
+        "nodeLeaseDurationSeconds" node_lease_duration_seconds: i32 = Value(40), Used;
         /// Images listed in the node status; -1 for all.
-        "nodeStatusMaxImages" node_status_max_images: i32 = Pointer(50), NotYet;
+        "nodeStatusMaxImages" node_status_max_images: i32 = Pointer(50), Used;
         /// Media type of requests to the API server.
         "contentType" content_type: String = Value("application/vnd.kubernetes.protobuf".to_owned()), NotYet;
         /// Requests to the API server per second.
-        "kubeAPIQPS" kube_api_qps: i32 = Pointer(50), NotYet;
+        "kubeAPIQPS" kube_api_qps: i32 = Pointer(50), Used;
         /// Requests that may be made at once above the rate.
-        "kubeAPIBurst" kube_api_burst: i32 = Value(100), NotYet;
+        "kubeAPIBurst" kube_api_burst: i32 = Value(100), Used;
         /// The node's identity at its cloud provider.
-        "providerID" provider_id: String = Value(String::new()), NotYet;
+        "providerID" provider_id: String = Value(String::new()), Used;
         /// Taints that the node registers with.
-        "registerWithTaints" register_with_taints: Vec<Taint> = Value(Vec::new()), NotYet;
+        "registerWithTaints" register_with_taints: Vec<Taint> = Value(Vec::new()), Used;
         /// Whether the node registers itself.
-        "registerNode" register_node: bool = Pointer(true), NotYet;
+        "registerNode" register_node: bool = Pointer(true), Used;
         /// Whether the controller manager, not the kubelet, attaches volumes.
-        "enableControllerAttachDetach" enable_controller_attach_detach: bool = Pointer(true), NotYet;
+        "enableControllerAttachDetach" enable_controller_attach_detach: bool = Pointer(true), Used;
         /// Directory of FlexVolume plugins.
         "volumePluginDir" volume_plugin_dir: String =
             Value("/usr/libexec/kubernetes/kubelet-plugins/volume/exec/".to_owned()), NotYet;
@@ -48,11 +48,11 @@ section! {
     /// A taint, as in a Node's spec.
     pub struct Taint {
         /// The taint's key, a qualified name.
-        "key" key: String = Always(String::new()), NotYet;
+        "key" key: String = Always(String::new()), Used;
         /// The taint's value, a label value.
-        "value" value: String = Value(String::new()), NotYet;
+        "value" value: String = Value(String::new()), Used;
         /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
-        "effect" effect: String = Always(String::new()), NotYet;
+        "effect" effect: String = Always(String::new()), Used;
         /// Refused in the configuration: only the API server sets it.
         "timeAdded" time_added: Option<String> = Value(None), NotYet;
     }

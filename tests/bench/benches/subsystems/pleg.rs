@@ -77,6 +77,7 @@ impl Subject for Alone {
                 sinks.sink(),
                 sinks.sink(),
             ],
+            runtime_watchers: Vec::new(),
             runtime_observers: vec![sinks.sink(), sinks.sink()],
             metrics: PlegMetrics::new().expect("metrics are defined once"),
         };

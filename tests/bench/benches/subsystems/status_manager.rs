@@ -37,9 +37,10 @@ fn healthy() -> Arc<RuntimeHealth> {
         version: Arc::from("2.3.4"),
         ready: true,
         network_ready: true,
-        problem: String::new(),
+        answered: true,
         events: true,
         supplemental_groups_policy: true,
+        ..RuntimeHealth::default()
     })
 }
 
@@ -66,6 +67,7 @@ impl Subject for Alone {
                 }
             }),
             touched: sinks.sink(),
+            api: None,
             verdicts: sinks.sink(),
             events: sinks.sink(),
             metrics: StatusMetrics::new().expect("metrics are defined once"),

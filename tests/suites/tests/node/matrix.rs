@@ -23,6 +23,9 @@ use testkit::sandbox;
 use crate::life::world;
 use crate::pods::{job, web};
 
+/// Only a node that is a member of a cluster has them.
+const MEMBERS_ONLY: [&str; 2] = ["NodeStatus", "Lease"];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting,
@@ -165,7 +168,8 @@ async fn down_times(tree: &Tree) -> bool {
 #[test]
 fn no_panic_on_any_message_touches_a_container() {
     let mut never_met = BTreeSet::new();
-    for (actor, messages) in CATALOGUE {
+    let standalone = |(actor, _): &&(&str, _)| !MEMBERS_ONLY.contains(actor);
+    for (actor, messages) in CATALOGUE.iter().filter(standalone) {
         for message in *messages {
             let met =
                 [Phase::Starting, Phase::Running, Phase::Stopping].map(|phase| play(actor, message, phase));

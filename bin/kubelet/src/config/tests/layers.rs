@@ -119,20 +119,14 @@ fn relative_paths_start_at_the_file() {
 fn settings_without_effect_yet_are_named_in_one_line() {
     let files = Files::new();
     let file = files.kubelet("kubelet.yaml", "clusterDNS: [10.0.0.10]\nmaxPods: 5\niptablesDropBit: 3");
-    let warnings =
-        loaded(&["--config", &file, "--node-ip=10.0.0.1", "--boot-id-file=/x", "--cert-dir=/y"]).warnings;
-    assert_eq!(
-        warnings,
-        ["these settings are accepted but have no effect yet: clusterDNS, --boot-id-file, --node-ip"]
-    );
+    let warnings = loaded(&["--config", &file, "--boot-id-file=/x", "--cert-dir=/y"]).warnings;
+    assert_eq!(warnings, ["these settings are accepted but have no effect yet: clusterDNS, --boot-id-file"]);
 }
 
 #[test]
-fn a_cluster_cannot_be_joined_yet() {
-    for flag in ["--kubeconfig", "--bootstrap-kubeconfig"] {
-        let errors = refusal(&[flag, "/etc/kubernetes/kubelet.conf"]);
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].starts_with("not supported yet: joining a cluster"), "{errors:?}");
-    }
-    assert!(try_load(&[]).is_ok());
+fn a_first_certificate_cannot_be_asked_for_yet() {
+    let errors = refusal(&["--bootstrap-kubeconfig", "/etc/kubernetes/bootstrap.conf"]);
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].starts_with("not supported yet: asking for a first certificate"), "{errors:?}");
+    assert!(try_load(&["--kubeconfig", "/etc/kubernetes/kubelet.conf"]).is_ok());
 }

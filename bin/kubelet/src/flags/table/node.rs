@@ -17,7 +17,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         "node-ip",
         Str,
         node_ip,
-        NotYet,
+        Used,
         "Address of the node, or two of both families, comma-separated"
     ),
     process_flag!(
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         "cloud-provider",
         Str,
         cloud_provider,
-        NotYet,
+        Used,
         "external for a node of an external cloud provider, else empty"
     ),
     config_flag!(

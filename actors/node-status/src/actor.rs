@@ -1,0 +1,386 @@
+//! The actor: registers, follows the Node, and posts its status.
+
+mod handlers;
+mod posting;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Actor;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ContainerImage, Node};
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::facts::NodeRegistered;
+use messages::node_status;
+use messages::pleg::ResendObserved;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::cri::{CriError, Operations};
+use runtime_bridge::host::{FoundAddresses, HostAddresses};
+use runtime_bridge::kube::{ApiClient, ApiError, Followed, Select};
+use supervision::{Address, Ctx, Reply, Subsystem};
+use tokio::time::Instant;
+
+use crate::NodeStatusConfig;
+use crate::cadence::{Reports, jittered, registration_wait};
+use crate::conditions::{Pressure, RuntimeState};
+use crate::execute::Registered;
+use crate::images::{RuntimeImage, listed};
+use crate::status::Known;
+use crate::{execute, registration};
+
+/// Between two looks at the runtime's images.
+const IMAGES_EVERY: Duration = Duration::from_secs(30);
+/// A new incarnation that does not know the runtime's health leaves the Node as it is for so long.
+const HEALTH_WAIT: Duration = Duration::from_secs(10);
+
+/// What NodeStatus is given.
+#[derive(Clone)]
+pub struct NodeStatusDeps {
+    /// What it goes by.
+    pub config: Arc<NodeStatusConfig>,
+    /// Registers and posts.
+    pub heartbeat: ApiClient,
+    /// Follows the Node.
+    pub api: ApiClient,
+    /// The runtime: images, and pods' addresses.
+    pub operations: Operations,
+    /// The machine's addresses.
+    pub addresses: Arc<dyn HostAddresses>,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// Who is told of the Node.
+    pub observers: Vec<Address<NodeRegistered>>,
+    /// Asked for the runtime's health after a start.
+    pub observed: Address<ResendObserved>,
+    /// Where events go.
+    pub events: Address<RecordEvent>,
+}
+
+/// NodeStatus's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Try to register.
+    Register,
+    /// Compute the status, and post it if it has changed or is due.
+    Update,
+    /// Ask the runtime for its images.
+    Images,
+}
+
+/// Keeps the Node true.
+pub struct NodeStatus {
+    deps: NodeStatusDeps,
+    began: Instant,
+    /// As the API server has it, as far as is known.
+    node: Option<Arc<Node>>,
+    /// As others were told of it.
+    told: Option<Arc<Node>>,
+    /// This incarnation has made the Node, or has found and put it right.
+    registered: bool,
+    registering: bool,
+    failures: u32,
+    heard_of_runtime: bool,
+    runtime: RuntimeState,
+    images: Option<Vec<ContainerImage>>,
+    /// The machine's addresses have been looked for.
+    looked: bool,
+    looking: bool,
+    found: Option<FoundAddresses>,
+    pressure: Pressure,
+    dormant: BTreeMap<Arc<str>, Arc<str>>,
+    failed: Option<Arc<str>>,
+    /// Waits for the last status to be posted.
+    last: Option<Reply<()>>,
+    posting: bool,
+    again: bool,
+    tries: u32,
+    reports: Reports,
+    posted_at: Option<Instant>,
+    postings: u64,
+    told_of_reboot: bool,
+    unschedulable: bool,
+    cidr: String,
+    cidr_changing: bool,
+    problem: Option<String>,
+}
+
+impl NodeStatus {
+    /// An incarnation that knows nothing yet.
+    pub fn new(deps: NodeStatusDeps) -> Self {
+        let reports = Reports::new(deps.config.report);
+        Self {
+            deps,
+            began: Instant::now(),
+            node: None,
+            told: None,
+            registered: false,
+            registering: false,
+            failures: 0,
+            heard_of_runtime: false,
+            runtime: RuntimeState::default(),
+            images: None,
+            looked: false,
+            looking: false,
+            found: None,
+            pressure: Pressure::default(),
+            dormant: BTreeMap::new(),
+            failed: None,
+            last: None,
+            posting: false,
+            again: false,
+            tries: 0,
+            reports,
+            posted_at: None,
+            postings: 0,
+            told_of_reboot: false,
+            unschedulable: false,
+            cidr: String::new(),
+            cidr_changing: false,
+            problem: None,
+        }
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known {
+            now: self.deps.clock.now(),
+            elapsed: self.began.elapsed(),
+            runtime: &self.runtime,
+            images: self.images.as_deref(),
+            found: self.found.as_ref(),
+            pressure: self.pressure,
+            dormant: &self.dormant,
+            failed: self.failed.as_deref(),
+        }
+    }
+
+    fn event(&self, event_type: EventType, reason: &str, message: String) {
+        // A full recorder counts what it drops.
+        let _ = self.deps.events.tell(RecordEvent {
+            object: EventObject::Node,
+            event_type,
+            reason: Arc::from(reason),
+            message: Arc::from(message),
+        });
+    }
+
+    fn status_event(&self, event: &str) {
+        self.event(
+            EventType::Normal,
+            event,
+            format!("Node {} status is now: {event}", self.deps.config.name),
+        );
+    }
+
+    fn trouble(&mut self, what: &'static str, error: &ApiError) {
+        tracing::warn!(%error, node = %self.deps.config.name, "{what}");
+        self.problem = Some(error.to_string());
+    }
+
+    // ---- what is there ----
+
+    fn look(&mut self, ctx: &mut Ctx<Self>) {
+        if std::mem::replace(&mut self.looking, true) {
+            return;
+        }
+        let config = &self.deps.config;
+        let work =
+            execute::addresses(self.deps.addresses.clone(), config.name.clone(), config.node_ips.clone());
+        ctx.effect("addresses", None, work, |actor, found, ctx| {
+            actor.looking = false;
+            actor.found = found.or(actor.found.take());
+            if !std::mem::replace(&mut actor.looked, true) {
+                actor.register(ctx);
+                actor.update(ctx);
+            }
+        });
+    }
+
+    fn list_images(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.effect("images", None, execute::images(self.deps.operations.clone()), Self::images_listed);
+    }
+
+    fn images_listed(&mut self, images: Result<Vec<RuntimeImage>, CriError>, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Images, IMAGES_EVERY);
+        match images {
+            Ok(images) => self.images = Some(listed(images, self.deps.config.images_max)),
+            Err(error) => tracing::debug!(%error, "Images are not known; the Node keeps those it has"),
+        }
+    }
+
+    // ---- the Node ----
+
+    fn register(&mut self, ctx: &mut Ctx<Self>) {
+        if !self.deps.config.register || self.registered || self.registering || !self.looked {
+            return;
+        }
+        self.registering = true;
+        ctx.set_timer(Timer::Register, registration_wait(self.failures));
+    }
+
+    fn try_to_register(&mut self, ctx: &mut Ctx<Self>) {
+        let made = registration::initial(&self.deps.config, &self.known());
+        tracing::info!(node = %self.deps.config.name, "Attempting to register node");
+        let work = execute::register(self.deps.heartbeat.clone(), made.node);
+        ctx.effect("register", None, work, move |actor, answer, ctx| {
+            actor.registering = false;
+            match answer {
+                Ok(Registered { node, new }) => {
+                    tracing::info!(node = %actor.deps.config.name, new, "Successfully registered node");
+                    actor.registered = true;
+                    actor.failures = 0;
+                    actor.problem = None;
+                    if new {
+                        made.events.iter().for_each(|event| actor.status_event(event));
+                    }
+                    actor.learn(node);
+                    actor.update(ctx);
+                }
+                Err(error) => {
+                    actor.trouble("Unable to register node with API server", &error);
+                    actor.failures = actor.failures.saturating_add(1);
+                    actor.register(ctx);
+                }
+            }
+        });
+    }
+
+    /// The API server has the Node like this.
+    fn learn(&mut self, node: Node) {
+        let version = |node: &Node| node.metadata.resource_version.as_deref()?.parse::<u64>().ok();
+        if let Some(known) = &self.node
+            && known.metadata.uid == node.metadata.uid
+            && version(known).zip(version(&node)).is_some_and(|(known, new)| new < known)
+        {
+            // Older than the answer to our own posting.
+            return;
+        }
+        let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
+        if std::mem::replace(&mut self.unschedulable, unschedulable) != unschedulable {
+            self.status_event(if unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" });
+        }
+        let node = Arc::new(node);
+        let others_care = |told: &Arc<Node>| {
+            told.metadata.uid != node.metadata.uid
+                || told.metadata.labels != node.metadata.labels
+                || told.metadata.annotations != node.metadata.annotations
+                || told.spec != node.spec
+        };
+        let news = self.told.as_ref().is_none_or(others_care);
+        self.node = Some(node.clone());
+        if news {
+            self.told = Some(node);
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        let Some(node) = &self.told else { return };
+        for observer in &self.deps.observers {
+            // Refused: the observer asks for it when it has restarted.
+            let _ = observer.tell(NodeRegistered(node.clone()));
+        }
+    }
+
+    fn followed(&mut self, news: Followed<Node>, ctx: &mut Ctx<Self>) {
+        match news {
+            Followed::All(nodes) => match nodes.into_iter().next() {
+                Some(node) => self.seen(node, ctx),
+                None => self.lost(ctx),
+            },
+            Followed::Changed(node) => self.seen(node, ctx),
+            Followed::Gone(node) => {
+                if self.node.as_ref().is_none_or(|known| known.metadata.uid == node.metadata.uid) {
+                    self.lost(ctx);
+                }
+            }
+            Followed::Trouble(error) => {
+                tracing::debug!(%error, "The Node cannot be followed for the moment");
+            }
+        }
+    }
+
+    fn seen(&mut self, node: Node, ctx: &mut Ctx<Self>) {
+        self.learn(node);
+        self.tell_runtime(ctx);
+    }
+
+    /// Somebody has deleted the Node.
+    fn lost(&mut self, ctx: &mut Ctx<Self>) {
+        if self.registering || (self.node.is_none() && !self.registered) {
+            return;
+        }
+        tracing::warn!(node = %self.deps.config.name, "The Node is gone");
+        self.node = None;
+        self.registered = false;
+        self.failures = 0;
+        self.register(ctx);
+    }
+
+    fn tell_runtime(&mut self, ctx: &mut Ctx<Self>) {
+        let cidrs = self.node.as_ref().and_then(|node| node.spec.as_ref()?.pod_cidrs.clone());
+        let cidr = cidrs.unwrap_or_default().join(",");
+        if cidr.is_empty() || cidr == self.cidr || self.cidr_changing {
+            return;
+        }
+        self.cidr_changing = true;
+        let work = execute::pod_cidr(self.deps.operations.clone(), cidr.clone());
+        ctx.effect("pod CIDR", None, work, move |actor, answer, _| {
+            actor.cidr_changing = false;
+            match answer {
+                Ok(()) => {
+                    tracing::info!(originalPodCIDR = actor.cidr, newPodCIDR = cidr, "Updating Pod CIDR");
+                    actor.cidr = cidr;
+                }
+                // Tried again with the next status.
+                Err(error) => tracing::warn!(%error, "failed to update pod CIDR"),
+            }
+        });
+    }
+}
+
+impl Actor for NodeStatus {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for NodeStatus {
+    const NAME: &'static str = node_status::RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        let _ = self.deps.observed.tell(ResendObserved);
+        let follow = self.deps.api.follow::<Node>(Select::named(None, &self.deps.config.name));
+        ctx.stream("node", follow.boxed(), Self::followed, |_, _| {
+            tracing::warn!("The Node is no longer followed; each posting tells how it is");
+        });
+        self.look(ctx);
+        self.list_images(ctx);
+        ctx.set_timer(Timer::Update, self.deps.config.update.min(HEALTH_WAIT));
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Register => self.try_to_register(ctx),
+            Timer::Images => self.list_images(ctx),
+            Timer::Update => {
+                let period = jittered(self.deps.config.update, self.deps.clock.random_u64());
+                ctx.set_timer(Timer::Update, period);
+                self.heard_of_runtime |= self.began.elapsed() >= HEALTH_WAIT;
+                self.look(ctx);
+                self.register(ctx);
+                self.tell_runtime(ctx);
+                self.update(ctx);
+            }
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        serde_json::json!({
+            "registered": self.registered,
+            "postings": self.postings,
+            "notReady": self.runtime.errors(self.began.elapsed()),
+            "dormant": self.dormant,
+            "problem": self.problem,
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! What NodeStatus is told.
+
+use actix::Handler;
+use messages::facts::RuntimeObserved;
+use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
+use supervision::{Ctx, ReplyLater, reply_later};
+
+use super::NodeStatus;
+
+impl Handler<RuntimeObserved> for NodeStatus {
+    type Result = ();
+    fn handle(&mut self, fact: RuntimeObserved, ctx: &mut Ctx<Self>) {
+        self.runtime.learn(&fact.0, self.began.elapsed());
+        self.heard_of_runtime = true;
+        self.update(ctx);
+    }
+}
+
+impl Handler<ResendNode> for NodeStatus {
+    type Result = ();
+    fn handle(&mut self, _: ResendNode, _ctx: &mut Ctx<Self>) {
+        self.tell();
+    }
+}
+
+impl Handler<SubsystemReported> for NodeStatus {
+    type Result = ();
+    fn handle(&mut self, report: SubsystemReported, ctx: &mut Ctx<Self>) {
+        match report.dormant {
+            Some(why) => self.dormant.insert(report.subsystem, why),
+            None => self.dormant.remove(&report.subsystem),
+        };
+        self.update(ctx);
+    }
+}
+
+impl Handler<PostNotReady> for NodeStatus {
+    type Result = ReplyLater<()>;
+    fn handle(&mut self, order: PostNotReady, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        self.failed = Some(order.why);
+        self.last = Some(reply);
+        self.update(ctx);
+        later
+    }
+}

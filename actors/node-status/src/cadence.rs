@@ -1,0 +1,94 @@
+//! PURE: when the status is computed, and when it is posted (row 13.8).
+
+use std::time::Duration;
+
+/// Tries of one posting.
+pub const TRIES_MAX: u32 = 5;
+const JITTER: f64 = 0.04;
+
+/// A number from 0 up to 1.
+fn fraction(random: u64) -> f64 {
+    (random >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// A period with a little more at random, so that nodes that started together drift apart.
+pub fn jittered(period: Duration, random: u64) -> Duration {
+    period.mul_f64(1.0 + JITTER * fraction(random))
+}
+
+/// Before the next try to register, given how many have failed: 100 ms doubling to 7 s.
+pub fn registration_wait(failed: u32) -> Duration {
+    Duration::from_millis(100 << failed.min(10)).min(Duration::from_secs(7))
+}
+
+/// Before the lease is looked for again, given how many tries have failed: 200 ms doubling to 7 s.
+pub fn lease_wait(failed: u32) -> Duration {
+    Duration::from_millis(100 << failed.clamp(1, 10)).min(Duration::from_secs(7))
+}
+
+/// Which postings there have been.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reports {
+    /// `nodeStatusReportFrequency`.
+    every: Duration,
+    /// Since the last one of this incarnation, when the next one is due at the latest.
+    due_after: Option<Duration>,
+}
+
+impl Reports {
+    /// None so far.
+    pub fn new(every: Duration) -> Self {
+        Self { every, due_after: None }
+    }
+
+    /// Whether a status is posted, this long after the last posting.
+    pub fn due(&self, changed: bool, since_last: Option<Duration>) -> bool {
+        let expired = match (since_last, self.due_after) {
+            (Some(since), Some(due)) => since >= due,
+            _ => true,
+        };
+        changed || expired
+    }
+
+    /// A posting was made: after a change, or the first one, the next comes at a random time, so that not all nodes
+    /// report together; later ones come at the fixed one.
+    pub fn posted(&mut self, changed: bool, random: u64) {
+        let at_random = changed || self.due_after.is_none();
+        let share = if at_random { 0.5 + fraction(random) } else { 1.0 };
+        self.due_after = Some(self.every.mul_f64(share));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn waits_double_up_to_seven_seconds() {
+        let waits = |wait: fn(u32) -> Duration| [0, 1, 2, 6, 7, 50].map(|n| wait(n).as_millis());
+        assert_eq!(waits(registration_wait), [100, 200, 400, 6400, 7000, 7000]);
+        assert_eq!(waits(lease_wait), [200, 200, 400, 6400, 7000, 7000]);
+    }
+
+    #[test]
+    fn jitter_only_adds_and_never_more_than_four_in_a_hundred() {
+        assert_eq!(jittered(10 * SECOND, 0), 10 * SECOND);
+        let most = jittered(10 * SECOND, u64::MAX);
+        assert!(most > 10 * SECOND && most <= Duration::from_millis(10_400), "{most:?}");
+    }
+
+    #[test]
+    fn the_first_is_posted_then_changes_and_at_a_random_time_then_every_five_minutes() {
+        let mut reports = Reports::new(300 * SECOND);
+        assert!(reports.due(false, None));
+        reports.posted(false, 0);
+        assert!(!reports.due(false, Some(149 * SECOND)) && reports.due(true, Some(SECOND)));
+        assert!(reports.due(false, Some(150 * SECOND)));
+        reports.posted(false, 0);
+        assert!(!reports.due(false, Some(299 * SECOND)) && reports.due(false, Some(300 * SECOND)));
+        reports.posted(true, u64::MAX);
+        assert!(!reports.due(false, Some(449 * SECOND)) && reports.due(false, Some(450 * SECOND)));
+    }
+}

@@ -1,0 +1,330 @@
+//! PURE: the Node's conditions (row 13.7), and the runtime's health over time that Ready is made of (row 3.3).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use messages::runtime::{RuntimeHandler, RuntimeHealth};
+
+/// A runtime that has not been ready for this long is down.
+const DOWN_AFTER: Duration = Duration::from_secs(30);
+
+/// What is known of the runtime. Times are those since some beginning.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuntimeState {
+    ready_last: Option<Duration>,
+    runtime_problem: String,
+    network_problem: String,
+    /// `containerd://2.3.0`; with the word Unknown while it is not known.
+    pub version: String,
+    /// As it last told while it was ready.
+    pub handlers: Vec<RuntimeHandler>,
+    /// Likewise; none before.
+    pub supplemental_groups_policy: Option<bool>,
+}
+
+impl Default for RuntimeState {
+    fn default() -> Self {
+        Self {
+            ready_last: None,
+            runtime_problem: String::new(),
+            network_problem: "network state unknown".to_owned(),
+            version: "://Unknown".to_owned(),
+            handlers: Vec::new(),
+            supplemental_groups_policy: None,
+        }
+    }
+}
+
+impl RuntimeState {
+    /// The runtime has told how it is, or has not answered. It is told at every answer: a runtime that is silent for
+    /// long is down.
+    pub fn learn(&mut self, health: &RuntimeHealth, now: Duration) {
+        if !health.answered {
+            // What it said last counts on until it is down.
+            return;
+        }
+        self.runtime_problem = health.runtime_problem.clone();
+        self.network_problem = health.network_problem.clone();
+        self.version = format!("{}://{}", health.name, health.version);
+        if health.ready {
+            self.ready_last = Some(now);
+            self.handlers = health.handlers.clone();
+            self.supplemental_groups_policy = Some(health.supplemental_groups_policy);
+        }
+    }
+
+    /// What keeps the node from being ready, in upstream's words.
+    pub fn errors(&self, now: Duration) -> Vec<String> {
+        let check = match self.ready_last {
+            None => Some("container runtime status check may not have completed yet"),
+            Some(last) => (now.saturating_sub(last) >= DOWN_AFTER).then_some("container runtime is down"),
+        };
+        let problems = [&self.runtime_problem, &self.network_problem];
+        let problems = problems.into_iter().filter(|problem| !problem.is_empty()).cloned();
+        check.map(str::to_owned).into_iter().chain(problems).collect()
+    }
+}
+
+/// What the node runs out of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Memory.
+    pub memory: bool,
+    /// Disk space or inodes.
+    pub disk: bool,
+    /// Process IDs.
+    pub pid: bool,
+}
+
+/// Several errors as one text.
+fn together(errors: Vec<String>) -> Option<String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for error in errors {
+        if !distinct.contains(&error) {
+            distinct.push(error);
+        }
+    }
+    match distinct.len() {
+        0 => None,
+        1 => distinct.pop(),
+        _ => Some(format!("[{}]", distinct.join(", "))),
+    }
+}
+
+/// Type, then event, reason and message with pressure and without.
+type Row = (&'static str, [&'static str; 3], [&'static str; 3]);
+
+const PRESSURES: [Row; 3] = [
+    (
+        "MemoryPressure",
+        [
+            "NodeHasInsufficientMemory",
+            "KubeletHasInsufficientMemory",
+            "kubelet has insufficient memory available",
+        ],
+        ["NodeHasSufficientMemory", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"],
+    ),
+    (
+        "DiskPressure",
+        ["NodeHasDiskPressure", "KubeletHasDiskPressure", "kubelet has disk pressure"],
+        ["NodeHasNoDiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"],
+    ),
+    (
+        "PIDPressure",
+        ["NodeHasInsufficientPID", "KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
+        ["NodeHasSufficientPID", "KubeletHasSufficientPID", "kubelet has sufficient PID available"],
+    ),
+];
+
+fn word(holds: bool) -> &'static str {
+    if holds { "True" } else { "False" }
+}
+
+/// Sets conditions at a time, and keeps the events that follow.
+struct Setter<'a> {
+    status: &'a mut NodeStatus,
+    now: Time,
+    events: Vec<&'static str>,
+}
+
+impl Setter<'_> {
+    fn find(&mut self, kind: &str) -> Option<&mut NodeCondition> {
+        self.status.conditions.iter_mut().flatten().find(|condition| condition.type_ == kind)
+    }
+
+    /// True if the condition has become another one, or is new; false if it stands as it is.
+    fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str) -> Option<bool> {
+        let now = self.now.clone();
+        let mut new = NodeCondition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_heartbeat_time: Some(now.clone()),
+            last_transition_time: Some(now),
+        };
+        if let Some(old) = self.find(kind) {
+            let same = old.status == new.status;
+            if same && old.last_transition_time.is_some() {
+                new.last_transition_time = old.last_transition_time.clone();
+            }
+            *old = new;
+            return Some(!same);
+        }
+        self.status.conditions.get_or_insert_default().push(new);
+        None
+    }
+
+    fn pressure(&mut self, row: &Row, holds: bool) {
+        let (kind, with, without) = row;
+        let [event, reason, message] = if holds { with } else { without };
+        let same = self.find(kind).is_some_and(|condition| condition.status == word(holds));
+        if same {
+            // Reason and message stay as they are, as upstream leaves them.
+            let now = self.now.clone();
+            if let Some(condition) = self.find(kind) {
+                condition.last_heartbeat_time = Some(now);
+            }
+        } else {
+            self.set(kind, word(holds), reason, message);
+            self.events.push(event);
+        }
+    }
+
+    fn ready(&mut self, problem: Option<String>) {
+        let changed = match &problem {
+            None => self.set("Ready", word(true), "KubeletReady", "kubelet is posting ready status"),
+            Some(problem) => self.set("Ready", word(false), "KubeletNotReady", problem),
+        };
+        if changed == Some(true) {
+            self.events.push(if problem.is_none() { "NodeReady" } else { "NodeNotReady" });
+        }
+    }
+
+    /// Only a node that ever had such trouble has the condition: a stock cluster's nodes look like upstream's.
+    fn degraded(&mut self, dormant: &BTreeMap<Arc<str>, Arc<str>>) {
+        const KIND: &str = "KubeletDegraded";
+        if dormant.is_empty() {
+            if self.find(KIND).is_some() {
+                self.set(KIND, word(false), "SubsystemsRunning", "all subsystems of the kubelet run");
+            }
+            return;
+        }
+        let told: Vec<String> = dormant.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        self.set(KIND, word(true), "SubsystemDormant", &told.join("; "));
+    }
+}
+
+/// Sets the conditions, the three of pressure first, then Ready. Gives the events that follow.
+pub fn set(
+    status: &mut NodeStatus,
+    now: Timestamp,
+    pressure: Pressure,
+    not_ready: Vec<String>,
+    dormant: &BTreeMap<Arc<str>, Arc<str>>,
+) -> Vec<&'static str> {
+    let mut setter = Setter { status, now: Time(now), events: Vec::new() };
+    for (row, holds) in PRESSURES.iter().zip([pressure.memory, pressure.disk, pressure.pid]) {
+        setter.pressure(row, holds);
+    }
+    setter.ready(together(not_ready));
+    setter.degraded(dormant);
+    setter.events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a timestamp")
+    }
+
+    fn well() -> RuntimeHealth {
+        RuntimeHealth {
+            name: "containerd".into(),
+            version: "2.3.0".into(),
+            answered: true,
+            ready: true,
+            network_ready: true,
+            ..RuntimeHealth::default()
+        }
+    }
+
+    #[test]
+    fn a_runtime_is_down_after_thirty_seconds_without_being_ready() {
+        let mut state = RuntimeState::default();
+        let unknown = ["container runtime status check may not have completed yet", "network state unknown"];
+        assert_eq!(state.errors(SECOND), unknown);
+        state.learn(&well(), 5 * SECOND);
+        assert_eq!(state.version, "containerd://2.3.0");
+        state.learn(&RuntimeHealth::default(), 25 * SECOND);
+        assert!(state.errors(34 * SECOND).is_empty());
+        assert_eq!(state.errors(35 * SECOND), ["container runtime is down"]);
+        state.learn(&well(), 36 * SECOND);
+        assert!(state.errors(37 * SECOND).is_empty());
+        let not_ready = RuntimeHealth {
+            ready: false,
+            runtime_problem: "container runtime not ready: x".into(),
+            ..well()
+        };
+        state.learn(&not_ready, 41 * SECOND);
+        assert_eq!(state.errors(41 * SECOND), ["container runtime not ready: x"]);
+    }
+
+    #[test]
+    fn what_the_runtime_says_of_itself_counts_at_once() {
+        let mut state = RuntimeState::default();
+        let text =
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no";
+        let no_network = RuntimeHealth { network_ready: false, network_problem: text.to_owned(), ..well() };
+        state.learn(&no_network, SECOND);
+        assert_eq!(state.errors(SECOND), [text]);
+        state.learn(&RuntimeHealth::default(), 2 * SECOND);
+        assert_eq!(state.errors(40 * SECOND), ["container runtime is down", text]);
+    }
+
+    fn shown(status: &NodeStatus) -> Vec<String> {
+        let line = |c: &NodeCondition| {
+            let since = c.last_transition_time.as_ref().map_or(0, |time| time.0.as_second());
+            let beat = c.last_heartbeat_time.as_ref().map_or(0, |time| time.0.as_second());
+            let reason = c.reason.as_deref().unwrap_or_default();
+            let message = c.message.as_deref().unwrap_or_default();
+            format!("{}={} {reason} {message} since {since} beat {beat}", c.type_, c.status)
+        };
+        status.conditions.iter().flatten().map(line).collect()
+    }
+
+    #[test]
+    fn conditions_come_in_order_and_keep_the_time_of_their_last_change() {
+        let mut status = NodeStatus::default();
+        let none = BTreeMap::new();
+        let events =
+            set(&mut status, at(10), Pressure::default(), vec!["a".into(), "b".into(), "a".into()], &none);
+        let sufficient = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
+        assert_eq!(events, sufficient, "a new Ready condition is no change");
+        assert_eq!(
+            shown(&status),
+            [
+                "MemoryPressure=False KubeletHasSufficientMemory kubelet has sufficient memory available since 10 beat 10",
+                "DiskPressure=False KubeletHasNoDiskPressure kubelet has no disk pressure since 10 beat 10",
+                "PIDPressure=False KubeletHasSufficientPID kubelet has sufficient PID available since 10 beat 10",
+                "Ready=False KubeletNotReady [a, b] since 10 beat 10",
+            ]
+        );
+        let pressure = Pressure { disk: true, ..Pressure::default() };
+        let events = set(&mut status, at(20), pressure, Vec::new(), &none);
+        assert_eq!(events, ["NodeHasDiskPressure", "NodeReady"]);
+        let lines = shown(&status);
+        assert!(lines[0].ends_with("since 10 beat 20"), "{lines:?}");
+        assert_eq!(
+            lines[1],
+            "DiskPressure=True KubeletHasDiskPressure kubelet has disk pressure since 20 beat 20"
+        );
+        assert_eq!(lines[3], "Ready=True KubeletReady kubelet is posting ready status since 20 beat 20");
+        assert_eq!(
+            set(&mut status, at(30), Pressure::default(), vec!["c".into()], &none),
+            ["NodeHasNoDiskPressure", "NodeNotReady"]
+        );
+    }
+
+    #[test]
+    fn a_subsystem_that_does_not_run_is_named_until_it_does() {
+        let mut status = NodeStatus::default();
+        let dormant = BTreeMap::from([(Arc::from("NodeApi"), Arc::from("6 restarts in 60 s"))]);
+        set(&mut status, at(1), Pressure::default(), Vec::new(), &dormant);
+        assert_eq!(
+            shown(&status)[4],
+            "KubeletDegraded=True SubsystemDormant NodeApi: 6 restarts in 60 s since 1 beat 1"
+        );
+        set(&mut status, at(2), Pressure::default(), Vec::new(), &BTreeMap::new());
+        assert!(shown(&status)[4].starts_with("KubeletDegraded=False SubsystemsRunning"));
+        assert!(shown(&status)[3].starts_with("Ready=True"), "the node is ready all the same");
+    }
+}

@@ -1,0 +1,76 @@
+//! Calls of NodeStatus to the API server and the runtime, and how long they may take.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use runtime_bridge::cri::{CriError, Operations, wire};
+use runtime_bridge::host::{FoundAddresses, HostAddresses};
+use runtime_bridge::kube::{ApiClient, ApiError, Patch};
+
+use crate::changes::patch;
+use crate::images::RuntimeImage;
+use crate::registration::reconciled;
+
+/// A resolver that takes longer is done without.
+const RESOLVE_MAX: Duration = Duration::from_secs(5);
+
+/// The Node as it is registered.
+#[derive(Debug)]
+pub struct Registered {
+    /// As the API server has it.
+    pub node: Node,
+    /// There was none of this name before.
+    pub new: bool,
+}
+
+/// Makes the Node, or puts right the one that is there.
+pub async fn register(api: ApiClient, initial: Node) -> Result<Registered, ApiError> {
+    match api.create(&initial).await {
+        Ok(node) => return Ok(Registered { node, new: true }),
+        // One that may not be made may be there all the same.
+        Err(error) if error.is_already_exists() || error.is_forbidden() => {}
+        Err(error) => return Err(error),
+    }
+    let name = initial.metadata.name.clone().unwrap_or_default();
+    let existing: Node = api.get(None, &name).await?;
+    let node = match reconciled(&initial, &existing) {
+        Some(node) => api.patch_status(None, &name, &Patch::Strategic(patch(&existing, &node))).await?,
+        None => existing,
+    };
+    Ok(Registered { node, new: false })
+}
+
+/// Every image the runtime has.
+pub async fn images(operations: Operations) -> Result<Vec<RuntimeImage>, CriError> {
+    let answer = operations.list_images(wire::ListImagesRequest::default()).await?;
+    let image = |image: wire::Image| RuntimeImage {
+        digests: image.repo_digests,
+        tags: image.repo_tags,
+        size: image.size,
+    };
+    Ok(answer.images.into_iter().map(image).collect())
+}
+
+/// The machine's addresses; none if the resolver does not answer in time.
+pub async fn addresses(
+    host: Arc<dyn HostAddresses>,
+    name: Arc<str>,
+    asked: Vec<IpAddr>,
+) -> Option<FoundAddresses> {
+    let found = tokio::time::timeout(RESOLVE_MAX, host.find(&name, &asked)).await;
+    match found {
+        Ok(Ok(found)) => Some(found),
+        // Without the resolver, the default route and what was told are still known.
+        Ok(Err(_)) => None,
+        Err(_) => tokio::time::timeout(RESOLVE_MAX, host.find("localhost", &asked)).await.ok()?.ok(),
+    }
+}
+
+/// Tells the runtime from which addresses pods get theirs.
+pub async fn pod_cidr(operations: Operations, cidr: String) -> Result<(), CriError> {
+    let network_config = Some(wire::NetworkConfig { pod_cidr: cidr });
+    let runtime_config = Some(wire::RuntimeConfig { network_config });
+    operations.update_runtime_config(wire::UpdateRuntimeConfigRequest { runtime_config }).await
+}

@@ -1,0 +1,81 @@
+//! One round of renewing.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::kube::{ApiClient, ApiError};
+
+use super::LeaseConfig;
+use super::plan::{NAMESPACE, renewed};
+
+/// Tries of one renewal.
+const TRIES_MAX: u32 = 5;
+
+/// How a round has ended.
+#[derive(Debug)]
+pub enum Round {
+    /// The API server has this lease of us.
+    Renewed(Box<LeaseObject>),
+    /// There is no lease, and it cannot be made before the Node's UID is known.
+    WithoutNode,
+    /// There is a lease, and it was not renewed.
+    NotRenewed(ApiError),
+    /// It is not known whether there is one.
+    NotFound(ApiError),
+}
+
+/// What a round needs.
+pub struct Renewal {
+    pub api: ApiClient,
+    pub clock: Arc<dyn Clock>,
+    pub config: Arc<LeaseConfig>,
+    /// The Node's UID.
+    pub owner: Option<String>,
+}
+
+impl Renewal {
+    fn lease(&self, before: Option<&LeaseObject>) -> LeaseObject {
+        let config = &self.config;
+        renewed(before, &config.node, self.owner.as_deref(), config.duration_seconds, self.clock.now())
+    }
+
+    /// Renews the lease that was seen last, else the one that is there, else makes one.
+    pub async fn round(self, latest: Option<LeaseObject>) -> Round {
+        if let Some(latest) = latest
+            && let Ok(lease) = self.replace(latest).await
+        {
+            return Round::Renewed(Box::new(lease));
+        }
+        match self.api.get::<LeaseObject>(Some(NAMESPACE), &self.config.node).await {
+            Ok(lease) => match self.replace(lease).await {
+                Ok(lease) => Round::Renewed(Box::new(lease)),
+                Err(error) => Round::NotRenewed(error),
+            },
+            Err(error) if error.is_not_found() && self.owner.is_none() => Round::WithoutNode,
+            Err(error) if error.is_not_found() => match self.api.create(&self.lease(None)).await {
+                Ok(lease) => Round::Renewed(Box::new(lease)),
+                Err(error) => Round::NotFound(error),
+            },
+            Err(error) => Round::NotFound(error),
+        }
+    }
+
+    async fn replace(&self, mut base: LeaseObject) -> Result<LeaseObject, ApiError> {
+        let mut tries = 1;
+        loop {
+            match self.api.replace(&self.lease(Some(&base))).await {
+                Ok(lease) => return Ok(lease),
+                // It is gone, or the tries are.
+                Err(error) if error.is_not_found() || tries == TRIES_MAX => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "Failed to update lease");
+                    if error.is_conflict() {
+                        base = self.api.get(Some(NAMESPACE), &self.config.node).await?;
+                    }
+                }
+            }
+            tries += 1;
+        }
+    }
+}

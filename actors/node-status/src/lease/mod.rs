@@ -1,0 +1,156 @@
+//! Lease: the sign that the node lives. Nothing but its own connection can hold it up.
+
+mod execute;
+mod plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Handler};
+use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use messages::facts::NodeRegistered;
+use messages::node_status::{ResendNode, lease};
+use runtime_bridge::clock::Clock;
+use runtime_bridge::kube::ApiClient;
+use supervision::{Address, Ctx, Subsystem};
+
+use self::execute::{Renewal, Round};
+use crate::cadence::{jittered, lease_wait};
+
+/// What the lease is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseConfig {
+    /// The Node's name, which is the lease's and its holder's.
+    pub node: String,
+    /// `nodeLeaseDurationSeconds`; it is renewed four times as often.
+    pub duration_seconds: i32,
+}
+
+impl LeaseConfig {
+    /// Between two renewals.
+    pub fn every(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.duration_seconds).unwrap_or(0)) / 4
+    }
+}
+
+/// What Lease is given.
+#[derive(Clone)]
+pub struct LeaseDeps {
+    /// What the lease is.
+    pub config: Arc<LeaseConfig>,
+    /// Nobody else's calls wait here.
+    pub heartbeat: ApiClient,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// Asked for the Node.
+    pub node: Address<ResendNode>,
+}
+
+/// Lease's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeaseTimer {
+    /// Renew.
+    Renew,
+}
+
+/// Renews the node's lease.
+pub struct Lease {
+    deps: LeaseDeps,
+    owner: Option<String>,
+    latest: Option<LeaseObject>,
+    renewing: bool,
+    failures: u32,
+    renewals: u64,
+    problem: Option<String>,
+}
+
+impl Lease {
+    /// An incarnation that has seen no lease.
+    pub fn new(deps: LeaseDeps) -> Self {
+        Self { deps, owner: None, latest: None, renewing: false, failures: 0, renewals: 0, problem: None }
+    }
+
+    fn renew(&mut self, ctx: &mut Ctx<Self>) {
+        if std::mem::replace(&mut self.renewing, true) {
+            return;
+        }
+        let renewal = Renewal {
+            api: self.deps.heartbeat.clone(),
+            clock: self.deps.clock.clone(),
+            config: self.deps.config.clone(),
+            owner: self.owner.clone(),
+        };
+        ctx.effect("renew", None, renewal.round(self.latest.take()), Self::renewed);
+    }
+
+    fn renewed(&mut self, round: Round, ctx: &mut Ctx<Self>) {
+        self.renewing = false;
+        let mut wait = jittered(self.deps.config.every(), self.deps.clock.random_u64());
+        self.problem = None;
+        match round {
+            Round::Renewed(lease) => {
+                self.latest = Some(*lease);
+                self.failures = 0;
+                self.renewals += 1;
+            }
+            // It has become known meanwhile.
+            Round::WithoutNode if self.owner.is_some() => wait = Duration::ZERO,
+            Round::WithoutNode => {
+                self.failures = 0;
+                let _ = self.deps.node.tell(ResendNode);
+            }
+            Round::NotRenewed(error) => {
+                tracing::warn!(%error, "Will retry updating lease");
+                self.problem = Some(error.to_string());
+            }
+            Round::NotFound(error) => {
+                self.failures = self.failures.saturating_add(1);
+                wait = lease_wait(self.failures);
+                tracing::warn!(%error, retry_ms = wait.as_millis(), "Failed to ensure lease exists, will retry");
+                self.problem = Some(error.to_string());
+            }
+        }
+        ctx.set_timer(LeaseTimer::Renew, wait);
+    }
+}
+
+impl Actor for Lease {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for Lease {
+    const NAME: &'static str = lease::RECEIVER;
+    type Timer = LeaseTimer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        let _ = self.deps.node.tell(ResendNode);
+        self.renew(ctx);
+    }
+
+    fn on_timer(&mut self, timer: LeaseTimer, ctx: &mut Ctx<Self>) {
+        match timer {
+            LeaseTimer::Renew => self.renew(ctx),
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        serde_json::json!({
+            "renewals": self.renewals,
+            "nodeKnown": self.owner.is_some(),
+            "problem": self.problem,
+        })
+    }
+}
+
+impl Handler<NodeRegistered> for Lease {
+    type Result = ();
+    fn handle(&mut self, fact: NodeRegistered, ctx: &mut Ctx<Self>) {
+        let uid = fact.0.metadata.uid.clone();
+        let another = uid.is_some() && uid != self.owner;
+        self.owner = uid.or(self.owner.take());
+        // A lease of the Node that was there before is collected with it.
+        if another {
+            self.renew(ctx);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Duty: NodeStatus registers the Node and keeps its status true; Lease says every ten seconds that the node lives.
+//! Receives: Status: RuntimeObserved, ResendNode, SubsystemReported, PostNotReady. Lease: NodeRegistered.
+//! Sends: NodeRegistered, ResendObserved, ResendNode, RecordEvent (NodeReady, NodeHasSufficientMemory, Rebooted, …); the
+//! Node, its status and the lease to the API server; the pods' addresses to the runtime.
+//! State (rebuilt from): the Node and the lease (API server), the runtime's health (Pleg resends), images (runtime),
+//! addresses (machine and resolver).
+//! On crash: the Node stays as it was posted last until the runtime's health is known again; the lease is read again.
+//! Never does: waits for another actor, touches what others have written into the Node, reports a pod's trouble as the
+//! node's.
+
+mod actor;
+pub mod addresses;
+pub mod cadence;
+pub mod changes;
+pub mod conditions;
+mod config;
+mod execute;
+pub mod images;
+mod lease;
+pub mod registration;
+pub mod status;
+
+pub use actor::{NodeStatus, NodeStatusDeps, Timer};
+pub use config::NodeStatusConfig;
+pub use lease::{Lease, LeaseConfig, LeaseDeps, LeaseTimer};

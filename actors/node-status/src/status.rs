@@ -1,0 +1,300 @@
+//! PURE: the Node as it should be, given how the API server has it (rows 13.2 to 13.7, 13.10, 13.11).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerImage, DaemonEndpoint, Node, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
+    NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use messages::resources::{is_huge_pages, is_native};
+use runtime_bridge::host::FoundAddresses;
+
+use crate::NodeStatusConfig;
+use crate::addresses::{Told, addresses};
+use crate::conditions::{self, Pressure, RuntimeState};
+
+/// `--node-ip`, for an external cloud provider.
+const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+/// What a node must have to be ready.
+const REQUIRED: [&str; 3] = ["cpu", "memory", "pods"];
+/// In [`NodeResources`](messages::resources::NodeResources), but no resource of a Node.
+const NOT_SHOWN: &str = "pid";
+
+/// What is known at the moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Wall time.
+    pub now: Timestamp,
+    /// Time by which the runtime's health is judged.
+    pub elapsed: Duration,
+    /// The runtime.
+    pub runtime: &'a RuntimeState,
+    /// As the status lists them; none while the runtime has not told.
+    pub images: Option<&'a [ContainerImage]>,
+    /// None while nothing was found.
+    pub found: Option<&'a FoundAddresses>,
+    /// What the node runs out of.
+    pub pressure: Pressure,
+    /// Subsystems that do not run, and why.
+    pub dormant: &'a BTreeMap<Arc<str>, Arc<str>>,
+    /// Why the kubelet is about to end.
+    pub failed: Option<&'a str>,
+}
+
+/// The Node as it should be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Updated {
+    /// The whole object.
+    pub node: Node,
+    /// Events of the conditions that have changed.
+    pub events: Vec<&'static str>,
+    /// The machine has another boot ID than the Node had.
+    pub rebooted: bool,
+    /// Parts that stay as they were, and why.
+    pub problems: Vec<String>,
+}
+
+/// The Node as it should be. Only what is the kubelet's own differs from `before`.
+pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> Updated {
+    let mut made = Updated { node: before.clone(), ..Updated::default() };
+    let labels = made.node.metadata.labels.get_or_insert_default();
+    labels.insert("kubernetes.io/os".to_owned(), "linux".to_owned());
+    labels.insert("kubernetes.io/arch".to_owned(), config.machine.architecture.clone());
+    provided_ip(&mut made.node, config);
+
+    let mut status = made.node.status.take().unwrap_or_default();
+    if let Some(found) = known.found {
+        let told =
+            Told { name: &config.name, node_ips: &config.node_ips, external_cloud: config.external_cloud };
+        match addresses(told, found, status.addresses.as_deref().unwrap_or_default()) {
+            Ok(list) => status.addresses = Some(list),
+            Err(problem) => made.problems.push(problem),
+        }
+    }
+    resources(&mut status, config);
+    made.rebooted = node_info(&mut status, config, known.runtime);
+    let endpoint = DaemonEndpoint { port: config.port };
+    status.daemon_endpoints = Some(NodeDaemonEndpoints { kubelet_endpoint: Some(endpoint) });
+    if let Some(images) = known.images {
+        status.images = Some(images.to_vec()).filter(|images| !images.is_empty());
+    }
+    runtime_features(&mut status, known.runtime);
+    let declared = &config.declared_features;
+    status.declared_features = Some(declared.clone()).filter(|features| !features.is_empty());
+    let mut errors = known.runtime.errors(known.elapsed);
+    errors.extend(missing(&status, config));
+    errors.extend(known.failed.map(str::to_owned));
+    made.events = conditions::set(&mut status, known.now, known.pressure, errors, known.dormant);
+    made.node.status = Some(status);
+    made
+}
+
+fn provided_ip(node: &mut Node, config: &NodeStatusConfig) {
+    let specified: Vec<String> =
+        config.node_ips.iter().filter(|ip| !ip.is_unspecified()).map(ToString::to_string).collect();
+    if config.external_cloud && !specified.is_empty() {
+        let annotations = node.metadata.annotations.get_or_insert_default();
+        annotations.insert(PROVIDED_IP.to_owned(), specified.join(","));
+    } else if let Some(annotations) = &mut node.metadata.annotations {
+        annotations.remove(PROVIDED_IP);
+    }
+}
+
+/// A resource of a device plugin, or one that an administrator gives the node.
+pub(crate) fn is_extended(name: &str) -> bool {
+    !is_native(name) && !name.starts_with("requests.")
+}
+
+/// Resources that are not the kubelet's own stay, and pods may have all of them.
+fn resources(status: &mut NodeStatus, config: &NodeStatusConfig) {
+    let capacity = status.capacity.get_or_insert_default();
+    let own = &config.resources;
+    capacity.retain(|name, _| !is_huge_pages(name) || own.capacity.contains_key(name));
+    for (name, amount) in own.capacity.iter().filter(|(name, _)| *name != NOT_SHOWN) {
+        capacity.insert(name.clone(), Quantity(amount.to_string()));
+    }
+    let allocatable = status.allocatable.get_or_insert_default();
+    allocatable.retain(|name, _| capacity.contains_key(name) || !(is_extended(name) || is_huge_pages(name)));
+    for (name, amount) in capacity.iter() {
+        let amount =
+            own.allocatable.get(name).map_or_else(|| amount.clone(), |own| Quantity(own.to_string()));
+        allocatable.insert(name.clone(), amount);
+    }
+}
+
+fn missing(status: &NodeStatus, config: &NodeStatusConfig) -> Option<String> {
+    let storage = config.storage_isolation.then_some("ephemeral-storage");
+    let lacks = |name: &&str| !status.capacity.as_ref().is_some_and(|capacity| capacity.contains_key(*name));
+    let missing: Vec<&str> = REQUIRED.into_iter().chain(storage).filter(lacks).collect();
+    let text = || format!("missing node capacity for resources: {}", missing.join(", "));
+    (!missing.is_empty()).then(text)
+}
+
+fn node_info(status: &mut NodeStatus, config: &NodeStatusConfig, runtime: &RuntimeState) -> bool {
+    let machine = &config.machine;
+    let info = status.node_info.get_or_insert_default();
+    let rebooted = !info.boot_id.is_empty() && info.boot_id != machine.boot_id;
+    info.machine_id = machine.machine_id.clone();
+    info.system_uuid = machine.system_uuid.clone();
+    info.boot_id = machine.boot_id.clone();
+    info.kernel_version = machine.kernel_version.clone();
+    info.os_image = machine.os_image.clone();
+    info.container_runtime_version = runtime.version.clone();
+    info.kubelet_version = config.kubelet_version.to_owned();
+    info.kube_proxy_version = String::new();
+    info.operating_system = "linux".to_owned();
+    info.architecture = machine.architecture.clone();
+    if machine.swap_bytes != 0 {
+        info.swap = Some(NodeSwapStatus { capacity: i64::try_from(machine.swap_bytes).ok() });
+    }
+    rebooted
+}
+
+fn runtime_features(status: &mut NodeStatus, runtime: &RuntimeState) {
+    if let Some(supported) = runtime.supplemental_groups_policy {
+        status.features = Some(NodeFeatures { supplemental_groups_policy: Some(supported) });
+    }
+    let handlers = runtime.handlers.iter().map(|handler| NodeRuntimeHandler {
+        name: Some(handler.name.clone()).filter(|name| !name.is_empty()),
+        features: Some(NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(handler.recursive_read_only_mounts),
+            user_namespaces: Some(handler.user_namespaces),
+        }),
+    });
+    let handlers: Vec<_> = handlers.collect();
+    if !handlers.is_empty() {
+        status.runtime_handlers = Some(handlers);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use messages::runtime::{RuntimeHandler, RuntimeHealth};
+
+    use super::*;
+    use crate::config::test_config;
+
+    pub(crate) fn ready_runtime() -> RuntimeState {
+        let handler = |name: &str| RuntimeHandler {
+            name: name.to_owned(),
+            recursive_read_only_mounts: true,
+            user_namespaces: false,
+        };
+        let mut runtime = RuntimeState::default();
+        let health = RuntimeHealth {
+            name: "containerd".into(),
+            version: "2.3.0".into(),
+            answered: true,
+            ready: true,
+            network_ready: true,
+            supplemental_groups_policy: true,
+            handlers: vec![handler(""), handler("runc")],
+            ..RuntimeHealth::default()
+        };
+        runtime.learn(&health, Duration::ZERO);
+        runtime
+    }
+
+    pub(crate) fn made(before: &Node, config: &NodeStatusConfig, second: i64) -> Updated {
+        let (runtime, dormant) = (ready_runtime(), BTreeMap::new());
+        let found = FoundAddresses {
+            default_routes: vec!["10.0.0.9".parse().expect("an address")],
+            ..FoundAddresses::default()
+        };
+        let known = Known {
+            now: Timestamp::from_second(second).expect("a timestamp"),
+            elapsed: Duration::ZERO,
+            runtime: &runtime,
+            images: Some(&[]),
+            found: Some(&found),
+            pressure: Pressure::default(),
+            dormant: &dormant,
+            failed: None,
+        };
+        updated(before, config, &known)
+    }
+
+    fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Vec<String> {
+        list.into_iter().flatten().map(|(name, amount)| format!("{name}={}", amount.0)).collect()
+    }
+
+    #[test]
+    fn a_node_shows_its_machine_and_runtime() {
+        let status = made(&Node::default(), &test_config(), 1).node.status.expect("a status");
+        let capacity = ["cpu=4", "ephemeral-storage=100Gi", "memory=8Gi", "pods=110"];
+        assert_eq!(amounts(status.capacity.as_ref()), capacity, "no pid");
+        let allocatable = ["cpu=3500m", "ephemeral-storage=100Gi", "memory=7680Mi", "pods=110"];
+        assert_eq!(amounts(status.allocatable.as_ref()), allocatable);
+        let info = serde_json::to_value(status.node_info).expect("it can be written");
+        assert_eq!(
+            info,
+            serde_json::json!({
+                "machineID": "machine", "systemUUID": "system", "bootID": "boot-1", "kernelVersion": "6.12.0",
+                "osImage": "Linux", "containerRuntimeVersion": "containerd://2.3.0", "kubeletVersion": "v1.36.2",
+                "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
+            })
+        );
+        let endpoint = status.daemon_endpoints.and_then(|endpoints| endpoints.kubelet_endpoint);
+        assert_eq!(endpoint.map(|endpoint| endpoint.port), Some(10250));
+        assert_eq!(status.runtime_handlers.map(|handlers| handlers.len()), Some(2));
+        assert_eq!(status.features.and_then(|features| features.supplemental_groups_policy), Some(true));
+    }
+
+    #[test]
+    fn a_second_look_at_the_same_node_changes_nothing_but_heartbeats() {
+        let first = made(&Node::default(), &test_config(), 1);
+        let second = made(&first.node, &test_config(), 11);
+        assert!(second.events.is_empty() && !second.rebooted);
+        assert!(!crate::changes::changed(&first.node, &second.node));
+    }
+
+    #[test]
+    fn resources_of_others_stay_and_lost_huge_pages_go() {
+        let mut node = Node::default();
+        let list = |names: &[&str]| {
+            Some(names.iter().map(|name| ((*name).to_owned(), Quantity("2".to_owned()))).collect())
+        };
+        node.status = Some(NodeStatus {
+            capacity: list(&["example.com/gpu", "hugepages-2Mi"]),
+            allocatable: list(&["example.com/gone", "hugepages-2Mi"]),
+            ..NodeStatus::default()
+        });
+        let status = made(&node, &test_config(), 1).node.status.expect("a status");
+        let of = |list: Option<&BTreeMap<String, Quantity>>| {
+            let names = list.into_iter().flatten().map(|(name, _)| name.clone());
+            names.filter(|name| name.contains('/') || is_huge_pages(name)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(status.capacity.as_ref()), ["example.com/gpu"]);
+        assert_eq!(of(status.allocatable.as_ref()), ["example.com/gpu"]);
+    }
+
+    #[test]
+    fn another_boot_is_noticed_once() {
+        let config = test_config();
+        let before = made(&Node::default(), &config, 1).node;
+        let mut later = config.clone();
+        later.machine.boot_id = "boot-2".into();
+        let after = made(&before, &later, 2);
+        assert!(after.rebooted && !made(&after.node, &later, 3).rebooted);
+    }
+
+    #[test]
+    fn a_node_without_what_it_needs_is_not_ready() {
+        let mut config = test_config();
+        let mut resources = (*config.resources).clone();
+        resources.capacity.remove("ephemeral-storage");
+        resources.capacity.remove("pods");
+        config.resources = Arc::new(resources);
+        let ready = |config: &NodeStatusConfig| {
+            let status = made(&Node::default(), config, 1).node.status.expect("a status");
+            status.conditions.expect("conditions")[3].message.clone().expect("a message")
+        };
+        assert_eq!(ready(&config), "missing node capacity for resources: pods, ephemeral-storage");
+        config.storage_isolation = false;
+        assert_eq!(ready(&config), "missing node capacity for resources: pods");
+    }
+}

@@ -1,0 +1,102 @@
+//! NodeStatus and Lease, on a member of a cluster.
+
+use std::sync::Arc;
+
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::facts::{NodeRegistered, RuntimeObserved};
+use messages::node_status::{PostNotReady, SubsystemReported};
+use messages::pleg::ResendObserved;
+use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
+use pod_worker::PodWorker;
+use runtime_bridge::cri::Operations;
+use supervision::{Address, Place, Seated, Subsystem, SupervisionEvent, Tree, Vitality, What};
+
+use super::{Bridge, Cluster, Membership, Settings};
+
+/// Both, seated.
+pub(super) struct Heartbeat {
+    status: Seated<NodeStatus>,
+    lease: Seated<Lease>,
+    cluster: Cluster,
+    membership: Membership,
+}
+
+/// Whom NodeStatus knows.
+pub(super) struct Acquaintances {
+    /// The runtime.
+    pub operations: Operations,
+    /// Who is told of the Node, besides Lease.
+    pub observers: Vec<Address<NodeRegistered>>,
+    /// Pleg.
+    pub observed: Address<ResendObserved>,
+    /// Where events go.
+    pub events: Address<RecordEvent>,
+}
+
+/// Seats both if there is a cluster.
+pub(super) fn seat(tree: &Tree, bridge: &Bridge, settings: &Settings) -> Option<Heartbeat> {
+    let (cluster, membership) = bridge.cluster.clone().zip(settings.membership.clone())?;
+    let status = tree.seat::<NodeStatus>(Vitality::Vital);
+    let lease = tree.seat::<Lease>(Vitality::Vital);
+    Some(Heartbeat { status, lease, cluster, membership })
+}
+
+impl Heartbeat {
+    pub(super) fn not_ready(&self) -> Address<PostNotReady> {
+        self.status.address()
+    }
+
+    pub(super) fn runtime_watcher(&self) -> Address<RuntimeObserved> {
+        self.status.address()
+    }
+
+    pub(super) fn start(self, tree: &Tree, place: &Place, bridge: &Bridge, known: &Acquaintances) {
+        tell_of_dormancy(tree, self.status.address(), known.events.clone());
+        let lease_deps = LeaseDeps {
+            config: self.membership.lease,
+            heartbeat: self.cluster.heartbeat.clone(),
+            clock: bridge.clock.clone(),
+            node: self.status.address(),
+        };
+        let status_deps = NodeStatusDeps {
+            config: self.membership.node,
+            heartbeat: self.cluster.heartbeat,
+            api: self.cluster.api,
+            operations: known.operations.clone(),
+            addresses: bridge.addresses.clone(),
+            clock: bridge.clock.clone(),
+            observers: [self.lease.address()].into_iter().chain(known.observers.iter().cloned()).collect(),
+            observed: known.observed.clone(),
+            events: known.events.clone(),
+        };
+        self.status.start(place, move || NodeStatus::new(status_deps.clone()));
+        self.lease.start(place, move || Lease::new(lease_deps.clone()));
+    }
+}
+
+/// A subsystem that is left alone after too many crashes degrades the node: a condition and an event say so.
+fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Address<RecordEvent>) {
+    tree.observe(move |event: &SupervisionEvent| {
+        // A worker is its pod's affair.
+        if event.actor.starts_with(PodWorker::NAME) {
+            return;
+        }
+        let dormant = match &event.what {
+            What::Dormant { retry_seconds } => {
+                Some(format!("more crashes than its limit; it is tried again every {retry_seconds} s"))
+            }
+            What::Started { incarnation: 2.. } => None,
+            _ => return,
+        };
+        if let Some(why) = &dormant {
+            let _ = events.tell(RecordEvent {
+                object: EventObject::Node,
+                event_type: EventType::Warning,
+                reason: Arc::from("SubsystemDormant"),
+                message: Arc::from(format!("{}: {why}", event.actor)),
+            });
+        }
+        let subsystem = Arc::from(event.actor.as_str());
+        let _ = status.tell(SubsystemReported { subsystem, dormant: dormant.map(Arc::from) });
+    });
+}

@@ -1,0 +1,89 @@
+//! Under which addresses the machine is to be found.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+
+use super::own_process::{default_address, default_address_v6};
+use super::{RuntimeGone, offload};
+
+/// Addresses by which a machine may be reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FoundAddresses {
+    /// What the resolver says of the name, in its order.
+    pub looked_up: Vec<IpAddr>,
+    /// Those of the addresses looked up or asked about that belong to this machine.
+    pub local: BTreeSet<IpAddr>,
+    /// What packets of the default route come from: IPv4, and IPv6.
+    pub default_routes: Vec<IpAddr>,
+}
+
+/// Finds a machine's addresses.
+pub trait HostAddresses: Send + Sync + std::fmt::Debug {
+    /// What is known of a host name, and whether further addresses are this machine's own. May take as long as the
+    /// resolver does.
+    fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>>;
+}
+
+/// This machine, and its resolver.
+#[derive(Debug, Clone)]
+pub struct ThisHost {
+    io: Handle,
+}
+
+impl ThisHost {
+    /// The resolver blocks a thread of `io`.
+    pub fn new(io: Handle) -> Self {
+        Self { io }
+    }
+}
+
+impl HostAddresses for ThisHost {
+    fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>> {
+        let (name, asked) = (name.to_owned(), asked.to_vec());
+        offload(&self.io, move || {
+            let mut looked_up: Vec<IpAddr> = Vec::new();
+            for address in (name.as_str(), 0).to_socket_addrs().into_iter().flatten() {
+                if !looked_up.contains(&address.ip()) {
+                    looked_up.push(address.ip());
+                }
+            }
+            let local = looked_up.iter().chain(&asked).copied().filter(|ip| is_local(*ip)).collect();
+            let default_routes = default_address().into_iter().chain(default_address_v6()).collect();
+            Ok(FoundAddresses { looked_up, local, default_routes })
+        })
+    }
+}
+
+/// Only an address of this machine can be bound to.
+fn is_local(ip: IpAddr) -> bool {
+    UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
+}
+
+/// A machine with the addresses it was given.
+#[cfg(any(test, feature = "fake"))]
+#[derive(Debug, Clone, Default)]
+pub struct FakeHostAddresses(pub FoundAddresses);
+
+#[cfg(any(test, feature = "fake"))]
+impl HostAddresses for FakeHostAddresses {
+    fn find(&self, _: &str, _: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>> {
+        Box::pin(std::future::ready(Ok(self.0.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn localhost_is_this_machine_and_an_address_for_documentation_is_not() {
+        let foreign: IpAddr = "192.0.2.77".parse().expect("an address");
+        let host = ThisHost::new(Handle::current());
+        let found = host.find("localhost", &[foreign]).await.expect("the runtime lives");
+        assert!(found.looked_up.iter().any(IpAddr::is_loopback), "{found:?}");
+        assert!(found.local.iter().any(IpAddr::is_loopback) && !found.local.contains(&foreign), "{found:?}");
+    }
+}
