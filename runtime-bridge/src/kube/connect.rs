@@ -57,6 +57,14 @@ pub enum ConnectError {
         /// What the system or the other side said.
         reason: String,
     },
+    /// The program of the kubeconfig's user does not say who we are.
+    #[error("exec plugin {command}: {reason}")]
+    Exec {
+        /// The program.
+        command: String,
+        /// What it did.
+        reason: String,
+    },
     /// A field of the kubeconfig that is not supported.
     #[error("{0} is not supported")]
     Unsupported(String),
@@ -155,6 +163,7 @@ impl Service<Request<Body>> for ApiService {
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let shared = self.0.clone();
         Box::pin(async move {
+            shared.identity.refresh().await?;
             let identity = shared.identity.identity()?;
             let server = &shared.kubeconfig.server;
             let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
@@ -169,7 +178,11 @@ impl Service<Request<Body>> for ApiService {
                 request.headers_mut().insert(http::header::AUTHORIZATION, value);
             }
             let http = shared.http(&identity)?;
-            Ok(http.request(request).await?)
+            let answer = http.request(request).await?;
+            if answer.status() == http::StatusCode::UNAUTHORIZED {
+                shared.identity.refused();
+            }
+            Ok(answer)
         })
     }
 }
