@@ -22,6 +22,7 @@ use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
 use runtime_bridge::host::{FakeDisk, FakeDockerConfigs, FakePodDirs, FakeStaticFiles, Layout};
+use runtime_bridge::kube::fake::FakeApi;
 use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
 use runtime_bridge::mounts::FakeMounts;
 use runtime_bridge::probes::FakeProber;
@@ -31,6 +32,8 @@ use crate::sandbox::Sandbox;
 
 /// Where manifests lie on the fake disk.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// The name of a sandboxed node.
+pub const NODE: &str = "node";
 /// An image that every node has.
 pub const IMAGE: &str = "understudy.dev/demo:1";
 const START_SECOND: i64 = 1_800_000_000;
@@ -52,6 +55,8 @@ pub struct World {
     pub cgroups: FakeCgroups,
     /// A manifest URL, if the node has one.
     pub url: Option<FakeManifestUrl>,
+    /// The cluster's API server; none for a kubelet on its own.
+    pub api: Option<FakeApi>,
     /// The node's resolver configuration; none as with an empty `resolvConf`.
     pub resolv_conf: Option<String>,
 }
@@ -74,8 +79,22 @@ impl World {
             clock: Arc::new(FakeClock::new(seed, start)),
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
             url: None,
+            api: None,
             resolv_conf: None,
         }
+    }
+
+    /// The same world with a cluster in it: an API server that shares its clock.
+    #[must_use]
+    pub fn with_api(mut self) -> Self {
+        self.api = Some(FakeApi::new(self.clock.clone()));
+        self
+    }
+
+    /// The node's ways to the API server, without rate limits.
+    fn cluster(api: &FakeApi) -> wiring::Cluster {
+        let client = || api.client(&Io::current());
+        wiring::Cluster { api: client(), heartbeat: client(), events: client(), node_name: NODE.to_owned() }
     }
 
     /// Writes a manifest.
@@ -105,7 +124,7 @@ impl World {
             cgroups: Arc::new(self.cgroups.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
-            cluster: None,
+            cluster: self.api.as_ref().map(Self::cluster),
         }
     }
 }
@@ -147,7 +166,7 @@ pub fn node_resources() -> Arc<NodeResources> {
 /// A sandboxed node as admission sees it.
 pub fn admission() -> NodeView {
     NodeView {
-        name: "node".to_owned(),
+        name: NODE.to_owned(),
         labels: node_labels("node", "amd64", &BTreeMap::new()),
         taints: Vec::new(),
         resources: node_resources(),
@@ -165,7 +184,7 @@ pub fn settings() -> Settings {
         ..pod_worker::PodWorkerConfig::default()
     };
     Settings {
-        node: "node".to_owned(),
+        node: NODE.to_owned(),
         host_ips: vec!["192.0.2.10".to_owned()],
         static_pod_path: Some(PathBuf::from(MANIFESTS)),
         file_check: Duration::from_secs(20),
