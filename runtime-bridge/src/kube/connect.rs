@@ -92,21 +92,37 @@ pub struct ConnectSettings {
 /// # Errors
 /// What of the kubeconfig cannot be used: the CA, or the identity as it is now.
 pub fn connect(settings: &ConnectSettings, io: &Io) -> Result<kube::Client, ConnectError> {
+    dial(settings, io).map(|(client, _)| client)
+}
+
+/// Gives up connections that may be dead.
+#[derive(Clone)]
+pub(super) struct Redial(Arc<Shared>);
+
+impl Redial {
+    /// Whoever calls next gets a new connection; idle ones are closed, and calls in flight stay on theirs.
+    pub fn redial(&self) {
+        *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+pub(super) fn dial(settings: &ConnectSettings, io: &Io) -> Result<(kube::Client, Redial), ConnectError> {
     let trust = Trust::of(&settings.kubeconfig)?;
     // A wrong key or certificate is known now, not at the first request.
     trust.config(&settings.identity.identity()?)?;
     let agent = HeaderValue::from_str(&settings.user_agent)
         .map_err(|_| ConnectError::Unsupported(format!("user agent {:?}", settings.user_agent)))?;
-    let service = ApiService(Arc::new(Shared {
+    let shared = Arc::new(Shared {
         kubeconfig: settings.kubeconfig.clone(),
         identity: settings.identity.clone(),
         trust,
         agent,
         io: io.clone(),
         current: Mutex::new(None),
-    }));
+    });
     // The client's buffer is a task of the I/O runtime.
-    Ok(io.enter(|| kube::Client::new(service, "default")))
+    let client = io.enter(|| kube::Client::new(ApiService(shared.clone()), "default"));
+    Ok((client, Redial(shared)))
 }
 
 type Http = HyperClient<Connector, Body>;

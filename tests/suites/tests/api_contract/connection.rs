@@ -1,6 +1,10 @@
 //! Real connections: identities that change, servers that go and come back, and what is said when nothing fits.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -17,6 +21,7 @@ use crate::subject::{ControlPlane, DEADLINE, json as value, object, wait_real_ti
 pub const ALL: &[(&str, fn(&ControlPlane))] = &[
     ("a_server_that_stops_and_starts_is_followed_on", outage),
     ("a_server_that_hangs_meets_the_deadline", hang),
+    ("a_dead_connection_is_given_up", dead_connection),
     ("another_certificate_is_taken_up", other_certificate),
     ("another_token_is_taken_up", other_token),
     ("a_program_says_who_we_are", program),
@@ -125,6 +130,74 @@ fn hang(plane: &ControlPlane) {
     let error = asked.expect_err("no answer");
     assert!(error.is_unanswered() && error.message.contains("no answer within 2 s"), "{error:?}");
     block_on(api.list::<Namespace>(&Select::default())).expect("an answer again");
+}
+
+/// Passes bytes on until the connections that it then has are cut off without a word.
+struct Middle {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+    /// Connections up to this one pass nothing on any more.
+    dead: Arc<AtomicUsize>,
+}
+
+impl Middle {
+    fn new(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let (connections, dead) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let this = Self { port, connections: connections.clone(), dead: dead.clone() };
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let near = near.expect("a connection");
+                let far = TcpStream::connect(&server).expect("the server");
+                let number = connections.fetch_add(1, Ordering::SeqCst) + 1;
+                for (mut from, mut to) in
+                    [(near.try_clone().expect("a socket"), far.try_clone().expect("a socket")), (far, near)]
+                {
+                    let dead = dead.clone();
+                    std::thread::spawn(move || {
+                        let mut bytes = [0; 16 * 1024];
+                        while let Ok(count @ 1..) = from.read(&mut bytes) {
+                            if dead.load(Ordering::SeqCst) < number && to.write_all(&bytes[..count]).is_err()
+                            {
+                                break;
+                            }
+                        }
+                        if dead.load(Ordering::SeqCst) < number {
+                            let _ = to.shutdown(Shutdown::Both);
+                        }
+                    });
+                }
+            }
+        });
+        this
+    }
+
+    fn cut(&self) {
+        self.dead.store(self.connections.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+}
+
+fn dead_connection(plane: &ControlPlane) {
+    let io = io();
+    let text = plane.kubeconfig_text();
+    let server =
+        text.lines().find_map(|line| line.trim().strip_prefix("server: https://")).expect("a server");
+    let middle = Middle::new(server.to_owned());
+    let text = text.replace(server, &format!("127.0.0.1:{}", middle.port));
+    let api = client(plane, &io.io(), &text).expect("a client");
+    let list = |api: &ApiClient| block_on(api.list::<Namespace>(&Select::default()));
+    for _ in 0..3 {
+        list(&api).expect("an answer");
+    }
+    assert_eq!(middle.connections.load(Ordering::SeqCst), 1, "one connection is used for all calls");
+    middle.cut();
+    let hurried = api.with_deadline(Duration::from_secs(2));
+    let error = list(&hurried).expect_err("no answer");
+    assert!(error.message.contains("no answer within 2 s"), "{error}");
+    hurried.redial();
+    list(&api).expect("an answer on a new connection");
+    assert_eq!(middle.connections.load(Ordering::SeqCst), 2);
 }
 
 fn other_certificate(plane: &ControlPlane) {

@@ -95,8 +95,7 @@ impl ControlPlane {
         let identity = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
         let settings =
             ConnectSettings { kubeconfig, identity, user_agent: "understudy-contract/1".to_owned() };
-        let client = connect(&settings, io).map_err(|error| error.to_string())?;
-        Ok(ApiClient::new(client, io.clone(), UNLIMITED, deadline))
+        ApiClient::connected(&settings, io, UNLIMITED, deadline).map_err(|error| error.to_string())
     }
 
     pub fn admin(&self, io: &Io) -> ApiClient {
