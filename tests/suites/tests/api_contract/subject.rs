@@ -13,9 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use runtime_bridge::Io;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::kube::fake::FakeApi;
-use runtime_bridge::kube::{
-    ApiClient, ConnectSettings, Delete, FileIdentity, Kubeconfig, RateLimit, connect,
-};
+use runtime_bridge::kube::{ApiClient, ConnectSettings, Delete, FileIdentity, Kubeconfig, RateLimit};
 use serde_json::{Value, json};
 
 /// Cases that stop the server run alone; all others may run side by side.
