@@ -1,13 +1,16 @@
-.PHONY: help run test soak bench check build clean
+.PHONY: help run test e2e soak bench check build clean
 
 help: ## show this
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile
 
 run: ## the kubelet on the sample pods, on a containerd of its own, until Ctrl-C
 	@tests/env/run-demo
 
 test: ## every test; those that need a runtime run on each containerd there is
 	@tests/env/run-tests
+
+e2e: ## the tests that need an API server, alone, on a kube-apiserver of their own
+	@tests/env/run-tests --cluster
 
 soak: ## the tests, with 500 kubelets killed on each runtime and long outages; UNDERSTUDY_KILLS=N for another number
 	@UNDERSTUDY_KILLS=$${UNDERSTUDY_KILLS:-500} UNDERSTUDY_FREEZE_SECONDS=$${UNDERSTUDY_FREEZE_SECONDS:-120} \

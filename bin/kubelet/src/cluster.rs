@@ -10,7 +10,7 @@ use anyhow::Context;
 use node_status::{LeaseConfig, NodeStatusConfig};
 use runtime_bridge::Io;
 use runtime_bridge::host::MachineFacts;
-use runtime_bridge::kube::{ApiClient, ConnectSettings, FileIdentity, Kubeconfig, RateLimit, connect};
+use runtime_bridge::kube::{ApiClient, ConnectSettings, FileIdentity, Kubeconfig, RateLimit};
 
 use crate::KUBERNETES_VERSION;
 use crate::config::{KubeletConfiguration, Loaded};
@@ -40,8 +40,7 @@ pub fn cluster(loaded: &Loaded, node_name: &str, io: &Io) -> anyhow::Result<Opti
         user_agent: user_agent(),
     };
     let client = |limit, deadline| -> anyhow::Result<ApiClient> {
-        let client = io.enter(|| connect(&settings, io)).context("--kubeconfig")?;
-        Ok(ApiClient::new(client, io.clone(), limit, deadline))
+        ApiClient::connected(&settings, io, limit, deadline).context("--kubeconfig")
     };
     let node = &loaded.config.node;
     Ok(Some(Cluster {

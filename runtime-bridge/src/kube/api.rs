@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::connect::{ConnectError, ConnectSettings, Redial, dial};
 use super::error::{ApiError, StatusBody};
 use super::limits::{Bucket, RateLimit};
 use crate::Io;
@@ -91,6 +92,7 @@ pub struct ApiClient {
     io: Io,
     turns: Bucket,
     deadline: Duration,
+    redial: Option<Redial>,
 }
 
 impl Debug for ApiClient {
@@ -188,7 +190,28 @@ pub(super) fn items<K: Object>(list: &mut Value) -> Result<Vec<K>, ApiError> {
 impl ApiClient {
     /// Speaks through `client`. `deadline` is that of each call but watches.
     pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
-        Self { client, io, turns: Bucket::new(limit), deadline }
+        Self { client, io, turns: Bucket::new(limit), deadline, redial: None }
+    }
+
+    /// With connections of its own, which can be given up. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// What of the settings cannot be used: the CA, or the identity as it is now.
+    pub fn connected(
+        settings: &ConnectSettings,
+        io: &Io,
+        limit: RateLimit,
+        deadline: Duration,
+    ) -> Result<Self, ConnectError> {
+        let (client, redial) = dial(settings, io)?;
+        Ok(Self { redial: Some(redial), ..Self::new(client, io.clone(), limit, deadline) })
+    }
+
+    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs.
+    pub fn redial(&self) {
+        if let Some(redial) = &self.redial {
+            redial.redial();
+        }
     }
 
     /// The same with another deadline.

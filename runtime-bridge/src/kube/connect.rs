@@ -57,6 +57,14 @@ pub enum ConnectError {
         /// What the system or the other side said.
         reason: String,
     },
+    /// The program of the kubeconfig's user does not say who we are.
+    #[error("exec plugin {command}: {reason}")]
+    Exec {
+        /// The program.
+        command: String,
+        /// What it did.
+        reason: String,
+    },
     /// A field of the kubeconfig that is not supported.
     #[error("{0} is not supported")]
     Unsupported(String),
@@ -84,21 +92,37 @@ pub struct ConnectSettings {
 /// # Errors
 /// What of the kubeconfig cannot be used: the CA, or the identity as it is now.
 pub fn connect(settings: &ConnectSettings, io: &Io) -> Result<kube::Client, ConnectError> {
+    dial(settings, io).map(|(client, _)| client)
+}
+
+/// Gives up connections that may be dead.
+#[derive(Clone)]
+pub(super) struct Redial(Arc<Shared>);
+
+impl Redial {
+    /// Whoever calls next gets a new connection; idle ones are closed, and calls in flight stay on theirs.
+    pub fn redial(&self) {
+        *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+pub(super) fn dial(settings: &ConnectSettings, io: &Io) -> Result<(kube::Client, Redial), ConnectError> {
     let trust = Trust::of(&settings.kubeconfig)?;
     // A wrong key or certificate is known now, not at the first request.
     trust.config(&settings.identity.identity()?)?;
     let agent = HeaderValue::from_str(&settings.user_agent)
         .map_err(|_| ConnectError::Unsupported(format!("user agent {:?}", settings.user_agent)))?;
-    let service = ApiService(Arc::new(Shared {
+    let shared = Arc::new(Shared {
         kubeconfig: settings.kubeconfig.clone(),
         identity: settings.identity.clone(),
         trust,
         agent,
         io: io.clone(),
         current: Mutex::new(None),
-    }));
+    });
     // The client's buffer is a task of the I/O runtime.
-    Ok(io.enter(|| kube::Client::new(service, "default")))
+    let client = io.enter(|| kube::Client::new(ApiService(shared.clone()), "default"));
+    Ok((client, Redial(shared)))
 }
 
 type Http = HyperClient<Connector, Body>;
@@ -155,6 +179,7 @@ impl Service<Request<Body>> for ApiService {
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let shared = self.0.clone();
         Box::pin(async move {
+            shared.identity.refresh().await?;
             let identity = shared.identity.identity()?;
             let server = &shared.kubeconfig.server;
             let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
@@ -169,7 +194,11 @@ impl Service<Request<Body>> for ApiService {
                 request.headers_mut().insert(http::header::AUTHORIZATION, value);
             }
             let http = shared.http(&identity)?;
-            Ok(http.request(request).await?)
+            let answer = http.request(request).await?;
+            if answer.status() == http::StatusCode::UNAUTHORIZED {
+                shared.identity.refused();
+            }
+            Ok(answer)
         })
     }
 }

@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures::future::BoxFuture;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 use tokio::time::Instant;
 
 use super::connect::ConnectError;
+use super::exec::ExecIdentity;
 use super::kubeconfig::{Pem, User};
 
 /// Files are looked at again this often at most.
@@ -45,26 +48,43 @@ pub trait IdentitySource: Send + Sync + Debug {
     /// # Errors
     /// When nothing usable is there, naming the file.
     fn identity(&self) -> Result<Identity, ConnectError>;
+
+    /// Awaited on the I/O runtime before every request: makes fresh what takes time to get.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    fn refresh(&self) -> BoxFuture<'_, Result<(), ConnectError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The server has answered 401.
+    fn refused(&self) {}
 }
 
 #[derive(Debug, Default)]
 struct Known {
     looked: Option<Instant>,
+    read: bool,
     stamps: Vec<Option<SystemTime>>,
     identity: Identity,
 }
 
-/// The identity that a kubeconfig's user has, read again when its files change.
+/// The identity that a kubeconfig's user has, read again when its files change, and asked of its program when it expires.
 #[derive(Debug)]
 pub struct FileIdentity {
     user: User,
+    program: Option<ExecIdentity>,
     known: Mutex<Known>,
 }
 
 impl FileIdentity {
     /// Reads nothing yet.
     pub fn new(user: User) -> Self {
-        Self { user, known: Mutex::default() }
+        let program = match &user {
+            User::Exec(config) => Some(ExecIdentity::new((**config).clone())),
+            _ => None,
+        };
+        Self { user, program, known: Mutex::default() }
     }
 
     fn files(&self) -> Vec<&Path> {
@@ -98,7 +118,8 @@ impl FileIdentity {
                 let pair = certificate_pair(certificate, key)?;
                 Ok(Identity { certificate: Some(Arc::new(pair)), token: None, generation })
             }
-            User::Exec(_) => Err(ConnectError::Unsupported("users.user.exec".to_owned())),
+            // Asked before this.
+            User::Exec(_) => Ok(Identity::default()),
         }
     }
 }
@@ -143,34 +164,48 @@ pub(super) fn certificates(pem: &Pem, inline: &str) -> Result<Vec<CertificateDer
     Ok(certificates)
 }
 
-fn certificate_pair(
+/// A certificate and its key, which belong together.
+pub(super) fn certificate_pair(
     certificate: &Pem,
-    key: &Pem,
+    pem_key: &Pem,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConnectError> {
     let certificates = certificates(certificate, "client-certificate-data")?;
-    let bytes = key.bytes()?;
+    let bytes = pem_key.bytes()?;
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
-        ConnectError::file(&key.named("client-key-data"), format!("no private key: {error}"))
+        ConnectError::file(&pem_key.named("client-key-data"), format!("no private key: {error}"))
+    })?;
+    let provider = rustls::crypto::ring::default_provider();
+    let matched = CertifiedKey::from_der(certificates.clone(), key.clone_key(), &provider);
+    matched.map_err(|error| {
+        let reason = match error {
+            rustls::Error::InconsistentKeys(_) => "is not the key of the client certificate".to_owned(),
+            other => other.to_string(),
+        };
+        ConnectError::file(&pem_key.named("client-key-data"), reason)
     })?;
     Ok((certificates, key))
 }
 
 impl IdentitySource for FileIdentity {
     fn identity(&self) -> Result<Identity, ConnectError> {
+        if let Some(program) = &self.program {
+            return Ok(program.identity());
+        }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.looked.is_some_and(|looked| looked.elapsed() < LOOK_AGAIN) {
             return Ok(known.identity.clone());
         }
         let modified = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
         let stamps: Vec<_> = self.files().into_iter().map(modified).collect();
-        if known.looked.is_none() || stamps != known.stamps {
+        if !known.read || stamps != known.stamps {
             match self.read(&known.identity) {
                 Ok(identity) => {
                     known.identity = identity;
                     known.stamps = stamps;
+                    known.read = true;
                 }
                 // A pair that is just being replaced is whole again in a moment; until then the old one holds.
-                Err(error) if known.looked.is_some() => {
+                Err(error) if known.read => {
                     tracing::warn!(%error, "The identity towards the API server cannot be read again");
                 }
                 Err(error) => return Err(error),
@@ -178,5 +213,22 @@ impl IdentitySource for FileIdentity {
         }
         known.looked = Some(Instant::now());
         Ok(known.identity.clone())
+    }
+
+    fn refresh(&self) -> BoxFuture<'_, Result<(), ConnectError>> {
+        Box::pin(async {
+            match &self.program {
+                Some(program) => program.refresh().await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn refused(&self) {
+        match &self.program {
+            Some(program) => program.refused(),
+            // Perhaps the files hold something newer.
+            None => self.known.lock().unwrap_or_else(PoisonError::into_inner).looked = None,
+        }
     }
 }

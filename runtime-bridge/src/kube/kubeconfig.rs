@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use kube::config::{AuthInfo, Cluster, ExecConfig, Kubeconfig as File};
+use kube::config::{AuthInfo, Cluster, ExecAuthCluster, ExecConfig, ExecInteractiveMode, Kubeconfig as File};
 
 /// Why a kubeconfig cannot be used, naming file, field and value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -153,8 +153,59 @@ impl Reader<'_> {
         }
     }
 
+    fn exec(&self, field: &str, exec: &ExecConfig) -> Result<User, KubeconfigError> {
+        let mut exec = exec.clone();
+        let command = exec.command.clone().unwrap_or_default();
+        if command.is_empty() {
+            return Err(self.wrong(format!("{field}.command"), "Required value"));
+        }
+        // Only a bare name is looked for in PATH.
+        if command.contains('/') {
+            exec.command = Some(self.file(&command).display().to_string());
+        }
+        let version = exec.api_version.as_deref().unwrap_or_default();
+        match version {
+            "" => return Err(self.wrong(format!("{field}.apiVersion"), "Required value")),
+            "client.authentication.k8s.io/v1" if exec.interactive_mode.is_none() => {
+                return Err(self.wrong(format!("{field}.interactiveMode"), "Required value"));
+            }
+            "client.authentication.k8s.io/v1" | "client.authentication.k8s.io/v1beta1" => {}
+            other => {
+                let reason = format!(
+                    "Unsupported value: {other:?}: supported values: \"client.authentication.k8s.io/v1\", \
+                     \"client.authentication.k8s.io/v1beta1\""
+                );
+                return Err(self.wrong(format!("{field}.apiVersion"), reason));
+            }
+        }
+        if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
+            let reason = "Invalid value: \"Always\": nobody is there to ask";
+            return Err(self.wrong(format!("{field}.interactiveMode"), reason));
+        }
+        Ok(User::Exec(Box::new(exec)))
+    }
+
+    /// What a program is told about the cluster, if it wants to know.
+    fn about(&self, field: &str, cluster: &Cluster, user: &mut User) -> Result<(), KubeconfigError> {
+        let User::Exec(exec) = user else { return Ok(()) };
+        if exec.provide_cluster_info {
+            let mut cluster = cluster.clone();
+            let file = cluster.certificate_authority.take().filter(|file| !file.is_empty());
+            cluster.certificate_authority = file.map(|file| self.file(&file).display().to_string());
+            let about = ExecAuthCluster::try_from(&cluster);
+            let about = about.map_err(|error| {
+                self.wrong(format!("{field}.certificate-authority"), super::api::causes(&error))
+            })?;
+            exec.cluster = Some(about);
+        }
+        Ok(())
+    }
+
     fn user(&self, field: &str, user: &AuthInfo) -> Result<User, KubeconfigError> {
         use secrecy::ExposeSecret;
+        if user.impersonate.as_deref().is_some_and(|name| !name.is_empty()) {
+            return Err(self.wrong(format!("{field}.as"), "is not supported"));
+        }
         let key_data = user.client_key_data.as_ref().map(|data| data.expose_secret());
         let certificate = self.pem(
             &format!("{field}.client-certificate"),
@@ -171,10 +222,7 @@ impl Reader<'_> {
             (None, None) => {}
         }
         if let Some(exec) = &user.exec {
-            if exec.command.as_deref().unwrap_or_default().is_empty() {
-                return Err(self.wrong(format!("{field}.exec.command"), "Required value"));
-            }
-            return Ok(User::Exec(Box::new(exec.clone())));
+            return self.exec(&format!("{field}.exec"), exec);
         }
         if let Some(file) = user.token_file.as_deref().filter(|file| !file.is_empty()) {
             return Ok(User::TokenFile(self.file(file)));
@@ -224,7 +272,7 @@ impl Kubeconfig {
             return Err(reader.wrong(format!("{cluster_field}.proxy-url"), "is not supported"));
         }
         let user_name = context.user.as_deref().unwrap_or_default();
-        let user = match file.auth_infos.iter().find(|user| user.name == user_name) {
+        let mut user = match file.auth_infos.iter().find(|user| user.name == user_name) {
             Some(user) => {
                 let none = AuthInfo::default();
                 let info = user.auth_info.as_ref().unwrap_or(&none);
@@ -238,6 +286,7 @@ impl Kubeconfig {
                 );
             }
         };
+        reader.about(&cluster_field, cluster, &mut user)?;
         Ok(Self {
             server: reader.server(&cluster_field, cluster)?,
             certificate_authority: reader.pem(
@@ -251,3 +300,7 @@ impl Kubeconfig {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "kubeconfig_tests.rs"]
+mod tests;

@@ -6,6 +6,7 @@
 mod api;
 mod connect;
 mod error;
+mod exec;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod follow;

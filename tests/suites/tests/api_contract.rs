@@ -33,6 +33,10 @@ fn main() {
             trials.push(Trial::ignorable_test(name, move || finish(subject::run(place, &real, *case))));
         }
     }
+    for (name, case) in following::SCRIPTED {
+        let (name, real) = (format!("{}::{name}", Place::Memory.name()), real.clone());
+        trials.push(Trial::ignorable_test(name, move || finish(subject::run(Place::Memory, &real, *case))));
+    }
     for (name, test) in connection::ALL {
         let real = real.clone();
         let name = format!("connection::{name}");

@@ -34,6 +34,8 @@ use crate::sandbox::Sandbox;
 
 /// Where manifests lie on the fake disk.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// The name of a sandboxed node.
+pub const NODE: &str = "node";
 /// An image that every node has.
 pub const IMAGE: &str = "understudy.dev/demo:1";
 const START_SECOND: i64 = 1_800_000_000;
@@ -55,10 +57,10 @@ pub struct World {
     pub cgroups: FakeCgroups,
     /// A manifest URL, if the node has one.
     pub url: Option<FakeManifestUrl>,
+    /// The cluster's API server; none for a kubelet on its own.
+    pub api: Option<FakeApi>,
     /// The node's resolver configuration; none as with an empty `resolvConf`.
     pub resolv_conf: Option<String>,
-    /// The cluster's API server, if the node is a member of one.
-    pub api: Option<FakeApi>,
 }
 
 impl World {
@@ -82,6 +84,19 @@ impl World {
             resolv_conf: None,
             api: None,
         }
+    }
+
+    /// The same world with a cluster in it: an API server that shares its clock.
+    #[must_use]
+    pub fn with_api(mut self) -> Self {
+        self.api = Some(FakeApi::new(self.clock.clone()));
+        self
+    }
+
+    /// The node's ways to the API server, without rate limits.
+    fn cluster(api: &FakeApi) -> wiring::Cluster {
+        let client = || api.client(&Io::current());
+        wiring::Cluster { api: client(), heartbeat: client(), events: client(), node_name: NODE.to_owned() }
     }
 
     /// Writes a manifest.
@@ -112,15 +127,7 @@ impl World {
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
             addresses: Arc::new(FakeHostAddresses::default()),
-            cluster: self.api.as_ref().map(|api| {
-                let client = api.client(&Io::current());
-                Cluster {
-                    api: client.clone(),
-                    heartbeat: client.clone(),
-                    events: client,
-                    node_name: "node".to_owned(),
-                }
-            }),
+            cluster: self.api.as_ref().map(Self::cluster),
         }
     }
 }
@@ -162,7 +169,7 @@ pub fn node_resources() -> Arc<NodeResources> {
 /// A sandboxed node as admission sees it.
 pub fn admission() -> NodeView {
     NodeView {
-        name: "node".to_owned(),
+        name: NODE.to_owned(),
         labels: node_labels("node", "amd64", &BTreeMap::new()),
         taints: Vec::new(),
         resources: node_resources(),
@@ -180,7 +187,7 @@ pub fn settings() -> Settings {
         ..pod_worker::PodWorkerConfig::default()
     };
     Settings {
-        node: "node".to_owned(),
+        node: NODE.to_owned(),
         host_ips: vec!["192.0.2.10".to_owned()],
         static_pod_path: Some(PathBuf::from(MANIFESTS)),
         file_check: Duration::from_secs(20),

@@ -108,11 +108,17 @@ pub(super) fn updated(
     old: &Value,
     new: &mut Value,
     subresource: Option<&str>,
+    patched: bool,
 ) -> Result<(), Refusal> {
     let name = text(old, "/metadata/name");
     let uid = text(old, "/metadata/uid");
     let other = text(new, "/metadata/uid");
     if !other.is_empty() && other != uid {
+        // A patch is held to be a change of the UID, a replacement to be of another object.
+        if patched {
+            let why = format!("metadata.uid: Invalid value: {other:?}: field is immutable");
+            return Err(Refusal::invalid(resource, name, &why));
+        }
         let why = format!("Precondition failed: UID in precondition: {other}, UID in object meta: {uid}");
         return Err(Refusal::conflict(resource, name, &why));
     }

@@ -277,7 +277,7 @@ impl State {
         if !asked.is_empty() && asked != current {
             return Err(Refusal::stale(call.resource, name));
         }
-        rules::updated(call.resource, old, &mut new, call.subresource.as_deref())?;
+        rules::updated(call.resource, old, &mut new, call.subresource.as_deref(), call.verb == Verb::Patch)?;
         rules::validate(call.resource, &new)?;
         set_meta(&mut new, "resourceVersion", Some(current.into()));
         if new == *old {
@@ -297,10 +297,12 @@ impl State {
             let asked = text(&call.body, &format!("/preconditions/{field}"));
             let current = text(&old, &format!("/metadata/{field}"));
             if !asked.is_empty() && asked != current {
-                let why = format!(
-                    "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {current}"
+                let message = format!(
+                    "Operation cannot be fulfilled on {} {name:?}: the {what} in the precondition ({asked}) does not \
+                     match the {what} in record ({current}). The object might have been deleted and then recreated",
+                    call.resource.kind
                 );
-                return Err(Refusal::conflict(call.resource, &name, &why));
+                return Err(Refusal::new(409, "Conflict", message));
             }
         }
         let in_query = call.query.get("gracePeriodSeconds").and_then(|seconds| seconds.parse().ok());

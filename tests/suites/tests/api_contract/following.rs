@@ -16,8 +16,14 @@ cases![
     all_is_told_first_and_then_each_change,
     who_no_longer_is_selected_is_gone,
     a_single_object_is_followed_before_it_is_there,
-    broken_watches_lose_nothing,
-    a_forgotten_version_means_a_new_list,
+];
+
+/// Where the server can be told to break: a real one's outages are in `connection`.
+pub const SCRIPTED: &[(&str, Case)] = &[
+    ("broken_watches_lose_nothing", |subject| Box::pin(broken_watches_lose_nothing(subject))),
+    ("a_forgotten_version_means_a_new_list", |subject| {
+        Box::pin(a_forgotten_version_means_a_new_list(subject))
+    }),
 ];
 
 /// What somebody who follows knows.
@@ -111,9 +117,8 @@ async fn a_single_object_is_followed_before_it_is_there(subject: &Subject) {
     assert_eq!(view.known.len(), 1);
 }
 
-/// Only in memory: a real server's watches are broken in `connection`.
 async fn broken_watches_lose_nothing(subject: &Subject) {
-    let Some(fake) = &subject.fake else { return };
+    let fake = subject.fake.as_ref().expect("the server in memory");
     let mut view = View::<ConfigMap>::new(subject.api.follow(subject.all()));
     view.until("the list", |view| view.lists == 1).await;
     while fake.watches() == 0 {
@@ -137,9 +142,8 @@ async fn broken_watches_lose_nothing(subject: &Subject) {
     assert_eq!(view.lists, 1);
 }
 
-/// Only in memory, where a compaction can be had at once.
 async fn a_forgotten_version_means_a_new_list(subject: &Subject) {
-    let Some(fake) = &subject.fake else { return };
+    let fake = subject.fake.as_ref().expect("the server in memory");
     set(subject, "a", "1").await;
     let mut view = View::<ConfigMap>::new(subject.api.follow(subject.all()));
     view.until("the list", |view| view.lists == 1).await;

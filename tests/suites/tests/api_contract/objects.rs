@@ -27,7 +27,7 @@ cases![
     the_ips_of_a_pod_are_merged,
     status_and_spec_are_apart,
     a_node_registers_with_its_status,
-    a_patch_for_another_uid_conflicts,
+    a_patch_for_another_uid_is_invalid,
     a_pod_has_a_generation,
     a_bound_pod_is_deleted_with_grace,
     a_deletion_can_require_a_uid,
@@ -258,12 +258,12 @@ async fn a_node_registers_with_its_status(subject: &Subject) {
     subject.api.delete::<Node>(None, &subject.namespace, &Delete::default()).await.expect("deleted");
 }
 
-async fn a_patch_for_another_uid_conflicts(subject: &Subject) {
+async fn a_patch_for_another_uid_is_invalid(subject: &Subject) {
     subject.created("p").await;
     let patch = Patch::Strategic(json!({"metadata": {"uid": "11111111-2222-3333-4444-555555555555"},
         "status": {"phase": "Running"}}));
     let error = subject.api.patch_status::<Pod>(subject.ns(), "p", &patch).await.expect_err("another pod");
-    assert!(error.is_conflict(), "{error:?}");
+    assert!(error.is_invalid() && error.message.contains("field is immutable"), "{error:?}");
 }
 
 async fn a_pod_has_a_generation(subject: &Subject) {
@@ -314,7 +314,7 @@ async fn a_deletion_can_require_a_uid(subject: &Subject) {
         Delete { grace_seconds: Some(0), uid: Some("11111111-2222-3333-4444-555555555555".to_owned()) };
     let error = subject.api.delete::<Pod>(subject.ns(), "p", &other).await.expect_err("another pod");
     assert!(error.is_conflict(), "{error:?}");
-    assert!(error.message.contains("Precondition failed: UID in precondition"), "{error}");
+    assert!(error.message.contains("the UID in the precondition (11111111"), "{error}");
     let this = Delete { grace_seconds: Some(0), uid: made.metadata.uid };
     subject.api.delete::<Pod>(subject.ns(), "p", &this).await.expect("deleted");
 }

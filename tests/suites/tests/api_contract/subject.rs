@@ -13,9 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use runtime_bridge::Io;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::kube::fake::FakeApi;
-use runtime_bridge::kube::{
-    ApiClient, ConnectSettings, Delete, FileIdentity, Kubeconfig, RateLimit, connect,
-};
+use runtime_bridge::kube::{ApiClient, ConnectSettings, Delete, FileIdentity, Kubeconfig, RateLimit};
 use serde_json::{Value, json};
 
 /// Cases that stop the server run alone; all others may run side by side.
@@ -95,8 +93,7 @@ impl ControlPlane {
         let identity = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
         let settings =
             ConnectSettings { kubeconfig, identity, user_agent: "understudy-contract/1".to_owned() };
-        let client = connect(&settings, io).map_err(|error| error.to_string())?;
-        Ok(ApiClient::new(client, io.clone(), UNLIMITED, deadline))
+        ApiClient::connected(&settings, io, UNLIMITED, deadline).map_err(|error| error.to_string())
     }
 
     pub fn admin(&self, io: &Io) -> ApiClient {

@@ -6,6 +6,7 @@
 )]
 
 mod admission;
+mod api;
 mod calls;
 mod cgroups;
 mod clock;

@@ -1,0 +1,298 @@
+//! Users that are programs: `client.authentication.k8s.io/v1` and `v1beta1`. What a program gives is kept until it
+//! expires, or the server does not take it any more.
+
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::config::ExecConfig;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+
+use super::connect::ConnectError;
+use super::identity::{Identity, certificate_pair};
+use super::kubeconfig::Pem;
+
+/// Longest run of a program.
+const RUN_DEADLINE: Duration = Duration::from_secs(60);
+/// Bytes of what it prints.
+const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
+/// After a failed run the next request does not run it at once again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The program is told by this variable what is asked of it.
+const INFO: &str = "KUBERNETES_EXEC_INFO";
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Credential {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Status {
+    expiration_timestamp: Option<Timestamp>,
+    token: String,
+    client_certificate_data: String,
+    client_key_data: String,
+}
+
+impl std::fmt::Debug for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Status")
+            .field("expiration_timestamp", &self.expiration_timestamp)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    identity: Identity,
+    certificate: (String, String),
+    fresh: bool,
+    ends: Option<Timestamp>,
+    failed: Option<(tokio::time::Instant, ConnectError)>,
+}
+
+/// The identity that a program gives.
+#[derive(Debug)]
+pub(super) struct ExecIdentity {
+    config: ExecConfig,
+    known: Mutex<Known>,
+    /// One run at a time; the others wait for what it gives.
+    running: tokio::sync::Mutex<()>,
+}
+
+impl ExecIdentity {
+    pub fn new(config: ExecConfig) -> Self {
+        Self { config, known: Mutex::default(), running: tokio::sync::Mutex::default() }
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn command(&self) -> &str {
+        self.config.command.as_deref().unwrap_or_default()
+    }
+
+    fn failed(&self, reason: impl Into<String>) -> ConnectError {
+        ConnectError::Exec { command: self.command().to_owned(), reason: reason.into() }
+    }
+
+    /// What the last run has given.
+    pub fn identity(&self) -> Identity {
+        self.locked().identity.clone()
+    }
+
+    /// The server did not take what the program gave: it is run again before the next request.
+    pub fn refused(&self) {
+        self.locked().fresh = false;
+    }
+
+    fn is_fresh(&self) -> Result<bool, ConnectError> {
+        let known = self.locked();
+        if known.fresh && known.ends.is_none_or(|ends| Timestamp::now() < ends) {
+            return Ok(true);
+        }
+        match &known.failed {
+            Some((at, error)) if at.elapsed() < RETRY_AFTER => Err(error.clone()),
+            _ => Ok(false),
+        }
+    }
+
+    /// Runs the program unless what it gave is still good.
+    pub async fn refresh(&self) -> Result<(), ConnectError> {
+        if self.is_fresh()? {
+            return Ok(());
+        }
+        let _alone = self.running.lock().await;
+        if self.is_fresh()? {
+            return Ok(());
+        }
+        let outcome = self.run().await.and_then(|output| self.take(&output));
+        if let Err(error) = &outcome {
+            self.locked().failed = Some((tokio::time::Instant::now(), error.clone()));
+        }
+        outcome
+    }
+
+    async fn run(&self) -> Result<Vec<u8>, ConnectError> {
+        let mut spec = json!({"interactive": false});
+        if self.config.provide_cluster_info
+            && let Some(cluster) = &self.config.cluster
+        {
+            spec["cluster"] = serde_json::to_value(cluster).unwrap_or_default();
+        }
+        let info = json!({"kind": "ExecCredential", "apiVersion": self.config.api_version, "spec": spec});
+        let mut command = Command::new(self.command());
+        command.args(self.config.args.iter().flatten());
+        for variable in self.config.env.iter().flatten() {
+            if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
+                command.env(name, value);
+            }
+        }
+        command.env(INFO, info.to_string()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| {
+            let hint = self.config.install_hint.as_deref().map(|hint| format!("; {}", hint.trim()));
+            self.failed(format!("cannot be run: {error}{}", hint.unwrap_or_default()))
+        })?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let (mut output, mut said) = (Vec::new(), Vec::new());
+        let reading = async {
+            let read_out = async {
+                match out {
+                    Some(out) => out.take(OUTPUT_BYTES_MAX).read_to_end(&mut output).await,
+                    None => Ok(0),
+                }
+            };
+            let read_err = async {
+                match err {
+                    Some(err) => err.take(OUTPUT_BYTES_MAX).read_to_end(&mut said).await,
+                    None => Ok(0),
+                }
+            };
+            let (read_out, read_err) = tokio::join!(read_out, read_err);
+            read_out.and(read_err)?;
+            child.wait().await
+        };
+        let ended = tokio::time::timeout(RUN_DEADLINE, reading).await;
+        let ended =
+            ended.map_err(|_| self.failed(format!("has not ended within {} s", RUN_DEADLINE.as_secs())))?;
+        let ended = ended.map_err(|error| self.failed(error.to_string()))?;
+        if ended.success() {
+            return Ok(output);
+        }
+        let said = String::from_utf8_lossy(&said[..said.len().min(1024)]).trim().to_owned();
+        Err(self.failed(format!("failed with {ended}: {said}")))
+    }
+
+    fn take(&self, output: &[u8]) -> Result<(), ConnectError> {
+        // The output itself is not shown: it holds a secret.
+        let read = serde_json::from_slice::<Credential>(output);
+        let read = read.map_err(|error| {
+            self.failed(format!(
+                "printed no ExecCredential (line {}, column {})",
+                error.line(),
+                error.column()
+            ))
+        })?;
+        let wanted = self.config.api_version.as_deref().unwrap_or_default();
+        if read.kind != "ExecCredential" || read.api_version != wanted {
+            return Err(self.failed(format!(
+                "is to give an ExecCredential of API version {wanted}, and gave a {} of {}",
+                read.kind, read.api_version
+            )));
+        }
+        let status = read.status.ok_or_else(|| self.failed("gave no status"))?;
+        let pair = (status.client_certificate_data, status.client_key_data);
+        match (pair.0.is_empty(), pair.1.is_empty(), status.token.is_empty()) {
+            (true, true, true) => {
+                return Err(self.failed("gave neither a token nor a certificate with its key"));
+            }
+            (false, true, _) | (true, false, _) => {
+                return Err(self.failed("gave only one of certificate and key"));
+            }
+            _ => {}
+        }
+        let mut known = self.locked();
+        let mut identity = Identity {
+            token: Some(status.token).filter(|token| !token.is_empty()).map(Arc::from),
+            ..known.identity.clone()
+        };
+        if pair != known.certificate {
+            identity.generation += 1;
+            identity.certificate = None;
+            if !pair.0.is_empty() {
+                let inline = |text: &str| Pem::Inline(text.as_bytes().to_vec());
+                let parsed = certificate_pair(&inline(&pair.0), &inline(&pair.1));
+                identity.certificate =
+                    Some(Arc::new(parsed.map_err(|error| self.failed(error.to_string()))?));
+            }
+        }
+        *known = Known {
+            identity,
+            certificate: pair,
+            fresh: true,
+            ends: status.expiration_timestamp,
+            failed: None,
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(script: &str) -> ExecIdentity {
+        let config = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh",
+            "args": ["-c", script], "env": [{"name": "GIVEN", "value": "x"}], "interactiveMode": "Never",
+            "installHint": "install it"});
+        ExecIdentity::new(serde_json::from_value(config).unwrap())
+    }
+
+    fn credential(status: &str) -> String {
+        format!(
+            r#"echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{status}}}'"#
+        )
+    }
+
+    async fn error(script: &str) -> String {
+        program(script).refresh().await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn what_a_program_gives_is_kept_until_it_expires() {
+        let directory = tempfile::tempdir().unwrap();
+        let count = directory.path().join("count");
+        let runs = || std::fs::read_to_string(&count).unwrap_or_default().lines().count();
+        let counted = format!("echo run >>{}; ", count.display());
+        let lasting = program(&(counted.clone() + &credential(r#"{"token":"t"}"#)));
+        for _ in 0..3 {
+            lasting.refresh().await.unwrap();
+        }
+        assert_eq!((runs(), lasting.identity().token.as_deref()), (1, Some("t")));
+        lasting.refused();
+        lasting.refresh().await.unwrap();
+        assert_eq!(runs(), 2);
+        let ended = r#"{"token":"t","expirationTimestamp":"2020-01-02T03:04:05Z"}"#;
+        let ended = program(&(counted + &credential(ended)));
+        for _ in 0..2 {
+            ended.refresh().await.unwrap();
+        }
+        assert_eq!(runs(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_program_is_told_what_is_asked_of_it() {
+        let script =
+            r#"case "$GIVEN$KUBERNETES_EXEC_INFO" in x*'"interactive":false'*) ;; *) exit 3 ;; esac; "#;
+        program(&(script.to_owned() + &credential(r#"{"token":"t"}"#))).refresh().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_used_is_said() {
+        assert!(error("echo no way >&2; exit 7").await.contains("exit status: 7: no way"));
+        assert!(error("echo hello").await.contains("printed no ExecCredential"));
+        assert!(error(&credential("{}")).await.contains("neither a token nor a certificate"));
+        assert!(error(&credential("null")).await.contains("gave no status"));
+        let half = credential(r#"{"clientKeyData":"k"}"#);
+        assert!(error(&half).await.contains("only one of certificate and key"));
+        let old = credential(r#"{"token":"t"}"#).replace("k8s.io/v1", "k8s.io/v1beta1");
+        assert!(error(&old).await.contains("API version client.authentication.k8s.io/v1,"));
+        let mut absent = program("");
+        absent.config.command = Some("/no/such/program".to_owned());
+        let said = absent.refresh().await.unwrap_err().to_string();
+        assert!(said.contains("/no/such/program: cannot be run") && said.contains("install it"), "{said}");
+    }
+}

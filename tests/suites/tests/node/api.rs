@@ -1,0 +1,31 @@
+//! A node whose world has a cluster.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use runtime_bridge::Io;
+use runtime_bridge::clock::Clock;
+use supervision::Policy;
+use testkit::node::{FakeNode, settings};
+use testkit::sandbox;
+
+use crate::life::world;
+
+#[test]
+fn a_cluster_shares_the_clock_of_its_world_and_outlives_the_kubelet() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(7).with_api();
+        let api = world.api.clone().expect("a cluster");
+        let node = FakeNode::start(sandbox, &world, &settings());
+        sandbox.pass(Duration::from_secs(3600)).await;
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("c".to_owned());
+        map.metadata.namespace = Some("default".to_owned());
+        let made = api.client(&Io::current()).create(&map).await.expect("made");
+        let made_at = made.metadata.creation_timestamp.expect("a time").0;
+        assert_eq!(made_at.as_second(), world.clock.now().as_second());
+        let node = node.restart(&settings(), Policy::default()).await;
+        assert!(api.get::<ConfigMap>(Some("default"), "c").is_some());
+        node.stop().await;
+    });
+}
