@@ -16,5 +16,6 @@ pub mod kube;
 pub mod manifest_url;
 pub mod mounts;
 pub mod probes;
+pub mod serving;
 
 pub use io::{Io, IoRuntime};
