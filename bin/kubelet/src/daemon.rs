@@ -29,7 +29,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wiring::{self, Bridge, Node, Settings};
-use crate::{cgroups, cluster, settings};
+use crate::{cgroups, cluster, serving, settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
@@ -99,6 +99,12 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
     let bridge = bridge(loaded, &io, clock, runtime, driver)?;
+    if let Some(warning) = serving::unanswerable(&loaded.config)
+        && bridge.serving.is_some()
+        && bridge.cluster.is_none()
+    {
+        tracing::warn!("{warning}");
+    }
     wait(&io, cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     let cgroups = bridge.cgroups.version();
     let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
@@ -218,7 +224,7 @@ fn bridge(
         runtime,
         docker_configs: Arc::new(docker_configs),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
-        clock,
+        clock: clock.clone(),
         checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),
         files: Arc::new(DiskStaticFiles::new(handle.clone())),
         url: settings::manifest_url(&loaded.config)?
@@ -229,6 +235,7 @@ fn bridge(
         cgroups: Arc::new(SystemCgroups::detect(names, handle)?),
         resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),
         cluster: cluster::cluster(loaded, &node_name(loaded)?, &io)?,
+        serving: serving::tls(loaded, &node_name(loaded)?, &io, clock.clone())?,
         io,
     })
 }

@@ -113,7 +113,7 @@ fn self_signed(host: &str, now: i64) -> Result<(String, String), ServingError> {
 fn write(path: &Path, bytes: &[u8]) -> Result<(), ServingError> {
     let failed = |error| ServingError::Write { path: path.to_owned(), error };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.tmp"));
+    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let _ = std::fs::remove_file(&temporary);
     let mut file = std::fs::OpenOptions::new()
         .write(true)

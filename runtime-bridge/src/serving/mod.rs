@@ -117,7 +117,8 @@ fn load(settings: &ServingSettings, material: &files::Material) -> Result<Loaded
         .map_err(|error| wrong(&key, format!("no private key in it: {error:?}")))?;
     let verifier = match (&settings.client_ca, &material.client_ca) {
         (Some(path), Some(pem)) => Some(
-            client::verifier(pem, settings.protocol.provider.clone()).map_err(|reason| wrong(path, reason))?,
+            client::verifier(pem, settings.protocol.provider.clone())
+                .map_err(|reason| wrong(path, reason))?,
         ),
         _ => None,
     };

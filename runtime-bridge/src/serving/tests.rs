@@ -38,7 +38,10 @@ fn a_certificate_names_its_user_and_groups_if_its_authority_is_believed() {
     let judge = |chain: &Chain| client::identify(Some(&*verifier), chain, now());
     match judge(&client(&believed, "jane", "system:masters")) {
         ClientCertificate::Valid(identity) => {
-            assert_eq!((&*identity.name, &identity.organizations[..]), ("jane", &["system:masters".to_owned()][..]));
+            assert_eq!(
+                (&*identity.name, &identity.organizations[..]),
+                ("jane", &["system:masters".to_owned()][..])
+            );
         }
         other => panic!("{other:?}"),
     }

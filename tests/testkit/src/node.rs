@@ -106,6 +106,7 @@ impl World {
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
             cluster: None,
+            serving: None,
         }
     }
 }
@@ -182,6 +183,7 @@ pub fn settings() -> Settings {
         garbage: garbage_collector::GcPolicy::default(),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
+        server: kubelet::wiring::ServerSettings::default(),
         admission: admission(),
         sweep: volume_manager::SweepPolicy::default(),
         fault_point: None,
