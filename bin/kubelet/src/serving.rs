@@ -29,7 +29,7 @@ pub fn server(
             node: node.to_owned(),
             anonymous: authentication.anonymous.enabled,
             tokens: authentication.webhook.enabled,
-            reviewed: authorization.mode != "AlwaysAllow",
+            always_allow: authorization.mode == "AlwaysAllow",
             exec_by_method: understudy.server.exec_by_method,
         },
         ttls: ReviewTtls {

@@ -30,8 +30,8 @@ pub struct AccessConfig {
     pub anonymous: bool,
     /// Tokens are asked for at the API server.
     pub tokens: bool,
-    /// Each request is asked for at the API server; else all are allowed.
-    pub reviewed: bool,
+    /// Everything is allowed to whom is known; else each request is asked for at the API server.
+    pub always_allow: bool,
     /// exec and its like need only the verb of their method, as upstream.
     pub exec_by_method: bool,
 }
@@ -101,7 +101,7 @@ impl Access {
 
     /// The answer to a request that may not be.
     async fn refusal(&self, user: &Arc<User>, asked: &Attributes) -> Option<Response> {
-        if !self.config.reviewed {
+        if self.config.always_allow {
             return None;
         }
         let Attributes { verb, subresources } = asked;
