@@ -97,17 +97,17 @@ impl Client {
         TlsConnector::from(self.config.clone()).connect(name, stream).await
     }
 
-    /// Status and body of one request; `headers` are lines.
+    /// Status and body of one request; `headers` are lines; one of the connection says that it closes.
     pub async fn ask(&self, method: &str, path: &str, headers: &[&str]) -> (u16, String) {
         let asked = async {
             let mut stream = self.connect().await.unwrap();
             let mut request = format!("{method} {path} HTTP/1.1\r\nHost: kubelet\r\n");
-            for header in headers.iter().chain([&"Connection: close"].iter().copied()) {
-                if *header != "Connection: close" || !headers.iter().any(|one| one.starts_with("Connection"))
-                {
-                    request += header;
-                    request += "\r\n";
-                }
+            // Answers are read to the end of the connection.
+            let closing = headers.iter().any(|header| header.starts_with("Connection"));
+            let headers = headers.iter().copied().chain((!closing).then_some("Connection: close"));
+            for header in headers {
+                request += header;
+                request += "\r\n";
             }
             stream.write_all((request + "\r\n").as_bytes()).await.unwrap();
             let mut bytes = Vec::new();

@@ -101,7 +101,7 @@ async fn streams_pass_through_to_the_runtime() {
 #[tokio::test]
 async fn a_stream_that_cannot_be_says_why() {
     let (_server, client) = open("http://127.0.0.1:1", true).await;
-    let upgrade = ["Connection: Upgrade", "Upgrade: SPDY/3.1"];
+    let upgrade = ["Connection: Upgrade, close", "Upgrade: SPDY/3.1"];
     let ask = async |path: &str| client.ask("POST", path, &upgrade).await;
     let streams = "you must specify at least 1 of stdin, stdout, stderr";
     assert_eq!(ask("/exec/default/web/main?command=sh").await, (400, streams.to_owned()));
@@ -112,7 +112,8 @@ async fn a_stream_that_cannot_be_says_why() {
     let (status, text) = ask("/exec/default/web/main?command=sh&output=1").await;
     assert_eq!(status, 500, "{text}");
     assert!(text.contains("error dialing backend"), "{text}");
-    let newer = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Protocol: v5.channel.k8s.io"];
+    let newer =
+        ["Connection: Upgrade, close", "Upgrade: websocket", "Sec-WebSocket-Protocol: v5.channel.k8s.io"];
     let (status, text) = client.ask("GET", "/exec/default/web/main?command=sh&output=1", &newer).await;
     assert_eq!(status, 501);
     assert!(text.contains("not supported"), "{text}");
