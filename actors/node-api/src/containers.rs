@@ -26,7 +26,7 @@ use supervision::Address;
 use tokio::sync::mpsc;
 
 use crate::access::Caller;
-use crate::logs::{LogSource, has_container, instance, log_options, send};
+use crate::logs::{LogSource, has_container, has_terminal, instance, log_options, send};
 use crate::routes::{ASK_DEADLINE, unavailable};
 use crate::server::Connection;
 use crate::streaming::{Streams, Target, ports, proxied, query_pairs};
@@ -228,13 +228,7 @@ impl Containers {
         let missing = format!("container {} not found in pod {}", named.container, named.full_name());
         let container_id = self.running(&pod, named, missing).await?;
         // A process has a terminal or has none since it began.
-        let spec = pod
-            .pod
-            .spec
-            .iter()
-            .flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
-        let tty =
-            spec.into_iter().find(|one| one.name == named.container).and_then(|one| one.tty) == Some(true);
+        let tty = has_terminal(&pod.pod, &named.container);
         let Streams { stdin, stdout, stderr, .. } = streams;
         let request = AttachRequest { container_id, stdin, tty, stdout, stderr: stderr && !tty };
         target(self.operations.attach(request).await.map(|answer| answer.url))
@@ -256,6 +250,7 @@ impl Containers {
     }
 }
 
+#[expect(clippy::result_large_err, reason = "a refusal is the answer itself, made once for a request")]
 fn target(url: Result<String, CriError>) -> Result<Target, Response> {
     let url = url.map_err(|error| refused(&error))?;
     Target::of(&url).map_err(|text| plain(StatusCode::INTERNAL_SERVER_ERROR, text))

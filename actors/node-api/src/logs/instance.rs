@@ -2,13 +2,25 @@
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 
+/// Names of the containers of a spec, and whether each has a terminal.
+fn terminals(pod: &Pod) -> impl Iterator<Item = (&str, bool)> {
+    let spec = pod.spec.iter();
+    spec.flat_map(|spec| {
+        let plain = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        let ephemeral = spec.ephemeral_containers.iter().flatten();
+        let plain = plain.map(|one| (one.name.as_str(), one.tty == Some(true)));
+        plain.chain(ephemeral.map(|one| (one.name.as_str(), one.tty == Some(true))))
+    })
+}
+
 /// Whether the pod's spec has such a container.
 pub fn has_container(pod: &Pod, name: &str) -> bool {
-    let Some(spec) = &pod.spec else { return false };
-    let init = spec.init_containers.iter().flatten();
-    let ephemeral = spec.ephemeral_containers.iter().flatten();
-    spec.containers.iter().chain(init).any(|one| one.name == name)
-        || ephemeral.into_iter().any(|one| one.name == name)
+    terminals(pod).any(|(one, _)| one == name)
+}
+
+/// Whether the container of this name began with a terminal.
+pub fn has_terminal(pod: &Pod, name: &str) -> bool {
+    terminals(pod).any(|(one, tty)| one == name && tty)
 }
 
 fn status<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {

@@ -5,6 +5,6 @@ mod line;
 mod options;
 mod read;
 
-pub use instance::{has_container, instance};
+pub use instance::{has_container, has_terminal, instance};
 pub use options::log_options;
 pub use read::{LogSource, send};
