@@ -16,5 +16,7 @@ pub mod kube;
 pub mod manifest_url;
 pub mod mounts;
 pub mod probes;
+pub mod reviews;
+pub mod serving;
 
 pub use io::{Io, IoRuntime};

@@ -6,11 +6,15 @@ use std::time::Duration;
 use actix::Actor;
 use axum::Router;
 use runtime_bridge::Io;
+use runtime_bridge::serving::ServingTls;
 use supervision::{Ctx, Subsystem};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::access::Access;
+use crate::containers::Containers;
 use crate::routes::{Answers, health_routes, read_only_routes};
-use crate::server::serve;
+use crate::secured::{Offers, secured_routes};
+use crate::server::{Bounds, serve};
 
 /// A listener that cannot be opened is tried again this often.
 const RETRY: Duration = Duration::from_secs(5);
@@ -22,6 +26,19 @@ pub struct NodeApiConfig {
     pub health: Option<SocketAddr>,
     /// `address:readOnlyPort`.
     pub read_only: Option<SocketAddr>,
+    /// `address:port`, over HTTPS.
+    pub secured: Option<SocketAddr>,
+}
+
+/// What the HTTPS port needs beyond the others.
+#[derive(Clone)]
+pub struct Secured {
+    /// Who may ask.
+    pub access: Access,
+    /// The way to containers.
+    pub containers: Containers,
+    /// What is on.
+    pub offers: Offers,
 }
 
 /// What NodeApi is given.
@@ -33,6 +50,8 @@ pub struct NodeApiDeps {
     pub io: Io,
     /// Where answers come from.
     pub answers: Answers,
+    /// The HTTPS port; none without a certificate, as in tests.
+    pub secured: Option<Secured>,
 }
 
 /// NodeApi's timers.
@@ -49,7 +68,12 @@ pub enum Port {
     Health,
     /// Read-only.
     ReadOnly,
+    /// HTTPS.
+    Secured,
 }
+
+/// A port's address, routes, TLS and bounds.
+type Listener = (SocketAddr, Router, Option<ServingTls>, Bounds);
 
 /// The HTTP servers.
 pub struct NodeApi {
@@ -62,20 +86,25 @@ impl NodeApi {
         Self { deps }
     }
 
-    fn listener(&self, port: Port) -> Option<(SocketAddr, Router)> {
-        let answers = || self.deps.answers.clone();
+    fn listener(&self, port: Port) -> Option<Listener> {
+        let config = &self.deps.config;
+        let answers = self.deps.answers.clone();
         match port {
-            Port::Health => self.deps.config.health.map(|address| (address, health_routes(answers()))),
-            Port::ReadOnly => {
-                self.deps.config.read_only.map(|address| (address, read_only_routes(answers())))
+            Port::Health => Some((config.health?, health_routes(answers), None, Bounds::PLAIN)),
+            Port::ReadOnly => Some((config.read_only?, read_only_routes(answers), None, Bounds::PLAIN)),
+            Port::Secured => {
+                let Secured { access, containers, offers } = self.deps.secured.clone()?;
+                let tls = access.tls.clone();
+                let routes = secured_routes(answers, containers, &offers, access);
+                Some((config.secured?, routes, Some(tls), Bounds::SECURED))
             }
         }
     }
 
     fn open(&self, port: Port, ctx: &mut Ctx<Self>) {
-        let Some((address, routes)) = self.listener(port) else { return };
+        let Some((address, routes, tls, bounds)) = self.listener(port) else { return };
         // Aborted with the effect, and so with the incarnation.
-        let server = AbortOnDropHandle::new(self.deps.io.spawn(serve(address, routes)));
+        let server = AbortOnDropHandle::new(self.deps.io.spawn(serve(address, routes, tls, bounds)));
         ctx.effect("serve", None, server, move |_, ended, ctx| {
             match ended {
                 Ok(error) => tracing::error!(%error, %address, "Cannot listen"),
@@ -97,6 +126,7 @@ impl Subsystem for NodeApi {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.open(Port::Health, ctx);
         self.open(Port::ReadOnly, ctx);
+        self.open(Port::Secured, ctx);
     }
 
     fn on_timer(&mut self, Timer::Open(port): Timer, ctx: &mut Ctx<Self>) {

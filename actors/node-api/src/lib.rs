@@ -1,14 +1,24 @@
-//! Duty: answers over HTTP: health, and on the read-only port pods, metrics, events and the supervision tree.
+//! Duty: answers over HTTP: health; on the read-only port pods, metrics, events and the supervision tree; over HTTPS,
+//!   to whom it may be, these and what is in containers: logs, exec, attach, port-forward.
 //! Receives: nothing but HTTP requests.
-//! Sends: GetPods, GetPodStatuses, GetEvents.
+//! Sends: GetPods, GetPodStatuses, GetPodStatus, GetRuntimePods, GetEvents.
 //! State (rebuilt from): none; every answer is asked for when somebody asks.
 //! On crash: the listeners close and open again with the next incarnation.
 //! Never does: changes anything.
 
+mod access;
 mod actor;
+mod containers;
+mod logs;
 mod pods;
 mod routes;
+mod secured;
 mod server;
+mod streaming;
 
-pub use actor::{NodeApi, NodeApiConfig, NodeApiDeps};
+pub use access::{Access, AccessConfig};
+pub use actor::{NodeApi, NodeApiConfig, NodeApiDeps, Secured};
+pub use containers::Containers;
 pub use routes::{Answers, health_routes, read_only_routes};
+pub use secured::{Offers, secured_routes};
+pub use server::{Bounds, serve, serve_on};

@@ -1,11 +1,12 @@
-//! PURE: the PodList that `/pods` shows.
+//! PURE: the PodLists that `/pods` and `/runningpods/` show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use messages::PodUid;
 use messages::facts::DesiredPods;
+use messages::runtime::{ContainerState, RuntimePod, RuntimePods};
 use serde::Serialize;
 
 /// A `v1` `PodList`.
@@ -30,12 +31,34 @@ pub fn pod_list(desired: &DesiredPods, statuses: &BTreeMap<PodUid, Arc<PodStatus
         }
         item
     };
-    PodList {
-        kind: "PodList",
-        api_version: "v1",
-        metadata: Empty {},
-        items: desired.pods.iter().map(item).collect(),
-    }
+    list(desired.pods.iter().map(item).collect())
+}
+
+fn list(items: Vec<Pod>) -> PodList {
+    PodList { kind: "PodList", api_version: "v1", metadata: Empty {}, items }
+}
+
+/// Every pod of which something runs, as the runtime tells it: names and images, and nothing of a spec.
+pub fn running_list(held: &RuntimePods) -> PodList {
+    let item = |held: &Arc<RuntimePod>| {
+        let running = held.containers.iter().filter(|one| one.state == ContainerState::Running);
+        let containers = running.map(|one| Container {
+            name: one.name.to_string(),
+            image: Some(one.image.to_string()),
+            ..Container::default()
+        });
+        let containers: Vec<Container> = containers.collect();
+        if containers.is_empty() && held.ready_sandbox().is_none() {
+            return None;
+        }
+        let mut item = Pod::default();
+        item.metadata.name = Some(held.pod.name.to_string());
+        item.metadata.namespace = Some(held.pod.namespace.to_string());
+        item.metadata.uid = Some(held.pod.uid.to_string());
+        item.spec = Some(PodSpec { containers, ..PodSpec::default() });
+        Some(item)
+    };
+    list(held.values().filter_map(item).collect())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use supervision::{Address, Tree};
 use crate::pods::pod_list;
 
 /// How long a request waits for an actor.
-const ASK_DEADLINE: Duration = Duration::from_secs(5);
+pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Where answers come from.
 #[derive(Clone)]
@@ -48,6 +48,7 @@ pub fn health_routes(answers: Answers) -> Router {
 pub fn read_only_routes(answers: Answers) -> Router {
     Router::new()
         .route("/pods", get(pods))
+        .route("/pods/", get(pods))
         .route("/metrics", get(metrics))
         .route("/supervision", get(supervision))
         .route("/events", get(events))
@@ -100,7 +101,7 @@ async fn metrics(State(answers): State<Answers>) -> Response {
     }
 }
 
-fn json(value: &impl Serialize) -> Response {
+pub(crate) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => {
@@ -109,6 +110,6 @@ fn json(value: &impl Serialize) -> Response {
     }
 }
 
-fn unavailable(who: &str, error: &supervision::AskError) -> Response {
+pub(crate) fn unavailable(who: &str, error: &supervision::AskError) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{who}: {error}\n")).into_response()
 }

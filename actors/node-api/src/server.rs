@@ -7,46 +7,126 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use runtime_bridge::serving::{Chain, ServingTls};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-/// Connections at once on one listener; more wait in the kernel's backlog.
-const CONNECTIONS_MAX: usize = 256;
-/// A client must have sent its request's head by then.
-const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+/// A TLS client must have ended its handshake by then.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The bounds of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Connections at once, upgraded ones included; more wait in the kernel's backlog.
+    pub connections_max: usize,
+    /// A client must have sent the head of a request by then, counted from the connection or the answer before.
+    pub head_deadline: Duration,
+}
+
+impl Bounds {
+    /// Of a listener for people and probes.
+    pub const PLAIN: Self = Self { connections_max: 256, head_deadline: Duration::from_secs(10) };
+    /// Of the listener that the API server keeps connections to: they may be idle for a while (row 21.1).
+    pub const SECURED: Self = Self { connections_max: 1024, head_deadline: Duration::from_secs(90) };
+}
+
+/// What every request knows of its connection.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The client's certificates.
+    pub chain: Chain,
+    /// The client's address.
+    pub peer: Option<SocketAddr>,
+    /// Held as long as anything goes on over the connection, also when it is no HTTP any more.
+    pub place: Arc<OwnedSemaphorePermit>,
+    /// The listener has ended: so does everything that came through it.
+    pub ended: CancellationToken,
+}
 
 /// Serves until it is dropped, or until the listener cannot be opened.
-pub async fn serve(address: SocketAddr, routes: Router) -> std::io::Error {
-    let listener = match TcpListener::bind(address).await {
-        Ok(listener) => listener,
-        Err(error) => return error,
-    };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Dropping the set ends the connections with the listener.
+pub async fn serve(
+    address: SocketAddr,
+    routes: Router,
+    tls: Option<ServingTls>,
+    bounds: Bounds,
+) -> std::io::Error {
+    match TcpListener::bind(address).await {
+        Ok(listener) => serve_on(listener, routes, tls, bounds).await,
+        Err(error) => error,
+    }
+}
+
+/// [`serve`] on a listener that is open.
+pub async fn serve_on(
+    listener: TcpListener,
+    routes: Router,
+    tls: Option<ServingTls>,
+    bounds: Bounds,
+) -> std::io::Error {
+    let places = Arc::new(Semaphore::new(bounds.connections_max));
+    let ended = CancellationToken::new();
+    // Dropping these ends the connections, and what they were upgraded to, with the listener.
+    let _ending = ended.clone().drop_guard();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok(place) = places.clone().acquire_owned().await else { return std::io::ErrorKind::Other.into() };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
-                tracing::debug!(%error, %address, "Accept failed");
+                tracing::debug!(%error, "Accept failed");
                 // Out of file descriptors: accepting again at once would spin.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let service = TowerToHyperService::new(routes.clone());
-        connections.spawn(async move {
-            let _place = place;
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_DEADLINE)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "Connection ended");
-            }
-        });
+        let connection = Connection {
+            chain: Arc::from([]),
+            peer: Some(peer),
+            place: Arc::new(place),
+            ended: ended.clone(),
+        };
+        connections.spawn(connected(stream, connection, routes.clone(), tls.clone(), bounds.head_deadline));
+    }
+}
+
+async fn connected(
+    stream: TcpStream,
+    mut connection: Connection,
+    routes: Router,
+    tls: Option<ServingTls>,
+    head_deadline: Duration,
+) {
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else {
+        return converse(stream, connection, routes, head_deadline).await;
+    };
+    match tokio::time::timeout(HANDSHAKE_DEADLINE, tls.accept(stream)).await {
+        Ok(Ok((stream, chain))) => {
+            connection.chain = chain;
+            converse(stream, connection, routes, head_deadline).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%error, peer = ?connection.peer, "TLS handshake failed"),
+        Err(_) => tracing::debug!(peer = ?connection.peer, "TLS handshake took too long"),
+    }
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    connection: Connection,
+    routes: Router,
+    head_deadline: Duration,
+) {
+    let service = TowerToHyperService::new(routes.layer(axum::Extension(connection)));
+    let conversation = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_deadline)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    if let Err(error) = conversation.await {
+        tracing::debug!(%error, "Connection ended");
     }
 }

@@ -30,7 +30,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wiring::{self, Bridge, Node, Places, Settings};
-use crate::{cgroups, cluster, settings};
+use crate::{cgroups, cluster, serving, settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
@@ -103,6 +103,12 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
     let bridge = bridge(loaded, &io, clock, runtime, driver)?;
+    if let Some(warning) = serving::unanswerable(&loaded.config)
+        && bridge.serving.is_some()
+        && bridge.cluster.is_none()
+    {
+        tracing::warn!("{warning}");
+    }
     wait(&io, cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     let cgroups = bridge.cgroups.version();
     let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
@@ -229,7 +235,7 @@ fn bridge(
         runtime,
         docker_configs: Arc::new(docker_configs),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
-        clock,
+        clock: clock.clone(),
         checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),
         files: Arc::new(DiskStaticFiles::new(handle.clone())),
         url: settings::manifest_url(&loaded.config)?
@@ -241,6 +247,7 @@ fn bridge(
         resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),
         addresses: Arc::new(ThisHost::new(handle)),
         cluster: cluster::cluster(loaded, &node_name(loaded)?, &io)?,
+        serving: serving::tls(loaded, &node_name(loaded)?, &io, clock.clone())?,
         io,
     })
 }

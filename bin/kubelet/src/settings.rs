@@ -28,6 +28,7 @@ use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
 use crate::config::{KubeletConfiguration, Loaded};
 use crate::flags::KubeletFlags;
+use crate::serving;
 use crate::wiring::Settings;
 
 /// A configured value that the subsystems cannot take, naming the field.
@@ -112,7 +113,12 @@ pub fn settings(
                 config.server.healthz_port,
             )?,
             read_only: listener("address", &config.server.address, config.server.read_only_port)?,
+            secured: match config.server.enable_server {
+                true => listener("address", &config.server.address, config.server.port)?,
+                false => None,
+            },
         },
+        server: serving::server(config, understudy, &gates, node),
         admission: NodeView::default(),
         sweep: volume_manager::SweepPolicy::default(),
         membership: None,

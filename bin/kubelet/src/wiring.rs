@@ -23,7 +23,9 @@ use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
 use messages::{PodRef, PodUid};
-use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
+use node_api::{
+    Access, AccessConfig, Answers, Containers, NodeApi, NodeApiConfig, NodeApiDeps, Offers, Secured,
+};
 use node_status::{LeaseConfig, NodeStatusConfig};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_manager::admission::NodeView;
@@ -45,6 +47,8 @@ use runtime_bridge::kube::ApiClient;
 use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
+use runtime_bridge::reviews::{ClusterReviews, ReviewTtls, Reviews};
+use runtime_bridge::serving::ServingTls;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Place, Subsystem, SupervisionEvent, Tree, TreeCollector, Vitality, What};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
@@ -63,6 +67,7 @@ pub const ASKS: &[(&str, &str)] = &[
     ("ResourceManager", "Pleg"),
     ("NodeApi", "PodManager"),
     ("NodeApi", "StatusManager"),
+    ("NodeApi", "Pleg"),
     ("NodeApi", "EventRecorder"),
 ];
 
@@ -99,6 +104,8 @@ pub struct Bridge {
     pub addresses: Arc<dyn HostAddresses>,
     /// The cluster that the node is a member of; none if it stands alone.
     pub cluster: Option<Cluster>,
+    /// The HTTPS server's side of TLS; none without such a server.
+    pub serving: Option<ServingTls>,
 }
 
 /// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
@@ -112,6 +119,19 @@ pub struct Cluster {
     pub events: ApiClient,
     /// The Node object's name.
     pub node_name: String,
+}
+
+/// What the HTTPS server goes by.
+#[derive(Clone, Debug, Default)]
+pub struct ServerSettings {
+    /// Who may ask.
+    pub access: AccessConfig,
+    /// How long the API server's answers about callers are remembered.
+    pub ttls: ReviewTtls,
+    /// What is on.
+    pub offers: Offers,
+    /// The feature gate PodLogsQuerySplitStreams.
+    pub split_streams: bool,
 }
 
 /// What the subsystems go by.
@@ -143,6 +163,8 @@ pub struct Settings {
     pub pleg: PlegConfig,
     /// Listeners.
     pub api: NodeApiConfig,
+    /// The HTTPS server.
+    pub server: ServerSettings,
     /// The node that pods are admitted to.
     pub admission: NodeView,
     /// When it is looked for directories and cgroups of pods that are gone.
@@ -435,6 +457,16 @@ pub fn wire(
         metrics,
     };
 
+    let containers = Containers {
+        pods: manager.address(),
+        status: status.address(),
+        runtime_pods: pleg.address(),
+        operations: operations.clone(),
+        io: bridge.io.clone(),
+        clock: bridge.clock.clone(),
+        split_streams: settings.server.split_streams,
+    };
+
     let garbage_deps = GarbageCollectorDeps {
         ways: garbage_collector::Ways { operations, dirs: bridge.dirs.clone() },
         clock: bridge.clock.clone(),
@@ -467,6 +499,7 @@ pub fn wire(
             statuses: status.address(),
             events: events.address(),
         },
+        secured: secured(bridge, &settings.server, containers),
     };
 
     manager.start(place, move || PodManager::new(deps.clone()));
@@ -481,6 +514,16 @@ pub fn wire(
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));
     Ok(node)
+}
+
+/// The HTTPS server, if there is one.
+fn secured(bridge: &Bridge, settings: &ServerSettings, containers: Containers) -> Option<Secured> {
+    let reviews = bridge.cluster.as_ref().map(|cluster| {
+        let reviews = ClusterReviews::new(cluster.api.clone(), settings.ttls);
+        Arc::new(reviews) as Arc<dyn Reviews>
+    });
+    let access = Access { config: Arc::new(settings.access.clone()), tls: bridge.serving.clone()?, reviews };
+    Some(Secured { access, containers, offers: settings.offers.clone() })
 }
 
 /// The sources that have to be heard before absence means removal.

@@ -6,6 +6,7 @@ mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
 mod lock;
+mod log_file;
 mod machine;
 mod offload;
 mod own_process;
@@ -26,6 +27,7 @@ pub use docker_configs::{
 #[cfg(any(test, feature = "fake"))]
 pub use fake_disk::FakeDisk;
 pub use lock::{LockError, RootLock};
+pub use log_file::{LogFile, LogWatch};
 #[cfg(any(test, feature = "fake"))]
 pub use machine::FakeMachine;
 pub use machine::{Machine, MachineError, MachineFacts, ThisMachine, node_hostname};

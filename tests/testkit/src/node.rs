@@ -128,6 +128,7 @@ impl World {
             resolv_conf: self.resolv_conf.clone().map(read_always),
             addresses: Arc::new(FakeHostAddresses::default()),
             cluster: self.api.as_ref().map(Self::cluster),
+            serving: None,
         }
     }
 }
@@ -203,6 +204,7 @@ pub fn settings() -> Settings {
         garbage: garbage_collector::GcPolicy::default(),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
+        server: kubelet::wiring::ServerSettings::default(),
         admission: admission(),
         sweep: volume_manager::SweepPolicy::default(),
         membership: None,

@@ -7,33 +7,33 @@ section! {
     /// The HTTPS server, the read-only server and the handlers they offer.
     pub struct ServerConfiguration {
         /// Whether the HTTPS server runs at all.
-        "enableServer" enable_server: bool = Pointer(true), NotYet;
+        "enableServer" enable_server: bool = Pointer(true), Used;
         /// Address of the HTTPS and read-only servers.
         "address" address: String = Value("0.0.0.0".to_owned()), Used;
         /// TCP port of the HTTPS server.
-        "port" port: i32 = Value(10250), NotYet;
+        "port" port: i32 = Value(10250), Used;
         /// TCP port of the read-only server; 0 disables it.
         "readOnlyPort" read_only_port: i32 = Value(0), Used;
         /// PEM file with the serving certificate and its chain.
-        "tlsCertFile" tls_cert_file: String = Value(String::new()), NotYet;
+        "tlsCertFile" tls_cert_file: String = Value(String::new()), Used;
         /// PEM file with the key of `tlsCertFile`.
-        "tlsPrivateKeyFile" tls_private_key_file: String = Value(String::new()), NotYet;
+        "tlsPrivateKeyFile" tls_private_key_file: String = Value(String::new()), Used;
         /// Names of the allowed cipher suites, as Go's crypto/tls spells them.
-        "tlsCipherSuites" tls_cipher_suites: Vec<String> = Value(Vec::new()), NotYet;
+        "tlsCipherSuites" tls_cipher_suites: Vec<String> = Value(Vec::new()), Used;
         /// Numbers of the key-exchange groups, in order of preference.
-        "tlsCurvePreferences" tls_curve_preferences: Vec<i32> = Value(Vec::new()), NotYet;
+        "tlsCurvePreferences" tls_curve_preferences: Vec<i32> = Value(Vec::new()), Used;
         /// Oldest TLS version that is spoken, as `VersionTLS12`.
-        "tlsMinVersion" tls_min_version: String = Value(String::new()), NotYet;
+        "tlsMinVersion" tls_min_version: String = Value(String::new()), Used;
         /// Whether the client certificate is renewed through the API server.
         "rotateCertificates" rotate_certificates: bool = Value(false), NotYet;
         /// Whether the serving certificate is requested from the API server.
         "serverTLSBootstrap" server_tls_bootstrap: bool = Value(false), NotYet;
         /// Who a caller is.
-        "authentication" authentication: Authentication = Value(Authentication::default()), NotYet;
+        "authentication" authentication: Authentication = Value(Authentication::default()), Used;
         /// What a caller may do.
-        "authorization" authorization: Authorization = Value(Authorization::default()), NotYet;
+        "authorization" authorization: Authorization = Value(Authorization::default()), Used;
         /// Whether logs, exec, attach, port-forward and the debugging handlers are offered.
-        "enableDebuggingHandlers" enable_debugging_handlers: bool = Pointer(true), NotYet;
+        "enableDebuggingHandlers" enable_debugging_handlers: bool = Pointer(true), Used;
         /// Whether lock contention is profiled.
         "enableContentionProfiling" enable_contention_profiling: bool = Value(false), NotYet;
         /// TCP port of the healthz server; 0 disables it.
@@ -60,11 +60,11 @@ section! {
     /// The ways a caller can prove who it is.
     pub struct Authentication {
         /// Client certificates.
-        "x509" x509: X509Authentication = Value(X509Authentication::default()), NotYet;
+        "x509" x509: X509Authentication = Value(X509Authentication::default()), Used;
         /// Bearer tokens, checked by the API server.
-        "webhook" webhook: WebhookAuthentication = Value(WebhookAuthentication::default()), NotYet;
+        "webhook" webhook: WebhookAuthentication = Value(WebhookAuthentication::default()), Used;
         /// Callers who prove nothing.
-        "anonymous" anonymous: AnonymousAuthentication = Value(AnonymousAuthentication::default()), NotYet;
+        "anonymous" anonymous: AnonymousAuthentication = Value(AnonymousAuthentication::default()), Used;
     }
 }
 
@@ -72,7 +72,7 @@ section! {
     /// Client certificates.
     pub struct X509Authentication {
         /// PEM file with the authorities whose client certificates are believed.
-        "clientCAFile" client_ca_file: String = Value(String::new()), NotYet;
+        "clientCAFile" client_ca_file: String = Value(String::new()), Used;
     }
 }
 
@@ -80,9 +80,9 @@ section! {
     /// Bearer tokens, checked by TokenReview.
     pub struct WebhookAuthentication {
         /// Whether tokens are accepted.
-        "enabled" enabled: bool = Pointer(true), NotYet;
+        "enabled" enabled: bool = Pointer(true), Used;
         /// How long an answer of the API server is remembered.
-        "cacheTTL" cache_ttl: GoDuration = Value(GoDuration::from_mins(2)), NotYet;
+        "cacheTTL" cache_ttl: GoDuration = Value(GoDuration::from_mins(2)), Used;
     }
 }
 
@@ -90,7 +90,7 @@ section! {
     /// Callers without credentials.
     pub struct AnonymousAuthentication {
         /// Whether they are let in, as `system:anonymous`.
-        "enabled" enabled: bool = Pointer(false), NotYet;
+        "enabled" enabled: bool = Pointer(false), Used;
     }
 }
 
@@ -98,9 +98,9 @@ section! {
     /// How requests are authorised.
     pub struct Authorization {
         /// `AlwaysAllow` or `Webhook`.
-        "mode" mode: String = Value("Webhook".to_owned()), NotYet;
+        "mode" mode: String = Value("Webhook".to_owned()), Used;
         /// SubjectAccessReview at the API server.
-        "webhook" webhook: WebhookAuthorization = Value(WebhookAuthorization::default()), NotYet;
+        "webhook" webhook: WebhookAuthorization = Value(WebhookAuthorization::default()), Used;
     }
 }
 
@@ -108,8 +108,8 @@ section! {
     /// How long answers of SubjectAccessReview are remembered.
     pub struct WebhookAuthorization {
         /// For a yes.
-        "cacheAuthorizedTTL" cache_authorized_ttl: GoDuration = Value(GoDuration::from_mins(5)), NotYet;
+        "cacheAuthorizedTTL" cache_authorized_ttl: GoDuration = Value(GoDuration::from_mins(5)), Used;
         /// For a no.
-        "cacheUnauthorizedTTL" cache_unauthorized_ttl: GoDuration = Value(GoDuration::from_secs(30)), NotYet;
+        "cacheUnauthorizedTTL" cache_unauthorized_ttl: GoDuration = Value(GoDuration::from_secs(30)), Used;
     }
 }

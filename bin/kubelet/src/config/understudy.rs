@@ -33,6 +33,8 @@ section! {
         "mailbox" mailbox: MailboxBounds = Pointer(MailboxBounds::default()), Used;
         /// Pods accepted over HTTP.
         "podSubmission" pod_submission: PodSubmission = Pointer(PodSubmission::default()), NotYet;
+        /// The HTTPS server.
+        "server" server: ServerPolicy = Pointer(ServerPolicy::default()), Used;
         /// How often the runtime is asked what runs.
         "relist" relist: RelistPeriods = Pointer(RelistPeriods::default()), Used;
         /// Directory of the symbolic links that older log collectors follow; empty makes none.
@@ -103,6 +105,15 @@ section! {
     pub struct PodSubmission {
         /// Whether the server accepts pods.
         "enabled" enabled: bool = Pointer(false), NotYet;
+    }
+}
+
+section! {
+    /// The HTTPS server.
+    pub struct ServerPolicy {
+        /// Whether exec, attach, run and port-forward need the verb of their method, as with Kubernetes' kubelet, where
+        /// `get` is enough for a GET; else they need `create` by any method.
+        "execByMethod" exec_by_method: bool = Pointer(false), Used;
     }
 }
 

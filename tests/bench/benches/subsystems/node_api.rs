@@ -45,7 +45,7 @@ impl Subject for Alone {
         let statuses: BTreeMap<_, _> =
             desired(count).pods.keys().map(|uid| (uid.clone(), Arc::default())).collect();
         let deps = NodeApiDeps {
-            config: NodeApiConfig { health: Some(health), read_only: Some(read_only) },
+            config: NodeApiConfig { health: Some(health), read_only: Some(read_only), secured: None },
             io: Io::current(),
             answers: Answers {
                 tree: stage.tree.clone(),
@@ -54,6 +54,7 @@ impl Subject for Alone {
                 statuses: Address::answering("StatusManager", move |_| Some(statuses.clone())),
                 events: Address::answering("EventRecorder", |_| Some(Vec::new())),
             },
+            secured: None,
         };
         let seat = stage.tree.seat::<NodeApi>(Vitality::Degradable);
         let actor = seat.start(&Place::Here, move || NodeApi::new(deps.clone()));

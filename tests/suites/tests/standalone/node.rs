@@ -46,6 +46,8 @@ pub struct Node {
     pub namespace: String,
     pub read_only: Port,
     pub healthz: Port,
+    /// HTTPS.
+    pub server: Port,
     name: String,
     dir: TempDir,
     command: KubeletCommand,
@@ -134,6 +136,7 @@ impl Node {
             namespace: name.clone(),
             read_only: Port::local(read_only),
             healthz: Port::local(healthz),
+            server: Port::local(server),
             name,
             dir,
             command,

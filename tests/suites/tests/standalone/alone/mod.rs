@@ -7,6 +7,7 @@ mod cgroups;
 mod crashes;
 mod disk_full;
 mod garbage;
+mod https;
 mod idle;
 mod manifest_url;
 mod process;
@@ -25,6 +26,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         crashes::ALL,
         disk_full::ALL,
         garbage::ALL,
+        https::ALL,
         idle::ALL,
         manifest_url::ALL,
         process::ALL,

@@ -1,0 +1,159 @@
+//! Who asks, and whether they may (rows 21.2, 21.3).
+
+mod attributes;
+mod credentials;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use runtime_bridge::reviews::{NodeAccess, Reviews, User};
+use runtime_bridge::serving::{ClientCertificate, ServingTls};
+
+pub use attributes::{Attributes, attributes, is_plain};
+use credentials::take_token;
+
+use crate::server::Connection;
+
+/// What is known of an authenticated user's groups without asking.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// How callers prove who they are, and who says what they may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessConfig {
+    /// The Node object's name.
+    pub node: String,
+    /// Callers without credentials are let in as `system:anonymous`.
+    pub anonymous: bool,
+    /// Tokens are asked for at the API server.
+    pub tokens: bool,
+    /// Everything is allowed to whom is known; else each request is asked for at the API server.
+    pub always_allow: bool,
+    /// exec and its like need only the verb of their method, as upstream.
+    pub exec_by_method: bool,
+}
+
+/// Judges requests.
+#[derive(Clone)]
+pub struct Access {
+    /// What is configured.
+    pub config: Arc<AccessConfig>,
+    /// Judges certificates.
+    pub tls: ServingTls,
+    /// Whom to ask; none without a cluster: nobody's token is known then, and nothing can be allowed.
+    pub reviews: Option<Arc<dyn Reviews>>,
+}
+
+/// Who asks, as a request carries it.
+#[derive(Clone, Debug)]
+pub struct Caller(pub Arc<User>);
+
+fn grouped(mut user: User) -> User {
+    if user.name != "system:anonymous" && !user.groups.iter().any(|group| group == AUTHENTICATED) {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+    user
+}
+
+fn anonymous() -> User {
+    User {
+        name: "system:anonymous".to_owned(),
+        groups: vec!["system:unauthenticated".to_owned()],
+        ..User::default()
+    }
+}
+
+impl Access {
+    /// Who asks. Credentials of a way that is on and that are bad are nobody's, also where callers without any are let
+    /// in.
+    async fn who(&self, connection: &Connection, token: Option<String>) -> Option<User> {
+        let mut bad = false;
+        match self.tls.identify(&connection.chain) {
+            ClientCertificate::Valid(identity) => {
+                let key = "authentication.kubernetes.io/credential-id".to_owned();
+                let extra = BTreeMap::from([(key, vec![format!("X509SHA256={}", identity.sha256)])]);
+                let (name, groups) = (identity.name, identity.organizations);
+                return Some(grouped(User { name, uid: String::new(), groups, extra }));
+            }
+            ClientCertificate::Refused(reason) => {
+                tracing::warn!(reason, "Unable to authenticate the request by its certificate");
+                bad = true;
+            }
+            ClientCertificate::Absent => {}
+        }
+        if let Some(token) = token.filter(|_| self.config.tokens) {
+            let asked = match &self.reviews {
+                Some(reviews) => reviews.token(&token).await.map_err(|error| error.to_string()),
+                None => Err("no API server to ask".to_owned()),
+            };
+            match asked {
+                Ok(Some(user)) => return Some(grouped(user)),
+                Ok(None) => {}
+                Err(error) => tracing::error!(error, "Unable to authenticate the request by its token"),
+            }
+            bad = true;
+        }
+        (self.config.anonymous && !bad).then(anonymous)
+    }
+
+    /// The answer to a request that may not be.
+    async fn refusal(&self, user: &Arc<User>, asked: &Attributes) -> Option<Response> {
+        if self.config.always_allow {
+            return None;
+        }
+        let Attributes { verb, subresources } = asked;
+        let name = &user.name;
+        for subresource in subresources {
+            let access = NodeAccess {
+                user: user.clone(),
+                verb: (*verb).to_owned(),
+                node: self.config.node.clone(),
+                subresource: (*subresource).to_owned(),
+            };
+            let answer = match &self.reviews {
+                Some(reviews) => reviews.access(access).await.map_err(|error| error.to_string()),
+                None => Err("no API server to ask".to_owned()),
+            };
+            match answer {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(error, user = name, verb, subresource, "Authorization error");
+                    let text = format!(
+                        "Authorization error (user={name}, verb={verb}, resource=nodes, subresource={subresource})"
+                    );
+                    return Some((StatusCode::INTERNAL_SERVER_ERROR, text).into_response());
+                }
+            }
+        }
+        let all = subresources.join(" ");
+        tracing::debug!(user = name, verb, subresources = all, "Forbidden");
+        let text = format!("Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{all}])\n");
+        Some((StatusCode::FORBIDDEN, text).into_response())
+    }
+}
+
+/// Lets a request through, with its [`Caller`], or answers it.
+pub async fn guard(State(access): State<Access>, mut request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    if !is_plain(&path) {
+        return (StatusCode::BAD_REQUEST, "the path has escapes or empty segments\n").into_response();
+    }
+    let token = take_token(request.headers_mut());
+    let Some(connection) = request.extensions().get::<Connection>().cloned() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let Some(user) = access.who(&connection, token).await else {
+        return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
+    };
+    let user = Arc::new(user);
+    let asked = attributes(request.method(), &path, access.config.exec_by_method);
+    if let Some(refusal) = access.refusal(&user, &asked).await {
+        return refusal;
+    }
+    request.extensions_mut().insert(Caller(user));
+    next.run(request).await
+}

@@ -1,0 +1,350 @@
+//! Handlers that reach into containers: logs, run, exec, attach, port-forward (rows 21.4 to 21.6, 30.6).
+
+use std::fmt::Display;
+use std::future::Future;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use messages::facts::DesiredPod;
+use messages::pleg::GetRuntimePods;
+use messages::pod_manager::GetPods;
+use messages::runtime::{ContainerState, RuntimePod};
+use messages::status_manager::GetPodStatus;
+use runtime_bridge::Io;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::cri::wire::{
+    AttachRequest, ContainerStatusRequest, ExecRequest, ExecSyncRequest, PortForwardRequest,
+};
+use runtime_bridge::cri::{CriError, CriErrorKind, Operations};
+use runtime_bridge::host::LogFile;
+use supervision::Address;
+use tokio::sync::mpsc;
+
+use crate::access::Caller;
+use crate::logs::{LogSource, has_container, has_terminal, instance, log_options, send};
+use crate::routes::{ASK_DEADLINE, unavailable};
+use crate::server::Connection;
+use crate::streaming::{Streams, Target, ports, proxied, query_pairs};
+
+/// Chunks of a log on their way to a slow reader.
+const LOG_CHUNKS_MAX: usize = 4;
+/// Of a command, in the audit event.
+const COMMAND_CHARS_MAX: usize = 1024;
+
+/// How pods' containers are found and reached.
+#[derive(Clone)]
+pub struct Containers {
+    /// Desired pods.
+    pub pods: Address<GetPods>,
+    /// Their statuses.
+    pub status: Address<GetPodStatus>,
+    /// What the runtime holds.
+    pub runtime_pods: Address<GetRuntimePods>,
+    /// The runtime.
+    pub operations: Operations,
+    /// Where sockets and files live.
+    pub io: Io,
+    /// The time of `sinceSeconds`.
+    pub clock: Arc<dyn Clock>,
+    /// The feature gate PodLogsQuerySplitStreams.
+    pub split_streams: bool,
+}
+
+/// The parts of a path: namespace, pod, then perhaps a UID, then the container.
+pub type Parts = Path<Vec<String>>;
+
+struct Named {
+    namespace: String,
+    pod: String,
+    uid: Option<String>,
+    container: String,
+}
+
+impl Named {
+    fn of(parts: Vec<String>) -> Self {
+        let mut parts = parts.into_iter();
+        let mut next = || parts.next().unwrap_or_default();
+        let (namespace, pod, third, fourth) = (next(), next(), next(), next());
+        match fourth.is_empty() {
+            true => Self { namespace, pod, uid: None, container: third },
+            false => Self { namespace, pod, uid: Some(third), container: fourth },
+        }
+    }
+
+    /// As upstream calls a pod in its errors.
+    fn full_name(&self) -> String {
+        format!("{}_{}", self.pod, self.namespace)
+    }
+}
+
+fn plain(status: StatusCode, text: impl Display) -> Response {
+    (status, text.to_string()).into_response()
+}
+
+fn refused(error: &CriError) -> Response {
+    let status = match error.kind {
+        CriErrorKind::NotFound => StatusCode::NOT_FOUND,
+        CriErrorKind::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut answer = plain(status, error);
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("60"));
+    }
+    answer
+}
+
+fn query_of(request: &Request) -> Vec<(String, String)> {
+    query_pairs(request.uri().query().unwrap_or_default())
+}
+
+fn all(query: Vec<(String, String)>, name: &str) -> Vec<String> {
+    query.into_iter().filter(|(key, _)| key == name).map(|(_, value)| value).collect()
+}
+
+/// One event for each time that somebody reaches into a container.
+fn audit(what: &str, caller: &Caller, connection: &Connection, named: &Named, command: &[String]) {
+    let command: String = command.join(" ").chars().take(COMMAND_CHARS_MAX).collect();
+    tracing::info!(
+        action = what,
+        user = caller.0.name,
+        groups = caller.0.groups.join(","),
+        peer = connection.peer.map(|peer| peer.to_string()).unwrap_or_default(),
+        pod = format!("{}/{}", named.namespace, named.pod),
+        container = named.container,
+        command,
+        "Audit"
+    );
+}
+
+impl Containers {
+    async fn pod(&self, named: &Named) -> Result<Option<Arc<DesiredPod>>, Response> {
+        let desired = self.pods.ask(GetPods, ASK_DEADLINE).await;
+        let desired = desired.map_err(|error| unavailable("PodManager", &error))?;
+        let is = |pod: &&Arc<DesiredPod>| {
+            *pod.pod_ref.namespace == *named.namespace && *pod.pod_ref.name == *named.pod
+        };
+        Ok(desired.pods.values().find(is).cloned())
+    }
+
+    async fn existing(&self, named: &Named) -> Result<Arc<DesiredPod>, Response> {
+        self.pod(named).await?.ok_or_else(|| plain(StatusCode::NOT_FOUND, "pod does not exist"))
+    }
+
+    async fn held(&self, pod: &DesiredPod) -> Result<Option<Arc<RuntimePod>>, Response> {
+        let held = self.runtime_pods.ask(GetRuntimePods, ASK_DEADLINE).await;
+        let held = held.map_err(|error| unavailable("Pleg", &error))?;
+        Ok(held.and_then(|held| held.get(&pod.pod_ref.uid).cloned()))
+    }
+
+    /// The runtime's ID of the running container; `missing` is the answer when there is none.
+    async fn running(&self, pod: &DesiredPod, named: &Named, missing: String) -> Result<String, Response> {
+        let other = named.uid.as_deref().is_some_and(|uid| uid != pod.pod_ref.uid.as_str());
+        let held = if other { None } else { self.held(pod).await? };
+        let running = held.iter().flat_map(|held| held.instances(&named.container));
+        let running = running.into_iter().find(|one| one.state == ContainerState::Running);
+        let id = running.map(|one| one.id.to_string());
+        id.ok_or_else(|| plain(StatusCode::INTERNAL_SERVER_ERROR, missing))
+    }
+
+    async fn log_of(&self, named: &Named, query: &[(String, String)]) -> Result<Response, Response> {
+        let options = log_options(query, self.clock.now(), self.split_streams).map_err(|refused| {
+            let (code, text) = refused.answer();
+            plain(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), text)
+        })?;
+        let (pod, container) = (&named.pod, &named.container);
+        let Some(desired) = self.pod(named).await? else {
+            return Err(plain(StatusCode::NOT_FOUND, format!("pod {pod:?} does not exist")));
+        };
+        if !has_container(&desired.pod, container) {
+            let text = format!("container {container:?} not found in pod {pod:?}");
+            return Err(plain(StatusCode::NOT_FOUND, text));
+        }
+        let asked = GetPodStatus { uid: desired.pod_ref.uid.clone() };
+        let status = self.status.ask(asked, ASK_DEADLINE).await;
+        let status = status.map_err(|error| unavailable("StatusManager", &error))?;
+        // Before StatusManager has computed one, the pod's source may have told what it was.
+        let status = status.or_else(|| desired.pod.status.clone().map(Arc::new)).unwrap_or_default();
+        let bad = |text: String| plain(StatusCode::BAD_REQUEST, text);
+        let shown = instance(pod, &status, container, options.previous).map_err(bad)?;
+        let id = shown.split_once("://").map_or(shown.as_str(), |(_, id)| id);
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let answer = self.operations.container_status(request).await;
+        let path = answer.ok().and_then(|answer| answer.status).map(|status| status.log_path);
+        let Some(path) = path.filter(|path| !path.is_empty()) else {
+            return Err(bad(format!("unable to retrieve container logs for {shown}")));
+        };
+        let file = LogFile::open(&self.io, FilePath::new(&path)).await;
+        let file = file.map_err(|error| bad(format!("failed to open log file {path:?}: {error}")))?;
+        let (chunks, body) = mpsc::channel(LOG_CHUNKS_MAX);
+        let source = LogSource { file, container_id: id.to_owned(), operations: self.operations.clone() };
+        // Ends with the body: nobody else holds the other end.
+        drop(self.io.spawn(send(source, options, chunks)));
+        let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(body));
+        Ok(([(header::CONTENT_TYPE, "text/plain")], body).into_response())
+    }
+
+    async fn run_in(
+        &self,
+        named: &Named,
+        command: Vec<String>,
+        audit: impl FnOnce(&Named, &[String]),
+    ) -> Result<Response, Response> {
+        let pod = self.existing(named).await?;
+        let missing = format!("container not found ({:?})", named.container);
+        let container_id = self.running(&pod, named, missing).await?;
+        audit(named, &command);
+        let shown = command.join(" ");
+        let request = ExecSyncRequest { container_id, cmd: command, timeout: 0 };
+        let failed = |text: String| plain(StatusCode::INTERNAL_SERVER_ERROR, text);
+        let done = self.operations.exec_sync(request).await.map_err(|error| failed(error.to_string()))?;
+        if done.exit_code != 0 {
+            let stderr = String::from_utf8_lossy(&done.stderr);
+            return Err(failed(format!("command '{shown}' exited with {}: {stderr}", done.exit_code)));
+        }
+        let body = [done.stdout, done.stderr].concat();
+        Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+    }
+
+    async fn exec_target(&self, named: &Named, query: Vec<(String, String)>) -> Result<Target, Response> {
+        let streams = Streams::of(&query).map_err(|text| plain(StatusCode::BAD_REQUEST, text))?;
+        let pod = self.existing(named).await?;
+        let missing = format!("container not found ({:?})", named.container);
+        let container_id = self.running(&pod, named, missing).await?;
+        let Streams { stdin, stdout, stderr, tty } = streams;
+        let cmd = all(query, "command");
+        let request = ExecRequest { container_id, cmd, tty, stdin, stdout, stderr };
+        target(self.operations.exec(request).await.map(|answer| answer.url))
+    }
+
+    async fn attach_target(&self, named: &Named, query: &[(String, String)]) -> Result<Target, Response> {
+        let streams = Streams::of(query).map_err(|text| plain(StatusCode::BAD_REQUEST, text))?;
+        let pod = self.existing(named).await?;
+        let missing = format!("container {} not found in pod {}", named.container, named.full_name());
+        let container_id = self.running(&pod, named, missing).await?;
+        // A process has a terminal or has none since it began.
+        let tty = has_terminal(&pod.pod, &named.container);
+        let Streams { stdin, stdout, stderr, .. } = streams;
+        let request = AttachRequest { container_id, stdin, tty, stdout, stderr: stderr && !tty };
+        target(self.operations.attach(request).await.map(|answer| answer.url))
+    }
+
+    async fn forward_target(&self, named: &Named, port: Vec<i32>) -> Result<Target, Response> {
+        let pod = self.existing(named).await?;
+        if named.uid.as_deref().is_some_and(|uid| uid != pod.pod_ref.uid.as_str()) {
+            return Err(plain(StatusCode::NOT_FOUND, "pod not found"));
+        }
+        let held = self.held(&pod).await?;
+        let sandbox = held.as_ref().and_then(|held| held.ready_sandbox());
+        let Some(sandbox) = sandbox else {
+            let text = format!("pod not found ({:?})", named.full_name());
+            return Err(plain(StatusCode::INTERNAL_SERVER_ERROR, text));
+        };
+        let request = PortForwardRequest { pod_sandbox_id: sandbox.id.to_string(), port };
+        target(self.operations.port_forward(request).await.map(|answer| answer.url))
+    }
+}
+
+#[expect(clippy::result_large_err, reason = "a refusal is the answer itself, made once for a request")]
+fn target(url: Result<String, CriError>) -> Result<Target, Response> {
+    let url = url.map_err(|error| refused(&error))?;
+    Target::of(&url).map_err(|text| plain(StatusCode::INTERNAL_SERVER_ERROR, text))
+}
+
+fn either(answer: Result<Response, Response>) -> Response {
+    answer.unwrap_or_else(|refusal| refusal)
+}
+
+/// Joins the caller to a stream of the runtime, with its audit event.
+async fn joined(
+    containers: &Containers,
+    request: Request,
+    found: impl Future<Output = Result<Target, Response>>,
+    audit: impl FnOnce(),
+) -> Response {
+    let Some(connection) = request.extensions().get::<Connection>().cloned() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    if let Some(refusal) = crate::streaming::refusal(request.headers()) {
+        return refusal;
+    }
+    match found.await {
+        Ok(target) => {
+            audit();
+            proxied(&containers.io, connection, request, target).await
+        }
+        Err(refusal) => refusal,
+    }
+}
+
+/// `/containerLogs`.
+pub async fn logs(State(containers): State<Containers>, Path(parts): Parts, request: Request) -> Response {
+    either(containers.log_of(&Named::of(parts), &query_of(&request)).await)
+}
+
+/// `/run`.
+pub async fn run(
+    State(containers): State<Containers>,
+    Extension(caller): Extension<Caller>,
+    Extension(connection): Extension<Connection>,
+    Path(parts): Parts,
+    request: Request,
+) -> Response {
+    let command = all(query_of(&request), "cmd").into_iter().next().unwrap_or_default();
+    let command = command.split(' ').map(str::to_owned).collect();
+    let audit = |named: &Named, command: &[String]| audit("run", &caller, &connection, named, command);
+    either(containers.run_in(&Named::of(parts), command, audit).await)
+}
+
+/// `/exec`.
+pub async fn exec(
+    State(containers): State<Containers>,
+    Extension(caller): Extension<Caller>,
+    Extension(connection): Extension<Connection>,
+    Path(parts): Parts,
+    request: Request,
+) -> Response {
+    let (named, query) = (Named::of(parts), query_of(&request));
+    let command = all(query.clone(), "command");
+    let audit = || audit("exec", &caller, &connection, &named, &command);
+    joined(&containers, request, containers.exec_target(&named, query), audit).await
+}
+
+/// `/attach`.
+pub async fn attach(
+    State(containers): State<Containers>,
+    Extension(caller): Extension<Caller>,
+    Extension(connection): Extension<Connection>,
+    Path(parts): Parts,
+    request: Request,
+) -> Response {
+    let (named, query) = (Named::of(parts), query_of(&request));
+    let audit = || audit("attach", &caller, &connection, &named, &[]);
+    joined(&containers, request, containers.attach_target(&named, &query), audit).await
+}
+
+/// `/portForward`.
+pub async fn port_forward(
+    State(containers): State<Containers>,
+    Extension(caller): Extension<Caller>,
+    Extension(connection): Extension<Connection>,
+    Path(parts): Parts,
+    request: Request,
+) -> Response {
+    let mut parts = parts.into_iter();
+    let mut next = || parts.next().unwrap_or_default();
+    let (namespace, pod) = (next(), next());
+    let uid = Some(next()).filter(|uid| !uid.is_empty());
+    let named = Named { namespace, pod, uid, container: String::new() };
+    let port = match ports(request.headers(), &query_of(&request)) {
+        Ok(port) => port,
+        Err(text) => return plain(StatusCode::BAD_REQUEST, text),
+    };
+    let audit = || audit("portForward", &caller, &connection, &named, &[]);
+    joined(&containers, request, containers.forward_target(&named, port), audit).await
+}

@@ -1,0 +1,88 @@
+//! What is answered on the HTTPS port, to whom it may be (section 24 of the kubelet's endpoints).
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use messages::pleg::GetRuntimePods;
+use serde_json::Value;
+
+use crate::access::{Access, guard};
+use crate::containers::{self, Containers};
+use crate::pods::running_list;
+use crate::routes::{ASK_DEADLINE, Answers, json, read_only_routes, unavailable};
+
+/// What the HTTPS port offers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Offers {
+    /// `enableDebuggingHandlers`: logs, exec, attach, port-forward and what runs.
+    pub debugging: bool,
+    /// `enableSystemLogHandler`: the machine's logs, which are not offered yet.
+    pub system_logs: bool,
+    /// The configuration, as `/configz` shows it.
+    pub configz: Arc<Value>,
+}
+
+/// All routes of the HTTPS port, each guarded.
+pub fn secured_routes(answers: Answers, containers: Containers, offers: &Offers, access: Access) -> Router {
+    let routes = read_only_routes(answers);
+    let routes =
+        if offers.debugging { routes.merge(debugging(containers, offers)) } else { routes.merge(disabled()) };
+    routes.layer(from_fn_with_state(access, guard))
+}
+
+fn debugging(containers: Containers, offers: &Offers) -> Router {
+    let configz = offers.configz.clone();
+    let routes = Router::new()
+        .route("/runningpods", get(running_pods))
+        .route("/runningpods/", get(running_pods))
+        .route("/containerLogs/{namespace}/{pod}/{container}", get(containers::logs))
+        .route("/run/{namespace}/{pod}/{container}", post(containers::run))
+        .route("/run/{namespace}/{pod}/{uid}/{container}", post(containers::run))
+        .route("/exec/{namespace}/{pod}/{container}", get(containers::exec).post(containers::exec))
+        .route("/exec/{namespace}/{pod}/{uid}/{container}", get(containers::exec).post(containers::exec))
+        .route("/attach/{namespace}/{pod}/{container}", get(containers::attach).post(containers::attach))
+        .route(
+            "/attach/{namespace}/{pod}/{uid}/{container}",
+            get(containers::attach).post(containers::attach),
+        )
+        .route("/portForward/{namespace}/{pod}", get(containers::port_forward).post(containers::port_forward))
+        .route(
+            "/portForward/{namespace}/{pod}/{uid}",
+            get(containers::port_forward).post(containers::port_forward),
+        )
+        .with_state(containers)
+        .route(
+            "/configz",
+            get(move || async move { json(&serde_json::json!({ "kubeletconfig": *configz })) }),
+        );
+    if offers.system_logs {
+        return routes;
+    }
+    let off = || any(|| async { (StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.\n") });
+    routes.route("/logs/", off()).route("/logs/{*path}", off())
+}
+
+/// Row 21.15.
+fn disabled() -> Router {
+    let off = || any(|| async { (StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n") });
+    let under =
+        ["run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs"];
+    under.into_iter().fold(Router::new(), |routes, path| {
+        routes.route(&format!("/{path}/"), off()).route(&format!("/{path}/{{*rest}}"), off())
+    })
+}
+
+async fn running_pods(State(containers): State<Containers>) -> Response {
+    match containers.runtime_pods.ask(GetRuntimePods, ASK_DEADLINE).await {
+        Ok(Some(held)) => json(&running_list(&held)),
+        Ok(None) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "the runtime has not been looked at yet\n").into_response()
+        }
+        Err(error) => unavailable("Pleg", &error),
+    }
+}

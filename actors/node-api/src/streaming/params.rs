@@ -1,0 +1,122 @@
+//! PURE: what a streaming request asks for.
+
+use axum::http::HeaderMap;
+use axum::http::header::UPGRADE;
+
+/// The streams of exec and attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// Standard input.
+    pub stdin: bool,
+    /// Standard output.
+    pub stdout: bool,
+    /// Standard error.
+    pub stderr: bool,
+    /// With a terminal.
+    pub tty: bool,
+}
+
+impl Streams {
+    /// From `input`, `output`, `error` and `tty`, which are on when they are `1`. A terminal has no standard error of
+    /// its own.
+    ///
+    /// # Errors
+    /// No stream at all, with the text of the answer.
+    pub fn of(query: &[(String, String)]) -> Result<Self, &'static str> {
+        let on =
+            |name: &str| query.iter().find(|(key, _)| key == name).is_some_and(|(_, value)| value == "1");
+        let tty = on("tty");
+        let streams = Self { stdin: on("input"), stdout: on("output"), stderr: on("error") && !tty, tty };
+        if streams.stdin || streams.stdout || streams.stderr {
+            Ok(streams)
+        } else {
+            Err("you must specify at least 1 of stdin, stdout, stderr")
+        }
+    }
+}
+
+/// The ports of a request to forward some: only WebSockets name them before the streams do.
+///
+/// # Errors
+/// The text of the answer: a WebSocket without a port, or with one that is none.
+pub fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<i32>, String> {
+    if headers.get(UPGRADE).is_none_or(|upgrade| !upgrade.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+        return Ok(Vec::new());
+    }
+    let named = query.iter().filter(|(key, _)| key == "port").flat_map(|(_, value)| value.split(','));
+    let read = |text: &str| match text.parse::<u16>() {
+        Ok(0) => Err(format!("port {text:?} must be > 0")),
+        Ok(port) => Ok(i32::from(port)),
+        Err(error) => Err(format!("unable to parse {text:?} as a port: {error}")),
+    };
+    let ports: Vec<i32> = named.map(read).collect::<Result<_, _>>()?;
+    if ports.is_empty() { Err("query parameter \"port\" is required".to_owned()) } else { Ok(ports) }
+}
+
+/// A query's pairs, decoded; what is no UTF-8 is replaced.
+pub fn query_pairs(query: &str) -> Vec<(String, String)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.map(|(key, value)| (decoded(key), decoded(value))).collect()
+}
+
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = |at: usize| {
+            let digit = bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+            digit.and_then(|digit| u8::try_from(digit).ok())
+        };
+        match (bytes[at], hex(at + 1), hex(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push(high * 16 + low);
+                at += 2;
+            }
+            (b'+', ..) => out.push(b' '),
+            (other, ..) => out.push(other),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_decoded() {
+        let pairs = query_pairs("command=sh&command=-c&command=echo+a%26b%C3%A9&&x&bad=%zz%4");
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
+        assert_eq!(
+            pairs,
+            [("command", "sh"), ("command", "-c"), ("command", "echo a&bé"), ("x", ""), ("bad", "%zz%4")]
+        );
+    }
+
+    #[test]
+    fn only_websockets_name_their_ports() {
+        let of = |upgrade: &str, query: &str| {
+            let headers = HeaderMap::from_iter([(UPGRADE, upgrade.parse().unwrap())]);
+            ports(&headers, &query_pairs(query))
+        };
+        assert_eq!(of("SPDY/3.1", "port=x"), Ok(vec![]));
+        assert_eq!(of("WebSocket", "port=80&port=443,8080"), Ok(vec![80, 443, 8080]));
+        assert!(of("websocket", "").is_err());
+        assert!(of("websocket", "port=0").is_err());
+        assert!(of("websocket", "port=70000").is_err());
+    }
+
+    #[test]
+    fn streams_are_on_by_one() {
+        let of = |query: &str| Streams::of(&query_pairs(query));
+        let all = Streams { stdin: true, stdout: true, stderr: true, tty: false };
+        assert_eq!(of("input=1&output=1&error=1"), Ok(all));
+        assert_eq!(of("input=1&output=1&error=1&tty=1"), Ok(Streams { stderr: false, tty: true, ..all }));
+        assert!(of("input=true").is_err());
+        assert!(of("error=1&tty=1").is_err(), "a terminal has no standard error");
+        assert_eq!(of("").unwrap_err(), "you must specify at least 1 of stdin, stdout, stderr");
+    }
+}

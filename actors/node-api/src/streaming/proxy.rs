@@ -1,0 +1,215 @@
+//! The caller's connection, joined to the runtime's streaming server.
+//!
+//! The request goes on as it came, to the address that the runtime gave; once both sides have switched protocols, bytes
+//! pass both ways without being looked at: SPDY and the runtime's own WebSocket protocols alike.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use runtime_bridge::Io;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
+
+use crate::server::Connection;
+
+/// The runtime's server is on this machine: it answers soon or never.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+/// Of an answer that is no switch of protocols.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+/// Protocols that the kubelet would have to translate for the runtime.
+const TRANSLATED: [&str; 2] = ["v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
+
+/// Where the runtime serves a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    authority: String,
+    port: u16,
+    host: String,
+    path: String,
+}
+
+impl Target {
+    /// From the URL that the runtime gave.
+    ///
+    /// # Errors
+    /// It is none that can be reached, for people.
+    pub fn of(url: &str) -> Result<Self, String> {
+        let uri: Uri = url.parse().map_err(|error| format!("the runtime's URL {url:?}: {error}"))?;
+        let wrong = |what: &str| format!("the runtime's URL {url:?}: {what}");
+        if uri.scheme_str() != Some("http") {
+            return Err(wrong("only http is supported"));
+        }
+        let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = authority.port_u16().unwrap_or(80);
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Ok(Self { authority: authority.to_string(), port, host, path })
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Response {
+    tracing::error!(%error, "Error while proxying request");
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+}
+
+fn is_upgrade(headers: &HeaderMap) -> bool {
+    let connection = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    connection.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case("upgrade"))
+        && headers.contains_key(UPGRADE)
+}
+
+/// A WebSocket request that offers nothing but protocols of which the runtime knows none.
+fn needs_translation(headers: &HeaderMap) -> bool {
+    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let offered: Vec<&str> = offered.flat_map(|value| value.split(',')).map(str::trim).collect();
+    !offered.is_empty() && offered.iter().all(|one| TRANSLATED.contains(one))
+}
+
+/// Why a request cannot be passed on, whatever the target.
+pub fn refusal(headers: &HeaderMap) -> Option<Response> {
+    if !is_upgrade(headers) {
+        return Some((StatusCode::BAD_REQUEST, "Upgrade request required\n").into_response());
+    }
+    needs_translation(headers).then(|| {
+        let text = format!(
+            "not supported: WebSocket protocols {} are not translated for the runtime; use SPDY/3.1 or v4.channel.k8s.io\n",
+            TRANSLATED.join(" and ")
+        );
+        (StatusCode::NOT_IMPLEMENTED, text).into_response()
+    })
+}
+
+/// The headers that go on: all but those of this hop and of the caller's identity.
+fn onward(headers: &HeaderMap, authority: &str) -> Option<HeaderMap> {
+    let mut onward = headers.clone();
+    for name in ["authorization", "cookie", "transfer-encoding", "x-forwarded-for", "forwarded"] {
+        onward.remove(name);
+    }
+    onward.remove(CONTENT_LENGTH);
+    onward.insert(HOST, HeaderValue::from_str(authority).ok()?);
+    onward.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    Some(onward)
+}
+
+/// Answers a request with what the runtime's server answers, and joins both connections when it switches protocols.
+/// The request is none with a [`refusal`].
+pub async fn proxied(io: &Io, connection: Connection, mut request: Request, target: Target) -> Response {
+    let upgraded = hyper::upgrade::on(&mut request);
+    let (method, headers) = (request.method().clone(), request.headers().clone());
+    let answer = tokio::time::timeout(ANSWER_DEADLINE, asked(io, method, &headers, &target)).await;
+    let mut answer = match answer {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return failed(error),
+        Err(_) => return failed("the runtime's streaming server does not answer"),
+    };
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return refused(answer).await;
+    }
+    let theirs = hyper::upgrade::on(&mut answer);
+    let ended = connection.ended.clone();
+    drop(io.spawn(ended.run_until_cancelled_owned(async move {
+        let _place = connection.place;
+        let (Ok(ours), Ok(theirs)) = (upgraded.await, theirs.await) else { return };
+        let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
+        if let Err(error) = copy_bidirectional(&mut ours, &mut theirs).await {
+            tracing::debug!(%error, "A stream into a container ended");
+        }
+    })));
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = answer.headers().clone();
+    response
+}
+
+async fn asked(
+    io: &Io,
+    method: Method,
+    headers: &HeaderMap,
+    target: &Target,
+) -> Result<hyper::Response<hyper::body::Incoming>, String> {
+    let stream = TcpStream::connect((target.host.as_str(), target.port)).await;
+    let stream = stream.map_err(|error| format!("error dialing backend: {error}"))?;
+    let _ = stream.set_nodelay(true);
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    // Ends with the connection, which ends when sender and upgrade are gone.
+    drop(io.spawn(connection.with_upgrades()));
+    let mut request = hyper::Request::new(Empty::<axum::body::Bytes>::new());
+    *request.method_mut() = method;
+    *request.uri_mut() = target.path.parse().map_err(|error| format!("{error}"))?;
+    *request.headers_mut() = onward(headers, &target.authority).ok_or("no such host")?;
+    sender.send_request(request).await.map_err(|error| format!("error sending request: {error}"))
+}
+
+async fn refused(answer: hyper::Response<hyper::body::Incoming>) -> Response {
+    let status = answer.status();
+    let kind = answer.headers().get("content-type").cloned();
+    let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect();
+    let body = match tokio::time::timeout(ANSWER_DEADLINE, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => return failed(error),
+        Err(_) => return failed("the runtime's streaming server does not end its answer"),
+    };
+    let mut response = (status, body).into_response();
+    if let Some(kind) = kind {
+        response.headers_mut().insert("content-type", kind);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_an_address_and_a_path() {
+        let target = Target::of("http://[::1]:1234/exec/abc?x=1").unwrap();
+        assert_eq!((target.host.as_str(), target.port), ("::1", 1234));
+        assert_eq!((target.authority.as_str(), target.path.as_str()), ("[::1]:1234", "/exec/abc?x=1"));
+        for url in ["https://127.0.0.1/x", "/exec/abc", "", "http:///x"] {
+            assert!(Target::of(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn only_upgrades_that_the_runtime_can_speak_go_on() {
+        let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
+            pairs
+                .iter()
+                .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
+                .collect()
+        };
+        let status = |pairs: &[_]| refusal(&headers(pairs)).map(|answer| answer.status().as_u16());
+        assert_eq!(status(&[]), Some(400));
+        assert_eq!(status(&[("upgrade", "SPDY/3.1")]), Some(400));
+        let spdy = [("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")];
+        assert_eq!(status(&spdy), None);
+        let websocket = |protocols| {
+            [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", protocols)]
+        };
+        assert_eq!(status(&websocket("v5.channel.k8s.io")), Some(501));
+        assert_eq!(status(&websocket("SPDY/3.1+portforward.k8s.io")), Some(501));
+        assert_eq!(status(&websocket("v5.channel.k8s.io, v4.channel.k8s.io")), None);
+    }
+
+    #[test]
+    fn nobody_behind_sees_who_asks() {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_static("Bearer x"));
+        headers.insert("x-stream-protocol-version", HeaderValue::from_static("v4.channel.k8s.io"));
+        let onward = onward(&headers, "127.0.0.1:1").unwrap();
+        assert!(!onward.contains_key("authorization"));
+        assert_eq!(
+            (&onward["host"], &onward["connection"]),
+            (&HeaderValue::from_static("127.0.0.1:1"), &HeaderValue::from_static("Upgrade"))
+        );
+        assert!(onward.contains_key("x-stream-protocol-version"));
+    }
+}

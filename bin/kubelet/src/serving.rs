@@ -1,0 +1,91 @@
+//! The HTTPS server: from the configuration to certificates, to whom it believes and to what it offers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use node_api::{AccessConfig, Offers};
+use runtime_bridge::Io;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::reviews::ReviewTtls;
+use runtime_bridge::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
+
+use crate::config::gates::FeatureGates;
+use crate::config::understudy::UnderstudyConfiguration;
+use crate::config::{KubeletConfiguration, Loaded};
+use crate::wiring::ServerSettings;
+
+/// Who may ask for what over HTTPS.
+pub fn server(
+    config: &KubeletConfiguration,
+    understudy: &UnderstudyConfiguration,
+    gates: &FeatureGates,
+    node: &str,
+) -> ServerSettings {
+    let server = &config.server;
+    let (authentication, authorization) = (&server.authentication, &server.authorization);
+    ServerSettings {
+        access: AccessConfig {
+            node: node.to_owned(),
+            anonymous: authentication.anonymous.enabled,
+            tokens: authentication.webhook.enabled,
+            always_allow: authorization.mode == "AlwaysAllow",
+            exec_by_method: understudy.server.exec_by_method,
+        },
+        ttls: ReviewTtls {
+            token: authentication.webhook.cache_ttl.as_std(),
+            allowed: authorization.webhook.cache_authorized_ttl.as_std(),
+            refused: authorization.webhook.cache_unauthorized_ttl.as_std(),
+        },
+        offers: Offers {
+            debugging: server.enable_debugging_handlers,
+            system_logs: server.enable_system_log_handler,
+            configz: Arc::new(config.to_json()),
+        },
+        split_streams: gates.enabled("PodLogsQuerySplitStreams"),
+    }
+}
+
+/// The server's TLS; none if there is no server. Blocks.
+///
+/// # Errors
+/// Certificates that cannot be read or made, or TLS settings of which nothing can be spoken.
+pub fn tls(
+    loaded: &Loaded,
+    node: &str,
+    io: &Io,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Option<ServingTls>> {
+    let server = &loaded.config.server;
+    if !server.enable_server || server.port == 0 {
+        return Ok(None);
+    }
+    let protocol =
+        protocol(&server.tls_min_version, &server.tls_cipher_suites, &server.tls_curve_preferences)?;
+    for warning in &protocol.warnings {
+        tracing::warn!("{warning}");
+    }
+    let path = |text: &String| Some(text).filter(|text| !text.is_empty()).map(PathBuf::from);
+    let certificate = match (path(&server.tls_cert_file), path(&server.tls_private_key_file)) {
+        (Some(certificate), Some(key)) => CertificateSource::Files { certificate, key },
+        _ => CertificateSource::SelfSigned {
+            directory: PathBuf::from(&loaded.flags.cert_dir),
+            host: node.to_owned(),
+        },
+    };
+    let client_ca = path(&server.authentication.x509.client_ca_file);
+    let settings = ServingSettings { protocol, certificate, client_ca };
+    ServingTls::start(settings, io, clock).map(Some).context("serve over TLS")
+}
+
+/// What the HTTPS server cannot do without an API server, for people.
+pub fn unanswerable(config: &KubeletConfiguration) -> Option<&'static str> {
+    let server = &config.server;
+    let tokens = server.authentication.webhook.enabled;
+    let reviewed = server.authorization.mode == "Webhook";
+    match (tokens, reviewed) {
+        (_, true) => Some("Without an API server nobody is authorized: every request over HTTPS is refused"),
+        (true, false) => Some("Without an API server no bearer token is believed"),
+        (false, false) => None,
+    }
+}

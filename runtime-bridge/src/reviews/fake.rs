@@ -1,0 +1,38 @@
+//! An API server's answers, written down beforehand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::future::BoxFuture;
+
+use super::{NodeAccess, ReviewError, Reviews, User};
+
+/// Knows some tokens and some rights; everything else is a no.
+#[derive(Clone, Debug, Default)]
+pub struct FakeReviews {
+    /// Whose each token is.
+    pub tokens: BTreeMap<String, User>,
+    /// User, verb and subresource that are allowed.
+    pub allowed: BTreeSet<(String, String, String)>,
+    /// Set: nothing is answered.
+    pub silent: bool,
+}
+
+impl FakeReviews {
+    fn answer<T: Send + 'static>(&self, answer: T) -> BoxFuture<'static, Result<T, ReviewError>> {
+        let silent = self.silent;
+        Box::pin(async move {
+            if silent { Err(ReviewError("the API server is silent".to_owned())) } else { Ok(answer) }
+        })
+    }
+}
+
+impl Reviews for FakeReviews {
+    fn token(&self, token: &str) -> BoxFuture<'static, Result<Option<User>, ReviewError>> {
+        self.answer(self.tokens.get(token).cloned())
+    }
+
+    fn access(&self, access: NodeAccess) -> BoxFuture<'static, Result<bool, ReviewError>> {
+        let key = (access.user.name.clone(), access.verb, access.subresource);
+        self.answer(self.allowed.contains(&key))
+    }
+}

@@ -1,0 +1,158 @@
+//! Certificates of clients: asked for in the handshake, judged for each request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// What a client has sent, its own certificate first; empty if it has sent none.
+pub type Chain = Arc<[CertificateDer<'static>]>;
+
+/// Whom a certificate names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateIdentity {
+    /// The common name: the user.
+    pub name: String,
+    /// The organisations: the groups.
+    pub organizations: Vec<String>,
+    /// SHA-256 of the certificate, lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// What a client's certificates prove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientCertificate {
+    /// Nothing: there is none, none is asked for, or it names nobody.
+    Absent,
+    /// That the client is this one.
+    Valid(CertificateIdentity),
+    /// They are not believed, for this reason.
+    Refused(String),
+}
+
+/// Believes whom the authorities of a PEM file have signed.
+pub(super) fn verifier(
+    pem: &[u8],
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("not PEM: {error:?}"))?;
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    if roots.is_empty() {
+        return Err("no certificate in it".to_owned());
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+pub(super) fn identify(
+    verifier: Option<&dyn ClientCertVerifier>,
+    chain: &Chain,
+    now: jiff::Timestamp,
+) -> ClientCertificate {
+    let (Some(verifier), Some((own, between))) = (verifier, chain.split_first()) else {
+        return ClientCertificate::Absent;
+    };
+    let since = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
+    if let Err(error) = verifier.verify_client_cert(own, between, UnixTime::since_unix_epoch(since)) {
+        return ClientCertificate::Refused(error.to_string());
+    }
+    match named(own) {
+        Ok(Some(identity)) => ClientCertificate::Valid(identity),
+        Ok(None) => ClientCertificate::Absent,
+        Err(reason) => ClientCertificate::Refused(reason),
+    }
+}
+
+fn named(certificate: &CertificateDer<'_>) -> Result<Option<CertificateIdentity>, String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+    let subject = parsed.subject();
+    // A name that is no text names nobody; the last common name counts, as upstream.
+    let name = subject.iter_common_name().filter_map(|one| one.as_str().ok()).last().unwrap_or_default();
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let organizations = subject.iter_organization().filter_map(|one| one.as_str().ok().map(str::to_owned));
+    let sha256 = Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some(CertificateIdentity { name: name.to_owned(), organizations: organizations.collect(), sha256 }))
+}
+
+/// Asks for a certificate and takes whatever comes, once the client has proved that it has its key.
+#[derive(Debug)]
+pub(super) struct Asking {
+    provider: Arc<CryptoProvider>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Asking {
+    pub(super) fn new(provider: Arc<CryptoProvider>, verifier: Option<Arc<dyn ClientCertVerifier>>) -> Self {
+        Self { provider, verifier }
+    }
+}
+
+impl ClientCertVerifier for Asking {
+    fn offer_client_auth(&self) -> bool {
+        self.verifier.is_some()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.verifier.as_ref().map_or(&[], |verifier| verifier.root_hint_subjects())
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        // Judged for each request, where it can be answered.
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

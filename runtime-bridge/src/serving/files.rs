@@ -1,0 +1,126 @@
+//! The files of the serving side: its certificate and key, and the authorities of clients.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+
+use super::ServingError;
+
+/// The largest file of certificates worth reading.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// How long a certificate of our own making is valid, days.
+const SELF_SIGNED_DAYS: i64 = 365;
+
+/// Where the server's certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// `tlsCertFile` and `tlsPrivateKeyFile`.
+    Files {
+        /// PEM file with the certificate and its chain.
+        certificate: PathBuf,
+        /// PEM file with the key.
+        key: PathBuf,
+    },
+    /// `kubelet.crt` and `kubelet.key` in a directory, made when they are not there.
+    SelfSigned {
+        /// `--cert-dir`.
+        directory: PathBuf,
+        /// The node's host name.
+        host: String,
+    },
+}
+
+impl CertificateSource {
+    /// The two files.
+    pub fn files(&self) -> (PathBuf, PathBuf) {
+        match self {
+            Self::Files { certificate, key } => (certificate.clone(), key.clone()),
+            Self::SelfSigned { directory, .. } => {
+                (directory.join("kubelet.crt"), directory.join("kubelet.key"))
+            }
+        }
+    }
+}
+
+/// The bytes of all files that TLS is made of.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Material {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+    pub client_ca: Option<Vec<u8>>,
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ServingError> {
+    use std::io::Read;
+    let failed = |error| ServingError::Read { path: path.to_owned(), error };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+pub(super) fn material(
+    source: &CertificateSource,
+    client_ca: Option<&Path>,
+) -> Result<Material, ServingError> {
+    let (certificate, key) = source.files();
+    Ok(Material {
+        certificate: read(&certificate)?,
+        key: read(&key)?,
+        client_ca: client_ca.map(read).transpose()?,
+    })
+}
+
+/// Makes the self-signed certificate unless both of its files are there. `now` is in seconds of Unix time.
+pub(super) fn ensure(source: &CertificateSource, now: i64) -> Result<(), ServingError> {
+    let CertificateSource::SelfSigned { directory, host } = source else { return Ok(()) };
+    let (certificate, key) = source.files();
+    if certificate.exists() && key.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(directory)
+        .map_err(|error| ServingError::Write { path: directory.clone(), error })?;
+    let (certificate_pem, key_pem) = self_signed(host, now)?;
+    // The key first: a certificate without its key would be taken for a pair that is whole.
+    write(&key, key_pem.as_bytes())?;
+    write(&certificate, certificate_pem.as_bytes())
+}
+
+fn self_signed(host: &str, now: i64) -> Result<(String, String), ServingError> {
+    let made = |error: rcgen::Error| ServingError::Made(error.to_string());
+    let mut params = CertificateParams::new(vec![host.to_owned()]).map_err(made)?;
+    params.distinguished_name.push(DnType::CommonName, format!("{host}@{now}"));
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let day = |seconds: i64| {
+        let date = jiff::Timestamp::from_second(seconds)
+            .map_err(|error| ServingError::Made(error.to_string()))?
+            .to_zoned(jiff::tz::TimeZone::UTC)
+            .date();
+        let part = |number: i8| u8::try_from(number).unwrap_or(1);
+        Ok(rcgen::date_time_ymd(i32::from(date.year()), part(date.month()), part(date.day())))
+    };
+    params.not_before = day(now)?;
+    params.not_after = day(now + SELF_SIGNED_DAYS * 24 * 3600)?;
+    let key = KeyPair::generate().map_err(made)?;
+    let certificate = params.self_signed(&key).map_err(made)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// Written whole or not at all, and readable by root alone.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), ServingError> {
+    let failed = |error| ServingError::Write { path: path.to_owned(), error };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let _ = std::fs::remove_file(&temporary);
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    std::fs::rename(&temporary, path).map_err(failed)
+}

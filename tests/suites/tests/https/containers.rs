@@ -1,0 +1,141 @@
+//! The way into containers: logs, commands, streams (rows 21.4 to 21.6, 21.9, 21.10, 21.15).
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::client::Client;
+use crate::server::{Options, SOON, Server, UID};
+
+async fn open(streaming: &str, debugging: bool) -> (Server, Client) {
+    let options =
+        Options { always_allow: true, debugging, streaming: streaming.to_owned(), ..Options::default() };
+    let server = Server::start(options).await;
+    let client = server.client(Some(&server.admin));
+    (server, client)
+}
+
+#[tokio::test]
+async fn logs_are_read_as_asked() {
+    let (_server, client) = open("http://127.0.0.1:1", true).await;
+    let log = async |query: &str| client.get(&format!("/containerLogs/default/web/main{query}")).await;
+    assert_eq!(log("").await, (200, "one\ntwo\nthree\n".to_owned()));
+    assert_eq!(log("?tailLines=1").await, (200, "three\n".to_owned()));
+    assert_eq!(log("?tail=2").await, (200, "two\nthree\n".to_owned()));
+    assert_eq!(log("?tailLines=0").await, (200, String::new()));
+    assert_eq!(log("?limitBytes=5").await, (200, "one\nt".to_owned()));
+    let (status, stamped) = log("?timestamps=true&tailLines=1").await;
+    assert_eq!(status, 200);
+    assert!(stamped.ends_with("Z three\n") && stamped.len() == 37, "{stamped:?}");
+    assert_eq!(log("?tailLines=x").await, (400, r#"{"message": "Unable to decode query."}"#.to_owned()));
+    assert_eq!(log("?tailLines=-1").await, (422, r#"{"message": "Invalid request."}"#.to_owned()));
+    assert_eq!(log("?stream=Stdout").await.0, 400);
+    let previous = "previous terminated container \"main\" in pod \"web\" not found";
+    assert_eq!(log("?previous=true").await, (400, previous.to_owned()));
+    let other = async |path: &str| client.get(&format!("/containerLogs/{path}")).await;
+    assert_eq!(other("default/no/main").await, (404, "pod \"no\" does not exist".to_owned()));
+    let missing = "container \"no\" not found in pod \"web\"";
+    assert_eq!(other("default/web/no").await, (404, missing.to_owned()));
+    let late = "container \"late\" in pod \"web\" is not available";
+    assert_eq!(other("default/web/late").await, (400, late.to_owned()));
+}
+
+#[tokio::test]
+async fn a_command_is_run() {
+    let (_server, client) = open("http://127.0.0.1:1", true).await;
+    let run = async |path: &str| client.ask("POST", &format!("/run/{path}"), &[]).await;
+    assert_eq!(run("default/web/main?cmd=whoami").await, (200, "root\n".to_owned()));
+    assert_eq!(run(&format!("default/web/{UID}/main?cmd=whoami")).await, (200, "root\n".to_owned()));
+    let failed = "command 'sh -c false' exited with 1: no\n";
+    assert_eq!(run("default/web/main?cmd=sh%20-c+false").await, (500, failed.to_owned()));
+    assert_eq!(run("default/no/main?cmd=whoami").await, (404, "pod does not exist".to_owned()));
+    let missing = "container not found (\"late\")";
+    assert_eq!(run("default/web/late?cmd=whoami").await, (500, missing.to_owned()));
+    assert_eq!(run("default/web/other-uid/main?cmd=whoami").await.0, 500);
+    assert_eq!(client.get("/run/default/web/main?cmd=whoami").await.0, 405);
+}
+
+#[tokio::test]
+async fn streams_pass_through_to_the_runtime() {
+    let runtime = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", runtime.local_addr().unwrap());
+    let (_server, client) = open(&address, true).await;
+    let backend = tokio::spawn(async move {
+        let (mut stream, _) = runtime.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+            X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nhello";
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        let mut said = [0; 4];
+        stream.read_exact(&mut said).await.unwrap();
+        stream.write_all(b"bye").await.unwrap();
+        (String::from_utf8(head).unwrap().to_ascii_lowercase(), said)
+    });
+    let talk = async {
+        let mut stream = client.connect().await.unwrap();
+        let request = "POST /exec/default/web/main?command=sh&input=1&output=1 HTTP/1.1\r\nHost: kubelet\r\n\
+            Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nAuthorization: Bearer secret\r\n\
+            X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nhello") {
+            answer.push(stream.read_u8().await.unwrap());
+        }
+        stream.write_all(b"ping").await.unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        (String::from_utf8(answer).unwrap().to_ascii_lowercase(), rest)
+    };
+    let (answer, rest) = tokio::time::timeout(SOON, talk).await.expect("both sides speak");
+    assert!(answer.starts_with("http/1.1 101"), "{answer}");
+    assert!(answer.contains("x-stream-protocol-version: v4.channel.k8s.io"), "{answer}");
+    assert_eq!(rest, b"bye");
+    let (head, said) = backend.await.unwrap();
+    assert_eq!(&said, b"ping");
+    assert!(head.starts_with("post /exec/") && head.contains("upgrade: spdy/3.1"), "{head}");
+    assert!(!head.contains("secret"), "nobody behind sees who asks: {head}");
+}
+
+#[tokio::test]
+async fn a_stream_that_cannot_be_says_why() {
+    let (_server, client) = open("http://127.0.0.1:1", true).await;
+    let upgrade = ["Connection: Upgrade, close", "Upgrade: SPDY/3.1"];
+    let ask = async |path: &str| client.ask("POST", path, &upgrade).await;
+    let streams = "you must specify at least 1 of stdin, stdout, stderr";
+    assert_eq!(ask("/exec/default/web/main?command=sh").await, (400, streams.to_owned()));
+    assert_eq!(ask("/exec/default/no/main?output=1").await, (404, "pod does not exist".to_owned()));
+    let missing = "container late not found in pod web_default";
+    assert_eq!(ask("/attach/default/web/late?output=1").await, (500, missing.to_owned()));
+    assert_eq!(ask("/portForward/default/web/other").await, (404, "pod not found".to_owned()));
+    let (status, text) = ask("/exec/default/web/main?command=sh&output=1").await;
+    assert_eq!(status, 500, "{text}");
+    assert!(text.contains("error dialing backend"), "{text}");
+    let newer =
+        ["Connection: Upgrade, close", "Upgrade: websocket", "Sec-WebSocket-Protocol: v5.channel.k8s.io"];
+    let (status, text) = client.ask("GET", "/exec/default/web/main?command=sh&output=1", &newer).await;
+    assert_eq!(status, 501);
+    assert!(text.contains("not supported"), "{text}");
+}
+
+#[tokio::test]
+async fn what_runs_and_what_is_configured_is_shown() {
+    let (_server, client) = open("http://127.0.0.1:1", true).await;
+    let (status, body) = client.get("/runningpods/").await;
+    let list: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &list["items"][0]["spec"]["containers"][0]["name"]), (200, &"main".into()));
+    let (status, body) = client.get("/configz").await;
+    assert_eq!((status, body.as_str()), (200, r#"{"kubeletconfig":{"kind":"KubeletConfiguration"}}"#));
+    assert_eq!(client.get("/logs/").await, (405, "logs endpoint is disabled.\n".to_owned()));
+}
+
+#[tokio::test]
+async fn debugging_can_be_off() {
+    let (_server, client) = open("http://127.0.0.1:1", false).await;
+    for path in ["/runningpods/", "/containerLogs/default/web/main", "/exec/default/web/main", "/logs/x"] {
+        let answer = client.get(path).await;
+        assert_eq!(answer, (405, "Debug endpoints are disabled.\n".to_owned()), "{path}");
+    }
+    assert_eq!(client.get("/pods").await.0, 200);
+}

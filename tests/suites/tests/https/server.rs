@@ -1,0 +1,255 @@
+//! The server, with a pod that a fake runtime runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStatus, Pod, PodSpec, PodStatus,
+};
+use messages::facts::{DesiredPod, DesiredPods, Source};
+use messages::runtime::{
+    ContainerState as RuntimeState, RuntimeContainer, RuntimePod, RuntimePods, RuntimeSandbox,
+};
+use messages::{PodRef, PodUid};
+use node_api::{Access, AccessConfig, Answers, Bounds, Containers, Offers, secured_routes, serve_on};
+use prometheus::Registry;
+use runtime_bridge::Io;
+use runtime_bridge::clock::SystemClock;
+use runtime_bridge::cri::fake::{Behaviour, ExecScript, FakeRuntime, Match, RegistryImage};
+use runtime_bridge::cri::wire::{
+    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, PodSandboxConfig,
+    PodSandboxMetadata, RunPodSandboxRequest, StartContainerRequest,
+};
+use runtime_bridge::cri::{CriMetrics, Operations, Runtime};
+use runtime_bridge::reviews::{FakeReviews, Reviews, User};
+use runtime_bridge::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
+use supervision::{Address, Policy, Tree};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::client::{Authority, Client, Identity};
+
+pub const UID: &str = "0a1b";
+
+/// What is unusual about a server.
+pub struct Options {
+    pub anonymous: bool,
+    pub tokens: bool,
+    pub always_allow: bool,
+    pub exec_by_method: bool,
+    /// The API server: none, or one that knows this.
+    pub reviews: Option<FakeReviews>,
+    pub debugging: bool,
+    /// Where the runtime is said to stream.
+    pub streaming: String,
+    pub bounds: Bounds,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            anonymous: false,
+            tokens: true,
+            always_allow: false,
+            exec_by_method: false,
+            reviews: Some(reviews(&[])),
+            debugging: true,
+            streaming: "http://127.0.0.1:1".to_owned(),
+            bounds: Bounds::SECURED,
+        }
+    }
+}
+
+/// An API server where `token-jane` is jane's, and where these may do this (user, verb, subresource).
+pub fn reviews(allowed: &[(&str, &str, &str)]) -> FakeReviews {
+    let jane = User { name: "jane".to_owned(), ..User::default() };
+    let allowed =
+        allowed.iter().map(|(user, verb, what)| ((*user).to_owned(), (*verb).to_owned(), (*what).to_owned()));
+    FakeReviews {
+        tokens: BTreeMap::from([("token-jane".to_owned(), jane)]),
+        allowed: BTreeSet::from_iter(allowed),
+        silent: false,
+    }
+}
+
+pub struct Server {
+    pub address: SocketAddr,
+    pub authority: Authority,
+    /// Signed by the authority that is believed: `admin` of `system:masters`.
+    pub admin: Identity,
+    _files: TempDir,
+    _serving: AbortOnDropHandle<std::io::Error>,
+}
+
+fn pod() -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some("web".to_owned());
+    pod.metadata.namespace = Some("default".to_owned());
+    pod.metadata.uid = Some(UID.to_owned());
+    let container = |name: &str| Container { name: name.to_owned(), ..Container::default() };
+    pod.spec = Some(PodSpec { containers: vec![container("main"), container("late")], ..PodSpec::default() });
+    pod
+}
+
+fn running(container: &str) -> PodStatus {
+    let state =
+        ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() };
+    let status = ContainerStatus {
+        name: "main".to_owned(),
+        container_id: Some(format!("fake://{container}")),
+        state: Some(state),
+        ..ContainerStatus::default()
+    };
+    PodStatus { container_statuses: Some(vec![status]), ..PodStatus::default() }
+}
+
+fn held(sandbox: &str, container: &str) -> RuntimePods {
+    let now = Timestamp::UNIX_EPOCH;
+    let sandbox = RuntimeSandbox {
+        id: sandbox.into(),
+        attempt: 0,
+        ready: true,
+        created_at: now,
+        ips: Vec::new(),
+        host_network: false,
+        runtime_handler: "".into(),
+    };
+    let container = RuntimeContainer {
+        id: container.into(),
+        sandbox_id: sandbox.id.clone(),
+        name: "main".into(),
+        attempt: 0,
+        state: RuntimeState::Running,
+        created_at: now,
+        started_at: Some(now),
+        finished_at: None,
+        exit_code: 0,
+        reason: "".into(),
+        message: "".into(),
+        image: "app".into(),
+        image_ref: "app".into(),
+        hash: None,
+        annotations: Arc::default(),
+        log_path: "".into(),
+        effective: None,
+    };
+    let pod = RuntimePod { pod: PodRef::of(&pod()), sandboxes: vec![sandbox], containers: vec![container] };
+    Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(pod))]))
+}
+
+/// A runtime with one running container; the IDs of its sandbox and of itself.
+async fn runtime(files: &TempDir, streaming: &str) -> (FakeRuntime, String, String) {
+    let runtime = FakeRuntime::new(1).writing_logs().with_streaming_address(streaming);
+    runtime.add_image("app", RegistryImage::default());
+    let lines = ["one", "two", "three"].map(str::to_owned).to_vec();
+    runtime.behave(Match::Any, vec![Behaviour { log: lines, ..Behaviour::forever() }]);
+    runtime.script_exec("whoami", ExecScript { stdout: b"root\n".to_vec(), ..ExecScript::default() });
+    runtime
+        .script_exec("false", ExecScript { stderr: b"no\n".to_vec(), exit_code: 1, ..ExecScript::default() });
+    let metadata = PodSandboxMetadata {
+        name: "web".to_owned(),
+        namespace: "default".to_owned(),
+        uid: UID.to_owned(),
+        attempt: 0,
+    };
+    let config = PodSandboxConfig {
+        metadata: Some(metadata),
+        log_directory: files.path().display().to_string(),
+        ..PodSandboxConfig::default()
+    };
+    let run = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: String::new() };
+    let sandbox = runtime.run_pod_sandbox(run).await.unwrap().pod_sandbox_id;
+    let container = ContainerConfig {
+        metadata: Some(ContainerMetadata { name: "main".to_owned(), attempt: 0 }),
+        image: Some(ImageSpec { image: "app".to_owned(), ..ImageSpec::default() }),
+        log_path: "0.log".to_owned(),
+        ..ContainerConfig::default()
+    };
+    let create = CreateContainerRequest {
+        pod_sandbox_id: sandbox.clone(),
+        config: Some(container),
+        sandbox_config: Some(config),
+    };
+    let container = runtime.create_container(create).await.unwrap().container_id;
+    runtime.start_container(StartContainerRequest { container_id: container.clone() }).await.unwrap();
+    (runtime, sandbox, container)
+}
+
+impl Server {
+    pub async fn start(options: Options) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let authority = Authority::new();
+        let file = |name: &str| files.path().join(name);
+        let own = authority.server();
+        std::fs::write(file("tls.crt"), &own.certificate).unwrap();
+        std::fs::write(file("tls.key"), &own.key).unwrap();
+        std::fs::write(file("ca.crt"), &authority.pem).unwrap();
+        let clock = Arc::new(SystemClock);
+        let settings = ServingSettings {
+            protocol: protocol("", &[], &[]).unwrap(),
+            certificate: CertificateSource::Files { certificate: file("tls.crt"), key: file("tls.key") },
+            client_ca: Some(file("ca.crt")),
+        };
+        let tls = ServingTls::start(settings, &Io::current(), clock.clone()).unwrap();
+        let (runtime, sandbox, container) = runtime(&files, &options.streaming).await;
+        let pod = Arc::new(pod());
+        let desired = DesiredPod { pod_ref: PodRef::of(&pod), pod, source: Source::File, rejected: None };
+        let desired = DesiredPods {
+            pods: Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(desired))])),
+            sources_ready: true,
+        };
+        let status = Arc::new(running(&container));
+        let held = held(&sandbox, &container);
+        let (pods, all) = (desired.clone(), desired);
+        let one = status.clone();
+        let answers = Answers {
+            tree: Tree::new(Policy::default()),
+            registry: Registry::new(),
+            pods: Address::answering("PodManager", move |_| Some(pods.clone())),
+            statuses: Address::answering("StatusManager", move |_| {
+                Some(BTreeMap::from([(PodUid::new(UID), status.clone())]))
+            }),
+            events: Address::answering("EventRecorder", |_| Some(Vec::new())),
+        };
+        let containers = Containers {
+            pods: Address::answering("PodManager", move |_| Some(all.clone())),
+            status: Address::answering("StatusManager", move |_| Some(Some(one.clone()))),
+            runtime_pods: Address::answering("Pleg", move |_| Some(Some(held.clone()))),
+            operations: Operations::new(Arc::new(runtime), Io::current(), CriMetrics::new().unwrap()),
+            io: Io::current(),
+            clock,
+            split_streams: false,
+        };
+        let access = Access {
+            config: Arc::new(AccessConfig {
+                node: "n1".to_owned(),
+                anonymous: options.anonymous,
+                tokens: options.tokens,
+                always_allow: options.always_allow,
+                exec_by_method: options.exec_by_method,
+            }),
+            tls: tls.clone(),
+            reviews: options.reviews.map(|reviews| Arc::new(reviews) as Arc<dyn Reviews>),
+        };
+        let configz = serde_json::json!({"kind": "KubeletConfiguration"});
+        let offers = Offers { debugging: options.debugging, system_logs: false, configz: Arc::new(configz) };
+        let routes = secured_routes(answers, containers, &offers, access);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(serve_on(listener, routes, Some(tls), options.bounds));
+        let admin = authority.client("admin", "system:masters");
+        Self { address, authority, admin, _files: files, _serving: AbortOnDropHandle::new(serving) }
+    }
+
+    /// A client with this certificate, or with none.
+    pub fn client(&self, identity: Option<&Identity>) -> Client {
+        Client::new(self.address, &self.authority, identity)
+    }
+}
+
+/// Longest wait of a test for what happens at once.
+pub const SOON: Duration = Duration::from_secs(60);

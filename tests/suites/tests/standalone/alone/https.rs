@@ -1,0 +1,190 @@
+//! The HTTPS server with a real runtime behind it: logs of a container, and commands in it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::json;
+use testkit::process::Port;
+
+use crate::Alone;
+use crate::environment::Environment;
+use crate::node::{Node, Options, SOON};
+use crate::spec::{containers, shell};
+
+pub const ALL: &[(&str, Alone)] = &[
+    ("logs_and_commands_come_over_https", logs_and_exec),
+    ("without_a_certificate_nobody_is_served", refused),
+];
+
+/// Longest wait for some bytes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Certificates of one authority, PEM: its own, the server's with key, a client's with key.
+struct Certificates {
+    authority: String,
+    server: (String, String),
+    client: (String, String),
+}
+
+fn certificates() -> Certificates {
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let authority = params.self_signed(&key).expect("a certificate").pem();
+    let issuer = Issuer::new(params, key);
+    let signed = |purpose, name: &str| {
+        let mut params = CertificateParams::new(vec!["kubelet".to_owned()]).expect("a host's name");
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![purpose];
+        let key = KeyPair::generate().expect("a key");
+        (params.signed_by(&key, &issuer).expect("a certificate").pem(), key.serialize_pem())
+    };
+    let server = signed(ExtendedKeyUsagePurpose::ServerAuth, "kubelet");
+    let client = signed(ExtendedKeyUsagePurpose::ClientAuth, "admin");
+    Certificates { authority, server, client }
+}
+
+/// A kubelet that believes the authority.
+fn node(
+    environment: &Arc<Environment>,
+    case: &str,
+    certificates: &Certificates,
+) -> (Node, tempfile::TempDir) {
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let write = |name: &str, text: &str| {
+        let path = files.path().join(name);
+        fs::write(&path, text).expect("a file in a directory of our own");
+        path
+    };
+    let (certificate, key) = &certificates.server;
+    let options = Options {
+        kubelet: json!({
+            "tlsCertFile": write("tls.crt", certificate),
+            "tlsPrivateKeyFile": write("tls.key", key),
+            "authentication": {
+                "anonymous": {"enabled": false},
+                "webhook": {"enabled": false},
+                "x509": {"clientCAFile": write("ca.crt", &certificates.authority)},
+            },
+        }),
+        ..Options::default()
+    };
+    (Node::alone(environment, case, options), files)
+}
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(server: Port, certificates: &Certificates, known: bool) -> Result<Tls, String> {
+    let pem = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("made here");
+    let mut roots = RootCertStore::empty();
+    roots.add(pem(&certificates.authority)).expect("an authority");
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has suites for them")
+        .with_root_certificates(roots);
+    let (certificate, key) = &certificates.client;
+    let config = if known {
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("made here");
+        builder.with_client_auth_cert(vec![pem(certificate)], key).expect("a pair")
+    } else {
+        builder.with_no_client_auth()
+    };
+    let failed = |error: std::io::Error| error.to_string();
+    let stream = TcpStream::connect_timeout(&server.0, PATIENCE).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let name = ServerName::try_from("kubelet").expect("a host's name");
+    let tls = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
+    Ok(StreamOwned::new(tls, stream))
+}
+
+/// What comes after a request until `enough` or the end; headers are lines.
+fn ask(
+    node: &Node,
+    certificates: &Certificates,
+    known: bool,
+    request: &str,
+    headers: &str,
+    enough: impl Fn(&str) -> bool,
+) -> String {
+    // The listener opens beside the one of health.
+    let begun = Instant::now();
+    let mut stream = loop {
+        match connect(node.server, certificates, known) {
+            Ok(stream) => break stream,
+            Err(error) if begun.elapsed() > SOON => panic!("{request}: {error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    write!(stream, "{request} HTTP/1.1\r\nHost: kubelet\r\n{headers}\r\n").expect("the request goes out");
+    let mut bytes = Vec::new();
+    let mut part = [0; 4096];
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    while !enough(&text(&bytes)) {
+        match stream.read(&mut part) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => bytes.extend_from_slice(&part[..count]),
+        }
+    }
+    text(&bytes)
+}
+
+const CLOSE: &str = "Connection: close\r\n";
+const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n";
+
+fn logs_and_exec(environment: &Arc<Environment>) {
+    let certificates = certificates();
+    let (node, _files) = node(environment, "https", &certificates);
+    let script = "echo one; echo two >&2; echo three; while ! [ -e /tmp/go ]; do sleep 0.1; done; \
+        echo four; exec sleep 100000";
+    let file = node.pod("spoken", containers([shell("main", script)]));
+    let pod = file.ready();
+    let name = format!("{}/{}", node.namespace, pod.text("/metadata/name"));
+    let get = |path: &str, headers: &str, enough: &dyn Fn(&str) -> bool| {
+        ask(&node, &certificates, true, &format!("GET {path}"), headers, enough)
+    };
+    let all = get(&format!("/containerLogs/{name}/main"), CLOSE, &|_| false);
+    assert!(all.starts_with("HTTP/1.1 200"), "{all}");
+    assert!(["one\n", "two\n", "three\n"].iter().all(|line| all.contains(line)), "{all}");
+    let tail = get(&format!("/containerLogs/{name}/main?tailLines=1&timestamps=true"), CLOSE, &|_| false);
+    assert!(tail.contains("Z ") || tail.contains(":00 "), "{tail}");
+    let lines = |text: &str| ["one\n", "two\n", "three\n"].iter().filter(|line| text.contains(*line)).count();
+    assert_eq!(lines(&tail), 1, "{tail}");
+
+    let body =
+        ask(&node, &certificates, true, &format!("POST /run/{name}/main?cmd=echo%20said"), CLOSE, |_| false);
+    assert!(body.ends_with("said\n"), "{body}");
+
+    let exec =
+        format!("/exec/{name}/main?command=sh&command=-c&command=echo+streamed;touch+/tmp/go&output=1");
+    let streamed = get(&exec, UPGRADE, &|text| text.contains("streamed"));
+    assert!(streamed.starts_with("HTTP/1.1 101"), "{streamed}");
+    assert!(streamed.contains("streamed\n"), "{streamed}");
+
+    let followed =
+        get(&format!("/containerLogs/{name}/main?follow=true"), CLOSE, &|text| text.contains("four"));
+    assert!(followed.contains("four\n"), "{followed}");
+    assert_eq!(node.log().matches("\"Audit\"").count(), 2, "one for run, one for exec:\n{}", node.log());
+}
+
+fn refused(environment: &Arc<Environment>) {
+    let certificates = certificates();
+    let (node, _files) = node(environment, "https-refused", &certificates);
+    for path in ["/pods", "/healthz", "/configz", "/exec/a/b/c?command=x&output=1"] {
+        let answer = ask(&node, &certificates, false, &format!("GET {path}"), CLOSE, |_| false);
+        assert!(answer.starts_with("HTTP/1.1 401") && answer.ends_with("Unauthorized"), "{path}: {answer}");
+    }
+    let answer = ask(&node, &certificates, true, "GET /pods", CLOSE, |_| false);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
