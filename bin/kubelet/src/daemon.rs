@@ -29,7 +29,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wiring::{self, Bridge, Node, Settings};
-use crate::{cgroups, settings};
+use crate::{cgroups, cluster, settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
@@ -228,6 +228,7 @@ fn bridge(
         prober: Arc::new(NetProber::new(handle.clone())),
         cgroups: Arc::new(SystemCgroups::detect(names, handle)?),
         resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),
+        cluster: cluster::cluster(loaded, &node_name(loaded)?, &io)?,
         io,
     })
 }

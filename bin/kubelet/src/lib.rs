@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod cgroups;
+pub mod cluster;
 pub mod config;
 pub mod daemon;
 pub mod flags;

@@ -37,6 +37,7 @@ use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriMetrics, ExitWatcher, Operations, Runtime};
 use runtime_bridge::host::{DockerConfigs, PodDirs, StaticFiles};
+use runtime_bridge::kube::ApiClient;
 use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
@@ -89,6 +90,21 @@ pub struct Bridge {
     pub docker_configs: Arc<dyn DockerConfigs>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
     pub resolv_conf: Option<pod_worker::ReadResolvConf>,
+    /// The cluster that the node is a member of; none if it stands alone.
+    pub cluster: Option<Cluster>,
+}
+
+/// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// For pods and what they need (`kubeAPIQPS`, `kubeAPIBurst`).
+    pub api: ApiClient,
+    /// For the Node's status and its lease: no rate limit, and no call outlasts the time to the next one.
+    pub heartbeat: ApiClient,
+    /// For events (`eventRecordQPS`, `eventBurst`).
+    pub events: ApiClient,
+    /// The Node object's name.
+    pub node_name: String,
 }
 
 /// What the subsystems go by.

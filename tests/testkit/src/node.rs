@@ -105,6 +105,7 @@ impl World {
             cgroups: Arc::new(self.cgroups.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
+            cluster: None,
         }
     }
 }

@@ -23,9 +23,9 @@ section! {
         /// Media type of requests to the API server.
         "contentType" content_type: String = Value("application/vnd.kubernetes.protobuf".to_owned()), NotYet;
         /// Requests to the API server per second.
-        "kubeAPIQPS" kube_api_qps: i32 = Pointer(50), NotYet;
+        "kubeAPIQPS" kube_api_qps: i32 = Pointer(50), Used;
         /// Requests that may be made at once above the rate.
-        "kubeAPIBurst" kube_api_burst: i32 = Value(100), NotYet;
+        "kubeAPIBurst" kube_api_burst: i32 = Value(100), Used;
         /// The node's identity at its cloud provider.
         "providerID" provider_id: String = Value(String::new()), NotYet;
         /// Taints that the node registers with.

@@ -70,10 +70,10 @@ fn may_set_itself(key: &str) -> bool {
 
 /// What the flags ask for that this program cannot do, and that it must not pretend to do.
 pub fn not_supported_yet(flags: &KubeletFlags) -> Option<ConfigError> {
-    let given = [("kubeconfig", &flags.kubeconfig), ("bootstrap-kubeconfig", &flags.bootstrap_kubeconfig)];
-    given.into_iter().find(|(_, path)| !path.is_empty()).map(|(flag, path)| {
+    Some(&flags.bootstrap_kubeconfig).filter(|path| !path.is_empty()).map(|path| {
         ConfigError::NotSupportedYet(format!(
-            "joining a cluster (--{flag} {path}); without it the kubelet runs static pods standalone"
+            "asking for a first certificate (--bootstrap-kubeconfig {path}); --kubeconfig must name one that the node \
+             has already"
         ))
     })
 }

@@ -128,11 +128,9 @@ fn settings_without_effect_yet_are_named_in_one_line() {
 }
 
 #[test]
-fn a_cluster_cannot_be_joined_yet() {
-    for flag in ["--kubeconfig", "--bootstrap-kubeconfig"] {
-        let errors = refusal(&[flag, "/etc/kubernetes/kubelet.conf"]);
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].starts_with("not supported yet: joining a cluster"), "{errors:?}");
-    }
-    assert!(try_load(&[]).is_ok());
+fn a_first_certificate_cannot_be_asked_for_yet() {
+    let errors = refusal(&["--bootstrap-kubeconfig", "/etc/kubernetes/bootstrap.conf"]);
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].starts_with("not supported yet: asking for a first certificate"), "{errors:?}");
+    assert!(try_load(&["--kubeconfig", "/etc/kubernetes/kubelet.conf"]).is_ok());
 }

@@ -27,7 +27,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         "kubeconfig",
         Str,
         kubeconfig,
-        NotYet,
+        Used,
         "File that says how to reach the API server; without it the kubelet runs standalone"
     ),
     process_flag!(
