@@ -136,12 +136,7 @@ impl ObjectCache {
         }
     }
 
-    fn get<K: Kept>(
-        &mut self,
-        name: Name,
-        reply: Reply<Answer<Arc<K>>>,
-        ctx: &mut Ctx<Self>,
-    ) {
+    fn get<K: Kept>(&mut self, name: Name, reply: Reply<Answer<Arc<K>>>, ctx: &mut Ctx<Self>) {
         let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone(K::KIND.word(), &name))) };
         let now = self.origin.elapsed();
         match K::shelf(self).get(&name, reply, now) {
@@ -341,7 +336,8 @@ fn request_of(ask: &GetToken) -> TokenRequest {
 
 fn issued(request: &TokenRequest) -> Result<Issued, String> {
     let status = request.status.as_ref();
-    let token = status.and_then(|status| Some((status.token.as_ref()?, status.expiration_timestamp.as_ref()?)));
+    let token =
+        status.and_then(|status| Some((status.token.as_ref()?, status.expiration_timestamp.as_ref()?)));
     let (token, expires) = token.ok_or_else(|| "the answer holds no token".to_owned())?;
     let seconds = request.spec.as_ref().and_then(|spec| u64::try_from(spec.expiration_seconds?).ok());
     Ok(Issued {

@@ -42,7 +42,8 @@ impl<'a> Found<'a> {
 
     fn spec(&mut self, spec: &'a PodSpec) {
         let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        containers.for_each(|Container { env, env_from, .. }| self.variables(env.as_ref(), env_from.as_ref()));
+        containers
+            .for_each(|Container { env, env_from, .. }| self.variables(env.as_ref(), env_from.as_ref()));
         for container in spec.ephemeral_containers.iter().flatten() {
             self.variables(container.env.as_ref(), container.env_from.as_ref());
         }

@@ -231,7 +231,9 @@ mod tests {
         let heard = shelf.heard(&a, Followed::All(vec!["x".to_owned()]), mutable);
         assert!(!heard.changed, "nobody had anything else");
         assert_eq!(heard.answers, Some((vec!["one", "two"], Ok(Arc::new("x".to_owned())))));
-        let Got::Known("three", Ok(object)) = shelf.get(&a, "three", seconds(1)) else { panic!("it is known") };
+        let Got::Known("three", Ok(object)) = shelf.get(&a, "three", seconds(1)) else {
+            panic!("it is known")
+        };
         assert_eq!(*object, "x");
     }
 

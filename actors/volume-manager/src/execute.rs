@@ -125,12 +125,7 @@ enum ShowError {
 }
 
 /// Has a volume show its objects as they are now; first they are fetched, so that without them nothing is touched.
-async fn show(
-    ways: &Ways,
-    pod: &Pod,
-    volume: &VolumePlan,
-    objects: &ObjectVolume,
-) -> Result<(), ShowError> {
+async fn show(ways: &Ways, pod: &Pod, volume: &VolumePlan, objects: &ObjectVolume) -> Result<(), ShowError> {
     let projection = ways.objects.projection(objects, &volume.name, pod).await.map_err(ShowError::Objects)?;
     let mounts = ways.mounts.as_ref();
     let in_place = mounts.is_projected(&volume.host_path).await?

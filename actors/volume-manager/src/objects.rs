@@ -40,7 +40,12 @@ impl Objects {
     ///
     /// # Errors
     /// For people, in upstream's words.
-    pub async fn projection(&self, volume: &ObjectVolume, name: &str, pod: &Pod) -> Result<Projection, String> {
+    pub async fn projection(
+        &self,
+        volume: &ObjectVolume,
+        name: &str,
+        pod: &Pod,
+    ) -> Result<Projection, String> {
         let fetched = join_all(volume.sources.iter().map(|source| self.fetch(source, pod))).await;
         let files = payload::files(volume, &fetched, pod, &self.node.allocatable)?;
         let nested = pod.spec.as_ref().map(|spec| payload::nested_mount_points(name, spec));

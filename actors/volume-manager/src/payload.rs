@@ -40,7 +40,8 @@ pub fn of(volume: &Volume) -> Option<ObjectVolume> {
     };
     if let Some(source) = &volume.secret {
         let (items, optional) = (source.items.clone(), source.optional);
-        let secret = SecretProjection { items, name: source.secret_name.clone().unwrap_or_default(), optional };
+        let secret =
+            SecretProjection { items, name: source.secret_name.clone().unwrap_or_default(), optional };
         let projection = VolumeProjection { secret: Some(secret), ..VolumeProjection::default() };
         one(projection, source.default_mode, "kubernetes.io/secret", true)
     } else if let Some(source) = &volume.config_map {
@@ -136,9 +137,8 @@ fn of_source(
             let optional = wanted.optional == Some(true);
             let Some(config_map) = there(config_map, optional)? else { return Ok(Files::new()) };
             let text = |key: &str| Some(config_map.data.as_ref()?.get(key)?.clone().into_bytes());
-            let bytes = |key: &str| {
-                text(key).or_else(|| Some(config_map.binary_data.as_ref()?.get(key)?.0.clone()))
-            };
+            let bytes =
+                |key: &str| text(key).or_else(|| Some(config_map.binary_data.as_ref()?.get(key)?.0.clone()));
             let texts = config_map.data.iter().flatten().map(|(key, _)| key);
             let keys = texts.chain(config_map.binary_data.iter().flatten().map(|(key, _)| key));
             let missing = |key: &str| format!("configmap references non-existent config key: {key}");

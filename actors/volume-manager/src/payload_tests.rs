@@ -23,7 +23,8 @@ fn secret() -> Fetched {
 }
 
 fn config_map() -> Fetched {
-    let object = serde_json::json!({"metadata": {}, "data": {"a": "1", "b": "2"}, "binaryData": {"bin": "AAE="}});
+    let object =
+        serde_json::json!({"metadata": {}, "data": {"a": "1", "b": "2"}, "binaryData": {"bin": "AAE="}});
     Fetched::ConfigMap(Ok(Arc::new(from(object))))
 }
 
@@ -32,7 +33,11 @@ fn gone(kind: &str) -> ObjectError {
 }
 
 /// Path, content and mode of every file.
-fn shown(volume: &ObjectVolume, fetched: &[Fetched], pod: &Pod) -> Result<Vec<(String, String, u32)>, String> {
+fn shown(
+    volume: &ObjectVolume,
+    fetched: &[Fetched],
+    pod: &Pod,
+) -> Result<Vec<(String, String, u32)>, String> {
     let allocatable = BTreeMap::from([("memory".to_owned(), Quantity::parse("8Gi").expect("a quantity"))]);
     let files = files(volume, fetched, pod, &allocatable)?;
     let text = |file: &ProjectedFile| String::from_utf8_lossy(file.content.expose()).into_owned();
@@ -61,11 +66,13 @@ fn all_keys_or_those_that_are_chosen_are_shown() {
 fn what_is_missing_says_so_in_upstreams_words_unless_it_is_optional() {
     for optional in [false, true] {
         let secret_key = serde_json::json!([{"key": "none", "path": "p"}, {"key": "user", "path": "u"}]);
-        let secret_volume =
-            volume(serde_json::json!({"secret": {"secretName": "x", "optional": optional, "items": secret_key}}));
-        let map_volume = volume(serde_json::json!({"configMap": {"name": "x", "optional": optional, "items": [
-            {"key": "none", "path": "p"}
-        ]}}));
+        let secret_volume = volume(
+            serde_json::json!({"secret": {"secretName": "x", "optional": optional, "items": secret_key}}),
+        );
+        let map_volume =
+            volume(serde_json::json!({"configMap": {"name": "x", "optional": optional, "items": [
+                {"key": "none", "path": "p"}
+            ]}}));
         let cases = [
             (&secret_volume, secret(), "references non-existent secret key: none", vec![("u", "me", 0o644)]),
             (&map_volume, config_map(), "configmap references non-existent config key: none", vec![]),
@@ -96,8 +103,7 @@ fn a_projected_volume_puts_sources_together() {
     let expected = entries(&[("ca.crt", "1", 0o644), ("namespace", "ns", 0o644), ("token", "t", 0o644)]);
     assert_eq!(shown(&api_access, &fetched, &pod()), expected);
     let refused = ObjectError { not_found: false, message: "failed to fetch token: no".to_owned() };
-    let errors =
-        [Fetched::Token(Err(refused)), Fetched::ConfigMap(Err(gone("configmap"))), Fetched::Nothing];
+    let errors = [Fetched::Token(Err(refused)), Fetched::ConfigMap(Err(gone("configmap"))), Fetched::Nothing];
     assert_eq!(
         shown(&api_access, &errors, &pod()),
         Err("[failed to fetch token: no, configmap \"x\" not found]".to_owned())
@@ -129,17 +135,17 @@ fn a_pod_shows_itself() {
 
 #[test]
 fn a_token_is_its_users_or_its_groups() {
-    let token = volume(serde_json::json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}));
+    let token =
+        volume(serde_json::json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}));
     let mode_and_owner = |pod_user: Option<i64>, users: [Option<i64>; 2], group: Option<i64>| {
-        let container = |(name, user): (&str, Option<i64>)| {
-            serde_json::json!({"name": name, "securityContext": {"runAsUser": user}})
-        };
+        let container = |(name, user): (&str, Option<i64>)| serde_json::json!({"name": name, "securityContext": {"runAsUser": user}});
         let pod: Pod = from(serde_json::json!({"metadata": {}, "spec": {
             "securityContext": {"runAsUser": pod_user, "fsGroup": group},
             "containers": [container(("a", users[0]))], "initContainers": [container(("b", users[1]))],
         }}));
         let fetched = [Fetched::Token(Ok(Token(Arc::from("t"))))];
-        let file = files(&token, &fetched, &pod, &BTreeMap::new()).expect("a token").remove("t").expect("a file");
+        let file =
+            files(&token, &fetched, &pod, &BTreeMap::new()).expect("a token").remove("t").expect("a file");
         (file.mode, file.owner)
     };
     assert_eq!(mode_and_owner(None, [None, None], None), (0o644, None));
@@ -159,7 +165,13 @@ fn mount_points_within_a_volume_are_made() {
         let nested = nested_mount_points("v", &spec);
         nested.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>()
     };
-    let all = [("v", "/dir"), ("w", "/dir/nested"), ("x", "/dir/nested/other"), ("y", "/dir/nested-vol"), ("z", "/dirs")];
+    let all = [
+        ("v", "/dir"),
+        ("w", "/dir/nested"),
+        ("x", "/dir/nested/other"),
+        ("y", "/dir/nested-vol"),
+        ("z", "/dirs"),
+    ];
     assert_eq!(nested(&all), ["nested", "nested-vol"]);
     assert!(nested(&[("v", "/dir"), ("w", "/dir/../etc"), ("x", "/other")]).is_empty());
 }

@@ -136,7 +136,8 @@ fn mount_one(
     if let Some(source) = &volume.host_path {
         return host_path(volume, source).map_err(failed);
     }
-    if let Some(objects) = payload::of(volume).filter(|objects| node.in_cluster || objects.is_of_pod_alone()) {
+    if let Some(objects) = payload::of(volume).filter(|objects| node.in_cluster || objects.is_of_pod_alone())
+    {
         return of_objects(volume, objects, pod, uid, node, mounts).map_err(failed);
     }
     match source_of(volume) {

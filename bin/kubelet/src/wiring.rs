@@ -11,6 +11,7 @@ use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings}
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
 use messages::facts::Source;
 use messages::garbage_collector::CollectNow;
+use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
 use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
@@ -21,6 +22,7 @@ use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
 use messages::{PodRef, PodUid};
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
+use object_cache::{ObjectCache, ObjectCacheDeps};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
@@ -54,6 +56,9 @@ pub const ASKS: &[(&str, &str)] = &[
     ("PodWorker", "ImageManager"),
     ("PodWorker", "VolumeManager"),
     ("PodWorker", "ResourceManager"),
+    ("PodWorker", "ObjectCache"),
+    ("VolumeManager", "ObjectCache"),
+    ("ImageManager", "ObjectCache"),
     ("StatusManager", "PodWorkerPool"),
     ("VolumeManager", "Pleg"),
     ("NodeApi", "PodManager"),
@@ -166,6 +171,16 @@ pub struct Node {
     pub verdicts: Address<GetVerdicts>,
     /// Mounted volumes.
     pub volumes: Address<GetVolumes>,
+    /// Takes news of what pods refer to.
+    pub objects_changed: Address<PodObjectsChanged>,
+    /// Secrets.
+    pub secrets: Address<GetSecret>,
+    /// Config maps.
+    pub config_maps: Address<GetConfigMap>,
+    /// Services.
+    pub services: Address<GetServices>,
+    /// Tokens of service accounts.
+    pub tokens: Address<GetToken>,
     /// What the runtime holds.
     pub runtime_pods: Address<GetRuntimePods>,
     /// Takes quarantines.
@@ -203,6 +218,7 @@ pub fn wire(
     let images = tree.seat::<ImageManager>(Vitality::Degradable);
     let resources = tree.seat::<ResourceManager>(Vitality::Degradable);
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
+    let objects = tree.seat::<ObjectCache>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
 
@@ -216,6 +232,11 @@ pub fn wire(
         collect: garbage.address(),
         verdicts: probes.address(),
         volumes: volumes.address(),
+        objects_changed: volumes.address(),
+        secrets: objects.address(),
+        config_maps: objects.address(),
+        services: objects.address(),
+        tokens: objects.address(),
         runtime_pods: pleg.address(),
         quarantined: status.address(),
         operations: operations.clone(),
@@ -243,6 +264,7 @@ pub fn wire(
     let deps = PodManagerDeps {
         config: PodManagerConfig { sources: sources_of(bridge, settings), node: settings.admission.clone() },
         observers: vec![
+            objects.address(),
             pool.address(),
             status.address(),
             probes.address(),
@@ -271,6 +293,9 @@ pub fn wire(
             unmount: volumes.address(),
             prepare_subpaths: volumes.address(),
             images: images.address(),
+            secrets: objects.address(),
+            config_maps: objects.address(),
+            services: objects.address(),
             status: status.address(),
             resend: pool.address(),
             reports: vec![
@@ -350,6 +375,13 @@ pub fn wire(
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.clone(),
             allocatable_memory_bytes: settings.memory_bytes,
+            objects: volume_manager::Objects {
+                secrets: objects.address(),
+                config_maps: objects.address(),
+                tokens: objects.address(),
+                in_cluster: bridge.cluster.is_some(),
+                node: settings.node_resources.clone(),
+            },
         },
         sweep: settings.sweep,
         events: events.address(),
@@ -363,6 +395,7 @@ pub fn wire(
     let image_deps = ImageManagerDeps {
         operations: operations.clone(),
         configs: bridge.docker_configs.clone(),
+        secrets: objects.address(),
         events: events.address(),
         settings: settings.images,
         metrics,
@@ -376,6 +409,13 @@ pub fn wire(
         resend_desired: resend_desired(),
         events: events.address(),
         metrics,
+    };
+
+    let object_deps = ObjectCacheDeps {
+        api: bridge.cluster.as_ref().map(|cluster| cluster.api.clone()),
+        clock: bridge.clock.clone(),
+        observers: vec![volumes.address()],
+        resend_desired: resend_desired(),
     };
 
     let garbage_deps = GarbageCollectorDeps {
@@ -413,6 +453,7 @@ pub fn wire(
     volumes.start(place, move || VolumeManager::new(volume_deps.clone()));
     images.start(place, move || ImageManager::new(image_deps.clone()));
     resources.start(place, move || ResourceManager::new(resource_deps.clone()));
+    objects.start(place, move || ObjectCache::new(object_deps.clone()));
     garbage.start(place, move || GarbageCollector::new(garbage_deps.clone()));
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));

@@ -152,7 +152,8 @@ impl FakeDisk {
     pub fn files_below(&self, path: impl AsRef<Path>) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.locked();
         let files = state.nodes.iter().filter(|(_, node)| node.kind == FileKind::File);
-        let below = files.filter_map(|(at, node)| Some((at.strip_prefix(path.as_ref()).ok()?, &node.content)));
+        let below =
+            files.filter_map(|(at, node)| Some((at.strip_prefix(path.as_ref()).ok()?, &node.content)));
         below.map(|(at, content)| (at.to_path_buf(), content.clone())).collect()
     }
 

@@ -7,8 +7,8 @@ use futures::FutureExt;
 use super::host_path::Verdict;
 use super::sys::READY;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, TmpfsOptions, VolumeGroup, atomic,
-    check_path,
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, TmpfsOptions, VolumeGroup,
+    atomic, check_path,
 };
 use crate::host::{FakeDisk, RemoveTreeError};
 

@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 
 use super::host_path::Verdict;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, TmpfsOptions, VolumeGroup, atomic,
-    check_path, mountinfo, ownership, subpath,
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, TmpfsOptions, VolumeGroup,
+    atomic, check_path, mountinfo, ownership, subpath,
 };
 use crate::host::{offload, remove_tree};
 
