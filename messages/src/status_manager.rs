@@ -3,11 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
 use crate::facts::{DesiredPods, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported};
 use crate::supervision::PodQuarantined;
 use crate::{PodUid, delivery, receives};
+
+/// The pods that stand for static pods at the API server. Writer: PodManager.
+#[derive(Clone, Debug)]
+pub struct MirrorPods {
+    /// By the UID of the static pod.
+    pub pods: Arc<BTreeMap<PodUid, Arc<Pod>>>,
+}
+delivery!(MirrorPods => (): Command, LatestPerKey);
 
 /// The status of one pod as last computed or restored; `None` if there never was one.
 #[derive(Clone, Debug)]
@@ -29,6 +37,6 @@ pub struct GetKnownStatuses;
 delivery!(GetKnownStatuses => BTreeMap<PodUid, Arc<PodStatus>>: Query, Wait);
 
 receives!(
-    "StatusManager": DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
+    "StatusManager": DesiredPods, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
     GetPodStatus, GetPodStatuses, GetKnownStatuses
 );

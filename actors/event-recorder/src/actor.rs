@@ -5,18 +5,32 @@ use std::sync::Arc;
 use actix::{Actor, Handler, MessageResult};
 use messages::event_recorder::{self, EventObject, EventType, GetEvents, RecordEvent, RecordedEvent};
 use runtime_bridge::clock::Clock;
+use runtime_bridge::kube::ApiClient;
 use supervision::{Ctx, Subsystem};
 use tokio::time::Instant;
 
 use crate::correlate::{Correlator, Verdict};
+use crate::execute::send;
 use crate::metrics::EventMetrics;
+use crate::post::{Outbox, Sent};
 use crate::ring::Ring;
+
+/// Where events are sent to.
+#[derive(Clone, Debug)]
+pub struct PostTo {
+    /// The API server, with a rate of its own.
+    pub api: ApiClient,
+    /// The node's name, the host of its events.
+    pub node: String,
+}
 
 /// What EventRecorder is given.
 #[derive(Clone)]
 pub struct EventRecorderDeps {
     /// Wall time, for first and last times.
     pub clock: Arc<dyn Clock>,
+    /// Where events are sent to; none keeps them here.
+    pub post: Option<PostTo>,
     /// Counts.
     pub metrics: EventMetrics,
 }
@@ -27,18 +41,49 @@ pub struct EventRecorder {
     began: Instant,
     correlator: Correlator,
     ring: Ring,
+    outbox: Option<Outbox>,
     dropped: u64,
+}
+
+/// EventRecorder's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Try again to send.
+    Send,
 }
 
 impl EventRecorder {
     /// An incarnation that knows of no event.
     pub fn new(deps: EventRecorderDeps) -> Self {
         Self {
-            deps,
             began: Instant::now(),
             correlator: Correlator::default(),
             ring: Ring::default(),
+            outbox: deps.post.as_ref().map(|post| Outbox::new(post.node.clone())),
             dropped: 0,
+            deps,
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Ctx<Self>) {
+        let (Some(post), Some(outbox)) = (&self.deps.post, &mut self.outbox) else { return };
+        if let Some(next) = outbox.next() {
+            ctx.effect("send", None, send(post.api.clone(), next), Self::sent);
+        }
+    }
+
+    fn sent(&mut self, sent: Sent, ctx: &mut Ctx<Self>) {
+        let Some(outbox) = &mut self.outbox else { return };
+        if let Some(pause) = outbox.done(sent) {
+            ctx.set_timer(Timer::Send, pause);
+        }
+        self.count_unsent();
+        self.send(ctx);
+    }
+
+    fn count_unsent(&mut self) {
+        if let Some(outbox) = &mut self.outbox {
+            self.deps.metrics.unsent.inc_by(outbox.take_dropped());
         }
     }
 }
@@ -49,16 +94,28 @@ impl Actor for EventRecorder {
 
 impl Subsystem for EventRecorder {
     const NAME: &'static str = event_recorder::RECEIVER;
-    type Timer = ();
+    type Timer = Timer;
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Send => {
+                if let Some(outbox) = &mut self.outbox {
+                    outbox.due();
+                }
+                self.send(ctx);
+            }
+        }
+    }
 
     fn observe(&self) -> serde_json::Value {
-        serde_json::json!({ "events": self.ring.len(), "dropped": self.dropped })
+        let unsent = self.outbox.as_ref().map(Outbox::waiting);
+        serde_json::json!({ "events": self.ring.len(), "dropped": self.dropped, "unsent": unsent })
     }
 }
 
 impl Handler<RecordEvent> for EventRecorder {
     type Result = ();
-    fn handle(&mut self, event: RecordEvent, _ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, event: RecordEvent, ctx: &mut Ctx<Self>) {
         match self.correlator.judge(&event, self.deps.clock.now(), self.began.elapsed()) {
             Verdict::Keep { key, event } => {
                 self.deps.metrics.recorded.with_label_values(&[type_of(&event)]).inc();
@@ -66,7 +123,12 @@ impl Handler<RecordEvent> for EventRecorder {
                 if event.count == 1 {
                     log(&event);
                 }
+                if let Some(outbox) = &mut self.outbox {
+                    outbox.put(key.clone(), (*event).clone());
+                }
                 self.ring.keep(key, *event);
+                self.count_unsent();
+                self.send(ctx);
             }
             Verdict::Drop => {
                 self.deps.metrics.dropped.inc();

@@ -36,6 +36,11 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         *used = self.uses;
         value
     }
+
+    /// The entry, if it is there. That is no use of it.
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.entries.get_mut(key).map(|(value, _)| value)
+    }
 }
 
 #[cfg(test)]

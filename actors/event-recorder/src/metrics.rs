@@ -7,6 +7,7 @@ use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 pub struct EventMetrics {
     pub(crate) recorded: IntCounterVec,
     pub(crate) dropped: IntCounter,
+    pub(crate) unsent: IntCounter,
 }
 
 impl EventMetrics {
@@ -21,12 +22,17 @@ impl EventMetrics {
                 "understudy_events_dropped_total",
                 "Number of events dropped because their object caused too many.",
             )?,
+            unsent: IntCounter::new(
+                "understudy_events_unsent_total",
+                "Number of events dropped because the API server refused them or was away for too long.",
+            )?,
         })
     }
 
     /// Registers them.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.recorded.clone()))?;
+        registry.register(Box::new(self.unsent.clone()))?;
         registry.register(Box::new(self.dropped.clone()))
     }
 }

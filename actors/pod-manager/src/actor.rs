@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{
     DesiredPod, DesiredPods, Rejection, RuntimeObserved, Source, WorkerReport, WorkerReported,
@@ -14,14 +14,17 @@ use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{self, GetPods, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
-use messages::status_manager::GetKnownStatuses;
+use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use messages::{PodRef, PodUid};
+use runtime_bridge::kube::ApiClient;
 use supervision::{Address, AskError, Ctx, Subsystem};
 
 use crate::admission::{NodeView, counted_as, preemption};
 use crate::decide::{Decisions, Known, Outcome, Victim};
+use crate::execute::{self, Done, MirrorError};
 use crate::merge::{Duplicate, Sources};
 use crate::metrics::PodManagerMetrics;
+use crate::mirror::{Mirrors, Step};
 
 /// How long PodManager waits for an answer before it asks again.
 const ASK_DEADLINE: Duration = Duration::from_secs(5);
@@ -29,6 +32,10 @@ const ASK_DEADLINE: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// How often a pod that has to end is told so, until it has.
 const EVICT_AGAIN: Duration = Duration::from_secs(5);
+
+/// Pause before a mirror pod is tried again while the Node is not there yet, and otherwise.
+const MIRROR_SOON: Duration = Duration::from_secs(1);
+const MIRROR_AGAIN: Duration = Duration::from_secs(10);
 
 /// What PodManager goes by.
 #[derive(Clone, Debug)]
@@ -58,6 +65,10 @@ pub struct PodManagerDeps {
     pub observed: Address<ResendObserved>,
     /// Told to end pods so that a critical one finds room.
     pub evict: Address<EvictPod>,
+    /// Told which pods of the API server stand for static ones.
+    pub mirrors: Address<MirrorPods>,
+    /// The API server, if there is one that static pods are mirrored to.
+    pub api: Option<ApiClient>,
     /// Events.
     pub events: Address<RecordEvent>,
     /// Counts.
@@ -70,6 +81,7 @@ pub struct PodManager {
     sources: Sources,
     decisions: Decisions,
     known: Known,
+    mirrors: Mirrors,
     /// The pool and StatusManager have answered: nothing is decided before.
     heard: Heard,
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
@@ -92,6 +104,7 @@ impl PodManager {
             sources: Sources::default(),
             decisions: Decisions::default(),
             known: Known::default(),
+            mirrors: Mirrors::default(),
             heard: Heard::default(),
             desired: Arc::default(),
             duplicates: BTreeSet::new(),
@@ -117,6 +130,46 @@ impl PodManager {
             // Refused: the observer asks for a resend when it is back.
             let _ = observer.tell(self.fact());
         }
+        self.tell_mirrors();
+    }
+
+    fn tell_mirrors(&self) {
+        let pods = Arc::new(self.mirrors.of(self.statics()));
+        let _ = self.deps.mirrors.tell(MirrorPods { pods });
+    }
+
+    fn statics(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.desired.values().filter(|pod| pod.source != Source::Api).map(|pod| &pod.pod)
+    }
+
+    /// Does what is to be done about mirror pods now.
+    fn mirror(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(api) = self.deps.api.clone() else { return };
+        let all = self.fact().sources_ready;
+        let (known, desired) = (&self.known, self.desired.clone());
+        let statics = desired.values().filter(|pod| pod.source != Source::Api).map(|pod| &pod.pod);
+        for step in self.mirrors.steps(statics, all, |name| known.has_name(name)) {
+            let work = execute::mirror(api.clone(), self.deps.config.node.name.clone(), step.clone());
+            ctx.effect("mirror", None, work, move |actor, outcome, ctx| actor.mirrored(&step, outcome, ctx));
+        }
+    }
+
+    fn mirrored(&mut self, step: &Step, outcome: Result<Done, MirrorError>, ctx: &mut Ctx<Self>) {
+        let name = step.full_name();
+        match outcome {
+            Ok(Done::Created(pod)) => self.mirrors.created(*pod),
+            Ok(Done::Deleted) => self.mirrors.deleted(&name),
+            Err(error) => {
+                tracing::warn!(%error, pod = name, "The static pod is not mirrored at the API server as it should be");
+                let is_early = matches!(&error, MirrorError::NoNode(_))
+                    || matches!(&error, MirrorError::Api(error) if error.is_not_found());
+                ctx.set_timer(Timer::Mirror(name), if is_early { MIRROR_SOON } else { MIRROR_AGAIN });
+                return;
+            }
+        }
+        self.mirrors.done(&name);
+        self.tell_mirrors();
+        self.mirror(ctx);
     }
 
     /// Decides anew and tells everybody.
@@ -141,6 +194,7 @@ impl PodManager {
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
         self.deps.metrics.desired_pods.with_label_values(&["false"]).set(self.desired.len() as i64 - statics);
         self.tell();
+        self.mirror(ctx);
     }
 
     /// An event for each refusal, once.
@@ -276,6 +330,8 @@ pub enum Timer {
     EvictAgain,
     /// This pod should have ended by now.
     Exceeded(PodRef),
+    /// The mirror of this full name may be tried again.
+    Mirror(String),
 }
 
 impl Actor for PodManager {
@@ -307,13 +363,21 @@ impl Subsystem for PodManager {
             }
             Timer::EvictAgain => self.evict_again(ctx),
             Timer::Exceeded(pod) => self.exceeded(&pod, ctx),
+            Timer::Mirror(name) => {
+                self.mirrors.done(&name);
+                self.mirror(ctx);
+            }
         }
     }
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
             Timer::Exceeded(pod) => Some(pod.uid.clone()),
-            Timer::AskWorkers | Timer::AskStatuses | Timer::AskRuntime | Timer::EvictAgain => None,
+            Timer::AskWorkers
+            | Timer::AskStatuses
+            | Timer::AskRuntime
+            | Timer::EvictAgain
+            | Timer::Mirror(_) => None,
         }
     }
 
@@ -332,6 +396,9 @@ impl Handler<PodsChanged> for PodManager {
     type Result = ();
     fn handle(&mut self, changed: PodsChanged, ctx: &mut Ctx<Self>) {
         self.sources.set(changed.source, changed.pods);
+        if let Some(pods) = self.sources.of_api() {
+            self.mirrors.heard(pods.iter().map(|pod| &pod.pod));
+        }
         self.decide(ctx);
     }
 }
@@ -342,6 +409,8 @@ impl Handler<WorkerReported> for PodManager {
         let news = self.known.report(reported.uid, reported.report);
         if news && self.waiting > 0 {
             self.decide(ctx);
+        } else if news {
+            self.mirror(ctx);
         }
     }
 }

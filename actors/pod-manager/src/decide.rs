@@ -61,6 +61,11 @@ impl Known {
         self.held = Some(held.map(|(uid, pod)| (uid.clone(), pod.pod.clone())).collect());
     }
 
+    /// A pod of this full name still has something on the node, as far as its worker says.
+    pub fn has_name(&self, full_name: &str) -> bool {
+        self.reports.values().any(|report| !report.released && report.pod.full_name() == full_name)
+    }
+
     /// Nothing of the pod runs any more, and nothing will.
     fn is_over(&self, uid: &PodUid) -> bool {
         match self.reports.get(uid) {

@@ -1,6 +1,7 @@
-//! Duty: knows the pods that this node shall run: merges the sources, admits or refuses, makes room for critical ones.
+//! Duty: knows the pods that this node shall run: merges the sources, admits or refuses, makes room for
+//!   critical ones, keeps mirrors of static pods at the API server.
 //! Receives: PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, GetPods.
-//! Sends: DesiredPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetRuntimePods,
+//! Sends: DesiredPods, MirrorPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetRuntimePods,
 //!   ResendObserved, EvictPod.
 //! State (rebuilt from): each source's pods (the sources list again), workers' reports (the pool is asked), who was
 //!   admitted or refused (StatusManager is asked), what the runtime can do (Pleg sends again).
@@ -10,8 +11,10 @@
 mod actor;
 pub mod admission;
 mod decide;
+mod execute;
 mod merge;
 mod metrics;
+pub mod mirror;
 
 pub use actor::{PodManager, PodManagerConfig, PodManagerDeps};
 pub use metrics::PodManagerMetrics;

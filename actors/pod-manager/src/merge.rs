@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use messages::facts::{Source, SourcePod};
 use messages::{PodRef, PodUid};
 
+use crate::mirror::is_mirror;
+
 /// What the sources have said so far.
 #[derive(Debug, Default)]
 pub struct Sources {
@@ -48,6 +50,11 @@ impl Sources {
         self.pods.insert(source, pods);
     }
 
+    /// The API server's pods, as far as it has been heard.
+    pub fn of_api(&self) -> Option<&Arc<Vec<SourcePod>>> {
+        self.pods.get(&Source::Api)
+    }
+
     /// Every one of these has been heard.
     pub fn heard_all(&self, expected: &[Source]) -> bool {
         expected.iter().all(|source| self.pods.contains_key(source))
@@ -58,6 +65,8 @@ impl Sources {
     pub fn merge(&self, known: &BTreeSet<PodUid>) -> Merged {
         let mut merged = Merged::default();
         let listed = self.pods.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
+        // A mirror is no pod of its own: it stands for one that another source names.
+        let listed = listed.filter(|(source, pod)| *source != Source::Api || !is_mirror(&pod.pod));
         let mut listed: Vec<Candidate> = listed
             .map(|(source, pod)| Candidate { pod_ref: PodRef::of(&pod.pod), pod: pod.clone(), source })
             .collect();

@@ -12,9 +12,11 @@ use messages::pod_manager::PodsChanged;
 use messages::pod_sources::{self, ResendPods};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::host::{ManifestFile, StaticFiles, StaticFilesError};
+use runtime_bridge::kube::{ApiClient, Followed, Select};
 use runtime_bridge::manifest_url::{ManifestUrl, ManifestUrlError};
 use supervision::{Address, Ctx, Subsystem};
 
+use crate::api_pods::ApiPods;
 use crate::fetched::{Fetched, Taken};
 use crate::manifests::{Manifests, PROBLEM_CHARS_MAX, Problem};
 use crate::static_pod::{self, static_pods};
@@ -22,6 +24,9 @@ use crate::unsupported::{Supported, unsupported};
 
 /// Failures in a row of one URL that are logged as warnings.
 const FAILURES_LOGGED: u32 = 3;
+
+/// Pause before the API server's pods are followed again after that has ended.
+const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
 /// What PodSources goes by.
 #[derive(Clone, Debug)]
@@ -45,6 +50,8 @@ pub struct PodSourcesDeps {
     pub files: Arc<dyn StaticFiles>,
     /// `staticPodURL`; none is no such source.
     pub url: Option<Arc<dyn ManifestUrl>>,
+    /// The API server; none is no such source.
+    pub api: Option<ApiClient>,
     /// Wall time, for `kubernetes.io/config.seen`.
     pub clock: Arc<dyn Clock>,
     /// Who is told.
@@ -60,6 +67,8 @@ pub enum Timer {
     Read,
     /// Ask the URL again.
     Fetch,
+    /// Follow the API server's pods again.
+    Follow,
 }
 
 /// The pods of every source.
@@ -73,6 +82,9 @@ pub struct PodSources {
     fetched: Fetched,
     fetch_failures: u32,
     url_problem: Option<String>,
+    api_pods: ApiPods,
+    api_problem: Option<String>,
+    supported_of_api: Supported,
 }
 
 impl PodSources {
@@ -88,6 +100,9 @@ impl PodSources {
             fetched: Fetched::default(),
             fetch_failures: 0,
             url_problem: None,
+            api_pods: ApiPods::default(),
+            api_problem: None,
+            supported_of_api: Supported::for_api_pods(),
         }
     }
 
@@ -201,6 +216,45 @@ impl PodSources {
         self.url_problem = Some(message);
     }
 
+    /// Follows the pods that are bound to this node; the list comes first, so that absence means something.
+    fn follow(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(api) = &self.deps.api else { return };
+        let pods = api.follow::<Pod>(Select::pods_of(&self.deps.config.node));
+        ctx.stream("pods of the API server", pods, Self::heard_of_api, |actor, ctx| {
+            // It ends only with the I/O runtime.
+            tracing::warn!("Pods of the API server are no longer followed");
+            actor.api_problem = Some("no longer followed".to_owned());
+            ctx.set_timer(Timer::Follow, FOLLOW_AGAIN);
+        });
+    }
+
+    fn heard_of_api(&mut self, news: Followed<Pod>, _ctx: &mut Ctx<Self>) {
+        let (supported, now) = (&self.supported_of_api, self.deps.clock.now());
+        match news {
+            Followed::All(pods) => self.api_pods.all(pods, supported, now),
+            Followed::Changed(pod) => self.api_pods.changed(pod, supported, now),
+            Followed::Gone(pod) => self.api_pods.gone(&pod),
+            Followed::Trouble(error) => {
+                // What was known of the pods still holds.
+                if self.api_problem.is_none() {
+                    tracing::warn!(%error, "Pods of the API server may be out of date");
+                }
+                self.api_problem = Some(error.to_string());
+                return;
+            }
+        }
+        if self.api_problem.take().is_some() {
+            tracing::info!("Pods of the API server are up to date again");
+        }
+        self.tell_of_api();
+    }
+
+    fn tell_of_api(&self) {
+        if let Some(pods) = self.api_pods.pods() {
+            self.tell(Source::Api, pods);
+        }
+    }
+
     fn tell(&self, source: Source, pods: Vec<SourcePod>) {
         // Refused only while PodManager has ended; it asks for a resend when it is back.
         let _ = self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods) });
@@ -280,12 +334,14 @@ impl Subsystem for PodSources {
             self.read(ctx);
         }
         self.fetch(ctx);
+        self.follow(ctx);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Read => self.read(ctx),
             Timer::Fetch => self.fetch(ctx),
+            Timer::Follow => self.follow(ctx),
         }
     }
 
@@ -303,6 +359,10 @@ impl Subsystem for PodSources {
             "read": self.read,
             "problem": self.path_problem,
             "url": url,
+            "api": self.deps.api.as_ref().map(|_| serde_json::json!({
+                "pods": self.api_pods.pods().map(|pods| pods.len()),
+                "problem": self.api_problem,
+            })),
         })
     }
 }
@@ -316,5 +376,6 @@ impl Handler<ResendPods> for PodSources {
         if let Some(pods) = self.fetched.pods() {
             self.tell(Source::Http, pods.to_vec());
         }
+        self.tell_of_api();
     }
 }

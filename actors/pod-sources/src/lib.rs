@@ -1,11 +1,13 @@
 //! Duty: reads what the sources want this node to run, and turns it into whole, valid pods.
 //! Receives: ResendPods.
 //! Sends: PodsChanged, RecordEvent.
-//! State (rebuilt from): the manifests (read again from the static-pod path and the URL).
+//! State (rebuilt from): the manifests (read again from the static-pod path and the URL), the API server's pods of this
+//!   node (listed again).
 //! On crash: everything is read again; pods get the same UIDs.
-//! Never does: drops a pod because its manifest has become unreadable.
+//! Never does: drops a pod because its manifest has become unreadable or the API server does not answer.
 
 mod actor;
+pub mod api_pods;
 pub mod decode;
 pub mod default;
 mod fetched;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{DesiredPod, DesiredPods, Source, WorkerReport, WorkerState};
 use messages::pod_worker::worker::Want;
 use messages::runtime::RuntimePod;
@@ -185,7 +186,7 @@ impl Roster {
             match (runnable, &worker.told) {
                 // It ends first; then the pod gets a worker anew.
                 (Some(_), Told::Gone(_)) => {}
-                (Some(desired), Told::Run(known)) if Arc::ptr_eq(known, desired) || known == desired => {}
+                (Some(desired), Told::Run(known)) if is_same_work(known, desired) => {}
                 (Some(desired), _) => {
                     worker.pod = desired.pod_ref.clone();
                     worker.is_static = is_static(desired);
@@ -260,13 +261,37 @@ impl Roster {
     }
 }
 
+/// Whether a worker has the same to do. A pod of the API server changes with every status that it is told: of that
+/// only an end is news.
+fn is_same_work(known: &Arc<DesiredPod>, desired: &Arc<DesiredPod>) -> bool {
+    if Arc::ptr_eq(known, desired) {
+        return true;
+    }
+    if known.source != Source::Api || desired.source != Source::Api {
+        return known == desired;
+    }
+    let has_ended = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let (a, b) = (&known.pod, &desired.pod);
+    let (old, new) = (&a.metadata, &b.metadata);
+    known.pod_ref == desired.pod_ref
+        && known.rejected == desired.rejected
+        && old.labels == new.labels
+        && old.annotations == new.annotations
+        && old.deletion_timestamp == new.deletion_timestamp
+        && old.deletion_grace_period_seconds == new.deletion_grace_period_seconds
+        && a.spec == b.spec
+        && has_ended(a) == has_ended(b)
+}
+
 fn is_static(pod: &DesiredPod) -> bool {
     matches!(pod.source, Source::File | Source::Http)
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Pod;
     use messages::facts::Rejection;
     use proptest::prelude::*;
 

@@ -15,15 +15,17 @@ use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::GetWorkers;
 use messages::probe_manager::ResendVerdicts;
-use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses};
+use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
 use messages::supervision::PodQuarantined;
 use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
 use runtime_bridge::clock::Clock;
+use runtime_bridge::kube::ApiClient;
 use supervision::{Address, AskError, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};
 use crate::ledger::{Change, Ledger};
 use crate::metrics::StatusMetrics;
+use crate::publish::{self, Outcome, Publisher};
 use crate::restore::{Restored, restore};
 
 /// How long to wait for a fact before it is asked for again.
@@ -54,6 +56,8 @@ pub struct StatusManagerDeps {
     pub touched: Address<PodTouched>,
     /// Asked for the probe verdicts after a restart.
     pub verdicts: Address<ResendVerdicts>,
+    /// The API server, if there is one to tell.
+    pub api: Option<ApiClient>,
     /// Events.
     pub events: Address<RecordEvent>,
     /// Counts.
@@ -69,6 +73,8 @@ pub enum Timer {
     Restore,
     /// Try this pod's checkpoint again.
     Checkpoint(PodUid),
+    /// Tell the API server of this pod again: the last time it failed.
+    Publish(PodUid),
     /// Ask again for what is still missing.
     Ask,
 }
@@ -84,6 +90,7 @@ pub struct StatusManager {
     deps: StatusManagerDeps,
     ledger: Ledger,
     writes: Writes,
+    publisher: Publisher,
     /// Asks that wait for the checkpoints; `None` once they have been read.
     waiting: Option<Vec<Waiting>>,
     /// The same, for all pods.
@@ -100,6 +107,7 @@ impl StatusManager {
         Self {
             ledger: Ledger::new(deps.host_ips.clone()),
             writes: Writes::default(),
+            publisher: Publisher::default(),
             waiting: Some(Vec::new()),
             waiting_for_all: Vec::new(),
             restore_failures: 0,
@@ -171,7 +179,42 @@ impl StatusManager {
             }
         };
         self.run(step, ctx);
+        self.tell_api(uid, ctx);
         self.ask_later(ctx);
+    }
+
+    /// Has the API server told what is new of a pod.
+    fn tell_api(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        if self.deps.api.is_none() {
+            return;
+        }
+        match self.ledger.publication(uid) {
+            Some(publication) => self.publisher.told(uid, publication),
+            None => self.publisher.forget(uid),
+        }
+        self.publish(ctx);
+    }
+
+    fn publish(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(api) = &self.deps.api else { return };
+        while let Some(call) = self.publisher.next() {
+            let uid = call.pod.clone();
+            let work = publish::call(api, call);
+            ctx.effect("publish", Some(uid.clone()), work, move |actor, outcome, ctx| {
+                actor.published(&uid, outcome, ctx);
+            });
+        }
+    }
+
+    fn published(&mut self, uid: &PodUid, outcome: Outcome, ctx: &mut Ctx<Self>) {
+        self.deps.metrics.published(&outcome);
+        if let Outcome::Failed(error) = &outcome {
+            tracing::warn!(%error, pod = %uid, "The API server has not been told of the pod");
+        }
+        if let Some(after) = self.publisher.done(uid, outcome) {
+            ctx.set_timer(Timer::Publish(uid.clone()), after);
+        }
+        self.publish(ctx);
     }
 
     fn run(&mut self, step: Option<Step>, ctx: &mut Ctx<Self>) {
@@ -286,6 +329,10 @@ impl Subsystem for StatusManager {
                 let step = self.writes.due(&uid);
                 self.run(step, ctx);
             }
+            Timer::Publish(uid) => {
+                self.publisher.due(&uid);
+                self.publish(ctx);
+            }
             Timer::Ask => {
                 self.is_asking = false;
                 self.ask(ctx);
@@ -296,7 +343,7 @@ impl Subsystem for StatusManager {
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
-            Timer::Compute(uid) | Timer::Checkpoint(uid) => Some(uid.clone()),
+            Timer::Compute(uid) | Timer::Checkpoint(uid) | Timer::Publish(uid) => Some(uid.clone()),
             Timer::Restore | Timer::Ask => None,
         }
     }
@@ -304,6 +351,7 @@ impl Subsystem for StatusManager {
     fn observe(&self) -> serde_json::Value {
         let (pods, phases) = self.ledger.phases();
         let (under_way, problems) = self.writes.problems();
+        let (telling, untold) = self.publisher.counts();
         serde_json::json!({
             "pods": pods,
             "phases": phases,
@@ -312,6 +360,8 @@ impl Subsystem for StatusManager {
             "unusableCheckpoints": self.unusable,
             "checkpointsUnderWay": under_way,
             "checkpointsFailed": problems.len(),
+            "callsUnderWay": telling,
+            "callsFailed": untold,
             "checkpointProblem": problems.into_values().next(),
         })
     }
@@ -321,6 +371,15 @@ impl Handler<DesiredPods> for StatusManager {
     type Result = ();
     fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
         for uid in self.ledger.desired(&desired) {
+            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
+        }
+    }
+}
+
+impl Handler<MirrorPods> for StatusManager {
+    type Result = ();
+    fn handle(&mut self, mirrors: MirrorPods, ctx: &mut Ctx<Self>) {
+        for uid in self.ledger.mirrors(&mirrors.pods) {
             ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
         }
     }

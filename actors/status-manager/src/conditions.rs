@@ -26,7 +26,7 @@ pub(crate) const QUARANTINED: &str = "understudy.dev/Quarantined";
 const DISRUPTIONS: [&str; 3] = ["Evicted", "Preempting", "Terminated"];
 
 /// Whose conditions are rewritten each time. All others are somebody else's and are kept.
-const OWNED: [&str; 9] = [
+pub(crate) const OWNED: [&str; 9] = [
     SCHEDULED,
     READY,
     INITIALIZED,

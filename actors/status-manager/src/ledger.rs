@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{ContainerVerdict, DesiredPods, Source, WorkerReport};
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::{PodRef, PodUid};
 
 use crate::compute::compute;
 use crate::facts::{NodeFacts, PodFacts};
+use crate::publish::Publication;
 
 /// What a fact has changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,8 @@ struct Entry {
     /// Among the desired pods, as far as the sources have been heard.
     is_desired: bool,
     status: Option<Arc<PodStatus>>,
+    /// The pod that stands for it at the API server, if it is a static one.
+    mirror: Option<Arc<Pod>>,
 }
 
 /// The facts and statuses of all pods. Bounded by what is desired, worked on or held by the runtime.
@@ -128,6 +131,48 @@ impl Ledger {
             }
         }
         touched
+    }
+
+    /// The pods that stand for static pods at the API server. Returns the pods that have another one now.
+    pub fn mirrors(&mut self, mirrors: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<PodUid> {
+        for uid in mirrors.keys() {
+            self.pods.entry(uid.clone()).or_default();
+        }
+        let mut touched = Vec::new();
+        for (uid, entry) in &mut self.pods {
+            let mirror = mirrors.get(uid);
+            if entry.mirror.as_ref() != mirror {
+                entry.mirror = mirror.cloned();
+                touched.push(uid.clone());
+            }
+        }
+        touched
+    }
+
+    /// What is to be known of a pod at the API server.
+    pub fn publication(&self, uid: &PodUid) -> Option<Publication> {
+        let entry = self.pods.get(uid)?;
+        let desired = entry.facts.desired.as_ref().filter(|_| entry.is_desired);
+        let is_api = desired.is_some_and(|desired| desired.source == Source::Api);
+        let object = match is_api {
+            true => desired.map(|desired| desired.pod.clone()),
+            false => entry.mirror.clone(),
+        };
+        let rejected = desired.is_some_and(|desired| desired.rejected.is_some());
+        let report = entry.facts.report.as_ref();
+        // What is computed while facts are missing only repeats what was known.
+        let is_known = report.is_some() && entry.facts.observed.is_some() && self.node.runtime_name.is_some();
+        let is_told = rejected || is_known;
+        let is_finished = match report {
+            Some(report) => report.released && report.deleted,
+            None => rejected,
+        };
+        Some(Publication {
+            object,
+            is_mirror: !is_api,
+            status: entry.status.clone().filter(|_| is_told),
+            is_finished,
+        })
     }
 
     /// What the runtime holds of a pod.

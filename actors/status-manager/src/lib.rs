@@ -1,8 +1,10 @@
-//! Duty: computes every pod's status from facts; the single writer of pod status.
-//! Receives: DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined, GetPodStatus, GetPodStatuses,
-//!   GetKnownStatuses.
+//! Duty: computes every pod's status from facts; the single writer of pod status, here and at the API server; deletes pods
+//!   there that are over here.
+//! Receives: DesiredPods, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined, GetPodStatus,
+//!   GetPodStatuses, GetKnownStatuses.
 //! Sends: RecordEvent, ResendDesired, GetWorkers, ResendObserved, ResendVerdicts, PodTouched.
-//! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew).
+//! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew), what the API
+//!   server has been told (it tells it with the pods).
 //! On crash: asks wait until the checkpoints have been read; Ready and restart counts go on as they were.
 //! Never does: starts, stops or probes anything, or concludes an end that worker and runtime have not both told.
 
@@ -22,6 +24,7 @@ mod metrics;
 mod phase;
 #[cfg(test)]
 mod props;
+mod publish;
 mod restore;
 #[cfg(test)]
 mod scenes;

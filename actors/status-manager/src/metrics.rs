@@ -2,6 +2,8 @@
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
+use crate::publish::Outcome;
+
 /// Handles that survive restarts.
 #[derive(Clone, Debug)]
 pub struct StatusMetrics {
@@ -9,6 +11,8 @@ pub struct StatusMetrics {
     pub(crate) changes: IntCounter,
     /// Operations on checkpoints by `operation` (save, remove, load) and `outcome` (ok, failed, corrupt).
     pub(crate) checkpoints: IntCounterVec,
+    /// Calls to the API server by `outcome` (patched, deleted, gone, failed).
+    pub(crate) calls: IntCounterVec,
 }
 
 impl StatusMetrics {
@@ -26,13 +30,31 @@ impl StatusMetrics {
                 ),
                 &["operation", "outcome"],
             )?,
+            calls: IntCounterVec::new(
+                Opts::new(
+                    "understudy_pod_status_calls_total",
+                    "Number of calls that tell the API server of pods by outcome.",
+                ),
+                &["outcome"],
+            )?,
         })
     }
 
     /// Registers them.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.changes.clone()))?;
+        registry.register(Box::new(self.calls.clone()))?;
         registry.register(Box::new(self.checkpoints.clone()))
+    }
+
+    pub(crate) fn published(&self, outcome: &Outcome) {
+        let outcome = match outcome {
+            Outcome::Patched(_) => "patched",
+            Outcome::Deleted => "deleted",
+            Outcome::Gone => "gone",
+            Outcome::Failed(_) => "failed",
+        };
+        self.calls.with_label_values(&[outcome]).inc();
     }
 
     pub(crate) fn checkpoint(&self, operation: &str, outcome: &str) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
+use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
@@ -252,6 +252,7 @@ pub fn wire(
         },
         files: bridge.files.clone(),
         url: bridge.url.clone(),
+        api: cluster_api(bridge),
         clock: bridge.clock.clone(),
         manager: manager.address(),
         events: events.address(),
@@ -278,6 +279,8 @@ pub fn wire(
         runtime_pods: pleg.address(),
         observed: pleg.address(),
         evict: pool.address(),
+        mirrors: status.address(),
+        api: cluster_api(bridge),
         events: events.address(),
         metrics,
     };
@@ -347,6 +350,7 @@ pub fn wire(
         observed: resend_observed(),
         touched: pleg.address(),
         verdicts: probes.address(),
+        api: cluster_api(bridge),
         events: events.address(),
         metrics,
     };
@@ -431,7 +435,14 @@ pub fn wire(
 
     let metrics = EventMetrics::new()?;
     metrics.register(registry)?;
-    let event_deps = EventRecorderDeps { clock: bridge.clock.clone(), metrics };
+    let event_deps = EventRecorderDeps {
+        clock: bridge.clock.clone(),
+        post: bridge
+            .cluster
+            .as_ref()
+            .map(|cluster| PostTo { api: cluster.events.clone(), node: cluster.node_name.clone() }),
+        metrics,
+    };
 
     let api_deps = NodeApiDeps {
         config: settings.api.clone(),
@@ -463,7 +474,12 @@ pub fn wire(
 /// The sources that have to be heard before absence means removal.
 fn sources_of(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
     let file = settings.static_pod_path.iter().map(|_| Source::File);
-    file.chain(bridge.url.iter().map(|_| Source::Http)).collect()
+    let url = bridge.url.iter().map(|_| Source::Http);
+    file.chain(url).chain(bridge.cluster.iter().map(|_| Source::Api)).collect()
+}
+
+fn cluster_api(bridge: &Bridge) -> Option<ApiClient> {
+    bridge.cluster.as_ref().map(|cluster| cluster.api.clone())
 }
 
 /// A quarantined pod says so in its status and in an event. A worker that sleeps after too many crashes is its pod's

@@ -6,6 +6,8 @@
 mod api;
 mod connect;
 mod error;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 mod follow;
 mod identity;
 mod kubeconfig;

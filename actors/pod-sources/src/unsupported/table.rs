@@ -170,6 +170,17 @@ const EMPTY_LISTS: &[&str] = &[
     "spec.serviceAccountName",
 ];
 
+/// What pods of the API server may have besides.
+const API_POD: &[(&str, Rule)] = &[
+    // Only the API server adds them, to pods that it has.
+    ("spec.ephemeralContainers", WITHIN),
+    ("spec.ephemeralContainers.targetContainerName", YES),
+    ("spec.serviceAccount", YES),
+    ("spec.serviceAccountName", YES),
+    // The volume with the service account's token that the API server adds.
+    ("spec.volumes.projected", YES),
+];
+
 impl Supported {
     /// What this version of the kubelet does.
     pub fn this_version() -> Self {
@@ -191,6 +202,14 @@ impl Supported {
             }
         }
         supported
+    }
+
+    /// What it does for pods of the API server, which may refer to the server's other objects.
+    pub fn for_api_pods() -> Self {
+        let rows = API_POD.iter().map(|(path, rule)| ((*path).to_owned(), rule));
+        let of_container = |(field, rule)| (format!("spec.ephemeralContainers.{field}"), rule);
+        let rows = rows.chain(CONTAINER.iter().map(|(field, rule)| of_container((*field, rule))));
+        rows.fold(Self::this_version(), |supported, (path, rule)| supported.with(&path, rule.clone()))
     }
 
     /// The same with one row added or replaced. `path` leaves out indexes.

@@ -20,7 +20,7 @@ impl Subject for Alone {
 
     async fn start(stage: &Stage, count: usize) -> Self {
         let metrics = EventMetrics::new().expect("metrics are defined once");
-        let deps = EventRecorderDeps { clock: stage.clock.clone(), metrics };
+        let deps = EventRecorderDeps { clock: stage.clock.clone(), post: None, metrics };
         let seat = stage.tree.seat::<EventRecorder>(Vitality::Degradable);
         let alone =
             Self { actor: seat.start(&Place::Here, move || EventRecorder::new(deps.clone())), pods: count };

@@ -52,6 +52,8 @@ impl Subject for Alone {
             runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
             observed: sinks.sink(),
             evict: sinks.sink(),
+            mirrors: sinks.sink(),
+            api: None,
             events: sinks.sink(),
             metrics: PodManagerMetrics::new().expect("metrics are defined once"),
         };

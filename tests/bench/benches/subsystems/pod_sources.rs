@@ -71,6 +71,7 @@ impl Subject for Alone {
             },
             files: Arc::new(FakeStaticFiles::new(stage.disk.clone())),
             url: None,
+            api: None,
             clock: stage.clock.clone(),
             manager,
             events: Count::default().sink(),

@@ -66,6 +66,7 @@ impl Subject for Alone {
                 }
             }),
             touched: sinks.sink(),
+            api: None,
             verdicts: sinks.sink(),
             events: sinks.sink(),
             metrics: StatusMetrics::new().expect("metrics are defined once"),

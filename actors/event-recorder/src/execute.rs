@@ -1,0 +1,38 @@
+//! Sending events to the API server.
+
+use k8s_openapi::api::core::v1::Event;
+use runtime_bridge::kube::{ApiClient, ApiError, Patch};
+
+use crate::post::{Post, Sent};
+
+/// Sends an event. One that has expired at the server is created anew.
+pub(crate) async fn send(api: ApiClient, post: Post) -> Sent {
+    let outcome = match &post.change {
+        None => api.create(&*post.event).await,
+        Some(change) => {
+            let metadata = &post.event.metadata;
+            let name = metadata.name.as_deref().unwrap_or_default();
+            let patch = Patch::Strategic(change.clone());
+            match api.patch::<Event>(metadata.namespace.as_deref(), name, &patch).await {
+                Err(error) if error.is_not_found() => api.create(&*post.event).await,
+                outcome => outcome,
+            }
+        }
+    };
+    outcome.map_or_else(|error| failed(&error), |_| Sent::Taken)
+}
+
+fn failed(error: &ApiError) -> Sent {
+    match error {
+        // An earlier try whose answer was lost.
+        error if error.is_already_exists() => Sent::Taken,
+        error if error.is_transient() => {
+            tracing::debug!(%error, "Event is not at the API server yet");
+            Sent::Unanswered
+        }
+        error => {
+            tracing::warn!(%error, "Server rejected event");
+            Sent::Refused
+        }
+    }
+}

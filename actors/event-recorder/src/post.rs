@@ -1,0 +1,339 @@
+//! PURE: events on their way to the API server: one at a time, in order, the same event once with its newest count.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use messages::event_recorder::{EventObject, EventType, RecordedEvent};
+use serde_json::{Value, json};
+
+use crate::correlate::EventKey;
+use crate::lru::Lru;
+
+/// Events that wait; beyond it the oldest is dropped.
+const WAITING_MAX: usize = 1000;
+/// Events whose names are remembered, to count them up.
+const NAMES_MAX: usize = 4096;
+/// Tries of one event while the server does not answer, and the pause between two.
+const TRIES_MAX: u32 = 12;
+const PAUSE: Duration = Duration::from_secs(10);
+const COMPONENT: &str = "kubelet";
+
+/// Something to send.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Post {
+    /// The event as it is now.
+    pub(crate) event: Box<Event>,
+    /// It is there already: only this of it changes.
+    pub(crate) change: Option<Value>,
+}
+
+/// How sending ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// The server has it.
+    Taken,
+    /// The server does not want it.
+    Refused,
+    /// It may be taken later.
+    Unanswered,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Name {
+    namespace: String,
+    name: String,
+    exists: bool,
+}
+
+/// Events on their way. Bounded.
+pub(crate) struct Outbox {
+    node: String,
+    order: VecDeque<EventKey>,
+    waiting: BTreeMap<EventKey, RecordedEvent>,
+    names: Lru<EventKey, Name>,
+    last_nanos: i128,
+    sending: Option<(EventKey, RecordedEvent)>,
+    tries: u32,
+    is_pausing: bool,
+    dropped: u64,
+}
+
+impl Outbox {
+    /// Of the node of this name.
+    pub(crate) fn new(node: String) -> Self {
+        Self {
+            node,
+            order: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            names: Lru::new(NAMES_MAX),
+            last_nanos: 0,
+            sending: None,
+            tries: 0,
+            is_pausing: false,
+            dropped: 0,
+        }
+    }
+
+    /// Takes an event in. What is about no object of the API server stays here.
+    pub(crate) fn put(&mut self, key: EventKey, event: RecordedEvent) {
+        if reference(&event.object, &self.node).is_none() {
+            return;
+        }
+        if self.waiting.insert(key.clone(), event).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > WAITING_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.waiting.remove(&oldest);
+            self.dropped += 1;
+        }
+    }
+
+    /// What to send now, if anything.
+    pub(crate) fn next(&mut self) -> Option<Post> {
+        if self.is_pausing || self.sending.is_some() {
+            return None;
+        }
+        let key = self.order.pop_front()?;
+        let event = self.waiting.remove(&key)?;
+        let post = self.post(&key, &event)?;
+        self.sending = Some((key, event));
+        Some(post)
+    }
+
+    /// Sending has ended. Returns the pause after which [`Outbox::due`] is to be called.
+    pub(crate) fn done(&mut self, sent: Sent) -> Option<Duration> {
+        let (key, event) = self.sending.take()?;
+        self.tries += 1;
+        match sent {
+            Sent::Taken => {
+                if let Some(name) = self.names.get_mut(&key) {
+                    name.exists = true;
+                }
+            }
+            Sent::Refused => self.dropped += 1,
+            Sent::Unanswered if self.tries < TRIES_MAX => {
+                // A newer count of it may have come meanwhile.
+                if !self.waiting.contains_key(&key) {
+                    self.waiting.insert(key.clone(), event);
+                } else {
+                    self.order.retain(|waiting| *waiting != key);
+                }
+                self.order.push_front(key);
+                self.is_pausing = true;
+                return Some(PAUSE);
+            }
+            Sent::Unanswered => {
+                self.dropped += 1;
+                // The next one need not wait as long again to be dropped in its turn, but it is tried.
+                self.is_pausing = true;
+                self.tries = 0;
+                return Some(PAUSE);
+            }
+        }
+        self.tries = 0;
+        None
+    }
+
+    /// The pause is over.
+    pub(crate) fn due(&mut self) {
+        self.is_pausing = false;
+    }
+
+    /// Events that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.order.len() + usize::from(self.sending.is_some())
+    }
+
+    /// Events that were dropped since the last time.
+    pub(crate) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    fn post(&mut self, key: &EventKey, event: &RecordedEvent) -> Option<Post> {
+        let about = reference(&event.object, &self.node)?;
+        let nanos = event.first_seen.as_nanosecond().max(self.last_nanos + 1);
+        let name = self.names.entry(key, || Name {
+            namespace: about.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+            // Unique as long as no two events of one object begin in the same nanosecond.
+            name: format!("{}.{nanos:x}", about.name.as_deref().unwrap_or_default()),
+            exists: false,
+        });
+        if !name.exists {
+            self.last_nanos = self.last_nanos.max(nanos);
+        }
+        let (first, last) = (seconds(event.first_seen), seconds(event.last_seen));
+        let count = i32::try_from(event.count).unwrap_or(i32::MAX);
+        let change =
+            name.exists.then(|| json!({ "count": count, "lastTimestamp": last, "message": &*event.message }));
+        let event = Event {
+            metadata: ObjectMeta {
+                name: Some(name.name.clone()),
+                namespace: Some(name.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            involved_object: about,
+            reason: Some(event.reason.to_string()),
+            message: Some(event.message.to_string()),
+            first_timestamp: Some(first),
+            last_timestamp: Some(last),
+            count: Some(count),
+            type_: Some(match event.event_type {
+                EventType::Normal => "Normal".to_owned(),
+                EventType::Warning => "Warning".to_owned(),
+            }),
+            source: Some(EventSource {
+                component: Some(COMPONENT.to_owned()),
+                host: Some(self.node.clone()),
+            }),
+            reporting_component: Some(COMPONENT.to_owned()),
+            reporting_instance: Some(self.node.clone()),
+            ..Event::default()
+        };
+        Some(Post { event: Box::new(event), change })
+    }
+}
+
+fn seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}
+
+/// The object of the API server that an event is about, if it is one.
+fn reference(object: &EventObject, node: &str) -> Option<ObjectReference> {
+    match object {
+        EventObject::Pod { pod, .. } if pod.name.is_empty() => None,
+        EventObject::Pod { pod, field_path } => Some(ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(pod.namespace.to_string()),
+            name: Some(pod.name.to_string()),
+            uid: Some(pod.uid.to_string()),
+            field_path: Some(field_path.to_string()).filter(|path| !path.is_empty()),
+            resource_version: None,
+        }),
+        // Its name in place of the UID, as upstream has it: `kubectl describe node` looks for both.
+        EventObject::Node => Some(ObjectReference {
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            uid: Some(node.to_owned()),
+            ..ObjectReference::default()
+        }),
+        EventObject::Manifest { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use messages::event_recorder::RecordEvent;
+    use messages::{PodRef, PodUid};
+
+    use super::*;
+    use crate::correlate::{Correlator, Verdict};
+
+    fn pod(name: &str) -> EventObject {
+        let pod = PodRef { uid: PodUid::new("u"), namespace: Arc::from("ns"), name: Arc::from(name) };
+        EventObject::Pod { pod, field_path: Arc::from("spec.containers{c}") }
+    }
+
+    fn put(outbox: &mut Outbox, correlator: &mut Correlator, object: EventObject, message: &str) {
+        let event = RecordEvent {
+            object,
+            event_type: EventType::Warning,
+            reason: Arc::from("BackOff"),
+            message: Arc::from(message),
+        };
+        match correlator.judge(&event, Timestamp::UNIX_EPOCH, Duration::ZERO) {
+            Verdict::Keep { key, event } => outbox.put(key, *event),
+            Verdict::Drop => panic!("no flood"),
+        }
+    }
+
+    fn outbox() -> (Outbox, Correlator) {
+        (Outbox::new("n".to_owned()), Correlator::default())
+    }
+
+    #[test]
+    fn an_event_is_created_and_then_counted_up() {
+        let (mut outbox, mut correlator) = outbox();
+        put(&mut outbox, &mut correlator, pod("p"), "m");
+        let Post { event, change } = outbox.next().unwrap();
+        assert_eq!(change, None);
+        assert_eq!(
+            (event.metadata.name.as_deref(), event.metadata.namespace.as_deref()),
+            (Some("p.1"), Some("ns"))
+        );
+        assert_eq!((event.count, event.type_.as_deref()), (Some(1), Some("Warning")));
+        assert_eq!(event.involved_object.field_path.as_deref(), Some("spec.containers{c}"));
+        put(&mut outbox, &mut correlator, pod("p"), "m");
+        put(&mut outbox, &mut correlator, pod("p"), "m");
+        assert_eq!(outbox.next(), None, "one is under way");
+        assert_eq!(outbox.done(Sent::Taken), None);
+        let Post { event, change } = outbox.next().unwrap();
+        assert_eq!(event.metadata.name.as_deref(), Some("p.1"));
+        let at = "1970-01-01T00:00:00Z";
+        assert_eq!(change, Some(json!({ "count": 3, "lastTimestamp": at, "message": "m" })));
+        outbox.done(Sent::Taken);
+        assert_eq!(outbox.next(), None);
+    }
+
+    #[test]
+    fn two_events_have_two_names_even_at_one_time() {
+        let (mut outbox, mut correlator) = outbox();
+        put(&mut outbox, &mut correlator, pod("p"), "a");
+        put(&mut outbox, &mut correlator, pod("p"), "b");
+        put(&mut outbox, &mut correlator, EventObject::Node, "c");
+        let mut names = Vec::new();
+        while let Some(post) = outbox.next() {
+            names.push(format!(
+                "{}/{}",
+                post.event.metadata.namespace.unwrap(),
+                post.event.metadata.name.unwrap()
+            ));
+            outbox.done(Sent::Taken);
+        }
+        assert_eq!(names, ["ns/p.1", "ns/p.2", "default/n.3"]);
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_tried_for_long_and_holds_nobody_up() {
+        let (mut outbox, mut correlator) = outbox();
+        put(&mut outbox, &mut correlator, pod("p"), "a");
+        for _ in 0..TRIES_MAX {
+            assert!(outbox.next().is_some());
+            assert_eq!(outbox.done(Sent::Unanswered), Some(PAUSE));
+            assert_eq!(outbox.next(), None);
+            outbox.due();
+        }
+        assert_eq!((outbox.next(), outbox.waiting(), outbox.take_dropped()), (None, 0, 1));
+        for index in 0..=WAITING_MAX {
+            put(&mut outbox, &mut correlator, pod(&format!("p{index}")), "a");
+        }
+        assert_eq!(
+            (outbox.waiting(), outbox.take_dropped()),
+            (WAITING_MAX, 1),
+            "the oldest has been dropped"
+        );
+    }
+
+    #[test]
+    fn what_is_refused_is_dropped() {
+        let (mut outbox, mut correlator) = outbox();
+        put(&mut outbox, &mut correlator, pod("p"), "a");
+        assert!(outbox.next().is_some());
+        assert_eq!(outbox.done(Sent::Refused), None);
+        assert_eq!((outbox.waiting(), outbox.take_dropped()), (0, 1));
+    }
+
+    #[test]
+    fn a_manifest_is_no_object_of_the_server() {
+        let (mut outbox, mut correlator) = outbox();
+        put(&mut outbox, &mut correlator, EventObject::Manifest { path: Arc::from("/m") }, "a");
+        assert_eq!((outbox.waiting(), outbox.take_dropped()), (0, 0));
+    }
+}

@@ -1,0 +1,244 @@
+//! PURE: the pods that stand for static pods at the API server (rows 2.2 and 2.3): which to create, which to delete.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use messages::{PodRef, PodUid};
+
+/// Annotation of a mirror pod: the hash of the static pod that it stands for.
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+/// Annotation of a static pod: its hash.
+const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
+
+/// What to do about one mirror pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Create the mirror of this static pod.
+    Create(Arc<Pod>),
+    /// Delete this mirror, and create the one of this static pod at once.
+    Replace(PodRef, Arc<Pod>),
+    /// Delete the mirror of a static pod that is gone.
+    Delete(PodRef),
+}
+
+impl Step {
+    /// `<name>_<namespace>`, which mirror and static pod share.
+    pub fn full_name(&self) -> String {
+        match self {
+            Self::Create(pod) => PodRef::of(pod).full_name(),
+            Self::Replace(mirror, _) | Self::Delete(mirror) => mirror.full_name(),
+        }
+    }
+}
+
+/// Whether a pod of the API server stands for a static pod.
+pub fn is_mirror(pod: &Pod) -> bool {
+    annotation(pod, MIRROR_ANNOTATION).is_some()
+}
+
+/// The mirrors that the API server has, and what is being done about them.
+#[derive(Debug, Default)]
+pub struct Mirrors {
+    /// By full name; `None` until the API server has been heard.
+    known: Option<BTreeMap<String, Arc<Pod>>>,
+    /// Full names that something is being done about, or was tried and has to wait.
+    busy: BTreeSet<String>,
+}
+
+impl Mirrors {
+    /// The API server's pods.
+    pub fn heard<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>) {
+        let mirrors = pods.filter(|pod| is_mirror(pod));
+        self.known = Some(mirrors.map(|pod| (PodRef::of(pod).full_name(), pod.clone())).collect());
+    }
+
+    /// The mirrors of these static pods, by the UID of the static pod.
+    pub fn of<'a>(&self, statics: impl Iterator<Item = &'a Arc<Pod>>) -> BTreeMap<PodUid, Arc<Pod>> {
+        let known = self.known.as_ref();
+        let mirror = |pod: &Arc<Pod>| {
+            let pod_ref = PodRef::of(pod);
+            let mirror = known?.get(&pod_ref.full_name()).filter(|mirror| stands_for(mirror, pod))?;
+            Some((pod_ref.uid, mirror.clone()))
+        };
+        statics.filter_map(mirror).collect()
+    }
+
+    /// What is to be done now, taken as begun until [`Mirrors::done`]. Only when the statics are `all` is a mirror
+    /// without one deleted, and not while the static pod of that full name is still `ending`.
+    pub fn steps<'a>(
+        &mut self,
+        statics: impl Iterator<Item = &'a Arc<Pod>>,
+        all: bool,
+        ending: impl Fn(&str) -> bool,
+    ) -> Vec<Step> {
+        let Some(known) = &self.known else { return Vec::new() };
+        let mut steps = Vec::new();
+        let mut wanted = BTreeSet::new();
+        for pod in statics {
+            let name = PodRef::of(pod).full_name();
+            match known.get(&name) {
+                None => steps.push(Step::Create(pod.clone())),
+                Some(mirror) if mirror.metadata.deletion_timestamp.is_some() || !stands_for(mirror, pod) => {
+                    steps.push(Step::Replace(PodRef::of(mirror), pod.clone()));
+                }
+                Some(_) => {}
+            }
+            wanted.insert(name);
+        }
+        let orphans = known.iter().filter(|(name, _)| all && !wanted.contains(*name) && !ending(name));
+        steps.extend(orphans.map(|(_, mirror)| Step::Delete(PodRef::of(mirror))));
+        steps.retain(|step| !self.busy.contains(&step.full_name()));
+        self.busy.extend(steps.iter().map(Step::full_name));
+        steps
+    }
+
+    /// A mirror has been created; the list will tell of it, too.
+    pub fn created(&mut self, pod: Pod) {
+        if let Some(known) = &mut self.known {
+            known.insert(PodRef::of(&pod).full_name(), Arc::new(pod));
+        }
+    }
+
+    /// A mirror has been deleted.
+    pub fn deleted(&mut self, full_name: &str) {
+        if let Some(known) = &mut self.known {
+            known.remove(full_name);
+        }
+    }
+
+    /// The step of this full name is over, and so is the pause after it.
+    pub fn done(&mut self, full_name: &str) {
+        self.busy.remove(full_name);
+    }
+}
+
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether a pod of the API server is the mirror of just this static pod.
+pub fn stands_for(mirror: &Pod, pod: &Pod) -> bool {
+    annotation(mirror, MIRROR_ANNOTATION) == annotation(pod, HASH_ANNOTATION)
+}
+
+/// The pod to create for a static pod; none while the Node has no UID or is being deleted, since then nobody would
+/// take the mirror away with it.
+pub fn mirror_of(pod: &Pod, node: &Node) -> Option<Pod> {
+    let uid = node.metadata.uid.clone().filter(|uid| !uid.is_empty())?;
+    if node.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let mut mirror = pod.clone();
+    mirror.status = None;
+    let hash = annotation(pod, HASH_ANNOTATION).unwrap_or_default().to_owned();
+    let metadata = &mut mirror.metadata;
+    metadata.uid = None;
+    metadata.annotations.get_or_insert_default().insert(MIRROR_ANNOTATION.to_owned(), hash);
+    metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node.metadata.name.clone().unwrap_or_default(),
+        uid,
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    Some(mirror)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(json: serde_json::Value) -> Arc<Pod> {
+        Arc::new(serde_json::from_value(json).unwrap())
+    }
+
+    fn fixed(name: &str, hash: &str) -> Arc<Pod> {
+        pod(json!({ "metadata": {
+            "name": name, "namespace": "ns", "uid": hash, "annotations": { HASH_ANNOTATION: hash }
+        } }))
+    }
+
+    fn mirror(name: &str, hash: &str) -> Arc<Pod> {
+        pod(json!({ "metadata": {
+            "name": name, "namespace": "ns", "uid": format!("m-{hash}"), "annotations": { MIRROR_ANNOTATION: hash }
+        } }))
+    }
+
+    fn heard(pods: &[Arc<Pod>]) -> Mirrors {
+        let mut mirrors = Mirrors::default();
+        mirrors.heard(pods.iter());
+        mirrors
+    }
+
+    #[test]
+    fn nothing_is_done_before_the_server_has_been_heard() {
+        assert_eq!(Mirrors::default().steps([fixed("a", "1")].iter(), true, |_| false), []);
+    }
+
+    #[test]
+    fn every_static_pod_gets_its_mirror_once() {
+        let mut mirrors = heard(&[mirror("a", "1")]);
+        let statics = [fixed("a", "1"), fixed("b", "2")];
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), [Step::Create(statics[1].clone())]);
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), [], "that is being done");
+        mirrors.created((*mirror("b", "2")).clone());
+        mirrors.done("b_ns");
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
+        let of: Vec<_> = mirrors.of(statics.iter()).into_keys().map(|uid| uid.to_string()).collect();
+        assert_eq!(of, ["1", "2"]);
+    }
+
+    #[test]
+    fn a_step_that_failed_is_done_again() {
+        let mut mirrors = heard(&[]);
+        let statics = [fixed("a", "1")];
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
+        mirrors.done("a_ns");
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
+    }
+
+    #[test]
+    fn a_mirror_of_another_version_or_one_that_is_being_deleted_is_replaced() {
+        let mut going = (*mirror("b", "2")).clone();
+        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-05-01T12:00:00Z")).unwrap();
+        let mut mirrors = heard(&[mirror("a", "0"), Arc::new(going.clone())]);
+        let statics = [fixed("a", "1"), fixed("b", "2")];
+        assert!(!mirrors.of(statics.iter()).contains_key(&PodUid::new("1")));
+        assert_eq!(
+            mirrors.steps(statics.iter(), true, |_| false),
+            [
+                Step::Replace(PodRef::of(&mirror("a", "0")), statics[0].clone()),
+                Step::Replace(PodRef::of(&going), statics[1].clone())
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mirror_without_its_pod_goes_when_all_is_known_and_the_pod_has_ended() {
+        let mut mirrors = heard(&[mirror("a", "1"), mirror("b", "2")]);
+        assert_eq!(mirrors.steps([].iter(), false, |_| false), []);
+        let steps = mirrors.steps([].iter(), true, |name| name == "a_ns");
+        assert_eq!(steps, [Step::Delete(PodRef::of(&mirror("b", "2")))]);
+    }
+
+    #[test]
+    fn a_mirror_belongs_to_the_node() {
+        let node: Node =
+            serde_json::from_value(json!({ "metadata": { "name": "n", "uid": "node-uid" } })).unwrap();
+        let made = mirror_of(&fixed("a", "1"), &node).unwrap();
+        let annotations = made.metadata.annotations.unwrap();
+        assert_eq!((&*annotations[MIRROR_ANNOTATION], &*annotations[HASH_ANNOTATION]), ("1", "1"));
+        assert_eq!(made.metadata.uid, None);
+        let owner = made.metadata.owner_references.unwrap().remove(0);
+        assert_eq!(
+            (&*owner.kind, &*owner.name, &*owner.uid, owner.controller),
+            ("Node", "n", "node-uid", Some(true))
+        );
+        assert_eq!(mirror_of(&fixed("a", "1"), &Node::default()), None);
+    }
+}

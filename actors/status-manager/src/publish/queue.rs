@@ -1,0 +1,246 @@
+//! PURE: whose status is sent next. At most one call for each pod, the latest status wins, few calls at a time; pods
+//! that become ready, or cease to be, and pods that are over go before the crowd.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use messages::PodUid;
+use serde_json::Value;
+
+use super::diff::{Part, uid_of};
+use super::execute::Outcome;
+use crate::phase::Phase;
+
+/// Calls under way at once.
+const CALLS_MAX: usize = 16;
+/// Pause before a call that failed is made again, unless there is news before (row 8.6).
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What is to be known of a pod outside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Publication {
+    /// The pod as the API server has it: itself or its mirror; none if it has none.
+    pub(crate) object: Option<Arc<Pod>>,
+    /// That is the mirror of a static pod.
+    pub(crate) is_mirror: bool,
+    /// Its status; none as long as nothing is to be said.
+    pub(crate) status: Option<Arc<PodStatus>>,
+    /// Nothing of it is left on the node, and nothing will come.
+    pub(crate) is_finished: bool,
+}
+
+/// A call to make.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    /// Whose, as the kubelet knows it.
+    pub(crate) pod: PodUid,
+    /// Namespace.
+    pub(crate) namespace: String,
+    /// Name.
+    pub(crate) name: String,
+    /// What to do.
+    pub(crate) what: What,
+}
+
+/// What a call does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum What {
+    /// Changes the status.
+    Patch(Value),
+    /// Deletes the pod of this UID at once.
+    Delete {
+        /// As the API server has it.
+        uid: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    Urgent,
+    Crowd,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    /// At this place of the line.
+    Queued(Lane, u64),
+    UnderWay,
+    /// The last call failed: it is made again when there is news or the time is over.
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    told: Publication,
+    known: Part,
+    ours: Part,
+    state: State,
+    /// What is under way says this.
+    sent: Option<Part>,
+    /// This was sent, and the server made that of it: no need to send it again.
+    settled: Option<(Part, Part)>,
+    /// The API server has no pod of this UID any more.
+    gone: Option<String>,
+}
+
+impl Slot {
+    fn need(&self) -> Option<(Lane, What)> {
+        let object = self.told.object.as_deref()?;
+        let uid = uid_of(object);
+        if self.gone.as_deref() == Some(uid) {
+            return None;
+        }
+        self.told.status.as_ref()?;
+        let is_settled =
+            self.settled.as_ref().is_some_and(|(ours, known)| *ours == self.ours && *known == self.known);
+        if !is_settled && let Some(patch) = self.ours.patch_from(&self.known, uid) {
+            let lane = if self.ours.is_urgent_after(&self.known) { Lane::Urgent } else { Lane::Crowd };
+            return Some((lane, What::Patch(patch)));
+        }
+        let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
+        let has_ended = phase.and_then(Phase::parse).is_some_and(|phase| phase.is_terminal());
+        let may_go = self.told.is_finished
+            && !self.told.is_mirror
+            && has_ended
+            && object.metadata.deletion_timestamp.is_some();
+        may_go.then(|| (Lane::Urgent, What::Delete { uid: uid.to_owned() }))
+    }
+
+    /// Takes the newest object there is: an answer may have come before the watch tells of what was before it.
+    fn take(&mut self, told: Publication) {
+        let version = |pod: &Arc<Pod>| pod.metadata.resource_version.as_deref()?.parse::<u64>().ok();
+        let keep = match (&self.told.object, &told.object) {
+            (Some(ours), Some(new)) => uid_of(ours) == uid_of(new) && version(ours) > version(new),
+            _ => false,
+        };
+        let object = if keep { self.told.object.take() } else { told.object };
+        if !keep {
+            self.known = Part::of(object.as_ref().and_then(|pod| pod.status.as_ref()));
+        }
+        self.ours = Part::of(told.status.as_deref());
+        self.told = Publication { object, ..told };
+    }
+}
+
+/// Everything that is to be told.
+#[derive(Debug, Default)]
+pub(crate) struct Publisher {
+    pods: BTreeMap<PodUid, Slot>,
+    /// Who waits: the urgent first, each lane in the order of its coming.
+    line: BTreeMap<(Lane, u64), PodUid>,
+    place: u64,
+    under_way: usize,
+}
+
+impl Publisher {
+    /// What there is to tell of a pod now.
+    pub(crate) fn told(&mut self, uid: &PodUid, publication: Publication) {
+        let slot = self.pods.entry(uid.clone()).or_default();
+        if slot.told == publication {
+            return;
+        }
+        slot.take(publication);
+        self.line_up(uid);
+    }
+
+    /// The pod is over.
+    pub(crate) fn forget(&mut self, uid: &PodUid) {
+        if let Some(slot) = self.pods.get_mut(uid) {
+            slot.told = Publication::default();
+            self.line_up(uid);
+            if self.pods.get(uid).is_some_and(|slot| slot.state != State::UnderWay) {
+                self.pods.remove(uid);
+            }
+        }
+    }
+
+    /// The next call, if one may be made now.
+    pub(crate) fn next(&mut self) -> Option<Call> {
+        while self.under_way < CALLS_MAX {
+            let (_, uid) = self.line.pop_first()?;
+            let Some(slot) = self.pods.get_mut(&uid) else { continue };
+            slot.state = State::Idle;
+            let Some((_, what)) = slot.need() else { continue };
+            let Some(object) = &slot.told.object else { continue };
+            slot.state = State::UnderWay;
+            slot.sent = Some(slot.ours.clone());
+            self.under_way += 1;
+            let text = |field: &Option<String>| field.clone().unwrap_or_default();
+            let (namespace, name) = (text(&object.metadata.namespace), text(&object.metadata.name));
+            return Some(Call { pod: uid, namespace, name, what });
+        }
+        None
+    }
+
+    /// A call has ended. Returns when it is [`Publisher::due`] again, if it failed.
+    pub(crate) fn done(&mut self, uid: &PodUid, outcome: Outcome) -> Option<Duration> {
+        self.under_way = self.under_way.saturating_sub(1);
+        let slot = self.pods.get_mut(uid)?;
+        slot.state = State::Idle;
+        let sent = slot.sent.take();
+        let Some(object) = &slot.told.object else {
+            if slot.told.status.is_none() {
+                self.pods.remove(uid);
+            }
+            return None;
+        };
+        match outcome {
+            Outcome::Patched(pod) => {
+                if uid_of(&pod) == uid_of(object) {
+                    let known = Part::of(pod.status.as_ref());
+                    slot.settled = sent.map(|ours| (ours, known));
+                    let told = Publication { object: Some(Arc::new(*pod)), ..slot.told.clone() };
+                    slot.take(told);
+                }
+            }
+            Outcome::Deleted | Outcome::Gone => slot.gone = Some(uid_of(object).to_owned()),
+            Outcome::Failed(error) => {
+                slot.state = State::Failed;
+                return Some(error.retry_after.unwrap_or(RETRY).max(RETRY));
+            }
+        }
+        self.line_up(uid);
+        None
+    }
+
+    /// A call that failed is made again.
+    pub(crate) fn due(&mut self, uid: &PodUid) {
+        if self.pods.get(uid).is_some_and(|slot| slot.state == State::Failed) {
+            self.line_up(uid);
+        }
+    }
+
+    /// Calls under way, and pods whose last one failed.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.under_way, self.pods.values().filter(|slot| slot.state == State::Failed).count())
+    }
+
+    fn line_up(&mut self, uid: &PodUid) {
+        let Some(slot) = self.pods.get_mut(uid) else { return };
+        if slot.state == State::UnderWay {
+            return;
+        }
+        let lane = slot.need().map(|(lane, _)| lane);
+        if let State::Queued(known, place) = slot.state {
+            // Who waits at the front goes on waiting there.
+            if lane.is_some_and(|lane| known <= lane) {
+                return;
+            }
+            self.line.remove(&(known, place));
+        }
+        slot.state = State::Idle;
+        if let Some(lane) = lane {
+            self.place += 1;
+            slot.state = State::Queued(lane, self.place);
+            self.line.insert((lane, self.place), uid.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

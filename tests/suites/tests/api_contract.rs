@@ -1,0 +1,50 @@
+//! The contract of an API server: the same cases against the server in memory and against a real kube-apiserver, and
+//! what the client does with real connections, identities and outages.
+//!
+//! The real one is the control plane of `tests/env/control-plane env`: `UNDERSTUDY_CONTROL_PLANE_DIR` and
+//! `UNDERSTUDY_ADMIN_KUBECONFIG`. Without them its cases are skipped, which fails instead where `CI` is set and
+//! `UNDERSTUDY_REQUIRE_CLUSTER=1`.
+
+// The suite stands outside the actors: it measures a real server in wall time.
+#![allow(clippy::disallowed_methods, reason = "a real server is measured in wall time")]
+
+#[path = "api_contract/connection.rs"]
+mod connection;
+#[path = "api_contract/following.rs"]
+mod following;
+#[path = "api_contract/objects.rs"]
+mod objects;
+#[path = "api_contract/subject.rs"]
+mod subject;
+#[path = "api_contract/tokens.rs"]
+mod tokens;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use subject::{Outcome, Place, RealServer};
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let real = RealServer::from_environment();
+    let mut trials = Vec::new();
+    for (name, case) in objects::ALL.iter().chain(tokens::ALL).chain(following::ALL) {
+        for place in [Place::Memory, Place::Real] {
+            let real = real.clone();
+            let name = format!("{}::{name}", place.name());
+            trials.push(Trial::ignorable_test(name, move || finish(subject::run(place, &real, *case))));
+        }
+    }
+    for (name, test) in connection::ALL {
+        let real = real.clone();
+        let name = format!("connection::{name}");
+        trials.push(Trial::ignorable_test(name, move || finish(subject::run_alone(&real, *test))));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn finish(outcome: Outcome) -> Result<Completion, Failed> {
+    match outcome {
+        Outcome::Passed => Ok(Completion::Completed),
+        Outcome::Skipped(reason) => Ok(Completion::ignored_with(reason)),
+        Outcome::Failed(reason) => Err(reason.into()),
+    }
+}

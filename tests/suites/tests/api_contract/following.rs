@@ -1,0 +1,157 @@
+//! Lists that stay current.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use runtime_bridge::kube::{ApiError, Delete, Followed, Object, Patch, Select};
+use serde_json::json;
+
+use crate::objects::cases;
+use crate::subject::{Case, DEADLINE, Subject, object};
+
+cases![
+    all_is_told_first_and_then_each_change,
+    who_no_longer_is_selected_is_gone,
+    a_single_object_is_followed_before_it_is_there,
+    broken_watches_lose_nothing,
+    a_forgotten_version_means_a_new_list,
+];
+
+/// What somebody who follows knows.
+pub struct View<K> {
+    stream: BoxStream<'static, Followed<K>>,
+    pub known: BTreeMap<String, K>,
+    pub lists: usize,
+    pub troubles: Vec<ApiError>,
+}
+
+impl<K: Object> View<K> {
+    pub fn new(stream: BoxStream<'static, Followed<K>>) -> Self {
+        Self { stream, known: BTreeMap::new(), lists: 0, troubles: Vec::new() }
+    }
+
+    async fn step(&mut self) {
+        let name = |object: &K| object.meta().name.clone().unwrap_or_default();
+        match self.stream.next().await.expect("it goes on") {
+            Followed::All(all) => {
+                self.lists += 1;
+                self.known = all.into_iter().map(|object| (name(&object), object)).collect();
+            }
+            Followed::Changed(object) => {
+                self.known.insert(name(&object), object);
+            }
+            Followed::Gone(object) => {
+                assert!(self.known.remove(&name(&object)).is_some(), "{object:?} was not known");
+            }
+            Followed::Trouble(error) => self.troubles.push(error),
+        }
+    }
+
+    /// Waits until what is known is as it should be.
+    pub async fn until(&mut self, what: &str, mut reached: impl FnMut(&Self) -> bool) {
+        let waiting = async {
+            while !reached(self) {
+                self.step().await;
+            }
+        };
+        let waited = tokio::time::timeout(DEADLINE * 2, waiting).await;
+        assert!(waited.is_ok(), "not reached: {what}; known {:?}, {:?}", self.known.keys(), self.troubles);
+    }
+}
+
+async fn set(subject: &Subject, name: &str, data: &str) {
+    let map: ConfigMap =
+        object(json!({"metadata": {"name": name, "namespace": subject.namespace}, "data": {"a": data}}));
+    match subject.api.create(&map).await {
+        Err(error) if error.is_already_exists() => {
+            subject.api.replace(&map).await.expect("replaced");
+        }
+        other => {
+            other.expect("made");
+        }
+    }
+}
+
+fn data(view: &View<ConfigMap>, name: &str) -> Option<String> {
+    view.known.get(name)?.data.as_ref()?.get("a").cloned()
+}
+
+async fn all_is_told_first_and_then_each_change(subject: &Subject) {
+    set(subject, "a", "1").await;
+    let mut view = View::<ConfigMap>::new(subject.api.follow(subject.all()));
+    view.until("the list", |view| view.lists == 1 && data(view, "a").is_some()).await;
+    set(subject, "b", "1").await;
+    view.until("an addition", |view| data(view, "b").is_some()).await;
+    set(subject, "a", "2").await;
+    view.until("a change", |view| data(view, "a").as_deref() == Some("2")).await;
+    subject.api.delete::<ConfigMap>(subject.ns(), "b", &Delete::default()).await.expect("deleted");
+    view.until("a removal", |view| !view.known.contains_key("b")).await;
+    assert_eq!((view.lists, view.troubles.len()), (1, 0));
+}
+
+async fn who_no_longer_is_selected_is_gone(subject: &Subject) {
+    let running = Select { fields: Some("status.phase=Pending".to_owned()), ..subject.all() };
+    let mut view = View::<Pod>::new(subject.api.follow(running));
+    subject.created("p").await;
+    view.until("the pod is pending", |view| view.known.contains_key("p")).await;
+    let patch = Patch::Strategic(json!({"status": {"phase": "Running"}}));
+    subject.api.patch_status::<Pod>(subject.ns(), "p", &patch).await.expect("patched");
+    view.until("the pod runs", |view| view.known.is_empty()).await;
+}
+
+async fn a_single_object_is_followed_before_it_is_there(subject: &Subject) {
+    let mut view = View::<ConfigMap>::new(subject.api.follow(Select::named(subject.ns(), "one")));
+    view.until("an empty list", |view| view.lists == 1).await;
+    set(subject, "other", "1").await;
+    set(subject, "one", "1").await;
+    view.until("the one", |view| view.known.contains_key("one")).await;
+    assert_eq!(view.known.len(), 1);
+}
+
+/// Only in memory: a real server's watches are broken in `connection`.
+async fn broken_watches_lose_nothing(subject: &Subject) {
+    let Some(fake) = &subject.fake else { return };
+    let mut view = View::<ConfigMap>::new(subject.api.follow(subject.all()));
+    view.until("the list", |view| view.lists == 1).await;
+    while fake.watches() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    fake.cut_watches();
+    set(subject, "a", "1").await;
+    view.until("what happened meanwhile", |view| data(view, "a").is_some()).await;
+    assert_eq!((view.lists, view.troubles.len()), (1, 1), "{:?}", view.troubles);
+    fake.set_down(true);
+    view.until("trouble", |view| view.troubles.len() > 3).await;
+    fake.set_down(false);
+    set(subject, "b", "1").await;
+    view.until("what happened after", |view| data(view, "b").is_some()).await;
+    assert_eq!(view.lists, 1);
+    // An hour in which nothing happens but bookmarks and the ends of watches.
+    let before = fake.count(runtime_bridge::kube::fake::Verb::Watch, "configmaps");
+    tokio::time::timeout(Duration::from_secs(3600), view.step()).await.expect_err("nothing is told");
+    let watches = fake.count(runtime_bridge::kube::fake::Verb::Watch, "configmaps") - before;
+    assert!((6..=12).contains(&watches), "{watches}");
+    assert_eq!(view.lists, 1);
+}
+
+/// Only in memory, where a compaction can be had at once.
+async fn a_forgotten_version_means_a_new_list(subject: &Subject) {
+    let Some(fake) = &subject.fake else { return };
+    set(subject, "a", "1").await;
+    let mut view = View::<ConfigMap>::new(subject.api.follow(subject.all()));
+    view.until("the list", |view| view.lists == 1).await;
+    fake.set_down(true);
+    view.until("trouble", |view| !view.troubles.is_empty()).await;
+    fake.delete::<ConfigMap>(subject.ns(), "a", None);
+    fake.compact();
+    fake.set_down(false);
+    view.until("a new list", |view| view.lists == 2 && view.known.is_empty()).await;
+    while fake.watches() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    fake.expire_watches();
+    view.until("another list", |view| view.lists == 3).await;
+}
