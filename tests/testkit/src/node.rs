@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
-use kubelet::wiring::{self, Bridge, Settings};
+use kubelet::wiring::{self, Bridge, Cluster, Settings};
 use messages::PodUid;
 use messages::event_recorder::{GetEvents, RecordedEvent};
 use messages::pod_manager::GetPods;
@@ -22,6 +22,7 @@ use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
 use runtime_bridge::host::{FakeDisk, FakeDockerConfigs, FakePodDirs, FakeStaticFiles, Layout};
+use runtime_bridge::kube::fake::FakeApi;
 use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
 use runtime_bridge::mounts::FakeMounts;
 use runtime_bridge::probes::FakeProber;
@@ -54,6 +55,8 @@ pub struct World {
     pub url: Option<FakeManifestUrl>,
     /// The node's resolver configuration; none as with an empty `resolvConf`.
     pub resolv_conf: Option<String>,
+    /// The cluster's API server, if the node is a member of one.
+    pub api: Option<FakeApi>,
 }
 
 impl World {
@@ -75,6 +78,7 @@ impl World {
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
             url: None,
             resolv_conf: None,
+            api: None,
         }
     }
 
@@ -105,7 +109,15 @@ impl World {
             cgroups: Arc::new(self.cgroups.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
-            cluster: None,
+            cluster: self.api.as_ref().map(|api| {
+                let client = api.client(&Io::current());
+                Cluster {
+                    api: client.clone(),
+                    heartbeat: client.clone(),
+                    events: client,
+                    node_name: "node".to_owned(),
+                }
+            }),
         }
     }
 }

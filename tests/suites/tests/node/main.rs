@@ -9,6 +9,7 @@ mod admission;
 mod calls;
 mod cgroups;
 mod clock;
+mod cluster;
 mod garbage;
 mod hooks;
 mod images;
