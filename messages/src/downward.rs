@@ -155,7 +155,7 @@ fn divisor(selector: &ResourceFieldSelector) -> Quantity {
 }
 
 /// CPU in thousandths, all else in whole units, each rounded up before it is divided, as upstream has it.
-fn units(name: &str, amount: Quantity, divisor: Quantity) -> i128 {
+pub fn units(name: &str, amount: Quantity, divisor: Quantity) -> i128 {
     let whole = |quantity: Quantity| {
         if name == "cpu" { quantity.millis_rounded_up() } else { i128::from(quantity.units_rounded_up()) }
     };

@@ -419,7 +419,8 @@ impl actix::Handler<DesiredPods> for VolumeManager {
 
     fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
         let before = self.desired.replace(desired.clone());
-        let Some(before) = before else { return };
+        // A fresh incarnation has missed changes.
+        let Some(before) = before else { return self.refresh_all(ctx) };
         // What a pod shows of itself is in its metadata.
         for (uid, pod) in desired.pods.iter() {
             let now = &pod.pod.metadata;

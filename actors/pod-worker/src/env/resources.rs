@@ -24,6 +24,8 @@ pub(super) fn resource_value(
 mod tests {
     use k8s_openapi::api::core::v1::ResourceRequirements;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+    use messages::downward::units;
+    use messages::quantity::Quantity;
     use proptest::prelude::*;
 
     use super::*;
