@@ -16,6 +16,7 @@ mod images;
 mod life;
 mod matrix;
 mod names;
+mod objects;
 mod pods;
 mod probes;
 mod refused;
