@@ -79,6 +79,9 @@ pub enum Got<K, W> {
     Full(W),
 }
 
+/// What is said of an object.
+pub type Answer<K> = Result<Arc<K>, ObjectError>;
+
 /// What came of some news.
 #[derive(Debug)]
 pub struct Heard<K, F, W> {
@@ -87,7 +90,7 @@ pub struct Heard<K, F, W> {
     /// The watch that is of no use any more.
     pub unneeded: Option<F>,
     /// Who has waited, and for what.
-    pub answers: Option<(Vec<W>, Result<Arc<K>, ObjectError>)>,
+    pub answers: Option<(Vec<W>, Answer<K>)>,
 }
 
 /// All objects of a kind that are of interest.
