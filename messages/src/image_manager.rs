@@ -30,6 +30,8 @@ pub struct EnsureImage {
     pub image: Arc<str>,
     /// When to pull.
     pub policy: PullPolicy,
+    /// `spec.imagePullSecrets`: names of secrets in the pod's namespace.
+    pub pull_secrets: Arc<[Arc<str>]>,
 }
 delivery!(EnsureImage => Result<Arc<PresentImage>, ImageError>: Command, Wait, pod = |m| Some(&m.pod.uid));
 

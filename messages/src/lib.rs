@@ -1,18 +1,20 @@
 //! Every typed message of the kubelet, and the values that travel in them: pure data, no behaviour.
 //!
 //! A file per receiving actor holds its commands and queries; [`facts`] holds what several actors are told;
-//! [`quantity`] and [`resources`] read what a pod asks for, in one place for all that go by it.
+//! [`quantity`] and [`resources`] read what a pod asks for, [`downward`] tells it, in one place for all that go by it.
 //! Messages are level-triggered: losing or repeating any of them delays, never corrupts. Reads travel as
 //! `Arc` snapshots. A message never carries an address, a channel or a wire type.
 //!
 //! [`CATALOGUE`] lists who receives what; tests generate their fault matrices from it.
 
 pub mod delivery;
+pub mod downward;
 pub mod event_recorder;
 pub mod facts;
 pub mod garbage_collector;
 pub mod image_manager;
 pub mod node_status;
+pub mod object_cache;
 pub mod pleg;
 pub mod pod;
 pub mod pod_manager;
@@ -42,6 +44,7 @@ pub const CATALOGUE: &[(&str, &[&str])] = &[
     (probe_manager::RECEIVER, probe_manager::RECEIVES),
     (volume_manager::RECEIVER, volume_manager::RECEIVES),
     (image_manager::RECEIVER, image_manager::RECEIVES),
+    (object_cache::RECEIVER, object_cache::RECEIVES),
     (resource_manager::RECEIVER, resource_manager::RECEIVES),
     (garbage_collector::RECEIVER, garbage_collector::RECEIVES),
     (event_recorder::RECEIVER, event_recorder::RECEIVES),

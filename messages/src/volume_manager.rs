@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::facts::{DesiredPod, DesiredPods};
+use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
 /// Have every volume of the pod ready. Idempotent.
@@ -72,4 +73,4 @@ pub struct VolumeError {
 pub struct GetVolumes;
 delivery!(GetVolumes => BTreeMap<PodUid, Arc<MountedVolumes>>: Query, Reject);
 
-receives!("VolumeManager": DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, GetVolumes);
+receives!("VolumeManager": DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes);

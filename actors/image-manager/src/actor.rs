@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{EnsureImage, ImageError, PresentImage};
+use messages::object_cache::GetSecret;
 use runtime_bridge::cri::wire::Image;
 use runtime_bridge::cri::{CriError, Deadlines, Operations};
 use runtime_bridge::host::DockerConfigs;
@@ -13,7 +14,8 @@ use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_la
 use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, BackoffPolicy, Backoffs};
-use crate::execute::{self, PullEnded, Pulled};
+use crate::credentials::Keyring;
+use crate::execute::{self, PullEnded, Pulled, SecretsRead};
 use crate::metrics::ImageMetrics;
 use crate::name;
 use crate::policy::{self, Action, Event, Failed};
@@ -48,6 +50,8 @@ pub struct ImageManagerDeps {
     pub operations: Operations,
     /// The node's credentials.
     pub configs: Arc<dyn DockerConfigs>,
+    /// ObjectCache: the secrets that pods name for their pulls.
+    pub secrets: Address<GetSecret>,
     /// Where events go.
     pub events: Address<RecordEvent>,
     /// Configuration.
@@ -63,6 +67,8 @@ struct Asker {
     reply: Reply<Answer>,
     /// When it was first seen that nobody waits for the answer.
     gone: Option<Instant>,
+    /// The credentials of its secrets.
+    keyring: Arc<Keyring>,
 }
 
 /// A pull under way.
@@ -112,7 +118,15 @@ impl ImageManager {
     }
 
     fn record(&self, ask: &EnsureImage, event: Event) {
-        let object = EventObject::Pod { pod: ask.pod.clone(), field_path: ask.field_path.clone() };
+        self.tell_event(ask, ask.field_path.clone(), event);
+    }
+
+    fn record_about_pod(&self, ask: &EnsureImage, event: Event) {
+        self.tell_event(ask, Arc::from(""), event);
+    }
+
+    fn tell_event(&self, ask: &EnsureImage, field_path: Arc<str>, event: Event) {
+        let object = EventObject::Pod { pod: ask.pod.clone(), field_path };
         // A full recorder counts what it drops; no image waits for an event.
         let _ = self.deps.events.tell(RecordEvent {
             object,
@@ -125,6 +139,26 @@ impl ImageManager {
     fn refuse(&self, asker: Asker, failed: Failed) {
         self.record(&asker.ask, failed.event);
         asker.reply.send(Err(failed.error));
+    }
+
+    /// Its secrets are read, and those that cannot be had are told of; then it is looked for the image.
+    fn secrets_read(&mut self, mut asker: Asker, image: String, read: SecretsRead, ctx: &mut Ctx<Self>) {
+        if !read.missing.is_empty() {
+            self.record_about_pod(&asker.ask, policy::secrets_missing(&read.missing));
+        }
+        asker.keyring = Arc::new(read.keyring);
+        self.look(asker, image, ctx);
+    }
+
+    fn look(&mut self, asker: Asker, image: String, ctx: &mut Ctx<Self>) {
+        if !policy::must_look(asker.ask.policy) {
+            return self.looked(asker, image, Ok(None), ctx);
+        }
+        let pod = asker.ask.pod.uid.clone();
+        let look = execute::look(self.deps.operations.clone(), image.clone());
+        ctx.effect("look for image", Some(pod), look, move |actor, seen, ctx| {
+            actor.looked(asker, image, seen, ctx);
+        });
     }
 
     fn looked(
@@ -174,6 +208,7 @@ impl ImageManager {
         };
         let Some(before) = self.pulls.askers_mut(image).iter_mut().find(same) else { return Some(asker) };
         before.reply = asker.reply;
+        before.keyring = asker.keyring;
         before.gone = None;
         None
     }
@@ -202,7 +237,9 @@ impl ImageManager {
         while let Some(image) = turn {
             if self.throttle.try_take(self.now()) {
                 let (operations, configs) = (self.deps.operations.clone(), self.deps.configs.clone());
-                let pull = execute::pull(operations, configs, image.clone());
+                let keyrings =
+                    self.pulls.askers_mut(&image).iter().map(|asker| asker.keyring.clone()).collect();
+                let pull = execute::pull(operations, configs, image.clone(), keyrings);
                 let name = image.clone();
                 let effect = ctx.effect("pull image", None, pull, move |actor, ended, ctx| {
                     actor.pulled(&name, ended, ctx)
@@ -374,21 +411,22 @@ impl actix::Handler<EnsureImage> for ImageManager {
 
     fn handle(&mut self, ask: EnsureImage, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        let pod = ask.pod.uid.clone();
-        let asker = Asker { ask, since: Instant::now(), reply, gone: None };
+        let asker = Asker { ask, since: Instant::now(), reply, gone: None, keyring: Arc::default() };
         match name::with_default_tag(&asker.ask.image) {
             Err(error) => {
                 self.deps.metrics.asked(asker.ask.policy, None, None);
                 let failed = policy::invalid_name(&asker.ask.image, &error);
                 self.refuse(asker, failed);
             }
-            Ok(image) if policy::must_look(asker.ask.policy) => {
-                let look = execute::look(self.deps.operations.clone(), image.clone());
-                ctx.effect("look for image", Some(pod), look, move |actor, seen, ctx| {
-                    actor.looked(asker, image, seen, ctx);
+            Ok(image) if asker.ask.pull_secrets.is_empty() => self.look(asker, image, ctx),
+            Ok(image) => {
+                let EnsureImage { pod, pull_secrets, .. } = &asker.ask;
+                let (uid, namespace, names) = (pod.uid.clone(), pod.namespace.clone(), pull_secrets.clone());
+                let read = execute::read_secrets(self.deps.secrets.clone(), namespace, names);
+                ctx.effect("read secrets", Some(uid), read, move |actor, read, ctx| {
+                    actor.secrets_read(asker, image, read, ctx);
                 });
             }
-            Ok(image) => self.looked(asker, image, Ok(None), ctx),
         }
         later
     }

@@ -4,14 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use messages::image_manager::PresentImage;
+use messages::object_cache::GetSecret;
 use runtime_bridge::cri::wire::{AuthConfig, Image, ImageSpec, ImageStatusRequest, PullImageRequest};
 use runtime_bridge::cri::{CriError, Operations};
 use runtime_bridge::host::DockerConfigs;
+use supervision::Address;
 use tokio::time::Instant;
 
-use crate::credentials;
+use crate::credentials::{self, Keyring};
 use crate::name;
+
+/// Longest wait for a secret; ObjectCache answers sooner.
+const SECRET_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a pull came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,11 +59,68 @@ pub struct PullEnded {
     pub warnings: Vec<String>,
 }
 
-/// Pulls the image, or joins the pull that an earlier incarnation left in flight. The node's credentials that fit are
-/// tried one after another; without any it is tried without.
-pub async fn pull(operations: Operations, configs: Arc<dyn DockerConfigs>, image: String) -> PullEnded {
+/// What a pod's secrets have come to.
+#[derive(Debug, Default)]
+pub struct SecretsRead {
+    /// Their credentials.
+    pub keyring: Keyring,
+    /// The names of those that cannot be had.
+    pub missing: Vec<String>,
+}
+
+/// Reads the secrets that a pod names for its pulls.
+pub async fn read_secrets(
+    secrets: Address<GetSecret>,
+    namespace: Arc<str>,
+    names: Arc<[Arc<str>]>,
+) -> SecretsRead {
+    let mut read = SecretsRead::default();
+    let answers = names.iter().map(|name| {
+        let ask = GetSecret { namespace: namespace.clone(), name: name.clone() };
+        secrets.ask(ask, SECRET_DEADLINE)
+    });
+    for (name, answer) in names.iter().zip(join_all(answers).await) {
+        let problem = match answer {
+            Ok(Ok(secret)) => match credentials::add_secret(&mut read.keyring, &secret) {
+                Ok(()) => continue,
+                Err(error) => error,
+            },
+            Ok(Err(error)) => {
+                read.missing.push(name.to_string());
+                error.message
+            }
+            Err(error) => {
+                read.missing.push(name.to_string());
+                error.to_string()
+            }
+        };
+        tracing::warn!(problem, %namespace, %name, "A secret for pulls is of no use");
+    }
+    read
+}
+
+/// Pulls the image, or joins the pull that an earlier incarnation left in flight. The credentials that fit are tried one
+/// after another, first those of the pods that want it, then the node's; without any it is tried without.
+pub async fn pull(
+    operations: Operations,
+    configs: Arc<dyn DockerConfigs>,
+    image: String,
+    of_pods: Vec<Arc<Keyring>>,
+) -> PullEnded {
     let began = Instant::now();
-    let (auths, warnings) = node_credentials(&*configs, &image).await;
+    let (of_node, warnings) = node_credentials(&*configs, &image).await;
+    let repository = name::parse(&image).map(|name| name.repository).unwrap_or_default();
+    let found = of_pods.iter().flat_map(|keyring| keyring.lookup(&repository));
+    let mut auths: Vec<AuthConfig> = found.map(|credential| credential.to_wire()).collect();
+    auths.extend(of_node);
+    // Pods that share a secret share its credentials.
+    let mut distinct: Vec<AuthConfig> = Vec::new();
+    auths.retain(|auth| {
+        !distinct.contains(auth) && {
+            distinct.push(auth.clone());
+            true
+        }
+    });
     let pulled = match pull_with(&operations, &image, auths).await {
         Ok(image_ref) => inspect(operations, image, image_ref, began.elapsed()).await,
         Err(error) => Pulled::Failed(error),

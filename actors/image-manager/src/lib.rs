@@ -1,6 +1,7 @@
 //! **Duty.** Has the images of containers present on the node: one pull per image, different images side by side.
 //! **Receives.** EnsureImage.
-//! **Sends.** RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull).
+//! **Sends.** GetSecret; RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull,
+//! FailedToRetrieveImagePullSecret).
 //! **State (rebuilt from).** Pulls under way (joined again in the bridge when asked for); back-offs (begin anew).
 //! **On crash.** Askers hear that the answer is lost and ask again; a pull in flight goes on and is joined;
 //! one that nobody asks for again is cancelled.

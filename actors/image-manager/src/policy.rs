@@ -168,6 +168,15 @@ pub fn pulling(image: &str) -> Event {
     event(EventType::Normal, "Pulling", format!("Pulling image {image:?}"))
 }
 
+/// Some of the secrets that a pod names for its pulls cannot be had.
+pub fn secrets_missing(names: &[String]) -> Event {
+    let names = names.join(", ");
+    let message = format!(
+        "Unable to retrieve some image pull secrets ({names}); attempting to pull the image may not succeed."
+    );
+    event(EventType::Warning, "FailedToRetrieveImagePullSecret", message)
+}
+
 /// A pull has ended well; `pull` is the pull alone, `waited` all that this asker waited, `bytes` the image's size.
 pub fn pulled(image: &str, pull: Duration, waited: Duration, bytes: u64) -> Event {
     let (pull, waited) = (go_duration(pull), go_duration(waited));

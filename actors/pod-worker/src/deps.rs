@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use messages::event_recorder::RecordEvent;
 use messages::facts::WorkerReported;
 use messages::image_manager::EnsureImage;
+use messages::object_cache::{GetConfigMap, GetSecret, GetServices};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendPod;
@@ -95,6 +96,12 @@ pub struct PodWorkerDeps {
     pub unmount: Address<UnmountVolumes>,
     /// ImageManager.
     pub images: Address<EnsureImage>,
+    /// ObjectCache: secrets that variables come from.
+    pub secrets: Address<GetSecret>,
+    /// ObjectCache: config maps that variables come from.
+    pub config_maps: Address<GetConfigMap>,
+    /// ObjectCache: services that variables tell of.
+    pub services: Address<GetServices>,
     /// StatusManager.
     pub status: Address<GetPodStatus>,
     /// The pool: send everything again.

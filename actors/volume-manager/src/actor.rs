@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix::MessageResult;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPod, DesiredPods};
+use messages::object_cache::PodObjectsChanged;
 use messages::pleg::GetRuntimePods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{
@@ -29,6 +30,9 @@ const SLOW: Duration = Duration::from_secs(123);
 type MountAnswer = Result<Arc<MountedVolumes>, VolumeError>;
 type UnmountAnswer = Result<(), VolumeError>;
 type SubpathsAnswer = Result<BTreeMap<usize, String>, VolumeError>;
+
+/// How often volumes of objects are looked over when nothing is heard of them: tokens grow old (rows 10.8 and 10.9).
+const REFRESH: Duration = Duration::from_secs(60);
 
 /// What the actor works with.
 #[derive(Clone)]
@@ -54,6 +58,8 @@ pub enum Timer {
     Slow(PodUid),
     /// Look for directories of pods that are gone.
     Sweep,
+    /// Look volumes of objects over.
+    Refresh,
 }
 
 enum Asker {
@@ -91,6 +97,8 @@ pub struct VolumeManager {
     orphans: Orphans,
     /// Orphans that cannot be removed: said once.
     stuck: BTreeSet<PodUid>,
+    /// Pods whose objects have changed while something else was done to their volumes.
+    changed: BTreeSet<PodUid>,
 }
 
 impl VolumeManager {
@@ -106,6 +114,7 @@ impl VolumeManager {
             desired: None,
             orphans,
             stuck: BTreeSet::new(),
+            changed: BTreeSet::new(),
         }
     }
 
@@ -132,6 +141,7 @@ impl VolumeManager {
                 });
             }
             (Kind::Mount, None) => self.mounted(uid, MountOutcome::default(), ctx),
+            (Kind::Refresh, _) => self.begin_refresh(uid, ctx),
             (Kind::Unmount, _) => {
                 let unmount = execute::unmount(ways, uid.clone());
                 ctx.effect("unmount volumes", pod, unmount, move |actor, (timed, done), ctx| {
@@ -148,15 +158,52 @@ impl VolumeManager {
         let (askers, next) = operations.ended();
         match next {
             Some(kind) => self.begin(uid.clone(), kind, ctx),
-            None => drop(self.operations.remove(uid)),
+            None => {
+                self.operations.remove(uid);
+                if self.changed.remove(uid) {
+                    self.refresh(uid, ctx);
+                }
+            }
         }
         askers
+    }
+
+    /// The pod's volumes of objects show what is true now, or will as soon as nothing else is done to them. Nobody
+    /// waits for it.
+    fn refresh(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let desired = self.desired.as_ref().and_then(|desired| desired.pods.get(uid));
+        if !desired.is_some_and(|desired| plan::shows_objects(&desired.pod)) {
+            return;
+        }
+        if self.operations.contains_key(uid) {
+            self.changed.insert(uid.clone());
+        } else {
+            self.ask(uid.clone(), Kind::Refresh, Asker::Sweep, ctx);
+        }
+    }
+
+    fn begin_refresh(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
+        let desired = self.desired.as_ref().and_then(|desired| desired.pods.get(&uid)).cloned();
+        let Some(desired) = desired else { return drop(self.ended(&uid, ctx)) };
+        let refresh = execute::refresh(self.deps.ways.clone(), uid.clone(), desired.pod.clone());
+        ctx.effect("refresh volumes", Some(uid.clone()), refresh, move |actor, errors, ctx| {
+            for error in &errors {
+                actor.record(&desired.pod_ref, mount_event(error));
+            }
+            drop(actor.ended(&uid, ctx));
+        });
+    }
+
+    fn refresh_all(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Refresh, REFRESH);
+        let pods = self.desired.as_ref().map(|desired| desired.pods.clone()).unwrap_or_default();
+        pods.keys().for_each(|uid| self.refresh(uid, ctx));
     }
 
     fn mounted(&mut self, uid: PodUid, outcome: MountOutcome, ctx: &mut Ctx<Self>) {
         self.count(Operation::Mount, &outcome.timed);
         if let Some(desired) = self.asked_for.get(&uid) {
-            for error in &outcome.errors {
+            for error in outcome.errors.iter().chain(&outcome.stale) {
                 self.record(&desired.pod_ref, mount_event(error));
             }
         }
@@ -338,6 +385,7 @@ impl Subsystem for VolumeManager {
             }
         });
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
+        ctx.set_timer(Timer::Refresh, REFRESH);
         // If PodManager restarts as well it sends everything anyway.
         let _ = self.deps.resend_desired.tell(ResendDesired);
     }
@@ -346,13 +394,14 @@ impl Subsystem for VolumeManager {
         match timer {
             Timer::Slow(uid) => self.slow(uid, ctx),
             Timer::Sweep => self.sweep(ctx),
+            Timer::Refresh => self.refresh_all(ctx),
         }
     }
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
             Timer::Slow(uid) => Some(uid.clone()),
-            Timer::Sweep => None,
+            Timer::Sweep | Timer::Refresh => None,
         }
     }
 
@@ -368,8 +417,29 @@ impl Subsystem for VolumeManager {
 impl actix::Handler<DesiredPods> for VolumeManager {
     type Result = ();
 
-    fn handle(&mut self, desired: DesiredPods, _: &mut Ctx<Self>) {
-        self.desired = Some(desired);
+    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
+        let before = self.desired.replace(desired.clone());
+        // A fresh incarnation has missed changes.
+        let Some(before) = before else { return self.refresh_all(ctx) };
+        // What a pod shows of itself is in its metadata.
+        for (uid, pod) in desired.pods.iter() {
+            let now = &pod.pod.metadata;
+            let is_other = before.pods.get(uid).is_some_and(|before| {
+                let then = &before.pod.metadata;
+                then.labels != now.labels || then.annotations != now.annotations
+            });
+            if is_other {
+                self.refresh(uid, ctx);
+            }
+        }
+    }
+}
+
+impl actix::Handler<PodObjectsChanged> for VolumeManager {
+    type Result = ();
+
+    fn handle(&mut self, changed: PodObjectsChanged, ctx: &mut Ctx<Self>) {
+        self.refresh(&changed.uid, ctx);
     }
 }
 

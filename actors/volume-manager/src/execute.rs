@@ -12,6 +12,8 @@ use runtime_bridge::host::PodDirs;
 use runtime_bridge::mounts::{GroupChange, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup};
 use tokio::time::Instant;
 
+use crate::objects::Objects;
+use crate::payload::ObjectVolume;
 use crate::plan::{self, Node, Step, VolumePlan};
 
 /// Everybody may write into an emptyDir.
@@ -26,6 +28,8 @@ pub struct Ways {
     pub pod_dirs: Arc<dyn PodDirs>,
     /// Memory that pods may have on this node, in bytes: no volume in memory is larger.
     pub allocatable_memory_bytes: u64,
+    /// What volumes of objects show.
+    pub objects: Objects,
 }
 
 /// One volume's operation, for the metrics.
@@ -48,6 +52,8 @@ pub struct MountOutcome {
     pub plugins: Vec<String>,
     /// What is wrong with the others, each naming its volume; one without a name is about the pod's directory.
     pub errors: Vec<VolumeError>,
+    /// What is wrong with volumes that are there from before and stay as they were.
+    pub stale: Vec<VolumeError>,
     /// For the metrics.
     pub timed: Vec<Timed>,
 }
@@ -71,21 +77,86 @@ pub async fn mount(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> MountOutcome {
         Ok(mounts) => mounts,
         Err(error) => return broken(&error),
     };
-    let node =
-        Node { layout: ways.pod_dirs.layout(), allocatable_memory_bytes: ways.allocatable_memory_bytes };
     let mut outcome = MountOutcome::default();
-    for planned in plan::mount(&uid, &pod, node, &mounts) {
+    for planned in plan::mount(&uid, &pod, node(&ways), &mounts) {
         match planned {
-            Ok(volume) => mount_one(&ways, volume, &mut outcome).await,
+            Ok(volume) => mount_one(&ways, &pod, volume, &mut outcome).await,
             Err(error) => outcome.errors.push(error),
         }
     }
     outcome
 }
 
-async fn mount_one(ways: &Ways, volume: VolumePlan, outcome: &mut MountOutcome) {
+fn node(ways: &Ways) -> Node<'_> {
+    Node {
+        layout: ways.pod_dirs.layout(),
+        allocatable_memory_bytes: ways.allocatable_memory_bytes,
+        in_cluster: ways.objects.in_cluster,
+    }
+}
+
+/// Has the volumes of objects show what is true now. Only those that have shown something before: nothing is made for
+/// a pod whose volumes are gone, or not there yet. What is wrong, by volume.
+pub async fn refresh(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> Vec<VolumeError> {
+    let mut errors = Vec::new();
+    let Ok(pod_dir) = ways.pod_dirs.layout().pod(uid.as_str()) else { return errors };
+    // Without the mounts a tmpfs would be made on top of the one that is there.
+    let Ok(mounts) = ways.mounts.list_below(&pod_dir).await else { return errors };
+    for volume in plan::mount(&uid, &pod, node(&ways), &mounts).into_iter().flatten() {
+        let Some(objects) = &volume.objects else { continue };
+        if let Ok(true) = ways.mounts.is_projected(&volume.host_path).await
+            && let Err(error) = show(&ways, &pod, &volume, objects).await
+        {
+            errors.push(failed(&volume.name)(&error));
+        }
+    }
+    errors
+}
+
+/// Why a volume of objects does not show them.
+#[derive(Debug, thiserror::Error)]
+enum ShowError {
+    /// They cannot be had.
+    #[error("{0}")]
+    Objects(String),
+    /// They cannot be written.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+}
+
+/// Has a volume show its objects as they are now; first they are fetched, so that without them nothing is touched.
+async fn show(ways: &Ways, pod: &Pod, volume: &VolumePlan, objects: &ObjectVolume) -> Result<(), ShowError> {
+    let projection = ways.objects.projection(objects, &volume.name, pod).await.map_err(ShowError::Objects)?;
+    let mounts = ways.mounts.as_ref();
+    let in_place = mounts.is_projected(&volume.host_path).await?
+        && !volume.steps.iter().any(|step| matches!(step, Step::MountTmpfs { .. }));
+    if !in_place {
+        for step in &volume.steps {
+            run(mounts, step).await?;
+        }
+    }
+    if mounts.project(&volume.host_path, Arc::new(projection)).await? {
+        tracing::debug!(pod = %PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default()), volume = volume.name, "A volume shows something new");
+    }
+    Ok(())
+}
+
+async fn mount_one(ways: &Ways, pod: &Pod, volume: VolumePlan, outcome: &mut MountOutcome) {
     let began = Instant::now();
-    let done = set_up(ways.mounts.as_ref(), &volume).await;
+    let done = match &volume.objects {
+        Some(objects) => match show(ways, pod, &volume, objects).await {
+            Ok(()) => Ok(()),
+            // A volume that was there stays as it was: no pod is held up by an object that has gone since.
+            Err(error) => match ways.mounts.is_projected(&volume.host_path).await {
+                Ok(true) => {
+                    outcome.stale.push(failed(&volume.name)(&error));
+                    Ok(())
+                }
+                _ => Err(error),
+            },
+        },
+        None => set_up(ways.mounts.as_ref(), &volume).await.map_err(ShowError::from),
+    };
     let plugin = volume.plugin.to_owned();
     outcome.timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
     match done {

@@ -1,6 +1,7 @@
 //! **Duty.** The only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
-//! **Receives.** DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, GetVolumes.
-//! **Sends.** ResendDesired; GetRuntimePods (before anything is cleaned away); RecordEvent (FailedMount).
+//! **Receives.** DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes.
+//! **Sends.** ResendDesired; GetRuntimePods (before anything is cleaned away);
+//!   GetSecret, GetConfigMap, GetToken (what volumes show); RecordEvent (FailedMount).
 //! **State (rebuilt from).** What is mounted (`/proc/self/mountinfo`, pod directories); operations under way (asked again).
 //! **On crash.** Operations run to their end in the bridge; askers hear that the answer is lost and ask again.
 //! **Never does.** Deletes across a mount, detaches lazily, or cleans up what anybody may still know.
@@ -10,12 +11,15 @@ mod execute;
 mod huge_pages;
 mod memory;
 mod metrics;
+mod objects;
 mod operations;
 mod orphans;
+mod payload;
 mod plan;
 mod sweep;
 
 pub use actor::{Timer, VolumeManager, VolumeManagerDeps};
 pub use execute::Ways;
 pub use metrics::VolumeMetrics;
+pub use objects::Objects;
 pub use orphans::SweepPolicy;

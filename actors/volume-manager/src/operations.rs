@@ -9,6 +9,8 @@ pub enum Kind {
     Mount,
     /// Have all gone.
     Unmount,
+    /// Have those that are there show what is true now.
+    Refresh,
 }
 
 /// Operations of one pod that may queue up; more would mean a worker that changes its mind without waiting.

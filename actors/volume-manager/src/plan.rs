@@ -12,6 +12,7 @@ use messages::volume_manager::VolumeError;
 use runtime_bridge::host::{Layout, SUBPATHS};
 use runtime_bridge::mounts::{HostPathType, MountPoint};
 
+use crate::payload::{self, ObjectVolume};
 use crate::{huge_pages, memory};
 
 /// Upstream's names of the plugins, which are part of paths and metrics.
@@ -63,7 +64,7 @@ pub enum Step {
 }
 
 /// How one volume becomes ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct VolumePlan {
     /// Its name in the pod spec.
     pub name: String,
@@ -76,6 +77,8 @@ pub struct VolumePlan {
     pub ready: Option<PathBuf>,
     /// In order.
     pub steps: Vec<Step>,
+    /// What it shows, after the steps, if it shows objects.
+    pub objects: Option<ObjectVolume>,
 }
 
 /// What a plan is made from.
@@ -85,6 +88,8 @@ pub struct Node<'a> {
     pub layout: &'a Layout,
     /// Memory that pods may have on this node, in bytes.
     pub allocatable_memory_bytes: u64,
+    /// There is an API server that has objects.
+    pub in_cluster: bool,
 }
 
 /// The plan of every volume that a container of the pod uses, in the pod spec's order; the others are left alone, as
@@ -131,6 +136,10 @@ fn mount_one(
     if let Some(source) = &volume.host_path {
         return host_path(volume, source).map_err(failed);
     }
+    if let Some(objects) = payload::of(volume).filter(|objects| node.in_cluster || objects.is_of_pod_alone())
+    {
+        return of_objects(volume, objects, pod, uid, node, mounts).map_err(failed);
+    }
     match source_of(volume) {
         // Without any source it is an emptyDir, as the API defaults it.
         None => empty_dir(volume, &EmptyDirVolumeSource::default(), pod, uid, node, mounts).map_err(failed),
@@ -158,7 +167,41 @@ fn host_path(volume: &Volume, source: &HostPathVolumeSource) -> Result<VolumePla
         HostPathType::Unset => Vec::new(),
         kind => vec![Step::CheckHostPath { path: path.clone(), kind }],
     };
-    Ok(VolumePlan { name: volume.name.clone(), plugin: HOST_PATH, host_path: path, ready: None, steps })
+    Ok(VolumePlan {
+        name: volume.name.clone(),
+        plugin: HOST_PATH,
+        host_path: path,
+        ready: None,
+        steps,
+        objects: None,
+    })
+}
+
+/// A directory, or a tmpfs for what shall not be written to a disk, in which files appear all at once.
+fn of_objects(
+    volume: &Volume,
+    objects: ObjectVolume,
+    pod: &Pod,
+    uid: &PodUid,
+    node: Node<'_>,
+    mounts: &[MountPoint],
+) -> Result<VolumePlan, String> {
+    let path = node.layout.pod_volume(uid.as_str(), objects.plugin, &volume.name);
+    let path = path.map_err(|error| error.to_string())?;
+    let mut steps = vec![Step::MakeEmptyDir { path: path.clone() }];
+    let is_mounted = mounts.iter().any(|mount| mount.path == path && mount.fs_type == "tmpfs");
+    if objects.in_memory && !is_mounted {
+        let bytes = memory::tmpfs_bytes(None, pod, node.allocatable_memory_bytes);
+        steps.push(Step::MountTmpfs { path: path.clone(), size_bytes: (bytes > 0).then_some(bytes) });
+    }
+    let (name, plugin) = (volume.name.clone(), objects.plugin);
+    Ok(VolumePlan { name, plugin, host_path: path, ready: None, steps, objects: Some(objects) })
+}
+
+/// The pod has volumes whose files change with what they come from.
+pub fn shows_objects(pod: &Pod) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.into_iter().any(|volume| payload::of(volume).is_some())
 }
 
 fn empty_dir(
@@ -198,14 +241,10 @@ fn empty_dir(
         }
     }
     // The policy of change is for volumes that outlive their pods: this one is empty.
-    steps.extend(fs_group(pod).map(|gid| Step::SetGroup { path: path.clone(), gid }));
+    steps.extend(payload::fs_group(pod).map(|gid| Step::SetGroup { path: path.clone(), gid }));
     steps.push(Step::SetReady { marker });
-    Ok(VolumePlan { name: volume.name.clone(), plugin: EMPTY_DIR, host_path: path, ready, steps })
-}
-
-fn fs_group(pod: &Pod) -> Option<u32> {
-    let context = pod.spec.as_ref()?.security_context.as_ref()?;
-    u32::try_from(context.fs_group?).ok()
+    let name = volume.name.clone();
+    Ok(VolumePlan { name, plugin: EMPTY_DIR, host_path: path, ready, steps, objects: None })
 }
 
 /// Everything mounted below a pod's directory, in the order in which it is to be unmounted: the latest first, each
@@ -282,7 +321,7 @@ mod tests {
         mount(
             &PodUid::new("u"),
             &pod(volumes),
-            Node { layout: &layout, allocatable_memory_bytes: 1 << 30 },
+            Node { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: false },
             mounts,
         )
     }
@@ -336,7 +375,7 @@ mod tests {
         let context = PodSecurityContext { fs_group: Some(1234), ..PodSecurityContext::default() };
         pod.spec.as_mut().expect("spec").security_context = Some(context);
         let layout = layout();
-        let node = Node { layout: &layout, allocatable_memory_bytes: 1 << 30 };
+        let node = Node { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: false };
         let plans = mount(&PodUid::new("u"), &pod, node, &[]);
         let steps = |n: usize| plans[n].clone().expect("it can be mounted").steps;
         let group = Step::SetGroup { path: V.into(), gid: 1234 };
@@ -374,6 +413,32 @@ mod tests {
         };
         assert_eq!(error(medium("Tape")).message, "unknown storage medium \"Tape\"");
         assert!(error(medium("HugePages-2Mi")).message.contains("no resource request for huge pages"));
+    }
+
+    #[test]
+    fn a_volume_of_objects_is_a_directory_and_a_secret_one_in_memory() {
+        let plan = |volume: serde_json::Value, mounts: &[MountPoint]| {
+            let layout = layout();
+            let node = Node { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: true };
+            let volume = serde_json::from_value(volume).expect("a volume");
+            mount(&PodUid::new("u"), &pod(vec![volume]), node, mounts).remove(0).expect("it can be mounted")
+        };
+        let at = |plugin: &str| format!("/var/lib/kubelet/pods/u/volumes/kubernetes.io~{plugin}/v");
+        let make = |path: &str| Step::MakeEmptyDir { path: path.into() };
+        let tmpfs = |path: &str| Step::MountTmpfs { path: path.into(), size_bytes: Some(1 << 30) };
+        let config_map = plan(serde_json::json!({"name": "v", "configMap": {"name": "x"}}), &[]);
+        let path = at("configmap");
+        assert_eq!((&config_map.host_path, config_map.steps), (&PathBuf::from(&path), vec![make(&path)]));
+        assert!(config_map.objects.is_some());
+        for (plugin, source) in [
+            ("secret", serde_json::json!({"name": "v", "secret": {"secretName": "x"}})),
+            ("projected", serde_json::json!({"name": "v", "projected": {"sources": []}})),
+            ("downward-api", serde_json::json!({"name": "v", "downwardAPI": {"items": []}})),
+        ] {
+            let path = at(plugin);
+            assert_eq!(plan(source.clone(), &[]).steps, [make(&path), tmpfs(&path)]);
+            assert_eq!(plan(source, &[mount_point(&path, "tmpfs")]).steps, [make(&path)]);
+        }
     }
 
     #[test]

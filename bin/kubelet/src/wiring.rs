@@ -14,6 +14,7 @@ use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
 use messages::facts::Source;
 use messages::garbage_collector::CollectNow;
 use messages::node_status::PostNotReady;
+use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
 use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
@@ -27,6 +28,7 @@ use node_api::{
     Access, AccessConfig, Answers, Containers, NodeApi, NodeApiConfig, NodeApiDeps, Offers, Secured,
 };
 use node_status::{LeaseConfig, NodeStatusConfig};
+use object_cache::{ObjectCache, ObjectCacheDeps};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
@@ -62,6 +64,9 @@ pub const ASKS: &[(&str, &str)] = &[
     ("PodWorker", "ImageManager"),
     ("PodWorker", "VolumeManager"),
     ("PodWorker", "ResourceManager"),
+    ("PodWorker", "ObjectCache"),
+    ("VolumeManager", "ObjectCache"),
+    ("ImageManager", "ObjectCache"),
     ("StatusManager", "PodWorkerPool"),
     ("VolumeManager", "Pleg"),
     ("ResourceManager", "Pleg"),
@@ -220,6 +225,16 @@ pub struct Node {
     pub verdicts: Address<GetVerdicts>,
     /// Mounted volumes.
     pub volumes: Address<GetVolumes>,
+    /// Takes news of what pods refer to.
+    pub objects_changed: Address<PodObjectsChanged>,
+    /// Secrets.
+    pub secrets: Address<GetSecret>,
+    /// Config maps.
+    pub config_maps: Address<GetConfigMap>,
+    /// Services.
+    pub services: Address<GetServices>,
+    /// Tokens of service accounts.
+    pub tokens: Address<GetToken>,
     /// What the runtime holds.
     pub runtime_pods: Address<GetRuntimePods>,
     /// Takes quarantines.
@@ -260,6 +275,7 @@ pub fn wire(
     let images = tree.seat::<ImageManager>(Vitality::Degradable);
     let resources = tree.seat::<ResourceManager>(Vitality::Degradable);
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
+    let objects = tree.seat::<ObjectCache>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
     let heartbeat = heartbeat::seat(tree, bridge, settings);
@@ -274,6 +290,11 @@ pub fn wire(
         collect: garbage.address(),
         verdicts: probes.address(),
         volumes: volumes.address(),
+        objects_changed: volumes.address(),
+        secrets: objects.address(),
+        config_maps: objects.address(),
+        services: objects.address(),
+        tokens: objects.address(),
         runtime_pods: pleg.address(),
         quarantined: status.address(),
         not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
@@ -303,6 +324,7 @@ pub fn wire(
     let deps = PodManagerDeps {
         config: PodManagerConfig { sources: sources_of(bridge, settings), node: settings.admission.clone() },
         observers: vec![
+            objects.address(),
             pool.address(),
             status.address(),
             probes.address(),
@@ -333,6 +355,9 @@ pub fn wire(
             unmount: volumes.address(),
             prepare_subpaths: volumes.address(),
             images: images.address(),
+            secrets: objects.address(),
+            config_maps: objects.address(),
+            services: objects.address(),
             status: status.address(),
             resend: pool.address(),
             reports: vec![
@@ -428,6 +453,13 @@ pub fn wire(
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.clone(),
             allocatable_memory_bytes: settings.memory_bytes,
+            objects: volume_manager::Objects {
+                secrets: objects.address(),
+                config_maps: objects.address(),
+                tokens: objects.address(),
+                in_cluster: bridge.cluster.is_some(),
+                node: settings.node_resources.clone(),
+            },
         },
         sweep: settings.sweep,
         events: events.address(),
@@ -441,6 +473,7 @@ pub fn wire(
     let image_deps = ImageManagerDeps {
         operations: operations.clone(),
         configs: bridge.docker_configs.clone(),
+        secrets: objects.address(),
         events: events.address(),
         settings: settings.images,
         metrics,
@@ -465,6 +498,12 @@ pub fn wire(
         io: bridge.io.clone(),
         clock: bridge.clock.clone(),
         split_streams: settings.server.split_streams,
+    };
+    let object_deps = ObjectCacheDeps {
+        api: bridge.cluster.as_ref().map(|cluster| cluster.api.clone()),
+        clock: bridge.clock.clone(),
+        observers: vec![volumes.address()],
+        resend_desired: resend_desired(),
     };
 
     let garbage_deps = GarbageCollectorDeps {
@@ -510,6 +549,7 @@ pub fn wire(
     volumes.start(place, move || VolumeManager::new(volume_deps.clone()));
     images.start(place, move || ImageManager::new(image_deps.clone()));
     resources.start(place, move || ResourceManager::new(resource_deps.clone()));
+    objects.start(place, move || ObjectCache::new(object_deps.clone()));
     garbage.start(place, move || GarbageCollector::new(garbage_deps.clone()));
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));

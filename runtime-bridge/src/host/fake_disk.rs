@@ -148,6 +148,15 @@ impl FakeDisk {
         self.locked().nodes.keys().filter(|node| node.parent() == Some(path)).cloned().collect()
     }
 
+    /// The regular files below a directory, by their path relative to it.
+    pub fn files_below(&self, path: impl AsRef<Path>) -> BTreeMap<PathBuf, Vec<u8>> {
+        let state = self.locked();
+        let files = state.nodes.iter().filter(|(_, node)| node.kind == FileKind::File);
+        let below =
+            files.filter_map(|(at, node)| Some((at.strip_prefix(path.as_ref()).ok()?, &node.content)));
+        below.map(|(at, content)| (at.to_path_buf(), content.clone())).collect()
+    }
+
     /// What is mounted, in the order in which it was.
     pub fn mounts(&self) -> Vec<MountPoint> {
         self.locked().mounts.clone()

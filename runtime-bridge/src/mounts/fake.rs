@@ -1,11 +1,14 @@
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::FutureExt;
 
 use super::host_path::Verdict;
 use super::sys::READY;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup, check_path,
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, TmpfsOptions, VolumeGroup,
+    atomic, check_path,
 };
 use crate::host::{FakeDisk, RemoveTreeError};
 
@@ -169,6 +172,23 @@ impl Mounts for FakeMounts {
         })
     }
 
+    fn project(&self, path: &Path, projection: Arc<Projection>) -> Done<bool> {
+        self.run("project", path, |disk, path| {
+            for name in projection.files.keys() {
+                atomic::check_name(name).map_err(|reason| MountError::Refused { reason })?;
+            }
+            if disk.kind(path) != Some(FileKind::Directory) {
+                return Err(failed("write the files of the volume", path, "No such file or directory"));
+            }
+            projection.nested.iter().for_each(|nested| disk.mkdir(path.join(nested), 0o755));
+            Ok(project(disk, path, &projection))
+        })
+    }
+
+    fn is_projected(&self, path: &Path) -> Done<bool> {
+        self.run("is_projected", path, |disk, path| Ok(disk.link_target(path.join(atomic::DATA)).is_some()))
+    }
+
     fn make_subpath(&self, volume: &Path, sub_path: &Path) -> Done<()> {
         self.run("make_subpath", volume, |disk, volume| {
             let mode = disk
@@ -231,6 +251,41 @@ impl Mounts for FakeMounts {
             Verdict::Wrong(expected) => Err(MountError::HostPathType { path: path.to_path_buf(), expected }),
         })
     }
+}
+
+/// The layout of the real thing; its directories are numbered, since the fake knows no time.
+fn project(disk: &FakeDisk, volume: &Path, projection: &Projection) -> bool {
+    let before = disk.link_target(volume.join(atomic::DATA)).map(|target| volume.join(target));
+    let seen = before.as_ref().map(|before| {
+        let files = disk.files_below(before).into_iter();
+        files.map(|(path, content)| (path.to_string_lossy().into_owned(), content)).collect()
+    });
+    let wanted: BTreeMap<String, Vec<u8>> =
+        projection.files.iter().map(|(path, file)| (path.clone(), file.content.expose().to_vec())).collect();
+    if seen.as_ref() == Some(&wanted) {
+        return false;
+    }
+    let number = before.as_ref().and_then(|before| before.extension()?.to_str()?.parse::<u32>().ok());
+    let name = format!("..2026_01_01_00_00_00.{}", number.unwrap_or(0) + 1);
+    disk.mkdir(volume.join(&name), 0o755);
+    for (path, file) in &projection.files {
+        disk.write(volume.join(&name).join(path), file.content.expose(), file.mode);
+    }
+    let (shown, gone) = (
+        atomic::visible(wanted.keys().map(String::as_str)),
+        seen.iter().flat_map(|seen| atomic::visible(seen.keys().map(String::as_str))),
+    );
+    for name in gone.filter(|name| !shown.contains(name)) {
+        disk.remove(volume.join(name));
+    }
+    disk.symlink(volume.join(atomic::DATA), &name);
+    for name in shown {
+        disk.symlink(volume.join(name), Path::new(atomic::DATA).join(name));
+    }
+    if let Some(before) = before {
+        disk.remove(before);
+    }
+    true
 }
 
 /// Removing a tree with the rule of the real thing: not with a mount at or below it.

@@ -1,5 +1,6 @@
 //! Mounts of this machine, and the directories and files that volumes of type emptyDir and hostPath need.
 
+mod atomic;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod host_path;
@@ -10,11 +11,13 @@ mod sys;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use crate::host::{RemoveTreeError, RuntimeGone};
+use crate::host::{RemoveTreeError, RuntimeGone, SecretContent};
 
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeMounts;
@@ -54,6 +57,28 @@ pub struct VolumeGroup {
     pub change: GroupChange,
 }
 
+/// The files that a volume shows, all at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Projection {
+    /// By their path within the volume.
+    pub files: BTreeMap<String, ProjectedFile>,
+    /// `spec.securityContext.fsGroup`, which may then read them.
+    pub group: Option<u32>,
+    /// Directories within the volume that other volumes are mounted at.
+    pub nested: Vec<PathBuf>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectedFile {
+    /// What is in it.
+    pub content: SecretContent,
+    /// Its permission bits.
+    pub mode: u32,
+    /// Whose it is, if not root's.
+    pub owner: Option<u32>,
+}
+
 /// Why a mount or a volume's directory could not be made, looked at or taken down.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
@@ -84,6 +109,12 @@ pub enum MountError {
     /// A hostPath volume names a type that does not exist.
     #[error("{0} is an invalid volume type")]
     InvalidHostPathType(String),
+    /// What a volume should show cannot be; the text is the one Kubernetes' users know.
+    #[error("{reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
     /// A tree was not removed.
     #[error(transparent)]
     RemoveTree(#[from] RemoveTreeError),
@@ -144,6 +175,14 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
 
     /// Makes that mark; missing directories get mode 0750.
     fn set_ready(&self, marker: &Path) -> Done<()>;
+
+    /// Makes the volume at the directory `path` show these files and no others, for whoever reads all at once: each
+    /// file is a link through `..data`, which is renamed. Whether anything was written: nothing is while the content
+    /// is the same.
+    fn project(&self, path: &Path, projection: Arc<Projection>) -> Done<bool>;
+
+    /// Whether files have been projected there before.
+    fn is_projected(&self, path: &Path) -> Done<bool>;
 
     /// Makes what is missing of the directory `sub_path` within a volume, each new one with the mode of the volume's
     /// root. What exists stays as it is. Never leaves the volume, whatever containers do to it meanwhile.

@@ -2,6 +2,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -9,8 +10,8 @@ use tokio::runtime::Handle;
 
 use super::host_path::Verdict;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup, check_path,
-    mountinfo, ownership, subpath,
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, TmpfsOptions, VolumeGroup,
+    atomic, check_path, mountinfo, ownership, subpath,
 };
 use crate::host::{offload, remove_tree};
 
@@ -94,6 +95,17 @@ impl Mounts for SystemMounts {
 
     fn set_ready(&self, marker: &Path) -> Done<()> {
         self.run(marker, set_ready)
+    }
+
+    fn project(&self, path: &Path, projection: Arc<Projection>) -> Done<bool> {
+        self.run(path, move |path| {
+            atomic::make_nested(path, &projection.nested)?;
+            atomic::project(path, &projection)
+        })
+    }
+
+    fn is_projected(&self, path: &Path) -> Done<bool> {
+        self.run(path, |path| Ok(fs::read_link(path.join(atomic::DATA)).is_ok()))
     }
 
     fn make_subpath(&self, volume: &Path, sub_path: &Path) -> Done<()> {

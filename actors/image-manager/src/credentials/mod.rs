@@ -1,12 +1,13 @@
-//! PURE: which of the node's credentials are good for an image (row 6.5).
+//! PURE: which credentials of a pod's secrets and of the node are good for an image (row 6.5).
 
 mod config;
 mod keyring;
 
 use std::fmt;
 
+use k8s_openapi::api::core::v1::Secret;
 use runtime_bridge::cri::wire::AuthConfig;
-use runtime_bridge::host::DockerConfigFile;
+use runtime_bridge::host::{DockerConfigFile, DockerConfigFormat};
 
 pub use keyring::Keyring;
 
@@ -47,6 +48,25 @@ pub struct NodeCredentials {
     pub warnings: Vec<String>,
 }
 
+/// What a pod's secrets come to.
+///
+/// # Errors
+/// What is wrong with the secret, without what is in it.
+pub fn add_secret(keyring: &mut Keyring, secret: &Secret) -> Result<(), String> {
+    let (format, key) = match secret.type_.as_deref() {
+        Some("kubernetes.io/dockerconfigjson") => (DockerConfigFormat::ConfigJson, ".dockerconfigjson"),
+        Some("kubernetes.io/dockercfg") => (DockerConfigFormat::Dockercfg, ".dockercfg"),
+        // Others hold no credentials of registries, and nobody says that they should.
+        _ => return Ok(()),
+    };
+    let content = secret.data.as_ref().and_then(|data| data.get(key)).filter(|content| !content.0.is_empty());
+    let Some(content) = content else { return Ok(()) };
+    for (registry, credential) in config::parse(format, &content.0)? {
+        keyring.add(&registry, credential)?;
+    }
+    Ok(())
+}
+
 /// Takes the first valid file, as upstream does.
 pub fn from_files(files: &[DockerConfigFile]) -> NodeCredentials {
     let mut found = NodeCredentials::default();
@@ -73,7 +93,7 @@ pub fn from_files(files: &[DockerConfigFile]) -> NodeCredentials {
 
 #[cfg(test)]
 mod tests {
-    use runtime_bridge::host::{DockerConfigFormat, SecretContent};
+    use runtime_bridge::host::SecretContent;
 
     use super::*;
 
@@ -112,6 +132,29 @@ mod tests {
         );
         assert_eq!(users(&from_files(&[broken, later]), "r.io/app"), ["d"]);
         assert_eq!(from_files(&[]), NodeCredentials::default());
+    }
+
+    #[test]
+    fn secrets_of_both_kinds_are_understood_and_others_passed_over() {
+        let secret = |kind: &str, key: &str, content: &str| -> Secret {
+            let data = serde_json::json!({"metadata": {}, "type": kind, "stringData": {}});
+            let mut secret: Secret = serde_json::from_value(data).unwrap();
+            let content = k8s_openapi::ByteString(content.as_bytes().to_vec());
+            secret.data = Some([(key.to_owned(), content)].into());
+            secret
+        };
+        let mut keyring = Keyring::default();
+        let (json, cfg) = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg");
+        let one = r#"{"auths": {"r.io": {"username": "one"}}}"#;
+        add_secret(&mut keyring, &secret(json, ".dockerconfigjson", one)).unwrap();
+        add_secret(&mut keyring, &secret(cfg, ".dockercfg", r#"{"q.io": {"username": "two"}}"#)).unwrap();
+        add_secret(&mut keyring, &secret("Opaque", ".dockerconfigjson", "{nonsense")).unwrap();
+        add_secret(&mut keyring, &secret(json, ".dockercfg", "{nonsense")).unwrap();
+        let user = |image: &str| keyring.lookup(image).remove(0).username;
+        assert_eq!((user("r.io/app"), user("q.io/app")), ("one".to_owned(), "two".to_owned()));
+        let broken =
+            add_secret(&mut Keyring::default(), &secret(json, ".dockerconfigjson", "hush {")).unwrap_err();
+        assert!(!broken.contains("hush"), "{broken}");
     }
 
     #[test]

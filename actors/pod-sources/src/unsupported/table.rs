@@ -177,9 +177,23 @@ const API_POD: &[(&str, Rule)] = &[
     ("spec.ephemeralContainers.targetContainerName", YES),
     ("spec.serviceAccount", YES),
     ("spec.serviceAccountName", YES),
-    // The volume with the service account's token that the API server adds.
-    ("spec.volumes.projected", YES),
+    ("spec.imagePullSecrets", YES),
+    ("spec.volumes.secret", YES),
+    ("spec.volumes.configMap", YES),
+    ("spec.volumes.downwardAPI", YES),
+    // Among them the volume with the service account's token that the API server adds.
+    ("spec.volumes.projected", WITHIN),
+    ("spec.volumes.projected.defaultMode", YES),
+    ("spec.volumes.projected.sources", WITHIN),
+    ("spec.volumes.projected.sources.secret", YES),
+    ("spec.volumes.projected.sources.configMap", YES),
+    ("spec.volumes.projected.sources.downwardAPI", YES),
+    ("spec.volumes.projected.sources.serviceAccountToken", YES),
 ];
+
+/// What their containers may have besides.
+const API_CONTAINER: &[(&str, Rule)] =
+    &[("envFrom", YES), ("env.valueFrom.secretKeyRef", YES), ("env.valueFrom.configMapKeyRef", YES)];
 
 impl Supported {
     /// What this version of the kubelet does.
@@ -209,6 +223,11 @@ impl Supported {
         let rows = API_POD.iter().map(|(path, rule)| ((*path).to_owned(), rule));
         let of_container = |(field, rule)| (format!("spec.ephemeralContainers.{field}"), rule);
         let rows = rows.chain(CONTAINER.iter().map(|(field, rule)| of_container((*field, rule))));
+        let lists = ["spec.containers", "spec.initContainers", "spec.ephemeralContainers"];
+        let in_lists = lists.iter().flat_map(|list| {
+            API_CONTAINER.iter().map(move |(field, rule)| (format!("{list}.{field}"), rule))
+        });
+        let rows = rows.chain(in_lists);
         rows.fold(Self::this_version(), |supported, (path, rule)| supported.with(&path, rule.clone()))
     }
 

@@ -68,7 +68,7 @@ pub fn container_config(
     container: &Container,
     setting: &ContainerSetting<'_>,
 ) -> Result<ContainerConfig, ConfigError> {
-    let mounts = mounts::mounts(container, setting)?;
+    let mounts = mounts::mounts(pod, container, setting)?;
     security::verify_non_root(pod, pod_ref, container, setting.image)?;
     let security = security::security_context(pod, container, setting.image, setting.target, setting.rules)?;
     let environment = setting.environment;

@@ -1,6 +1,6 @@
 //! What a container sees of the node's files (rows 10.20, 10.21, 10.22, 10.29).
 
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 use messages::volume_manager::{MountedVolumes, Subpath};
 use runtime_bridge::cri::wire::{Mount, MountPropagation};
 
@@ -48,6 +48,7 @@ pub fn wants_recursive_read_only(container: &Container) -> bool {
 }
 
 pub(super) fn mounts(
+    pod: &Pod,
     container: &Container,
     setting: &ContainerSetting<'_>,
 ) -> Result<Vec<Mount>, ConfigError> {
@@ -55,7 +56,7 @@ pub(super) fn mounts(
     let mut mounts = own
         .iter()
         .enumerate()
-        .map(|(index, mount)| volume_mount(container, index, mount, setting))
+        .map(|(index, mount)| volume_mount(pod, container, index, mount, setting))
         .collect::<Result<Vec<_>, _>>()?;
     let has_own_hosts = own.iter().any(|mount| mount.mount_path == ETC_HOSTS);
     if let Some(path) = setting.etc_hosts.filter(|_| !has_own_hosts) {
@@ -74,7 +75,20 @@ pub(super) fn mounts(
     Ok(mounts)
 }
 
+/// What is made of objects is only to be read, whatever the container says.
+fn shows_objects(pod: &Pod, volume: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.into_iter().any(|one: &Volume| {
+        one.name == volume
+            && (one.secret.is_some()
+                || one.config_map.is_some()
+                || one.downward_api.is_some()
+                || one.projected.is_some())
+    })
+}
+
 fn volume_mount(
+    pod: &Pod,
     container: &Container,
     index: usize,
     mount: &VolumeMount,
@@ -90,7 +104,7 @@ fn volume_mount(
     Ok(Mount {
         container_path: absolute(&mount.mount_path),
         host_path: setting.sub_paths.get(&index).unwrap_or(host_path).clone(),
-        readonly: mount.read_only.unwrap_or(false),
+        readonly: mount.read_only.unwrap_or(false) || shows_objects(pod, &mount.name),
         recursive_read_only: recursive_read_only(mount, setting.recursive_read_only)
             .map_err(ConfigError::RecursiveReadOnly)?,
         propagation: propagation.into(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ObjectFieldSelector, Pod};
+use messages::downward::{map_text, subscripted};
 
 use super::{EnvError, EnvSources};
 
@@ -49,42 +50,6 @@ pub(super) fn field_value(
 fn service_account(pod: &Pod) -> String {
     let spec = pod.spec.as_ref();
     spec.and_then(|spec| spec.service_account_name.clone()).unwrap_or_default()
-}
-
-/// `metadata.labels['app']` as the map and the key.
-fn subscripted(path: &str) -> Option<(&str, &str)> {
-    let (map, key) = path.strip_suffix("']")?.split_once("['")?;
-    (!map.is_empty()).then_some((map, key))
-}
-
-/// One `key="value"` a line, sorted, the value quoted as Go does.
-fn map_text(map: &Option<BTreeMap<String, String>>) -> String {
-    let lines = map.iter().flatten().map(|(key, value)| format!("{key}={}", go_quoted(value)));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-fn go_quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{b}' => quoted.push_str("\\v"),
-            c if c.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if c.is_control() || (c.is_whitespace() && c != ' ') => {
-                quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 fn host_ips<'a>(sources: &EnvSources<'a>) -> Result<&'a [String], EnvError> {

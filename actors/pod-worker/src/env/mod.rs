@@ -1,13 +1,17 @@
-//! Environment variables and `$(NAME)` references (rows 11.3, 11.5, 11.6 and 11.7).
+//! Environment variables and `$(NAME)` references (rows 11.3 to 11.7).
 
 mod fields;
 pub mod file;
+pub mod objects;
 mod resources;
+pub mod services;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, FileKeySelector, Pod};
 use messages::quantity::Quantity;
+
+use self::objects::EnvObjects;
 
 /// Where values come from that are not in the container itself.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub struct EnvSources<'a> {
     /// The files that variables are read from; absent while the gate EnvFiles is off, which leaves such variables
     /// empty.
     pub files: Option<&'a BTreeMap<EnvFile, FileText>>,
+    /// What the API server has.
+    pub objects: &'a EnvObjects,
 }
 
 /// A file of variables: the volume's name and the path within it.
@@ -62,7 +68,10 @@ pub enum EnvError {
         /// The file on the node.
         file: String,
     },
-    /// A source that needs an API server.
+    /// A secret or a config map, or a key of it, cannot be had.
+    #[error("{0}")]
+    Object(String),
+    /// A source that does not exist.
     #[error("environment variable {0:?} has a source that is not supported by this kubelet")]
     Unsupported(String),
 }
@@ -75,10 +84,10 @@ pub fn files(container: &Container) -> impl Iterator<Item = EnvFile> {
         .map(|file| (file.volume_name.clone(), file.path.clone()))
 }
 
-/// A container's final environment in the order of declaration, each name once with its last value.
+/// A container's final environment: what whole objects give, then its variables in the order of declaration, then the
+/// services. Each name is there once, with its last value; services give way.
 ///
-/// A value may refer to variables declared before it. A variable without value and source is empty. `envFrom` is
-/// refused before a pod gets here.
+/// A value may refer to variables declared before it, and to services. A variable without value and source is empty.
 ///
 /// # Errors
 /// [`EnvError`] for the first variable whose source has no value.
@@ -88,6 +97,14 @@ pub fn environment(
 ) -> Result<Vec<(String, String)>, EnvError> {
     let mut order: Vec<String> = Vec::new();
     let mut values: BTreeMap<String, String> = BTreeMap::new();
+    let services = &sources.objects.services;
+    for source in container.env_from.iter().flatten() {
+        for (name, value) in objects::all_of(source, sources.objects)? {
+            if values.insert(name.clone(), value).is_none() {
+                order.push(name);
+            }
+        }
+    }
     for variable in container.env.as_deref().unwrap_or_default() {
         let plain = variable.value.as_deref().unwrap_or_default();
         let value = match &variable.value_from {
@@ -96,10 +113,16 @@ pub fn environment(
                 Some(value) => value,
                 None => continue,
             },
-            _ => expand(plain, |name| values.get(name).cloned()),
+            _ => expand(plain, |name| values.get(name).or_else(|| services.get(name)).cloned()),
         };
         if values.insert(variable.name.clone(), value).is_none() {
             order.push(variable.name.clone());
+        }
+    }
+    for (name, value) in services {
+        if !values.contains_key(name) {
+            values.insert(name.clone(), value.clone());
+            order.push(name.clone());
         }
     }
     let with_values = order.into_iter().map(|name| {
@@ -125,9 +148,17 @@ fn value_from(
             Some(files) => from_file(file, files),
             None => Ok(Some(String::new())),
         }
+    } else if let Some(key) = &source.config_map_key_ref {
+        objects::of_config_map(key, namespace(sources.pod), sources.objects)
+    } else if let Some(key) = &source.secret_key_ref {
+        objects::of_secret(key, namespace(sources.pod), sources.objects)
     } else {
         Err(EnvError::Unsupported(name.to_owned()))
     }
+}
+
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
 /// A variable that is empty in its file counts as missing, as upstream has it.
@@ -233,6 +264,7 @@ pub(crate) mod tests {
             host_ips: &host_ips,
             allocatable: &allocatable,
             files: Some(&files),
+            objects: &EnvObjects::default(),
         });
     }
 

@@ -1,14 +1,9 @@
 //! Variables from the resources of containers (row 11.5).
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
-use messages::quantity::Quantity;
-use messages::resources::{Amounts, amounts, is_huge_pages, parsed};
+use k8s_openapi::api::core::v1::{Container, ResourceFieldSelector};
+use messages::downward::{Defaults, named_resource_text, resource_text};
 
 use super::{EnvError, EnvSources};
-use crate::spec::PodView;
-
-/// What a container without a limit may use as much of as there is.
-const DEFAULTED: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// An amount of a container of the pod, in units of the divisor, rounded up.
 pub(super) fn resource_value(
@@ -16,80 +11,21 @@ pub(super) fn resource_value(
     container: &Container,
     sources: &EnvSources<'_>,
 ) -> Result<String, EnvError> {
-    let Some(name) = selector.container_name.as_deref().filter(|name| !name.is_empty()) else {
-        return value_of(selector, container, true, sources);
+    let (pod, allocatable) = (sources.pod, sources.allocatable);
+    let text = match selector.container_name.as_deref() {
+        None | Some("") => resource_text(selector, pod, container, true, allocatable),
+        // Of other containers upstream gives only regular ones what the node has where they have no limit.
+        Some(_) => named_resource_text(selector, pod, allocatable, Defaults::Regular),
     };
-    let view = PodView::of(sources.pod);
-    let named = |containers: &'_ [Container]| containers.iter().position(|one| one.name == name);
-    // Of other containers upstream gives only regular ones what the node has where they have no limit.
-    if let Some(at) = named(view.regular()) {
-        value_of(selector, &view.regular()[at], true, sources)
-    } else if let Some(at) = named(view.init()) {
-        value_of(selector, &view.init()[at], false, sources)
-    } else {
-        Err(EnvError::Resource(format!("container {name} not found")))
-    }
-}
-
-fn value_of(
-    selector: &ResourceFieldSelector,
-    container: &Container,
-    defaulted: bool,
-    sources: &EnvSources<'_>,
-) -> Result<String, EnvError> {
-    let unsupported =
-        || EnvError::Resource(format!("unsupported container resource : {}", selector.resource));
-    let (list, name) = selector.resource.split_once('.').ok_or_else(unsupported)?;
-    let which = match list {
-        "limits" => Amounts::Limits,
-        "requests" => Amounts::Requests,
-        _ => return Err(unsupported()),
-    };
-    if !DEFAULTED.contains(&name) && !is_huge_pages(name) {
-        return Err(unsupported());
-    }
-    let own = amounts(container, which).get(name).copied();
-    let amount = match own.filter(|amount| amount.signum() != 0) {
-        None if defaulted && which == Amounts::Limits => limit_of_all(sources.pod, name, sources),
-        own => own,
-    };
-    Ok(units(name, amount.unwrap_or(Quantity::ZERO), divisor(selector)).to_string())
-}
-
-/// What there is: for the pod as a whole if it has limits of its own, else on the node.
-fn limit_of_all(pod: &Pod, name: &str, sources: &EnvSources<'_>) -> Option<Quantity> {
-    if !DEFAULTED.contains(&name) {
-        return None;
-    }
-    let node = sources.allocatable.get(name).copied()?;
-    let of_pod = || {
-        let resources = pod.spec.as_ref()?.resources.as_ref()?;
-        let own = *parsed(resources.limits.as_ref()).get(name)?;
-        // Upstream knows pod-level limits of these two alone.
-        (matches!(name, "cpu" | "memory") && own.signum() != 0).then_some(own)
-    };
-    Some(of_pod().unwrap_or(node))
-}
-
-fn divisor(selector: &ResourceFieldSelector) -> Quantity {
-    let given = selector.divisor.as_ref().and_then(|text| Quantity::parse(&text.0).ok());
-    let one = || Quantity::parse("1").expect("one is a quantity");
-    given.filter(|divisor| divisor.signum() > 0).unwrap_or_else(one)
-}
-
-/// CPU in thousandths, all else in whole units, each rounded up before it is divided, as upstream has it.
-fn units(name: &str, amount: Quantity, divisor: Quantity) -> i128 {
-    let whole = |quantity: Quantity| {
-        if name == "cpu" { quantity.millis_rounded_up() } else { i128::from(quantity.units_rounded_up()) }
-    };
-    let (amount, divisor) = (whole(amount), whole(divisor).max(1));
-    amount.div_euclid(divisor) + i128::from(amount.rem_euclid(divisor) != 0)
+    text.map_err(EnvError::Resource)
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ResourceRequirements;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+    use messages::downward::units;
+    use messages::quantity::Quantity;
     use proptest::prelude::*;
 
     use super::*;

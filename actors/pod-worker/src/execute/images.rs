@@ -14,7 +14,7 @@ use supervision::AskError;
 
 use super::Executor;
 use crate::spec::ContainerKind;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 /// A pull has no deadline of its own here; this only bounds a question whose answer never comes.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -31,6 +31,7 @@ pub(crate) fn step(container: &Container) -> String {
 /// Asks for a container's image.
 pub(crate) fn ask(
     exec: &Executor,
+    pod: &Pod,
     kind: ContainerKind,
     container: &Container,
 ) -> BoxFuture<'static, ImageAnswer> {
@@ -46,8 +47,15 @@ pub(crate) fn ask(
         field_path: Arc::from(kind.field_path(&container.name)),
         image: Arc::from(image),
         policy,
+        pull_secrets: pull_secrets(pod),
     };
     Box::pin(exec.deps.images.ask(question, ANSWER_DEADLINE))
+}
+
+/// Names that are empty are let through by the API's validation, and mean nothing.
+fn pull_secrets(pod: &Pod) -> Arc<[Arc<str>]> {
+    let named = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+    named.map(|secret| secret.name.as_str()).filter(|name| !name.is_empty()).map(Arc::from).collect()
 }
 
 /// Questions about images under way, by container name.
@@ -64,11 +72,11 @@ impl Images {
     }
 
     /// Asks for a container's image unless the answer is there.
-    pub fn want(&mut self, exec: &Executor, kind: ContainerKind, container: &Container) {
+    pub fn want(&mut self, exec: &Executor, pod: &Pod, kind: ContainerKind, container: &Container) {
         if self.had.contains_key(&container.name) {
             return;
         }
-        let (name, answer) = (container.name.clone(), ask(exec, kind, container));
+        let (name, answer) = (container.name.clone(), ask(exec, pod, kind, container));
         self.asked.push(Box::pin(async move { (name, answer.await) }));
     }
 

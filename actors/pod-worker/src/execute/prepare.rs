@@ -4,17 +4,21 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Container;
-use messages::facts::WaitingReason;
+use messages::facts::{Source, WaitingReason};
+use messages::object_cache::{GetConfigMap, GetSecret, GetServices, ObjectError};
 use messages::volume_manager::PrepareSubpaths;
 use runtime_bridge::cri::wire::StatusRequest;
 
 use super::sandbox::Ground;
 use super::sync::{StartFailure, SyncTask};
 use crate::container_config::{sub_paths, wants_recursive_read_only};
-use crate::env::{self, EnvFile, EnvSources, FileText, environment};
+use crate::env::objects::{EnvObjects, needed};
+use crate::env::{self, EnvFile, EnvSources, FileText, environment, services};
 use crate::retry::AFTER_LOST_ANSWER;
 use crate::texts::CREATE_CONTAINER_CONFIG_ERROR;
 
@@ -22,6 +26,9 @@ use crate::texts::CREATE_CONTAINER_CONFIG_ERROR;
 const ENV_FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Longest wait for parts of volumes; then the container is tried again.
 const SUBPATHS_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Longest wait for an object; ObjectCache answers sooner.
+const OBJECT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// All of it.
 pub(super) struct Prepared {
@@ -45,12 +52,14 @@ pub(super) async fn prepare(
     let exec = &task.exec;
     let config = &exec.deps.config;
     let files = env_files(task, ground, container).await;
+    let objects = objects(task, container).await?;
     let sources = EnvSources {
         pod: &task.desired.pod,
         pod_ips: &ground.pod_ips,
         host_ips: &config.host_ips,
         allocatable: &config.node.allocatable,
         files: config.env_files.then_some(&files),
+        objects: &objects,
     };
     let environment = environment(container, &sources).map_err(|error| failure(error.to_string(), None))?;
     let subpaths = sub_paths(container, &environment, &ground.volumes)
@@ -76,6 +85,40 @@ pub(super) async fn prepare(
 fn failure(message: String, retry_after: Option<Duration>) -> StartFailure {
     let reason = CREATE_CONTAINER_CONFIG_ERROR.to_owned();
     StartFailure { waiting: WaitingReason { reason, message }, retry_after }
+}
+
+/// What the API server has for the container's variables. A pod of another source refers to nothing there, and is told of
+/// services if they are known.
+async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, StartFailure> {
+    let (exec, namespace) = (&task.exec, &task.exec.pod.namespace);
+    let of_api = task.desired.source == Source::Api;
+    let _step = if of_api { Some(exec.step(format!("GetObjects {}", container.name)).await) } else { None };
+    let links = task.desired.pod.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
+    let answer = exec.deps.services.ask(GetServices, OBJECT_DEADLINE).await;
+    let services = match answer.map_err(|error| format!("GetServices: {error}")) {
+        Ok(Ok(known)) => services::variables(&known, namespace, links),
+        Ok(Err(_)) | Err(_) if !of_api => BTreeMap::new(),
+        Ok(Err(error)) => return Err(failure(error.message, Some(AFTER_LOST_ANSWER))),
+        Err(error) => return Err(failure(error, Some(AFTER_LOST_ANSWER))),
+    };
+    let lost = |error| ObjectError { not_found: false, message: format!("ObjectCache: {error}") };
+    let (secrets, config_maps) = needed(container);
+    let secrets = secrets.into_iter().map(async |name| {
+        let ask = GetSecret { namespace: namespace.clone(), name: Arc::from(name.as_str()) };
+        let answer = exec.deps.secrets.ask(ask, OBJECT_DEADLINE).await;
+        (name, answer.unwrap_or_else(|error| Err(lost(error))))
+    });
+    let config_maps = config_maps.into_iter().map(async |name| {
+        let ask = GetConfigMap { namespace: namespace.clone(), name: Arc::from(name.as_str()) };
+        let answer = exec.deps.config_maps.ask(ask, OBJECT_DEADLINE).await;
+        (name, answer.unwrap_or_else(|error| Err(lost(error))))
+    });
+    let (secrets, config_maps) = join(join_all(secrets), join_all(config_maps)).await;
+    Ok(EnvObjects {
+        secrets: secrets.into_iter().collect(),
+        config_maps: config_maps.into_iter().collect(),
+        services,
+    })
 }
 
 /// The files that the container's variables are read from, each once.

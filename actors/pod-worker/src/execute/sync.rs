@@ -155,7 +155,7 @@ impl SyncTask {
         let mut images = Images::new(self.images.clone());
         for start in &self.plan.start {
             if let Some((kind, container)) = PodView::of(&self.desired.pod).find(&start.name) {
-                images.want(&self.exec, kind, &container);
+                images.want(&self.exec, &self.desired.pod, kind, &container);
             }
         }
         match sandbox::ground(self, &mut images, outcome).await {

@@ -81,7 +81,7 @@ impl PodWorker {
         let (Some(desired), Some(exec)) = (&self.desired, self.executor()) else { return };
         let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
         let step = self.progress.begin(image_step(&container));
-        let question = ask_image(&exec, kind, &container);
+        let question = ask_image(&exec, &desired.pod, kind, &container);
         let work = async move {
             let _step = step;
             question.await

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::image_manager::{EnsureImage, PullPolicy};
 use runtime_bridge::host::FakeDockerConfigs;
-use supervision::{Place, Supervised, Vitality};
+use supervision::{Address, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -25,6 +25,7 @@ impl Alone {
             field_path: Arc::from("spec.containers{web}"),
             image: Arc::from(IMAGE),
             policy: PullPolicy::IfNotPresent,
+            pull_secrets: Arc::from([]),
         };
         let present = self.actor.address::<EnsureImage>().ask(ask, DEADLINE).await;
         present.is_ok_and(|present| present.is_ok())
@@ -39,6 +40,7 @@ impl Subject for Alone {
         let deps = ImageManagerDeps {
             operations: stage.operations.clone(),
             configs: Arc::new(FakeDockerConfigs::new(stage.disk.clone())),
+            secrets: Address::answering("ObjectCache", |_| None),
             events: Count::default().sink(),
             settings: ImageSettings::default(),
             metrics: ImageMetrics::new(),

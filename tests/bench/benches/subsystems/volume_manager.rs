@@ -8,7 +8,7 @@ use messages::facts::DesiredPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::MountVolumes;
 use supervision::{Address, Place, Supervised, Vitality};
-use volume_manager::{SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
+use volume_manager::{Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -39,6 +39,13 @@ impl Subject for Alone {
                 mounts: stage.mounts.clone(),
                 pod_dirs: stage.dirs.clone(),
                 allocatable_memory_bytes: 8 << 30,
+                objects: Objects {
+                    secrets: Address::answering("ObjectCache", |_| None),
+                    config_maps: Address::answering("ObjectCache", |_| None),
+                    tokens: Address::answering("ObjectCache", |_| None),
+                    in_cluster: false,
+                    node: Default::default(),
+                },
             },
             events: sinks.sink(),
             runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),

@@ -18,6 +18,7 @@ mod images;
 mod life;
 mod matrix;
 mod names;
+mod objects;
 mod pods;
 mod probes;
 mod refused;

@@ -9,12 +9,13 @@ use std::time::Duration;
 use messages::event_recorder::GetEvents;
 use messages::facts::Rejection;
 use messages::garbage_collector::CollectNow;
+use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
 use messages::pleg::GetRuntimePods;
 use messages::pod_worker::EvictPod;
 use messages::probe_manager::GetVerdicts;
 use messages::supervision::{Fault, PodQuarantined};
 use messages::volume_manager::GetVolumes;
-use messages::{CATALOGUE, PodUid};
+use messages::{CATALOGUE, PodRef, PodUid};
 use runtime_bridge::cri::Rpc;
 use supervision::{Policy, RestartPolicy, State, Tree, What};
 use testkit::node::{FakeNode, is_ready, settings};
@@ -61,6 +62,19 @@ async fn stir(node: &FakeNode) {
     let _ = node.node.verdicts.ask(GetVerdicts, soon).await;
     let _ = node.node.volumes.ask(GetVolumes, soon).await;
     let _ = node.node.runtime_pods.ask(GetRuntimePods, soon).await;
+    let (namespace, name): (Arc<str>, Arc<str>) = (Arc::from("nowhere"), Arc::from("nothing"));
+    let _ = node.node.objects_changed.tell(PodObjectsChanged { uid: PodUid::new("nobody") });
+    let secret = GetSecret { namespace: namespace.clone(), name: name.clone() };
+    let _ = node.node.secrets.ask(secret, soon).await;
+    let _ = node
+        .node
+        .config_maps
+        .ask(GetConfigMap { namespace: namespace.clone(), name: name.clone() }, soon)
+        .await;
+    let _ = node.node.services.ask(GetServices, soon).await;
+    let pod = PodRef { uid: PodUid::new("nobody"), namespace, name: name.clone() };
+    let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
+    let _ = node.node.tokens.ask(token, soon).await;
     let _ = node.node.collect.tell(CollectNow);
     let nobody = PodUid::new("nobody");
     let _ = node.node.quarantined.tell(PodQuarantined {

@@ -1,0 +1,452 @@
+//! The actor: opens watches for who asks, answers from them, and tells whose pods are concerned when something changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
+use messages::PodUid;
+use messages::facts::{DesiredPod, DesiredPods, Source};
+use messages::object_cache::{
+    GetConfigMap, GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token,
+};
+use messages::pod_manager::ResendDesired;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::kube::{ApiClient, ApiError, Followed, Object, Select};
+use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
+use tokio::time::Instant;
+
+use crate::references;
+use crate::shelf::{Got, Kind, Name, Shelf};
+use crate::tokens::{Issued, TokenKey};
+
+/// Longest wait for something that has not been read yet.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it is looked for what is not needed any more.
+const SWEEP: Duration = Duration::from_secs(60);
+/// Who may wait for one token or for the services.
+const WAITING_MAX: usize = 256;
+
+type Answer<T> = Result<T, ObjectError>;
+type Services = Arc<[Arc<Service>]>;
+type ShelfOf<K> = Shelf<K, EffectId, Reply<Answer<Arc<K>>>>;
+
+/// What the actor works with.
+#[derive(Clone)]
+pub struct ObjectCacheDeps {
+    /// The API server; none if the node stands alone.
+    pub api: Option<ApiClient>,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// Who is told that the objects of a pod have changed.
+    pub observers: Vec<Address<PodObjectsChanged>>,
+    /// Who sends the desired pods again.
+    pub resend_desired: Address<ResendDesired>,
+}
+
+/// A timer of the actor.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Whoever waits for this object has waited long enough.
+    Patience(Kind, Name),
+    /// The same for the services.
+    Services,
+    /// Look for what is not needed any more.
+    Sweep,
+}
+
+/// A kind of objects that the actor keeps.
+trait Kept: Object + PartialEq {
+    const KIND: Kind;
+    const FOLLOW: &'static str;
+    fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self>;
+    fn never_changes(&self) -> bool;
+}
+
+impl Kept for Secret {
+    const KIND: Kind = Kind::Secret;
+    const FOLLOW: &'static str = "follow a secret";
+
+    fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self> {
+        &mut actor.secrets
+    }
+
+    fn never_changes(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+impl Kept for ConfigMap {
+    const KIND: Kind = Kind::ConfigMap;
+    const FOLLOW: &'static str = "follow a config map";
+
+    fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self> {
+        &mut actor.config_maps
+    }
+
+    fn never_changes(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+/// The services of the cluster.
+#[derive(Default)]
+struct AllServices {
+    /// None until they have been read once.
+    known: Option<BTreeMap<Name, Arc<Service>>>,
+    /// The same, as it is handed out.
+    shown: Option<Services>,
+    waiting: Vec<Reply<Answer<Services>>>,
+}
+
+/// Tokens under one key.
+#[derive(Default)]
+struct Tokens {
+    issued: Option<Issued>,
+    /// Who waits for the next one; a request is under way while there are any.
+    waiting: Vec<Reply<Answer<Token>>>,
+}
+
+/// The actor.
+pub struct ObjectCache {
+    deps: ObjectCacheDeps,
+    origin: Instant,
+    secrets: ShelfOf<Secret>,
+    config_maps: ShelfOf<ConfigMap>,
+    services: AllServices,
+    tokens: BTreeMap<TokenKey, Tokens>,
+    /// What pods refer to, and which; absent until the desired pods are known.
+    referred: Option<BTreeMap<(Kind, Name), BTreeSet<PodUid>>>,
+    pods: BTreeSet<PodUid>,
+}
+
+impl ObjectCache {
+    /// A fresh incarnation.
+    pub fn new(deps: ObjectCacheDeps) -> Self {
+        Self {
+            deps,
+            origin: Instant::now(),
+            secrets: Shelf::new(Kind::Secret),
+            config_maps: Shelf::new(Kind::ConfigMap),
+            services: AllServices::default(),
+            tokens: BTreeMap::new(),
+            referred: None,
+            pods: BTreeSet::new(),
+        }
+    }
+
+    fn get<K: Kept>(&mut self, name: Name, reply: Reply<Answer<Arc<K>>>, ctx: &mut Ctx<Self>) {
+        let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone(K::KIND.word(), &name))) };
+        let now = self.origin.elapsed();
+        match K::shelf(self).get(&name, reply, now) {
+            Got::Known(reply, answer) => reply.send(answer),
+            Got::Full(reply) => reply.send(Err(K::KIND.not_synced())),
+            Got::Waits(true) => ctx.set_timer(Timer::Patience(K::KIND, name.clone()), PATIENCE),
+            Got::Waits(false) => {}
+        }
+        if K::shelf(self).needs_watch(&name) {
+            let stream = api.follow::<K>(Select::named(Some(&name.0), &name.1));
+            let (of_news, of_end) = (name.clone(), name.clone());
+            let watch = ctx.stream(
+                K::FOLLOW,
+                stream,
+                move |actor: &mut Self, news, ctx| actor.heard::<K>(&of_news, news, ctx),
+                move |actor, _| K::shelf(actor).set_watch(&of_end, None),
+            );
+            K::shelf(self).set_watch(&name, Some(watch));
+        }
+    }
+
+    fn heard<K: Kept>(&mut self, name: &Name, news: Followed<K>, ctx: &mut Ctx<Self>) {
+        if let Followed::Trouble(error) = &news {
+            tracing::warn!(%error, namespace = &*name.0, name = &*name.1, "{} may be out of date", K::KIND.word());
+        }
+        let heard = K::shelf(self).heard(name, news, K::never_changes);
+        if let Some(watch) = heard.unneeded {
+            ctx.cancel_effect(watch);
+        }
+        if let Some((waiting, answer)) = heard.answers {
+            ctx.cancel_timer(&Timer::Patience(K::KIND, name.clone()));
+            waiting.into_iter().for_each(|reply| reply.send(answer.clone()));
+        }
+        if heard.changed {
+            self.tell_of_change(&(K::KIND, name.clone()));
+        }
+    }
+
+    fn tell_of_change(&self, object: &(Kind, Name)) {
+        for uid in self.referred.iter().filter_map(|referred| referred.get(object)).flatten() {
+            for observer in &self.deps.observers {
+                // Whoever does not hear it looks again in time.
+                let _ = observer.tell(PodObjectsChanged { uid: uid.clone() });
+            }
+        }
+    }
+
+    fn give_up<K: Kept>(&mut self, name: &Name) {
+        for reply in K::shelf(self).give_up(name) {
+            reply.send(Err(K::KIND.not_synced()));
+        }
+    }
+
+    fn follow_services(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(api) = &self.deps.api else { return };
+        let stream = api.follow::<Service>(Select::default());
+        ctx.stream("follow services", stream, Self::heard_services, |_, _| {});
+    }
+
+    fn heard_services(&mut self, news: Followed<Service>, ctx: &mut Ctx<Self>) {
+        let name = |service: &Service| {
+            let text = |field: &Option<String>| Arc::from(field.as_deref().unwrap_or_default());
+            (text(&service.metadata.namespace), text(&service.metadata.name))
+        };
+        match news {
+            Followed::All(all) => {
+                let named = all.into_iter().map(|service| (name(&service), Arc::new(service)));
+                self.services.known = Some(named.collect());
+            }
+            Followed::Changed(service) => {
+                let known = self.services.known.get_or_insert_default();
+                known.insert(name(&service), Arc::new(service));
+            }
+            Followed::Gone(service) => {
+                self.services.known.get_or_insert_default().remove(&name(&service));
+            }
+            Followed::Trouble(error) => {
+                return tracing::warn!(%error, "Services may be out of date");
+            }
+        }
+        let shown: Services = self.services.known.iter().flat_map(BTreeMap::values).cloned().collect();
+        self.services.shown = Some(shown.clone());
+        ctx.cancel_timer(&Timer::Services);
+        for reply in std::mem::take(&mut self.services.waiting) {
+            reply.send(Ok(shown.clone()));
+        }
+    }
+
+    fn services_not_read(&mut self) {
+        for reply in std::mem::take(&mut self.services.waiting) {
+            reply.send(Err(services_not_read()));
+        }
+    }
+
+    fn request_token(&mut self, ask: &GetToken, reply: Reply<Answer<Token>>, ctx: &mut Ctx<Self>) {
+        let key = TokenKey::of(ask);
+        let account = key.account.clone();
+        let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone("token of", &account))) };
+        let (now, random) = (self.deps.clock.now(), self.deps.clock.random_u64());
+        let tokens = self.tokens.entry(key.clone()).or_default();
+        if let Some(issued) = &tokens.issued
+            && !issued.requires_refresh(now, random)
+        {
+            return reply.send(Ok(issued.token.clone()));
+        }
+        if tokens.waiting.len() >= WAITING_MAX {
+            return reply.send(Err(failed("too many wait for this token".to_owned())));
+        }
+        tokens.waiting.push(reply);
+        if tokens.waiting.len() > 1 {
+            return;
+        }
+        let request = request_of(ask);
+        let sent =
+            api.create_subresource::<ServiceAccount, _>(Some(&account.0), &account.1, "token", &request);
+        ctx.effect("request a token", Some(key.pod.clone()), sent, move |actor, answer, _| {
+            actor.answered(&key, answer);
+        });
+    }
+
+    fn answered(&mut self, key: &TokenKey, answer: Result<TokenRequest, ApiError>) {
+        let now = self.deps.clock.now();
+        let Some(tokens) = self.tokens.get_mut(key) else { return };
+        let answer = match answer.map_err(|error| said(&error)).and_then(|request| issued(&request)) {
+            Ok(issued) => {
+                let token = issued.token.clone();
+                tokens.issued = Some(issued);
+                Ok(token)
+            }
+            Err(error) => match &tokens.issued {
+                None => Err(failed(format!("failed to fetch token: {error}"))),
+                Some(old) if old.has_expired(now) => {
+                    Err(failed(format!("token of {:?} expired and refresh failed: {error}", key.account.1)))
+                }
+                Some(old) => {
+                    tracing::warn!(error, account = &*key.account.1, pod = %key.pod, "Token was not renewed");
+                    Ok(old.token.clone())
+                }
+            },
+        };
+        for reply in std::mem::take(&mut tokens.waiting) {
+            reply.send(answer.clone());
+        }
+    }
+
+    fn sweep(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Sweep, SWEEP);
+        let now = self.origin.elapsed();
+        let wall = self.deps.clock.now();
+        let Some(referred) = &self.referred else { return };
+        let of = |kind: Kind| -> BTreeSet<&Name> {
+            referred.keys().filter(|(one, _)| *one == kind).map(|(_, name)| name).collect()
+        };
+        let mut closed = self.secrets.sweep(&of(Kind::Secret), now);
+        closed.extend(self.config_maps.sweep(&of(Kind::ConfigMap), now));
+        closed.into_iter().for_each(|watch| ctx.cancel_effect(watch));
+        let pods = &self.pods;
+        self.tokens.retain(|key, tokens| {
+            let held = tokens.issued.as_ref().is_some_and(|issued| !issued.has_expired(wall));
+            !tokens.waiting.is_empty() || (held && pods.contains(&key.pod))
+        });
+    }
+}
+
+fn failed(message: String) -> ObjectError {
+    ObjectError { not_found: false, message }
+}
+
+fn alone(what: &str, name: &Name) -> ObjectError {
+    failed(format!("couldn't get {what} {}/{}, no kubeClient defined", name.0, name.1))
+}
+
+fn services_not_read() -> ObjectError {
+    failed("services have not yet been read at least once, cannot construct envvars".to_owned())
+}
+
+/// What the server said, or what kept it from saying anything.
+fn said(error: &ApiError) -> String {
+    if error.is_unanswered() { error.to_string() } else { error.message.clone() }
+}
+
+fn request_of(ask: &GetToken) -> TokenRequest {
+    let pod = BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(ask.pod.name.to_string()),
+        uid: Some(ask.pod.uid.to_string()),
+    };
+    let audiences = (!ask.audience.is_empty()).then(|| vec![ask.audience.to_string()]);
+    let spec = TokenRequestSpec {
+        audiences,
+        bound_object_ref: Some(pod),
+        expiration_seconds: ask.expiration_seconds,
+    };
+    TokenRequest { spec: Some(spec), ..TokenRequest::default() }
+}
+
+fn issued(request: &TokenRequest) -> Result<Issued, String> {
+    let status = request.status.as_ref();
+    let token =
+        status.and_then(|status| Some((status.token.as_ref()?, status.expiration_timestamp.as_ref()?)));
+    let (token, expires) = token.ok_or_else(|| "the answer holds no token".to_owned())?;
+    let seconds = request.spec.as_ref().and_then(|spec| u64::try_from(spec.expiration_seconds?).ok());
+    Ok(Issued {
+        token: Token(Arc::from(token.as_str())),
+        expires: expires.0,
+        lifetime: seconds.map(Duration::from_secs),
+    })
+}
+
+impl actix::Actor for ObjectCache {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for ObjectCache {
+    const NAME: &'static str = messages::object_cache::RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        self.follow_services(ctx);
+        ctx.set_timer(Timer::Sweep, SWEEP);
+        // If PodManager restarts as well it sends everything anyway.
+        let _ = self.deps.resend_desired.tell(ResendDesired);
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Patience(Kind::Secret, name) => self.give_up::<Secret>(&name),
+            Timer::Patience(Kind::ConfigMap, name) => self.give_up::<ConfigMap>(&name),
+            Timer::Services => self.services_not_read(),
+            Timer::Sweep => self.sweep(ctx),
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        let ((secrets, secrets_watched), (config_maps, config_maps_watched)) =
+            (self.secrets.counts(), self.config_maps.counts());
+        serde_json::json!({
+            "secrets": secrets,
+            "secretsWatched": secrets_watched,
+            "configMaps": config_maps,
+            "configMapsWatched": config_maps_watched,
+            "services": self.services.known.as_ref().map(BTreeMap::len),
+            "tokens": self.tokens.len(),
+        })
+    }
+}
+
+impl actix::Handler<DesiredPods> for ObjectCache {
+    type Result = ();
+
+    fn handle(&mut self, desired: DesiredPods, _: &mut Ctx<Self>) {
+        let mut referred: BTreeMap<(Kind, Name), BTreeSet<PodUid>> = BTreeMap::new();
+        let needs = |pod: &&Arc<DesiredPod>| pod.source == Source::Api && pod.rejected.is_none();
+        for pod in desired.pods.values().filter(needs) {
+            for object in references::of(&pod.pod) {
+                referred.entry(object).or_default().insert(pod.pod_ref.uid.clone());
+            }
+        }
+        self.referred = Some(referred);
+        self.pods = desired.pods.keys().cloned().collect();
+    }
+}
+
+impl actix::Handler<GetSecret> for ObjectCache {
+    type Result = ReplyLater<Answer<Arc<Secret>>>;
+
+    fn handle(&mut self, ask: GetSecret, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        self.get::<Secret>((ask.namespace, ask.name), reply, ctx);
+        later
+    }
+}
+
+impl actix::Handler<GetConfigMap> for ObjectCache {
+    type Result = ReplyLater<Answer<Arc<ConfigMap>>>;
+
+    fn handle(&mut self, ask: GetConfigMap, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        self.get::<ConfigMap>((ask.namespace, ask.name), reply, ctx);
+        later
+    }
+}
+
+impl actix::Handler<GetToken> for ObjectCache {
+    type Result = ReplyLater<Answer<Token>>;
+
+    fn handle(&mut self, ask: GetToken, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        self.request_token(&ask, reply, ctx);
+        later
+    }
+}
+
+impl actix::Handler<GetServices> for ObjectCache {
+    type Result = ReplyLater<Answer<Services>>;
+
+    fn handle(&mut self, _: GetServices, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        match &self.services.shown {
+            Some(shown) => reply.send(Ok(shown.clone())),
+            None if self.deps.api.is_none() => reply.send(Ok(Arc::from([]))),
+            None if self.services.waiting.len() >= WAITING_MAX => reply.send(Err(services_not_read())),
+            None => {
+                if self.services.waiting.is_empty() {
+                    ctx.set_timer(Timer::Services, PATIENCE);
+                }
+                self.services.waiting.push(reply);
+            }
+        }
+        later
+    }
+}

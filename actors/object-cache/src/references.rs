@@ -1,0 +1,110 @@
+//! PURE: what a pod refers to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, Pod, PodSpec, Volume};
+
+use crate::shelf::{Kind, Name};
+
+/// What one pod refers to.
+#[derive(Default)]
+struct Found<'a>(BTreeSet<(Kind, &'a str)>);
+
+impl<'a> Found<'a> {
+    fn add(&mut self, kind: Kind, name: &'a str) {
+        if !name.is_empty() {
+            self.0.insert((kind, name));
+        }
+    }
+
+    fn variables(&mut self, env: Option<&'a Vec<EnvVar>>, from: Option<&'a Vec<EnvFromSource>>) {
+        for source in env.into_iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
+            source.secret_key_ref.iter().for_each(|one| self.add(Kind::Secret, &one.name));
+            source.config_map_key_ref.iter().for_each(|one| self.add(Kind::ConfigMap, &one.name));
+        }
+        for source in from.into_iter().flatten() {
+            source.secret_ref.iter().for_each(|one| self.add(Kind::Secret, &one.name));
+            source.config_map_ref.iter().for_each(|one| self.add(Kind::ConfigMap, &one.name));
+        }
+    }
+
+    fn volume(&mut self, volume: &'a Volume) {
+        let secret = volume.secret.as_ref().and_then(|secret| secret.secret_name.as_deref());
+        secret.into_iter().for_each(|name| self.add(Kind::Secret, name));
+        volume.config_map.iter().for_each(|one| self.add(Kind::ConfigMap, &one.name));
+        let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+        for source in projected {
+            source.secret.iter().for_each(|one| self.add(Kind::Secret, &one.name));
+            source.config_map.iter().for_each(|one| self.add(Kind::ConfigMap, &one.name));
+        }
+    }
+
+    fn spec(&mut self, spec: &'a PodSpec) {
+        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        containers
+            .for_each(|Container { env, env_from, .. }| self.variables(env.as_ref(), env_from.as_ref()));
+        for container in spec.ephemeral_containers.iter().flatten() {
+            self.variables(container.env.as_ref(), container.env_from.as_ref());
+        }
+        spec.volumes.iter().flatten().for_each(|volume| self.volume(volume));
+        spec.image_pull_secrets.iter().flatten().for_each(|one| self.add(Kind::Secret, &one.name));
+    }
+}
+
+/// The secrets and config maps that a pod refers to; a pod that has ended needs none any more.
+pub fn of(pod: &Pod) -> BTreeSet<(Kind, Name)> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return BTreeSet::new();
+    }
+    let mut found = Found::default();
+    pod.spec.iter().for_each(|spec| found.spec(spec));
+    let namespace: Arc<str> = Arc::from(pod.metadata.namespace.as_deref().unwrap_or_default());
+    found.0.into_iter().map(|(kind, name)| (kind, (namespace.clone(), Arc::from(name)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(spec: serde_json::Value, phase: &str) -> Pod {
+        let metadata = serde_json::json!({"name": "p", "namespace": "ns"});
+        let pod = serde_json::json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    #[test]
+    fn every_place_that_names_an_object_is_known() {
+        let key = |name: &str| serde_json::json!({"name": name, "key": "k"});
+        let env = |n: u32| {
+            serde_json::json!([
+                {"name": "A", "valueFrom": {"secretKeyRef": key(&format!("s{n}"))}},
+                {"name": "B", "valueFrom": {"configMapKeyRef": key(&format!("c{n}"))}},
+            ])
+        };
+        let spec = serde_json::json!({
+            "containers": [{"name": "a", "env": env(1), "envFrom": [
+                {"secretRef": {"name": "s2"}}, {"configMapRef": {"name": "c2"}}
+            ]}],
+            "initContainers": [{"name": "i", "env": env(3)}],
+            "ephemeralContainers": [{"name": "e", "env": env(4)}],
+            "volumes": [
+                {"name": "v", "secret": {"secretName": "s5"}},
+                {"name": "w", "configMap": {"name": "c5"}},
+                {"name": "x", "projected": {"sources": [
+                    {"secret": {"name": "s6"}}, {"configMap": {"name": "c6"}}, {"downwardAPI": {"items": []}}
+                ]}},
+            ],
+            "imagePullSecrets": [{"name": "s7"}, {"name": "s1"}, {"name": ""}],
+        });
+        let named = |kind: Kind| -> Vec<String> {
+            let of = of(&pod(spec.clone(), "Running"));
+            assert!(of.iter().all(|(_, (namespace, _))| &**namespace == "ns"));
+            of.iter().filter(|(one, _)| *one == kind).map(|(_, (_, name))| name.to_string()).collect()
+        };
+        assert_eq!(named(Kind::Secret), ["s1", "s2", "s3", "s4", "s5", "s6", "s7"]);
+        assert_eq!(named(Kind::ConfigMap), ["c1", "c2", "c3", "c4", "c5", "c6"]);
+        assert!(of(&pod(spec, "Succeeded")).is_empty(), "it needs nothing any more");
+    }
+}

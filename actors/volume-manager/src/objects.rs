@@ -1,0 +1,82 @@
+//! Fetching what volumes of objects show.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, VolumeProjection};
+use messages::PodRef;
+use messages::object_cache::{GetConfigMap, GetSecret, GetToken, ObjectError};
+use messages::resources::NodeResources;
+use runtime_bridge::mounts::Projection;
+use supervision::{Address, AskError};
+
+use crate::payload::{self, Fetched, ObjectVolume};
+
+/// An object is answered for within a second; a token is a call to the server.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Who knows what volumes of objects show.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    /// ObjectCache: secrets.
+    pub secrets: Address<GetSecret>,
+    /// ObjectCache: config maps.
+    pub config_maps: Address<GetConfigMap>,
+    /// ObjectCache: tokens of service accounts.
+    pub tokens: Address<GetToken>,
+    /// The node stands in a cluster: without one there are no objects but the pod itself.
+    pub in_cluster: bool,
+    /// What pods may have of the node.
+    pub node: Arc<NodeResources>,
+}
+
+fn unanswered(error: &AskError) -> ObjectError {
+    ObjectError { not_found: false, message: format!("ObjectCache: {error}") }
+}
+
+impl Objects {
+    /// What a volume shows.
+    ///
+    /// # Errors
+    /// For people, in upstream's words.
+    pub async fn projection(
+        &self,
+        volume: &ObjectVolume,
+        name: &str,
+        pod: &Pod,
+    ) -> Result<Projection, String> {
+        let fetched = join_all(volume.sources.iter().map(|source| self.fetch(source, pod))).await;
+        let files = payload::files(volume, &fetched, pod, &self.node.allocatable)?;
+        let nested = pod.spec.as_ref().map(|spec| payload::nested_mount_points(name, spec));
+        Ok(Projection { files, group: payload::fs_group(pod), nested: nested.unwrap_or_default() })
+    }
+
+    async fn fetch(&self, source: &VolumeProjection, pod: &Pod) -> Fetched {
+        let namespace: Arc<str> = Arc::from(pod.metadata.namespace.as_deref().unwrap_or_default());
+        if let Some(secret) = &source.secret {
+            let ask = GetSecret { namespace, name: Arc::from(secret.name.as_str()) };
+            let answer = self.secrets.ask(ask, DEADLINE).await;
+            Fetched::Secret(answer.unwrap_or_else(|error| Err(unanswered(&error))))
+        } else if let Some(config_map) = &source.config_map {
+            let ask = GetConfigMap { namespace, name: Arc::from(config_map.name.as_str()) };
+            let answer = self.config_maps.ask(ask, DEADLINE).await;
+            Fetched::ConfigMap(answer.unwrap_or_else(|error| Err(unanswered(&error))))
+        } else if let Some(token) = &source.service_account_token {
+            let answer = self.tokens.ask(token_ask(token, pod), DEADLINE).await;
+            Fetched::Token(answer.unwrap_or_else(|error| Err(unanswered(&error))))
+        } else {
+            Fetched::Nothing
+        }
+    }
+}
+
+fn token_ask(token: &ServiceAccountTokenProjection, pod: &Pod) -> GetToken {
+    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
+    GetToken {
+        pod: PodRef::of(pod),
+        service_account: Arc::from(account.unwrap_or_default()),
+        audience: Arc::from(token.audience.as_deref().unwrap_or_default()),
+        expiration_seconds: token.expiration_seconds,
+    }
+}

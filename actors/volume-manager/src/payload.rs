@@ -1,0 +1,290 @@
+//! PURE: what volumes of secrets, config maps, tokens and the pod's own fields show (rows 10.6 to 10.8).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ConfigMapProjection, Container, DownwardAPIProjection, DownwardAPIVolumeFile, KeyToPath, Pod,
+    PodSpec, Secret, SecretProjection, Volume, VolumeMount, VolumeProjection,
+};
+use messages::downward::{Defaults, metadata_text, named_resource_text};
+use messages::object_cache::{ObjectError, Token};
+use messages::quantity::Quantity;
+use runtime_bridge::host::SecretContent;
+use runtime_bridge::mounts::ProjectedFile;
+
+/// Files that say nothing else about their permissions.
+const MODE: i32 = 0o644;
+/// A token that belongs to a user or group, who alone may read it.
+const OWN_TOKEN_MODE: u32 = 0o600;
+
+/// A volume whose files come from objects: all four kinds are told as a projected one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectVolume {
+    /// Where its files come from, in order: of two with one path the later counts.
+    pub sources: Vec<VolumeProjection>,
+    /// Permission bits of files that say nothing else.
+    pub default_mode: i32,
+    /// Its plugin.
+    pub plugin: &'static str,
+    /// It is kept in memory.
+    pub in_memory: bool,
+}
+
+/// The volume as one of objects, if it is one.
+pub fn of(volume: &Volume) -> Option<ObjectVolume> {
+    let one = |source, default_mode: Option<i32>, plugin, in_memory| {
+        let default_mode = default_mode.unwrap_or(MODE);
+        Some(ObjectVolume { sources: vec![source], default_mode, plugin, in_memory })
+    };
+    if let Some(source) = &volume.secret {
+        let (items, optional) = (source.items.clone(), source.optional);
+        let secret =
+            SecretProjection { items, name: source.secret_name.clone().unwrap_or_default(), optional };
+        let projection = VolumeProjection { secret: Some(secret), ..VolumeProjection::default() };
+        one(projection, source.default_mode, "kubernetes.io/secret", true)
+    } else if let Some(source) = &volume.config_map {
+        let (items, optional) = (source.items.clone(), source.optional);
+        let config_map = ConfigMapProjection { items, name: source.name.clone(), optional };
+        let projection = VolumeProjection { config_map: Some(config_map), ..VolumeProjection::default() };
+        one(projection, source.default_mode, "kubernetes.io/configmap", false)
+    } else if let Some(source) = &volume.downward_api {
+        let downward_api = DownwardAPIProjection { items: source.items.clone() };
+        let projection = VolumeProjection { downward_api: Some(downward_api), ..VolumeProjection::default() };
+        one(projection, source.default_mode, "kubernetes.io/downward-api", true)
+    } else {
+        let source = volume.projected.as_ref()?;
+        Some(ObjectVolume {
+            sources: source.sources.clone().unwrap_or_default(),
+            default_mode: source.default_mode.unwrap_or(MODE),
+            plugin: "kubernetes.io/projected",
+            in_memory: true,
+        })
+    }
+}
+
+impl ObjectVolume {
+    /// Everything in it is about the pod itself.
+    pub fn is_of_pod_alone(&self) -> bool {
+        self.sources.iter().all(|source| source.downward_api.is_some())
+    }
+}
+
+/// What was fetched for a source of a volume.
+#[derive(Clone, Debug)]
+pub enum Fetched {
+    /// Nothing is needed.
+    Nothing,
+    /// A secret.
+    Secret(Result<Arc<Secret>, ObjectError>),
+    /// A config map.
+    ConfigMap(Result<Arc<ConfigMap>, ObjectError>),
+    /// A token.
+    Token(Result<Token, ObjectError>),
+}
+
+type Files = BTreeMap<String, ProjectedFile>;
+
+/// The files of a volume, from what was fetched for each of its sources.
+///
+/// # Errors
+/// All that is wrong, in upstream's words.
+pub fn files(
+    volume: &ObjectVolume,
+    fetched: &[Fetched],
+    pod: &Pod,
+    allocatable: &BTreeMap<String, Quantity>,
+) -> Result<Files, String> {
+    let mut files = Files::new();
+    let mut errors = Vec::new();
+    for (source, fetched) in volume.sources.iter().zip(fetched) {
+        match of_source(source, fetched, volume.default_mode, pod, allocatable) {
+            Ok(more) => files.extend(more),
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(files) } else { Err(aggregate(errors)) }
+}
+
+/// Several errors in one text, as upstream puts them: each once, in brackets if there are more than one.
+fn aggregate(errors: Vec<String>) -> String {
+    let mut seen = BTreeSet::new();
+    let mut distinct: Vec<String> = errors.into_iter().filter(|error| seen.insert(error.clone())).collect();
+    match distinct.len() {
+        0 | 1 => distinct.pop().unwrap_or_default(),
+        _ => format!("[{}]", distinct.join(", ")),
+    }
+}
+
+fn of_source(
+    source: &VolumeProjection,
+    fetched: &Fetched,
+    default_mode: i32,
+    pod: &Pod,
+    allocatable: &BTreeMap<String, Quantity>,
+) -> Result<Files, String> {
+    match (source, fetched) {
+        (VolumeProjection { secret: Some(wanted), .. }, Fetched::Secret(secret)) => {
+            let optional = wanted.optional == Some(true);
+            let Some(secret) = there(secret, optional)? else { return Ok(Files::new()) };
+            let bytes = |key: &str| Some(secret.data.as_ref()?.get(key)?.0.clone());
+            let keys = secret.data.iter().flatten().map(|(key, _)| key);
+            let missing = |key: &str| format!("references non-existent secret key: {key}");
+            keyed(wanted.items.as_deref(), keys, bytes, default_mode, (!optional).then_some(&missing))
+        }
+        (VolumeProjection { config_map: Some(wanted), .. }, Fetched::ConfigMap(config_map)) => {
+            let optional = wanted.optional == Some(true);
+            let Some(config_map) = there(config_map, optional)? else { return Ok(Files::new()) };
+            let text = |key: &str| Some(config_map.data.as_ref()?.get(key)?.clone().into_bytes());
+            let bytes =
+                |key: &str| text(key).or_else(|| Some(config_map.binary_data.as_ref()?.get(key)?.0.clone()));
+            let texts = config_map.data.iter().flatten().map(|(key, _)| key);
+            let keys = texts.chain(config_map.binary_data.iter().flatten().map(|(key, _)| key));
+            let missing = |key: &str| format!("configmap references non-existent config key: {key}");
+            keyed(wanted.items.as_deref(), keys, bytes, default_mode, (!optional).then_some(&missing))
+        }
+        (VolumeProjection { downward_api: Some(wanted), .. }, _) => {
+            downward(wanted.items.as_deref().unwrap_or_default(), default_mode, pod, allocatable)
+        }
+        (VolumeProjection { service_account_token: Some(wanted), .. }, Fetched::Token(token)) => {
+            let token = token.as_ref().map_err(|error| error.message.clone())?;
+            let owner = fs_user(pod);
+            let own = owner.is_some() || fs_group(pod).is_some();
+            let mode = if own { OWN_TOKEN_MODE } else { bits(default_mode) };
+            let content = SecretContent::new(token.0.as_bytes());
+            Ok(Files::from([(wanted.path.clone(), ProjectedFile { content, mode, owner })]))
+        }
+        (VolumeProjection { cluster_trust_bundle: Some(_), .. }, _) => Err(unsupported("clusterTrustBundle")),
+        (VolumeProjection { pod_certificate: Some(_), .. }, _) => Err(unsupported("podCertificate")),
+        _ => Ok(Files::new()),
+    }
+}
+
+fn unsupported(source: &str) -> String {
+    format!("projected volume source {source} is not supported by this kubelet yet")
+}
+
+/// The object, or none if it need not be there and is not.
+fn there<K>(found: &Result<Arc<K>, ObjectError>, optional: bool) -> Result<Option<&Arc<K>>, String> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if optional && error.not_found => Ok(None),
+        Err(error) => Err(error.message.clone()),
+    }
+}
+
+/// The keys that are wanted, each at its path; without a choice all keys, each under its name. A key that is missing
+/// is an error if there are words for it.
+fn keyed<'a>(
+    items: Option<&[KeyToPath]>,
+    all: impl Iterator<Item = &'a String>,
+    bytes: impl Fn(&str) -> Option<Vec<u8>>,
+    default_mode: i32,
+    missing: Option<&dyn Fn(&str) -> String>,
+) -> Result<Files, String> {
+    let file = |bytes: Vec<u8>, mode: i32| ProjectedFile {
+        content: SecretContent::new(bytes),
+        mode: bits(mode),
+        owner: None,
+    };
+    match items {
+        None | Some([]) => {
+            let shown = |key: &String| Some((key.clone(), file(bytes(key)?, default_mode)));
+            Ok(all.filter_map(shown).collect())
+        }
+        Some(items) => {
+            let mut files = Files::new();
+            for item in items {
+                match (bytes(&item.key), missing) {
+                    (Some(bytes), _) => {
+                        files.insert(item.path.clone(), file(bytes, item.mode.unwrap_or(default_mode)));
+                    }
+                    (None, None) => {}
+                    (None, Some(missing)) => return Err(missing(&item.key)),
+                }
+            }
+            Ok(files)
+        }
+    }
+}
+
+fn downward(
+    items: &[DownwardAPIVolumeFile],
+    default_mode: i32,
+    pod: &Pod,
+    allocatable: &BTreeMap<String, Quantity>,
+) -> Result<Files, String> {
+    let mut files = Files::new();
+    let mut errors = Vec::new();
+    for item in items {
+        let text = if let Some(field) = &item.field_ref {
+            metadata_text(pod, &field.field_path)
+        } else if let Some(resource) = &item.resource_field_ref {
+            named_resource_text(resource, pod, allocatable, Defaults::All)
+        } else {
+            Ok(String::new())
+        };
+        match text {
+            Ok(text) => {
+                let content = SecretContent::new(text.into_bytes());
+                let mode = bits(item.mode.unwrap_or(default_mode));
+                files.insert(item.path.clone(), ProjectedFile { content, mode, owner: None });
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(files) } else { Err(aggregate(errors)) }
+}
+
+fn bits(mode: i32) -> u32 {
+    u32::try_from(mode).unwrap_or(0) & 0o7777
+}
+
+/// `spec.securityContext.fsGroup`.
+pub fn fs_group(pod: &Pod) -> Option<u32> {
+    let context = pod.spec.as_ref()?.security_context.as_ref()?;
+    u32::try_from(context.fs_group?).ok()
+}
+
+/// The user that all containers run as, if the pod names one and the same for all of them.
+fn fs_user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let own = containers.map(|Container { security_context, .. }| security_context.as_ref());
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let mut users = own
+        .chain(ephemeral.map(|container| container.security_context.as_ref()))
+        .map(|context| context.and_then(|context| context.run_as_user).or(of_pod));
+    let first = users.next()??;
+    if users.all(|user| user == Some(first)) { u32::try_from(first).ok() } else { None }
+}
+
+/// Where within a volume other volumes are mounted: a container cannot make these directories, since it may only read
+/// what is made of objects.
+pub fn nested_mount_points(volume: &str, spec: &PodSpec) -> Vec<PathBuf> {
+    let clean = |mount: &VolumeMount| -> PathBuf {
+        let parts = mount.mount_path.split('/').filter(|part| !part.is_empty() && *part != ".");
+        parts.collect()
+    };
+    let mut nested = BTreeSet::new();
+    for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
+        let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+        for own in mounts.iter().filter(|mount| mount.name == volume).map(clean) {
+            let below: BTreeSet<PathBuf> = mounts
+                .iter()
+                .filter_map(|mount| Some(clean(mount).strip_prefix(&own).ok()?.to_path_buf()))
+                .filter(|path| !path.as_os_str().is_empty() && !path.iter().any(|part| part == ".."))
+                .collect();
+            // What lies below another one is made in that one's volume.
+            let outermost = |path: &&PathBuf| !below.iter().any(|one| one != *path && path.starts_with(one));
+            nested.extend(below.iter().filter(outermost).cloned());
+        }
+    }
+    nested.into_iter().collect()
+}
+
+#[cfg(test)]
+#[path = "payload_tests.rs"]
+mod tests;

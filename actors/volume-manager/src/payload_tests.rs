@@ -1,0 +1,177 @@
+use super::*;
+
+fn from<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).expect("an object of the API")
+}
+
+fn pod() -> Pod {
+    from(serde_json::json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"b": "2", "a": "one \"two\""}},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1500m"}}}]},
+    }))
+}
+
+fn volume(source: serde_json::Value) -> ObjectVolume {
+    let mut volume = serde_json::json!({"name": "v"});
+    volume.as_object_mut().expect("a map").extend(source.as_object().expect("a map").clone());
+    of(&from(volume)).expect("a volume of objects")
+}
+
+fn secret() -> Fetched {
+    let data = serde_json::json!({"user": "bWU=", "password": "aHVzaA=="});
+    Fetched::Secret(Ok(Arc::new(from(serde_json::json!({"metadata": {}, "data": data})))))
+}
+
+fn config_map() -> Fetched {
+    let object =
+        serde_json::json!({"metadata": {}, "data": {"a": "1", "b": "2"}, "binaryData": {"bin": "AAE="}});
+    Fetched::ConfigMap(Ok(Arc::new(from(object))))
+}
+
+fn gone(kind: &str) -> ObjectError {
+    ObjectError { not_found: true, message: format!("{kind} \"x\" not found") }
+}
+
+/// Path, content and mode of every file.
+fn shown(
+    volume: &ObjectVolume,
+    fetched: &[Fetched],
+    pod: &Pod,
+) -> Result<Vec<(String, String, u32)>, String> {
+    let allocatable = BTreeMap::from([("memory".to_owned(), Quantity::parse("8Gi").expect("a quantity"))]);
+    let files = files(volume, fetched, pod, &allocatable)?;
+    let text = |file: &ProjectedFile| String::from_utf8_lossy(file.content.expose()).into_owned();
+    Ok(files.iter().map(|(path, file)| (path.clone(), text(file), file.mode)).collect())
+}
+
+fn entries(entries: &[(&str, &str, u32)]) -> Result<Vec<(String, String, u32)>, String> {
+    Ok(entries.iter().map(|(path, text, mode)| ((*path).to_owned(), (*text).to_owned(), *mode)).collect())
+}
+
+#[test]
+fn all_keys_or_those_that_are_chosen_are_shown() {
+    let all = volume(serde_json::json!({"secret": {"secretName": "x"}}));
+    assert_eq!((all.plugin, all.in_memory), ("kubernetes.io/secret", true));
+    let expected = entries(&[("password", "hush", 0o644), ("user", "me", 0o644)]);
+    assert_eq!(shown(&all, &[secret()], &pod()), expected);
+    let some = volume(serde_json::json!({"configMap": {"name": "x", "defaultMode": 0o400, "items": [
+        {"key": "a", "path": "d/first"}, {"key": "bin", "path": "bin", "mode": 0o755}
+    ]}}));
+    assert_eq!((some.plugin, some.in_memory), ("kubernetes.io/configmap", false));
+    let expected = entries(&[("bin", "\0\u{1}", 0o755), ("d/first", "1", 0o400)]);
+    assert_eq!(shown(&some, &[config_map()], &pod()), expected);
+}
+
+#[test]
+fn what_is_missing_says_so_in_upstreams_words_unless_it_is_optional() {
+    for optional in [false, true] {
+        let secret_key = serde_json::json!([{"key": "none", "path": "p"}, {"key": "user", "path": "u"}]);
+        let secret_volume = volume(
+            serde_json::json!({"secret": {"secretName": "x", "optional": optional, "items": secret_key}}),
+        );
+        let map_volume =
+            volume(serde_json::json!({"configMap": {"name": "x", "optional": optional, "items": [
+                {"key": "none", "path": "p"}
+            ]}}));
+        let cases = [
+            (&secret_volume, secret(), "references non-existent secret key: none", vec![("u", "me", 0o644)]),
+            (&map_volume, config_map(), "configmap references non-existent config key: none", vec![]),
+            (&secret_volume, Fetched::Secret(Err(gone("secret"))), "secret \"x\" not found", vec![]),
+            (&map_volume, Fetched::ConfigMap(Err(gone("configmap"))), "configmap \"x\" not found", vec![]),
+        ];
+        for (volume, fetched, error, rest) in cases {
+            let expected = if optional { entries(&rest) } else { Err(error.to_owned()) };
+            assert_eq!(shown(volume, &[fetched], &pod()), expected);
+        }
+        // Not to know is not to know that it is not there.
+        let unknown = ObjectError { not_found: false, message: "failed to sync".to_owned() };
+        let unknown = shown(&secret_volume, &[Fetched::Secret(Err(unknown))], &pod());
+        assert_eq!(unknown, Err("failed to sync".to_owned()));
+    }
+}
+
+#[test]
+fn a_projected_volume_puts_sources_together() {
+    let api_access = volume(serde_json::json!({"projected": {"defaultMode": 0o644, "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "a", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]}}));
+    assert_eq!((api_access.plugin, api_access.in_memory), ("kubernetes.io/projected", true));
+    let token = Fetched::Token(Ok(Token(Arc::from("t"))));
+    let fetched = [token, config_map(), Fetched::Nothing];
+    let expected = entries(&[("ca.crt", "1", 0o644), ("namespace", "ns", 0o644), ("token", "t", 0o644)]);
+    assert_eq!(shown(&api_access, &fetched, &pod()), expected);
+    let refused = ObjectError { not_found: false, message: "failed to fetch token: no".to_owned() };
+    let errors = [Fetched::Token(Err(refused)), Fetched::ConfigMap(Err(gone("configmap"))), Fetched::Nothing];
+    assert_eq!(
+        shown(&api_access, &errors, &pod()),
+        Err("[failed to fetch token: no, configmap \"x\" not found]".to_owned())
+    );
+}
+
+#[test]
+fn a_pod_shows_itself() {
+    let itself = volume(serde_json::json!({"downwardAPI": {"items": [
+        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+        {"path": "b", "mode": 0o600, "fieldRef": {"fieldPath": "metadata.labels['b']"}},
+        {"path": "cpu", "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}},
+        {"path": "memory", "resourceFieldRef": {"containerName": "c", "resource": "limits.memory", "divisor": "1Gi"}},
+    ]}}));
+    assert!(itself.is_of_pod_alone());
+    let expected = entries(&[
+        ("b", "2", 0o600),
+        ("cpu", "1500", 0o644),
+        ("labels", "a=\"one \\\"two\\\"\"\nb=\"2\"", 0o644),
+        ("memory", "8", 0o644),
+    ]);
+    assert_eq!(shown(&itself, &[Fetched::Nothing], &pod()), expected);
+    let broken = volume(serde_json::json!({"downwardAPI": {"items": [
+        {"path": "a", "fieldRef": {"fieldPath": "spec.nodeName"}}
+    ]}}));
+    let error = shown(&broken, &[Fetched::Nothing], &pod());
+    assert_eq!(error, Err("unsupported fieldPath: spec.nodeName".to_owned()));
+}
+
+#[test]
+fn a_token_is_its_users_or_its_groups() {
+    let token =
+        volume(serde_json::json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}));
+    let mode_and_owner = |pod_user: Option<i64>, users: [Option<i64>; 2], group: Option<i64>| {
+        let container = |(name, user): (&str, Option<i64>)| serde_json::json!({"name": name, "securityContext": {"runAsUser": user}});
+        let pod: Pod = from(serde_json::json!({"metadata": {}, "spec": {
+            "securityContext": {"runAsUser": pod_user, "fsGroup": group},
+            "containers": [container(("a", users[0]))], "initContainers": [container(("b", users[1]))],
+        }}));
+        let fetched = [Fetched::Token(Ok(Token(Arc::from("t"))))];
+        let file =
+            files(&token, &fetched, &pod, &BTreeMap::new()).expect("a token").remove("t").expect("a file");
+        (file.mode, file.owner)
+    };
+    assert_eq!(mode_and_owner(None, [None, None], None), (0o644, None));
+    assert_eq!(mode_and_owner(Some(1), [None, None], None), (0o600, Some(1)));
+    assert_eq!(mode_and_owner(Some(1), [Some(2), Some(2)], None), (0o600, Some(2)));
+    assert_eq!(mode_and_owner(Some(1), [Some(2), None], None), (0o644, None));
+    assert_eq!(mode_and_owner(None, [Some(1), None], None), (0o644, None));
+    assert_eq!(mode_and_owner(None, [None, None], Some(3)), (0o600, None));
+}
+
+#[test]
+fn mount_points_within_a_volume_are_made() {
+    let nested = |mounts: &[(&str, &str)]| {
+        let mount = |(name, path): &(&str, &str)| serde_json::json!({"name": name, "mountPath": path});
+        let mounts: Vec<_> = mounts.iter().map(mount).collect();
+        let spec: PodSpec = from(serde_json::json!({"containers": [{"name": "c", "volumeMounts": mounts}]}));
+        let nested = nested_mount_points("v", &spec);
+        nested.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let all = [
+        ("v", "/dir"),
+        ("w", "/dir/nested"),
+        ("x", "/dir/nested/other"),
+        ("y", "/dir/nested-vol"),
+        ("z", "/dirs"),
+    ];
+    assert_eq!(nested(&all), ["nested", "nested-vol"]);
+    assert!(nested(&[("v", "/dir"), ("w", "/dir/../etc"), ("x", "/other")]).is_empty());
+}

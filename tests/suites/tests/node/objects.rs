@@ -1,0 +1,208 @@
+//! What pods of the API server need besides themselves: secrets, config maps and tokens, on a server in memory.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, ServiceAccount};
+use runtime_bridge::kube::fake::{FakeApi, Verb};
+use runtime_bridge::kube::{Object, Patch};
+use serde_json::{Value, json};
+use supervision::Policy;
+use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
+use testkit::sandbox;
+
+use crate::life::world;
+
+const NS: Option<&str> = Some("default");
+
+fn object<K: Object>(value: Value) -> K {
+    serde_json::from_value(value).expect("an object of the API")
+}
+
+fn clustered(seed: u64) -> (World, FakeApi) {
+    let mut world = world(seed);
+    let api = FakeApi::new(world.clock.clone());
+    api.put(&object::<Node>(json!({"metadata": {"name": "node"}})));
+    api.put(&object::<ServiceAccount>(json!({"metadata": {"name": "default", "namespace": "default"}})));
+    world.api = Some(api.clone());
+    (world, api)
+}
+
+fn config_map(api: &FakeApi, name: &str, data: Value) {
+    api.put(&object::<ConfigMap>(json!({"metadata": {"name": name, "namespace": "default"}, "data": data})));
+}
+
+fn secret(api: &FakeApi, name: &str, data: Value) {
+    api.put(&object::<Secret>(json!({"metadata": {"name": name, "namespace": "default"}, "data": data})));
+}
+
+/// A pod whose container has this besides its name and image, and these volumes.
+fn pod(api: &FakeApi, container: Value, volumes: Value) -> Pod {
+    let mut main =
+        json!({"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]});
+    main.as_object_mut().expect("a map").extend(container.as_object().expect("a map").clone());
+    api.put(&object::<Pod>(json!({
+        "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
+        "spec": {
+            "nodeName": "node", "terminationGracePeriodSeconds": 1, "serviceAccountName": "default",
+            "containers": [main], "volumes": volumes,
+        },
+    })))
+}
+
+async fn until(what: &str, done: impl Fn() -> bool) {
+    let end = tokio::time::Instant::now() + Duration::from_secs(300);
+    while !done() {
+        assert!(tokio::time::Instant::now() < end, "waited 5 minutes in vain for: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn told_ready(api: &FakeApi) -> bool {
+    api.get::<Pod>(NS, "web").and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
+}
+
+/// Why the only container of the pod waits.
+fn waits(api: &FakeApi) -> Option<(String, String)> {
+    let status = api.get::<Pod>(NS, "web")?.status?;
+    let waiting = status.container_statuses?.first()?.state.clone()?.waiting?;
+    Some((waiting.reason?, waiting.message?))
+}
+
+/// The directory of a volume of the only pod.
+fn volume(world: &World, plugin: &str) -> PathBuf {
+    let pod = world.disk.children("/var/lib/kubelet/pods").pop().expect("a pod has a directory");
+    pod.join(format!("volumes/kubernetes.io~{plugin}/v"))
+}
+
+/// What a container reads at a path of a volume.
+fn read(world: &World, volume: &std::path::Path, path: &str) -> Option<String> {
+    let data = volume.join(world.disk.link_target(volume.join("..data"))?);
+    String::from_utf8(world.disk.read(data.join(path))?).ok()
+}
+
+fn mounts_v() -> Value {
+    json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]})
+}
+
+#[test]
+fn a_volume_follows_its_config_map_and_is_left_alone_otherwise() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(21);
+        config_map(&api, "conf", json!({"a": "one", "b": "two"}));
+        pod(&api, mounts_v(), json!([{"name": "v", "configMap": {"name": "conf"}}]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod to be Ready", || told_ready(&api)).await;
+        let v = volume(&world, "configmap");
+        assert_eq!((read(&world, &v, "a"), read(&world, &v, "b")), (Some("one".into()), Some("two".into())));
+        let read_only = |world: &World| {
+            let containers = world.runtime.containers();
+            containers[0].mounts.iter().any(|mount| mount.container_path == "/v" && mount.readonly)
+        };
+        assert!(read_only(&world), "whatever the container says");
+
+        let link = world.disk.link_target(v.join("..data"));
+        sandbox.pass(Duration::from_secs(200)).await;
+        assert_eq!(world.disk.link_target(v.join("..data")), link, "nothing has changed");
+        assert_eq!(api.count(Verb::List, "configmaps"), 1, "one list and one watch for all looks");
+
+        api.change::<ConfigMap>(NS, "conf", None, &Patch::Merge(json!({"data": {"a": "other", "b": null}})));
+        until("the new content", || read(&world, &v, "a").as_deref() == Some("other")).await;
+        assert_eq!(read(&world, &v, "b"), None);
+
+        // An object that is gone takes nothing away from who had it.
+        api.delete::<ConfigMap>(NS, "conf", None);
+        sandbox.pass(Duration::from_secs(130)).await;
+        assert_eq!(read(&world, &v, "a").as_deref(), Some("other"));
+        assert!(told_ready(&api));
+        let message = "MountVolume.SetUp failed for volume \"v\" : configmap \"conf\" not found";
+        assert!(node.events().await.iter().any(|event| &*event.message == message));
+
+        api.delete::<Pod>(NS, "web", None);
+        node.until_empty().await;
+        sandbox.pass(Duration::from_secs(200)).await;
+        assert!(world.disk.children("/var/lib/kubelet/pods").is_empty());
+        let observed = node.tree.snapshot().await;
+        let cache = observed.actors.iter().find(|actor| actor.kind == "ObjectCache").expect("it is there");
+        assert_eq!(cache.observed["configMaps"], 0, "nobody needs it any more");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn variables_wait_for_their_objects_and_say_for_which() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(22);
+        let env =
+            json!({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "late", "key": "a"}}}]});
+        pod(&api, env, json!([]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let says =
+            |text: &str| waits(&api) == Some(("CreateContainerConfigError".to_owned(), text.to_owned()));
+        until("word of the secret", || says("secret \"late\" not found")).await;
+        secret(&api, "late", json!({"b": "Yg=="}));
+        until("word of the key", || says("couldn't find key a in Secret default/late")).await;
+        api.change::<Secret>(NS, "late", None, &Patch::Merge(json!({"data": {"a": "YQ=="}})));
+        until("the pod to be Ready", || told_ready(&api)).await;
+        assert_eq!(world.runtime.containers().len(), 1);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_token_is_renewed_before_it_ends_and_kept_by_the_next_kubelet() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(23);
+        let sources = json!([
+            {"serviceAccountToken": {"expirationSeconds": 600, "path": "token"}},
+            {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+        ]);
+        pod(&api, mounts_v(), json!([{"name": "v", "projected": {"sources": sources}}]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod to be Ready", || told_ready(&api)).await;
+        let v = volume(&world, "projected");
+        assert!(world.disk.mounts().iter().any(|mount| mount.path == v && mount.fs_type == "tmpfs"));
+        let first = read(&world, &v, "token").expect("a token");
+        sandbox.pass(Duration::from_secs(400)).await;
+        assert_eq!(read(&world, &v, "token").as_ref(), Some(&first), "it has time left");
+        sandbox.pass(Duration::from_secs(150)).await;
+        let second = read(&world, &v, "token").expect("a token");
+        assert_ne!(second, first);
+
+        api.change::<Pod>(NS, "web", None, &Patch::Merge(json!({"metadata": {"labels": {"more": "yes"}}})));
+        let labels = || read(&world, &v, "labels");
+        until("the new label", || labels().as_deref() == Some("app=\"web\"\nmore=\"yes\"")).await;
+        assert_eq!(read(&world, &v, "token").as_ref(), Some(&second));
+
+        let node = node.restart(&settings(), Policy::default()).await;
+        sandbox.pass(Duration::from_secs(700)).await;
+        assert_ne!(read(&world, &v, "token").as_ref(), Some(&second), "without a new container");
+        assert_eq!(world.runtime.containers().len(), 1);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_missing_pull_secret_is_told_of_and_holds_nothing_up() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(24);
+        let mut wanted = pod(&api, json!({}), json!([]));
+        api.delete::<Pod>(NS, "web", Some(0));
+        wanted.metadata =
+            serde_json::from_value(json!({"name": "web", "namespace": "default"})).expect("metadata");
+        let secrets = serde_json::from_value(json!([{"name": "none"}, {"name": "nor-this"}])).expect("names");
+        wanted.spec.as_mut().expect("a spec").image_pull_secrets = Some(secrets);
+        api.put(&wanted);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod to be Ready", || told_ready(&api)).await;
+        let events = node.events().await;
+        let told = events.iter().find(|event| &*event.reason == "FailedToRetrieveImagePullSecret");
+        assert_eq!(
+            told.map(|event| &*event.message),
+            Some(
+                "Unable to retrieve some image pull secrets (none, nor-this); attempting to pull the image may not succeed."
+            )
+        );
+        node.stop().await;
+    });
+}
