@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
-use kubelet::wiring::{self, Bridge, Cluster, Places, Settings};
+use kubelet::wiring::{self, Bridge, Places, Settings};
 use messages::PodUid;
 use messages::event_recorder::{GetEvents, RecordedEvent};
 use messages::pod_manager::GetPods;
