@@ -302,5 +302,4 @@ impl Kubeconfig {
 }
 
 #[cfg(test)]
-#[path = "kubeconfig_tests.rs"]
 mod tests;
