@@ -183,9 +183,10 @@ impl Pleg {
                 }
                 metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
                 let told = observe::lines(&sandboxes.items, &containers.containers);
-                self.compare(&told);
+                let wanted = self.compare(&told);
                 if self.baseline.is_none() {
-                    self.baseline = Some(told.into_keys().collect());
+                    // A pod that somebody had looked at before is known already.
+                    self.baseline = Some(wanted.into_iter().filter(|uid| told.contains_key(uid)).collect());
                 }
                 ctx.set_timer(Timer::Relist, self.deps.config.relist);
             }
@@ -199,17 +200,18 @@ impl Pleg {
         self.begin_looks(ctx);
     }
 
-    /// Wants a look at every pod that is not as it is known to be.
-    fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>) {
+    /// Wants a look at every pod that is not as it is known to be, and gives them.
+    fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>) -> Vec<PodUid> {
         let vanished = self.pods.keys().filter(|uid| !told.contains_key(*uid)).cloned();
         let changed = told.iter().filter_map(|(uid, lines)| {
             let same = self.pods.get(uid).is_some_and(|pod| observe::known_lines(&pod.state) == *lines);
             (!same).then(|| uid.clone())
         });
         let wanted: Vec<PodUid> = vanished.chain(changed).collect();
-        for uid in wanted {
-            self.schedule.want(&uid, 0);
+        for uid in &wanted {
+            self.schedule.want(uid, 0);
         }
+        wanted
     }
 
     /// At once while there is little to do; in a burst a moment later, so that looks begin together.

@@ -1,7 +1,7 @@
 //! Which workers there are, and what each is to be told: decided from the desired pods, what was observed, and the
 //! workers' reports (rows 2.4, 3.6, 4.7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use messages::facts::{DesiredPod, DesiredPods, Source, WorkerReport, WorkerState};
@@ -87,9 +87,13 @@ impl Roster {
         }
     }
 
-    /// A worker's report. False if it is from none of ours: one that has been forgotten.
+    /// A worker's report. Whether it may change what is to be done: most tell only what a pod waits for, and one that
+    /// has been forgotten tells nothing.
     pub fn report(&mut self, uid: &PodUid, report: &Arc<WorkerReport>) -> bool {
         let Some(worker) = self.workers.get_mut(uid) else { return false };
+        let decisive =
+            |report: &WorkerReport| (report.state, report.released, report.deleted, report.pod.clone());
+        let same = worker.report.as_ref().is_some_and(|before| decisive(before) == decisive(report));
         worker.pod = report.pod.clone();
         worker.report = Some(report.clone());
         if let Told::Run(desired) = &worker.told
@@ -100,7 +104,7 @@ impl Roster {
             // when it is over.
             worker.told = Told::Gone(Some(desired.clone()));
         }
-        true
+        !same
     }
 
     /// A start that could not be carried out yet.
@@ -213,8 +217,13 @@ impl Roster {
             .filter(|(uid, pod)| pod.rejected.is_none() && !self.workers.contains_key(*uid))
             .map(|(_, pod)| pod.clone())
             .collect();
+        if missing.is_empty() {
+            return;
+        }
+        let mut names = self.names_taken();
         for desired in missing {
-            if is_static(&desired) && self.name_is_taken(&desired.pod_ref) {
+            let pod = &desired.pod_ref;
+            if is_static(&desired) && !names.insert((pod.namespace.clone(), pod.name.clone())) {
                 continue;
             }
             self.workers.insert(
@@ -230,15 +239,12 @@ impl Roster {
         }
     }
 
-    /// Two static pods of one full name never overlap: after an edit the old one ends before the new one starts.
-    fn name_is_taken(&self, pod: &PodRef) -> bool {
-        self.workers.values().any(|worker| {
-            worker.is_static
-                && worker.pod.uid != pod.uid
-                && worker.pod.name == pod.name
-                && worker.pod.namespace == pod.namespace
-                && !worker.is_released()
-        })
+    /// Namespaces and names that static pods hold: two of one full name never overlap, so that after an edit the old
+    /// one ends before the new one starts.
+    fn names_taken(&self) -> BTreeSet<(Arc<str>, Arc<str>)> {
+        let holds = |worker: &&Worker| worker.is_static && !worker.is_released();
+        let name = |worker: &Worker| (worker.pod.namespace.clone(), worker.pod.name.clone());
+        self.workers.values().filter(holds).map(name).collect()
     }
 
     /// The runtime holds pods that nobody desires: a worker stops each. Only when all sources were heard.

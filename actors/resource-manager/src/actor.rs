@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::DesiredPods;
+use messages::pleg::GetRuntimePods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::resources::QosClass;
@@ -23,6 +24,8 @@ use crate::values::{PodRules, class_values, pod_values};
 
 /// Upstream's periods: of the classes' update, and of the next attempt to enforce what failed (rows 14.4, 14.7).
 const PERIOD: Duration = Duration::from_secs(60);
+/// Longest wait for what the runtime holds.
+const KNOWN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The configuration of cgroups.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +61,8 @@ pub struct ResourceManagerDeps {
     pub config: ResourceManagerConfig,
     /// The machine's cgroups.
     pub cgroups: Arc<dyn Cgroups>,
+    /// Pleg: what the runtime holds.
+    pub runtime_pods: Address<GetRuntimePods>,
     /// Asked again after a restart.
     pub resend_desired: Address<ResendDesired>,
     /// Events.
@@ -176,7 +181,18 @@ impl ResourceManager {
             };
             actor.update_classes(ctx);
             let executor = actor.executor.clone();
-            let work = async move { executor.remove_orphans(orphans).await };
+            let known =
+                (!orphans.is_empty()).then(|| actor.deps.runtime_pods.ask(GetRuntimePods, KNOWN_DEADLINE));
+            let work = async move {
+                let known = match known {
+                    Some(known) => known.await.ok().flatten(),
+                    None => None,
+                };
+                // As long as nobody says otherwise the runtime may know all of them.
+                executor
+                    .remove_orphans(orphans, |uid| known.as_ref().is_none_or(|known| known.contains_key(uid)))
+                    .await
+            };
             ctx.effect("orphans", None, work, |actor, gone, _| {
                 actor.listing = false;
                 actor.orphans_removed += gone.len() as u64;

@@ -56,11 +56,26 @@ impl Executor {
         }
     }
 
-    /// Removes cgroups of pods that nobody knows, unless processes are in them; gives those that are gone.
-    pub(crate) async fn remove_orphans(&self, orphans: Vec<PodUid>) -> Vec<PodUid> {
+    /// Removes cgroups of pods that nobody knows; gives those that are gone. Processes in them are killed if not even
+    /// the runtime knows the pod: it has lost them, say when the call that made a sandbox was broken off.
+    pub(crate) async fn remove_orphans(
+        &self,
+        orphans: Vec<PodUid>,
+        in_runtime: impl Fn(&PodUid) -> bool,
+    ) -> Vec<PodUid> {
         let mut gone = Vec::new();
         for uid in orphans {
-            match self.remove(&uid).await {
+            let mut removed = self.remove(&uid).await;
+            if matches!(removed, Err(CgroupError::ProcessesLeft { .. })) && !in_runtime(&uid) {
+                match self.cgroups.kill(uid.as_str()).await {
+                    Ok(processes) => {
+                        tracing::warn!(pod = %uid, processes, "Processes that nobody knows are killed")
+                    }
+                    Err(error) => tracing::warn!(%error, pod = %uid, "Processes that nobody knows stay"),
+                }
+                removed = self.remove(&uid).await;
+            }
+            match removed {
                 Ok(()) => {
                     tracing::info!(pod = %uid, "Cgroup of an unknown pod is removed");
                     gone.push(uid);

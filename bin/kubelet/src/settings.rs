@@ -94,7 +94,6 @@ pub fn settings(
         static_pod_path: Some(&config.sources.static_pod_path).filter(|p| !p.is_empty()).map(PathBuf::from),
         file_check: config.sources.file_check_frequency.as_std(),
         url_check: config.sources.http_check_frequency.as_std(),
-        pods_max: pods_max(&node_resources),
         memory_bytes: allocatable_memory_bytes(&node_resources),
         node_resources,
         worker,
@@ -219,7 +218,7 @@ pub fn admission(
         labels: node_labels(&settings.node, &machine.architecture, &loaded.flags.node_labels),
         taints: taints.collect(),
         resources: settings.node_resources.clone(),
-        pods_max: settings.pods_max,
+        pods_max: pods_max(&settings.node_resources),
         sysctls,
         app_armor: machine.app_armor,
     })

@@ -60,6 +60,7 @@ pub const ASKS: &[(&str, &str)] = &[
     ("PodWorker", "ResourceManager"),
     ("StatusManager", "PodWorkerPool"),
     ("VolumeManager", "Pleg"),
+    ("ResourceManager", "Pleg"),
     ("NodeApi", "PodManager"),
     ("NodeApi", "StatusManager"),
     ("NodeApi", "EventRecorder"),
@@ -126,8 +127,6 @@ pub struct Settings {
     pub file_check: Duration,
     /// `httpCheckFrequency`.
     pub url_check: Duration,
-    /// `maxPods`.
-    pub pods_max: usize,
     /// Bytes of memory that pods may have: the bound of tmpfs volumes without one of their own.
     pub memory_bytes: u64,
     /// What the node has, and what of it pods may have.
@@ -426,6 +425,7 @@ pub fn wire(
     let resource_deps = ResourceManagerDeps {
         config: ResourceManagerConfig { housekeeping: settings.sweep.every, ..settings.resources.clone() },
         cgroups: bridge.cgroups.clone(),
+        runtime_pods: pleg.address(),
         resend_desired: resend_desired(),
         events: events.address(),
         metrics,

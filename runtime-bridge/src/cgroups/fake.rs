@@ -160,6 +160,11 @@ impl Cgroups for FakeCgroups {
         std::future::ready(self.pids_now(uid)).boxed()
     }
 
+    fn kill(&self, uid: &str) -> Done<usize> {
+        let killed = self.pids_now(uid).inspect(|pids| pids.iter().for_each(|pid| self.remove_pid(*pid)));
+        std::future::ready(killed.map(|pids| pids.len())).boxed()
+    }
+
     fn remove_pod_cgroup(&self, uid: &str) -> Done<()> {
         let removed = self.pids_now(uid).and_then(|pids| {
             if !pids.is_empty() {

@@ -148,6 +148,9 @@ pub trait Cgroups: Send + Sync + std::fmt::Debug {
     /// there is no such cgroup.
     fn pids(&self, uid: &str) -> Done<Vec<u32>>;
 
+    /// Sends SIGKILL to every process in the pod's cgroup and in those below it. How many there were.
+    fn kill(&self, uid: &str) -> Done<usize>;
+
     /// Removes the pod's cgroup and those below it from every hierarchy and class. With processes left nothing is
     /// removed and the error names them. Done as well when there is none.
     fn remove_pod_cgroup(&self, uid: &str) -> Done<()>;

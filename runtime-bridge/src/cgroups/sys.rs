@@ -128,6 +128,18 @@ impl Cgroups for SystemCgroups {
         self.run(uid, |tree, uid| tree.pids(&tree.with_those_below(uid)?))
     }
 
+    fn kill(&self, uid: &str) -> Done<usize> {
+        self.run(uid, |tree, uid| {
+            let pids = tree.pids(&tree.with_those_below(uid)?)?;
+            for pid in pids.iter().filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(*pid).ok()?))
+            {
+                // One that has ended meanwhile is what was wanted.
+                let _ended = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            Ok(pids.len())
+        })
+    }
+
     fn remove_pod_cgroup(&self, uid: &str) -> Done<()> {
         self.run(uid, Tree::remove)
     }

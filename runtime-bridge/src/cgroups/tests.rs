@@ -225,7 +225,16 @@ async fn the_kernels_cgroups_keep_the_contract() {
             return eprintln!("skipped: this process may not make cgroups in {hierarchy:?}: {error}");
         }
     }
-    contract(Arc::new(cgroups), &machine).await;
+    let cgroups = Arc::new(cgroups);
+    contract(cgroups.clone(), &machine).await;
+    // Only here are the processes real ones.
+    machine.add_pod(QosClass::Burstable, "k-1");
+    machine.start(QosClass::Burstable, "k-1");
+    assert_eq!(cgroups.kill("k-1").await, Ok(1));
+    let ended = machine.children.lock().unwrap().last_mut().unwrap().wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
+    assert_eq!(cgroups.kill("k-1").await, Ok(0));
+    cgroups.remove_pod_cgroup("k-1").await.unwrap();
     drop(machine);
     assert!(hierarchies.iter().all(|hierarchy| !Path::new(hierarchy).join(&root).exists()));
 }

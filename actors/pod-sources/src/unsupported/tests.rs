@@ -29,7 +29,6 @@ fn every_other_field_is_reported() {
     let env = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]);
     for (pointer, value, expected) in [
         ("/hostUsers", json!(false), "spec.hostUsers"),
-        ("/overhead", json!({"cpu": "1"}), "spec.overhead.cpu"),
         ("/imagePullSecrets", json!([{"name": "s"}]), "spec.imagePullSecrets"),
         ("/runtimeClassName", json!("r"), "spec.runtimeClassName"),
         ("/resources", json!({"claims": [{"name": "x"}]}), "spec.resources.claims"),
@@ -75,7 +74,7 @@ fn every_other_field_is_reported() {
 #[test]
 fn all_reasons_are_given_at_once_and_name_what_is_known() {
     let mut spec = base();
-    spec["os"] = json!({"name": "windows"});
+    spec["hostUsers"] = json!(false);
     spec["runtimeClassName"] = json!("r");
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
     let pod = with_defaults(decode_pod("test", pod.to_string().as_bytes()).unwrap().pods.remove(0));
@@ -84,7 +83,7 @@ fn all_reasons_are_given_at_once_and_name_what_is_known() {
     assert_eq!(
         reasons,
         [
-            "spec.os.name \"windows\" is not supported by this version of the kubelet, which knows \"linux\"",
+            "spec.hostUsers \"false\" is not supported by this version of the kubelet, which knows \"true\"",
             "spec.runtimeClassName is not supported by this version of the kubelet",
         ]
     );

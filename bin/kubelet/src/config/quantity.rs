@@ -14,41 +14,22 @@ pub struct Quantity {
     is_zero: bool,
 }
 
-const SUFFIXES: [&str; 16] =
-    ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-
 impl Quantity {
     /// The quantity zero.
     pub fn zero() -> Self {
         Self { text: "0".to_owned(), is_zero: true }
     }
 
-    /// Reads `[+-]digits[.digits][suffix or exponent]`.
+    /// Reads a quantity as pods' are read.
     ///
     /// # Errors
     /// Upstream's text when the form is not that of a quantity.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let malformed =
-            || "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-        if text.is_empty() {
-            return Err(malformed().to_owned());
-        }
-        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let number_end = unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(unsigned.len());
-        let (number, suffix) = unsigned.split_at(number_end);
-        let digits = number.bytes().filter(u8::is_ascii_digit).count();
-        if digits == 0 || number.len() - digits > 1 {
-            return Err(malformed().to_owned());
-        }
-        let exponent = suffix.strip_prefix(['e', 'E']).is_some_and(|power| {
-            let power = power.strip_prefix(['+', '-']).unwrap_or(power);
-            !power.is_empty() && power.bytes().all(|byte| byte.is_ascii_digit())
-        });
-        if !exponent && !SUFFIXES.contains(&suffix) {
-            return Err("unable to parse quantity's suffix".to_owned());
-        }
-        let is_zero = number.bytes().all(|byte| byte == b'0' || byte == b'.');
-        Ok(Self { text: text.to_owned(), is_zero })
+        let value = messages::quantity::Quantity::parse(text).map_err(|_| {
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .to_owned()
+        })?;
+        Ok(Self { text: text.to_owned(), is_zero: value.signum() == 0 })
     }
 
     /// The quantity as written.

@@ -215,7 +215,7 @@ fn what_is_reserved_is_enforced_on_cgroups_that_are_there() {
 }
 
 #[test]
-fn cgroups_of_unknown_pods_go_once_nothing_is_in_them() {
+fn cgroups_that_nobody_knows_go_with_the_processes_that_are_lost_in_them() {
     sandbox(Policy::default(), async |sandbox| {
         let world = world(25);
         world.cgroups.add_pod(QosClass::BestEffort, "empty").expect("a name");
@@ -227,11 +227,7 @@ fn cgroups_of_unknown_pods_go_once_nothing_is_in_them() {
         assert_eq!(pods_cgroups(&world).await.len(), 3, "nothing is removed in haste");
         sandbox.pass(Duration::from_secs(150)).await;
         let names: Vec<_> = pods_cgroups(&world).await.into_iter().map(|(_, name)| name).collect();
-        assert_eq!(names.len(), 2, "{names:?}");
-        assert!(names.contains(&"/kubepods/burstable/podbusy".to_owned()));
-        world.cgroups.remove_pid(4711);
-        sandbox.pass(Duration::from_secs(70)).await;
-        assert_eq!(pods_cgroups(&world).await.len(), 1);
+        assert_eq!(names.len(), 1, "not even the runtime knows them: {names:?}");
         assert_eq!(shares(&world, "/kubepods/burstable"), Some(256), "strangers do not count");
         assert!(node.by_name().await.get("b").is_some_and(|status| is_ready(status)));
     });

@@ -43,6 +43,29 @@ fn a_pod_becomes_ready_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_new_pod_waits_for_a_runtime_that_comes_later() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(3);
+        world.manifest("web.yaml", &web("web"));
+        let ready = |name: &'static str| {
+            move |pods: &BTreeMap<String, Arc<PodStatus>>| {
+                pods.get(name).is_some_and(|status| is_ready(status))
+            }
+        };
+        let node = FakeNode::start(sandbox, &world, &settings());
+        node.until("web to be Ready", ready("web")).await;
+        world.runtime.set_down(true);
+        world.manifest("new.yaml", &web("new"));
+        let node = node.restart(&settings(), Policy::default()).await;
+        sandbox.pass(Duration::from_secs(20)).await;
+        world.runtime.set_down(false);
+        node.until("both to be Ready", |pods| ready("web")(pods) && ready("new")(pods)).await;
+        assert_eq!(world.runtime.sandboxes().len(), 2);
+        node.stop().await;
+    });
+}
+
+#[test]
 fn a_finished_job_does_not_run_again_after_a_restart_of_the_kubelet() {
     sandbox(Policy::default(), async |sandbox| {
         let world = world(2);

@@ -46,7 +46,9 @@ fn two_hundred_manifests_come_change_and_go_at_once() {
     const CROWD: usize = 200;
     sandbox(Policy::default(), async |sandbox| {
         let world = world(21);
-        let settings = Settings { pods_max: 300, ..settings() };
+        let mut settings = settings();
+        settings.admission.resources = Arc::default();
+        settings.admission.pods_max = 300;
         for n in 0..5 {
             world.manifest(&format!("quiet{n}.yaml"), &web(&format!("quiet{n}")));
         }

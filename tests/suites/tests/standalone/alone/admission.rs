@@ -74,7 +74,9 @@ fn misfits(environment: &Arc<Environment>) {
         "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
     );
     let here = with(containers([sleeper("main")]), json!({"nodeSelector": {"kubernetes.io/os": "linux"}}));
-    node.pod("here", here).ready();
+    // It keeps its place while its file is there.
+    let here = node.pod("here", here);
+    here.ready();
     let third = node.pod("third", containers([sleeper("main")]));
     refused(
         &third,
