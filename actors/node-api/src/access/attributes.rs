@@ -98,7 +98,7 @@ mod tests {
             ("/statusz", "statusz"),
             ("/flagz", "configz"),
             ("/containerLogs/n/p/c", "proxy"),
-            ("/exec/n/p/c", "proxy"),
+            ("/execute", "proxy"),
             ("/supervision", "proxy"),
             ("/events", "proxy"),
             ("/Pods", "proxy"),
