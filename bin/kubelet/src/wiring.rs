@@ -2,6 +2,7 @@
 //! architecture.
 
 mod heartbeat;
+mod quarantine;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
-use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
+use messages::event_recorder::{GetEvents, RecordEvent};
 use messages::facts::Source;
 use messages::garbage_collector::CollectNow;
 use messages::node_status::PostNotReady;
@@ -23,7 +24,6 @@ use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
 use messages::volume_manager::GetVolumes;
-use messages::{PodRef, PodUid};
 use node_api::{
     Access, AccessConfig, Answers, Containers, NodeApi, NodeApiConfig, NodeApiDeps, Offers, Secured,
 };
@@ -33,9 +33,7 @@ use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
-use pod_worker::{
-    PodWorker, PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps,
-};
+use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use prometheus::Registry;
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
@@ -52,7 +50,7 @@ use runtime_bridge::probes::Prober;
 use runtime_bridge::reviews::{ClusterReviews, ReviewTtls, Reviews};
 use runtime_bridge::serving::ServingTls;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
-use supervision::{Address, Place, Subsystem, SupervisionEvent, Tree, TreeCollector, Vitality, What};
+use supervision::{Address, Place, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
@@ -300,7 +298,7 @@ pub fn wire(
         not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
         operations: operations.clone(),
     };
-    tell_of_quarantine(tree, status.address(), events.address());
+    quarantine::tell_of_quarantine(tree, status.address(), events.address());
 
     let deps = PodSourcesDeps {
         config: PodSourcesConfig {
@@ -575,43 +573,4 @@ fn sources_of(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
 
 fn cluster_api(bridge: &Bridge) -> Option<ApiClient> {
     bridge.cluster.as_ref().map(|cluster| cluster.api.clone())
-}
-
-/// A quarantined pod says so in its status and in an event. A worker that sleeps after too many crashes is its pod's
-/// quarantine.
-fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, events: Address<RecordEvent>) {
-    tree.observe(move |event: &SupervisionEvent| {
-        let (subsystem, worker_of) = match event.actor.split_once('/') {
-            Some((kind, uid)) if kind == PodWorker::NAME => (kind, Some(PodUid::new(uid))),
-            _ => (event.actor.as_str(), None),
-        };
-        let (pod, panic) = match (&event.what, worker_of) {
-            (What::Quarantined { pod, panic, seconds }, _) => {
-                let text =
-                    format!("{subsystem} leaves this pod alone for {seconds} s after a panic: {panic}");
-                let _ = events.tell(quarantined(pod, text));
-                (pod.clone(), Some(Arc::from(panic.to_string())))
-            }
-            (What::Dormant { retry_seconds }, Some(pod)) => {
-                let why = "more crashes than its limit";
-                let text = format!("{subsystem} leaves this pod alone for {retry_seconds} s after {why}");
-                let _ = events.tell(quarantined(&pod, text));
-                (pod, Some(Arc::from(why)))
-            }
-            (What::Released { pod }, _) => (pod.clone(), None),
-            (What::Started { incarnation: 2.. }, Some(pod)) => (pod, None),
-            _ => return,
-        };
-        let _ = status.tell(PodQuarantined { uid: pod, subsystem: Arc::from(subsystem), panic });
-    });
-}
-
-fn quarantined(pod: &PodUid, text: String) -> RecordEvent {
-    let nameless = PodRef { uid: pod.clone(), namespace: Arc::from(""), name: Arc::from("") };
-    RecordEvent {
-        object: EventObject::Pod { pod: nameless, field_path: Arc::from("") },
-        event_type: EventType::Warning,
-        reason: Arc::from("PodQuarantined"),
-        message: Arc::from(text),
-    }
 }

@@ -217,7 +217,8 @@ fn an_api_server_that_is_away_finds_the_node_as_it_left_it() {
         let no_labels = Patch::Merge(json!({"metadata": {"labels": null}}));
         heart.api.change::<Node>(None, NAME, None, &no_labels);
         heart.api.fault(On::call(Verb::Patch, "nodes/status"), 1, Fault::code(500));
-        heart.live(15).await;
+        // The watch may be between two tries since the server was away.
+        heart.live(90).await;
         let labels =
             heart.api.get::<Node>(None, NAME).and_then(|node| node.metadata.labels).unwrap_or_default();
         assert_eq!(labels.get("kubernetes.io/os").map(String::as_str), Some("linux"));

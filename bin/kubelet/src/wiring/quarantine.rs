@@ -1,0 +1,48 @@
+//! A pod that is left alone says so.
+
+use std::sync::Arc;
+
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::supervision::PodQuarantined;
+use messages::{PodRef, PodUid};
+use pod_worker::PodWorker;
+use supervision::{Address, Subsystem, SupervisionEvent, Tree, What};
+
+/// A quarantined pod says so in its status and in an event. A worker that sleeps after too many crashes is its pod's
+/// quarantine.
+pub(super) fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, events: Address<RecordEvent>) {
+    tree.observe(move |event: &SupervisionEvent| {
+        let (subsystem, worker_of) = match event.actor.split_once('/') {
+            Some((kind, uid)) if kind == PodWorker::NAME => (kind, Some(PodUid::new(uid))),
+            _ => (event.actor.as_str(), None),
+        };
+        let (pod, panic) = match (&event.what, worker_of) {
+            (What::Quarantined { pod, panic, seconds }, _) => {
+                let text =
+                    format!("{subsystem} leaves this pod alone for {seconds} s after a panic: {panic}");
+                let _ = events.tell(quarantined(pod, text));
+                (pod.clone(), Some(Arc::from(panic.to_string())))
+            }
+            (What::Dormant { retry_seconds }, Some(pod)) => {
+                let why = "more crashes than its limit";
+                let text = format!("{subsystem} leaves this pod alone for {retry_seconds} s after {why}");
+                let _ = events.tell(quarantined(&pod, text));
+                (pod, Some(Arc::from(why)))
+            }
+            (What::Released { pod }, _) => (pod.clone(), None),
+            (What::Started { incarnation: 2.. }, Some(pod)) => (pod, None),
+            _ => return,
+        };
+        let _ = status.tell(PodQuarantined { uid: pod, subsystem: Arc::from(subsystem), panic });
+    });
+}
+
+fn quarantined(pod: &PodUid, text: String) -> RecordEvent {
+    let nameless = PodRef { uid: pod.clone(), namespace: Arc::from(""), name: Arc::from("") };
+    RecordEvent {
+        object: EventObject::Pod { pod: nameless, field_path: Arc::from("") },
+        event_type: EventType::Warning,
+        reason: Arc::from("PodQuarantined"),
+        message: Arc::from(text),
+    }
+}
