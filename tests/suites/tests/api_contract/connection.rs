@@ -18,7 +18,10 @@ use serde_json::json;
 use crate::following::View;
 use crate::subject::{ControlPlane, DEADLINE, json as value, object, wait_real_time as block_on};
 
-pub const ALL: &[(&str, fn(&ControlPlane))] = &[
+/// A case by its name.
+pub type Case = (&'static str, fn(&ControlPlane));
+
+pub const ALL: &[Case] = &[
     ("a_server_that_stops_and_starts_is_followed_on", outage),
     ("a_server_that_hangs_meets_the_deadline", hang),
     ("a_dead_connection_is_given_up", dead_connection),
