@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use actix::Actor;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ContainerImage, Node};
+use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::NodeRegistered;
+use messages::facts::{NodeAddressesObserved, NodeRegistered};
 use messages::node_status;
 use messages::pleg::ResendObserved;
 use runtime_bridge::clock::Clock;
@@ -51,6 +51,8 @@ pub struct NodeStatusDeps {
     pub clock: Arc<dyn Clock>,
     /// Who is told of the Node.
     pub observers: Vec<Address<NodeRegistered>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Asked for the runtime's health after a start.
     pub observed: Address<ResendObserved>,
     /// Where events go.
@@ -76,6 +78,8 @@ pub struct NodeStatus {
     node: Option<Arc<Node>>,
     /// As others were told of it.
     told: Option<Arc<Node>>,
+    /// The addresses that others were told of.
+    addresses: Option<Arc<[NodeAddress]>>,
     /// This incarnation has made the Node, or has found and put it right.
     registered: bool,
     registering: bool,
@@ -114,6 +118,7 @@ impl NodeStatus {
             began: Instant::now(),
             node: None,
             told: None,
+            addresses: None,
             registered: false,
             registering: false,
             failures: 0,
@@ -221,6 +226,7 @@ impl NodeStatus {
     fn try_to_register(&mut self, ctx: &mut Ctx<Self>) {
         let made = registration::initial(&self.deps.config, &self.known());
         tracing::info!(node = %self.deps.config.name, "Attempting to register node");
+        self.tell_addresses(&made.node);
         let work = execute::register(self.deps.heartbeat.clone(), made.node);
         ctx.effect("register", None, work, move |actor, answer, ctx| {
             actor.registering = false;
@@ -238,6 +244,9 @@ impl NodeStatus {
                 }
                 Err(error) => {
                     actor.trouble("Unable to register node with API server", &error);
+                    if actor.failures > 0 {
+                        actor.deps.heartbeat.redial();
+                    }
                     actor.failures = actor.failures.saturating_add(1);
                     actor.register(ctx);
                 }
@@ -271,6 +280,23 @@ impl NodeStatus {
         if news {
             self.told = Some(node);
             self.tell();
+        }
+    }
+
+    /// The node has these addresses.
+    fn tell_addresses(&mut self, node: &Node) {
+        let addresses =
+            node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+        if self.addresses.as_deref() != Some(addresses) {
+            self.addresses = Some(Arc::from(addresses));
+            self.resend_addresses();
+        }
+    }
+
+    fn resend_addresses(&self) {
+        let Some(addresses) = &self.addresses else { return };
+        for observer in &self.deps.address_observers {
+            let _ = observer.tell(NodeAddressesObserved(addresses.clone()));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
 //! architecture.
 
+mod certificates;
 mod heartbeat;
 mod quarantine;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use certificate_manager::{Lost, Role};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
@@ -109,6 +111,10 @@ pub struct Bridge {
     pub cluster: Option<Cluster>,
     /// The HTTPS server's side of TLS; none without such a server.
     pub serving: Option<ServingTls>,
+    /// The node's certificates that the cluster signs.
+    pub certificates: Vec<Role>,
+    /// Where it is said that the kubelet must end for want of an identity.
+    pub lost: Lost,
 }
 
 /// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
@@ -397,6 +403,14 @@ pub fn wire(
         metrics,
     };
 
+    let addresses = certificates::start(
+        tree,
+        place,
+        registry,
+        bridge,
+        settings,
+        heartbeat.as_ref().map(heartbeat::Heartbeat::resend_node),
+    )?;
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,
@@ -405,6 +419,7 @@ pub fn wire(
             &heartbeat::Acquaintances {
                 operations: operations.clone(),
                 observers: Vec::new(),
+                address_observers: addresses,
                 observed: resend_observed(),
                 events: events.address(),
             },

@@ -1,6 +1,7 @@
 //! Calls to the API server, typed by the object they are about.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -92,7 +93,7 @@ pub struct ApiClient {
     io: Io,
     turns: Bucket,
     deadline: Duration,
-    redial: Option<Redial>,
+    redial: Vec<Arc<dyn Redial>>,
 }
 
 impl Debug for ApiClient {
@@ -190,7 +191,7 @@ pub(super) fn items<K: Object>(list: &mut Value) -> Result<Vec<K>, ApiError> {
 impl ApiClient {
     /// Speaks through `client`. `deadline` is that of each call but watches.
     pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
-        Self { client, io, turns: Bucket::new(limit), deadline, redial: None }
+        Self { client, io, turns: Bucket::new(limit), deadline, redial: Vec::new() }
     }
 
     /// With connections of its own, which can be given up. Nothing is connected yet.
@@ -204,14 +205,38 @@ impl ApiClient {
         deadline: Duration,
     ) -> Result<Self, ConnectError> {
         let (client, redial) = dial(settings, io)?;
-        Ok(Self { redial: Some(redial), ..Self::new(client, io.clone(), limit, deadline) })
+        Ok(Self { redial: vec![redial], ..Self::new(client, io.clone(), limit, deadline) })
     }
 
-    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs.
+    /// Speaking through `client`, whose connections are given up by `redial`.
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn redialing(mut self, redial: Arc<dyn Redial>) -> Self {
+        self.redial.push(redial);
+        self
+    }
+
+    /// The same, whose [`ApiClient::redial`] gives up the connections of `others` too.
+    #[must_use]
+    pub fn redialing_with(mut self, others: &[&Self]) -> Self {
+        self.redial.extend(others.iter().flat_map(|other| other.redial.iter().cloned()));
+        self
+    }
+
+    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs,
+    /// unless it was connected to close all.
     pub fn redial(&self) {
-        if let Some(redial) = &self.redial {
-            redial.redial();
-        }
+        self.redial.iter().for_each(|redial| redial.redial());
+    }
+
+    /// Whether the server says that it is well.
+    pub fn healthz(&self) -> Reply<()> {
+        let this = self.clone();
+        let request = request(http::Method::GET, "/healthz", None, Vec::new());
+        self.on_io(async move {
+            let request = request?;
+            let operation = operation(&request);
+            this.within(&operation, this.call(&operation, request)).await.map(|_| ())
+        })
     }
 
     /// The same with another deadline.

@@ -301,5 +301,6 @@ impl Kubeconfig {
     }
 }
 
+mod issued;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{NodeRegistered, RuntimeObserved};
-use messages::node_status::{PostNotReady, SubsystemReported};
+use messages::facts::{NodeAddressesObserved, NodeRegistered, RuntimeObserved};
+use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
@@ -27,6 +27,8 @@ pub(super) struct Acquaintances {
     pub operations: Operations,
     /// Who is told of the Node, besides Lease.
     pub observers: Vec<Address<NodeRegistered>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Pleg.
     pub observed: Address<ResendObserved>,
     /// Where events go.
@@ -43,6 +45,10 @@ pub(super) fn seat(tree: &Tree, bridge: &Bridge, settings: &Settings) -> Option<
 
 impl Heartbeat {
     pub(super) fn not_ready(&self) -> Address<PostNotReady> {
+        self.status.address()
+    }
+
+    pub(super) fn resend_node(&self) -> Address<ResendNode> {
         self.status.address()
     }
 
@@ -66,6 +72,7 @@ impl Heartbeat {
             addresses: bridge.addresses.clone(),
             clock: bridge.clock.clone(),
             observers: [self.lease.address()].into_iter().chain(known.observers.iter().cloned()).collect(),
+            address_observers: known.address_observers.clone(),
             observed: known.observed.clone(),
             events: known.events.clone(),
         };

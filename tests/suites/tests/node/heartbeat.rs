@@ -85,6 +85,7 @@ async fn beat(tree: &Tree) -> Heart {
                 keep_told.lock().expect("no panic").push(uid);
             }),
         ],
+        address_observers: Vec::new(),
         observed: Address::sink("observed", |_| {}),
         events: Address::sink("events", move |event: RecordEvent| {
             keep_event.lock().expect("no panic").push(event.reason.to_string());
