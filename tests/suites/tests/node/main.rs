@@ -8,6 +8,7 @@
 mod admission;
 mod api;
 mod calls;
+mod certificates;
 mod cgroups;
 mod clock;
 mod cluster;
