@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::facts::{DesiredPods, RuntimeObserved, Source, SourcePod, WorkerReported};
+use crate::facts::{DesiredPods, NodeObserved, RuntimeObserved, Source, SourcePod, WorkerReported};
 use crate::{Key, delivery, receives};
 
 /// The full set of pods of one source (row 1.6); an empty first set still counts as heard.
@@ -25,4 +25,4 @@ delivery!(ResendDesired => (): Command, LatestPerKey);
 pub struct GetPods;
 delivery!(GetPods => DesiredPods: Query, Reject);
 
-receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, GetPods);
+receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, GetPods);

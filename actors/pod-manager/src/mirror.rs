@@ -45,6 +45,8 @@ pub struct Mirrors {
     known: Option<BTreeMap<String, Arc<Pod>>>,
     /// Full names that something is being done about, or was tried and has to wait.
     busy: BTreeSet<String>,
+    /// Those of them that wait.
+    waiting: BTreeSet<String>,
 }
 
 impl Mirrors {
@@ -108,9 +110,22 @@ impl Mirrors {
         }
     }
 
+    /// The step of this full name has failed: nothing is done about it before [`Mirrors::done`] or [`Mirrors::retry`].
+    pub fn failed(&mut self, full_name: &str) {
+        self.waiting.insert(full_name.to_owned());
+    }
+
     /// The step of this full name is over, and so is the pause after it.
     pub fn done(&mut self, full_name: &str) {
         self.busy.remove(full_name);
+        self.waiting.remove(full_name);
+    }
+
+    /// Ends every pause: the full names that had one.
+    pub fn retry(&mut self) -> BTreeSet<String> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.busy.retain(|name| !waiting.contains(name));
+        waiting
     }
 }
 
@@ -200,6 +215,12 @@ mod tests {
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
         mirrors.done("a_ns");
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
+        mirrors.failed("a_ns");
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
+        assert_eq!(mirrors.retry(), ["a_ns".to_owned()].into());
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
+        assert!(mirrors.retry().is_empty(), "it is being done");
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
     }
 
     #[test]

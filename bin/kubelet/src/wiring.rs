@@ -12,7 +12,7 @@ use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::event_recorder::{GetEvents, RecordEvent};
-use messages::facts::Source;
+use messages::facts::{NodeObserved, Source};
 use messages::garbage_collector::CollectNow;
 use messages::node_status::PostNotReady;
 use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
@@ -237,6 +237,8 @@ pub struct Node {
     pub runtime_pods: Address<GetRuntimePods>,
     /// Takes quarantines.
     pub quarantined: Address<PodQuarantined>,
+    /// Who is told of the Node.
+    pub node_observers: Vec<Address<NodeObserved>>,
     /// Has the Node written not ready, on a member of a cluster.
     pub not_ready: Option<Address<PostNotReady>>,
     /// Calls to the runtime, as the actors make them.
@@ -295,6 +297,8 @@ pub fn wire(
         tokens: objects.address(),
         runtime_pods: pleg.address(),
         quarantined: status.address(),
+        // Who admits pods knows the Node before who lists them.
+        node_observers: vec![manager.address(), sources.address()],
         not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
         operations: operations.clone(),
     };
@@ -310,6 +314,7 @@ pub fn wire(
         files: bridge.files.clone(),
         url: bridge.url.clone(),
         api: cluster_api(bridge),
+        node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
         clock: bridge.clock.clone(),
         manager: manager.address(),
         events: events.address(),
@@ -335,6 +340,7 @@ pub fn wire(
         statuses: status.address(),
         runtime_pods: pleg.address(),
         observed: pleg.address(),
+        node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
         evict: pool.address(),
         mirrors: status.address(),
         api: cluster_api(bridge),
@@ -404,7 +410,7 @@ pub fn wire(
             bridge,
             &heartbeat::Acquaintances {
                 operations: operations.clone(),
-                observers: Vec::new(),
+                observers: node.node_observers.clone(),
                 observed: resend_observed(),
                 events: events.address(),
             },

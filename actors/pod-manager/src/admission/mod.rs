@@ -18,7 +18,7 @@ mod taints;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, Taint};
 use messages::facts::{Rejection, Source};
 use messages::resources::NodeResources;
 
@@ -46,6 +46,19 @@ pub struct NodeView {
     pub sysctls: SysctlAllowlist,
     /// The kernel enforces AppArmor profiles.
     pub app_armor: bool,
+}
+
+impl NodeView {
+    /// The same node with the labels and taints that the API server has of it, if it has it.
+    #[must_use]
+    pub fn as_observed(&self, node: Option<&Node>) -> Self {
+        let mut view = self.clone();
+        if let Some(node) = node {
+            view.labels = node.metadata.labels.clone().unwrap_or_default();
+            view.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        }
+        view
+    }
 }
 
 /// The labels that every node has, and those of `--node-labels`, which win.

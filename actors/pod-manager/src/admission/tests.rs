@@ -151,3 +151,17 @@ fn a_node_has_its_labels() {
     assert_eq!(labels["kubernetes.io/arch"], "other");
     assert_eq!(labels["beta.kubernetes.io/arch"], "arm64");
 }
+
+#[test]
+fn the_node_is_the_one_that_the_api_server_has() {
+    let config = NodeView { labels: [("a".to_owned(), "config".to_owned())].into(), ..NodeView::default() };
+    let node: Node = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "n", "labels": {"b": "server"}},
+        "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
+    }))
+    .expect("a Node");
+    let view = config.as_observed(Some(&node));
+    assert_eq!(view.labels, [("b".to_owned(), "server".to_owned())].into());
+    assert_eq!(view.taints.len(), 1);
+    assert_eq!(config.as_observed(None).labels, config.labels);
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::event_recorder::GetEvents;
-use messages::facts::Rejection;
+use messages::facts::{NodeObserved, Rejection};
 use messages::garbage_collector::CollectNow;
 use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
 use messages::pleg::GetRuntimePods;
@@ -76,6 +76,9 @@ async fn stir(node: &FakeNode) {
     let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
     let _ = node.node.tokens.ask(token, soon).await;
     let _ = node.node.collect.tell(CollectNow);
+    for observer in &node.node.node_observers {
+        let _ = observer.tell(NodeObserved(None));
+    }
     let nobody = PodUid::new("nobody");
     let _ = node.node.quarantined.tell(PodQuarantined {
         uid: nobody.clone(),
