@@ -15,7 +15,9 @@ use messages::event_recorder::{GetEvents, RecordEvent};
 use messages::facts::{NodeObserved, Source};
 use messages::garbage_collector::CollectNow;
 use messages::node_status::PostNotReady;
-use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
+use messages::object_cache::{
+    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
+};
 use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
@@ -229,6 +231,8 @@ pub struct Node {
     pub secrets: Address<GetSecret>,
     /// Config maps.
     pub config_maps: Address<GetConfigMap>,
+    /// Runtime classes.
+    pub runtime_classes: Address<GetRuntimeClass>,
     /// Services.
     pub services: Address<GetServices>,
     /// Tokens of service accounts.
@@ -293,6 +297,7 @@ pub fn wire(
         objects_changed: volumes.address(),
         secrets: objects.address(),
         config_maps: objects.address(),
+        runtime_classes: objects.address(),
         services: objects.address(),
         tokens: objects.address(),
         runtime_pods: pleg.address(),
@@ -361,6 +366,7 @@ pub fn wire(
             images: images.address(),
             secrets: objects.address(),
             config_maps: objects.address(),
+            runtime_classes: objects.address(),
             services: objects.address(),
             status: status.address(),
             resend: pool.address(),

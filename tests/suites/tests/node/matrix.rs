@@ -9,7 +9,9 @@ use std::time::Duration;
 use messages::event_recorder::GetEvents;
 use messages::facts::{NodeObserved, Rejection};
 use messages::garbage_collector::CollectNow;
-use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
+use messages::object_cache::{
+    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
+};
 use messages::pleg::GetRuntimePods;
 use messages::pod_worker::EvictPod;
 use messages::probe_manager::GetVerdicts;
@@ -71,6 +73,7 @@ async fn stir(node: &FakeNode) {
         .config_maps
         .ask(GetConfigMap { namespace: namespace.clone(), name: name.clone() }, soon)
         .await;
+    let _ = node.node.runtime_classes.ask(GetRuntimeClass { name: name.clone() }, soon).await;
     let _ = node.node.services.ask(GetServices, soon).await;
     let pod = PodRef { uid: PodUid::new("nobody"), namespace, name: name.clone() };
     let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
