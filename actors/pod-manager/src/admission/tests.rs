@@ -165,3 +165,14 @@ fn the_node_is_the_one_that_the_api_server_has() {
     assert_eq!(view.taints.len(), 1);
     assert_eq!(config.as_observed(None).labels, config.labels);
 }
+
+#[test]
+fn who_is_not_critical_ends_nobody_whatever_its_priority() {
+    let request = json!([{"name": "a", "resources": {"requests": {"cpu": "1500m"}}}]);
+    let of = |priority: i32| {
+        let tolerations = json!([{"operator": "Exists"}]);
+        pod(json!({}), json!({"priority": priority, "containers": request, "tolerations": tolerations}))
+    };
+    let cpu = "OutOfcpu: Node didn't have enough resource: cpu, requested: 1500, used: 1500, capacity: 2000";
+    assert_eq!(reason(&of(100), Source::Api, &[&of(1)], None), cpu);
+}
