@@ -14,7 +14,7 @@ use messages::facts::{
 };
 use messages::node_status::ResendNode;
 use messages::pleg::{GetRuntimePods, ResendObserved};
-use messages::pod_manager::{self, GetPods, PodsChanged, ResendDesired};
+use messages::pod_manager::{self, GetPods, GetStaticOf, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
@@ -467,5 +467,14 @@ impl Handler<GetPods> for PodManager {
     type Result = MessageResult<GetPods>;
     fn handle(&mut self, _: GetPods, _ctx: &mut Ctx<Self>) -> Self::Result {
         MessageResult(self.fact())
+    }
+}
+
+impl Handler<GetStaticOf> for PodManager {
+    type Result = MessageResult<GetStaticOf>;
+    fn handle(&mut self, ask: GetStaticOf, _ctx: &mut Ctx<Self>) -> Self::Result {
+        let name = self.mirrors.full_name(&ask.mirror);
+        let of_name = |pod: &&Arc<Pod>| name.is_some_and(|name| PodRef::of(pod).full_name() == name);
+        MessageResult(self.statics().find(of_name).map(|pod| PodRef::of(pod).uid))
     }
 }

@@ -1,7 +1,7 @@
 //! Duty: knows the pods that this node shall run: merges the sources, admits or refuses, makes room for
 //!   critical ones, keeps mirrors of static pods at the API server.
 //! Receives: PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved,
-//!   GetPods.
+//!   GetPods, GetStaticOf.
 //! Sends: DesiredPods, MirrorPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetRuntimePods,
 //!   ResendObserved, ResendNode, EvictPod.
 //! State (rebuilt from): each source's pods (the sources list again), workers' reports (the pool is asked), who was

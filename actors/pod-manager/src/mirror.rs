@@ -67,6 +67,13 @@ impl Mirrors {
         statics.filter_map(mirror).collect()
     }
 
+    /// The full name of a mirror. It is that of its static pod, whatever version of it the mirror was made for.
+    pub fn full_name(&self, mirror: &PodUid) -> Option<&str> {
+        let known = self.known.iter().flatten();
+        let is = |pod: &Pod| pod.metadata.uid.as_deref() == Some(mirror.as_str());
+        known.into_iter().find(|(_, pod)| is(pod)).map(|(name, _)| name.as_str())
+    }
+
     /// What is to be done now, taken as begun until [`Mirrors::done`]. Only when the statics are `all` is a mirror
     /// without one deleted, and not while the static pod of that full name is still `ending`.
     pub fn steps<'a>(
@@ -206,6 +213,8 @@ mod tests {
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
         let of: Vec<_> = mirrors.of(statics.iter()).into_keys().map(|uid| uid.to_string()).collect();
         assert_eq!(of, ["1", "2"]);
+        assert_eq!(mirrors.full_name(&PodUid::new("m-2")), Some("b_ns"));
+        assert_eq!(mirrors.full_name(&PodUid::new("2")), None);
     }
 
     #[test]

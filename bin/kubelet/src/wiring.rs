@@ -19,7 +19,7 @@ use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
 use messages::pleg::{GetRuntimePods, ResendObserved};
-use messages::pod_manager::{GetPods, ResendDesired};
+use messages::pod_manager::{GetPods, GetStaticOf, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
 use messages::resources::NodeResources;
@@ -209,6 +209,8 @@ impl Places {
 pub struct Node {
     /// Pods as desired.
     pub pods: Address<GetPods>,
+    /// Static pods by their mirrors.
+    pub static_of: Address<GetStaticOf>,
     /// Pods as they are.
     pub statuses: Address<GetPodStatuses>,
     /// Workers' reports.
@@ -286,6 +288,7 @@ pub fn wire(
 
     let node = Node {
         pods: manager.address(),
+        static_of: manager.address(),
         statuses: status.address(),
         workers: pool.address(),
         events: events.address(),
@@ -502,6 +505,7 @@ pub fn wire(
 
     let containers = Containers {
         pods: manager.address(),
+        static_of: manager.address(),
         status: status.address(),
         runtime_pods: pleg.address(),
         operations: operations.clone(),

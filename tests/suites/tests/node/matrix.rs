@@ -13,6 +13,7 @@ use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
 use messages::pleg::GetRuntimePods;
+use messages::pod_manager::GetStaticOf;
 use messages::pod_worker::EvictPod;
 use messages::probe_manager::GetVerdicts;
 use messages::supervision::{Fault, PodQuarantined};
@@ -62,6 +63,7 @@ async fn stir(node: &FakeNode) {
     // Each of these may be the message that is panicked on; then there is no answer.
     let _ = node.node.events.ask(GetEvents, soon).await;
     let _ = node.node.verdicts.ask(GetVerdicts, soon).await;
+    let _ = node.node.static_of.ask(GetStaticOf { mirror: PodUid::new("nobody") }, soon).await;
     let _ = node.node.volumes.ask(GetVolumes, soon).await;
     let _ = node.node.runtime_pods.ask(GetRuntimePods, soon).await;
     let (namespace, name): (Arc<str>, Arc<str>) = (Arc::from("nowhere"), Arc::from("nothing"));
