@@ -47,6 +47,7 @@ fn report(pod: &PodRef, state: WorkerState, released: bool) -> Arc<WorkerReport>
         state,
         released,
         starting: Arc::default(),
+        replaced: Arc::default(),
         waiting: Arc::default(),
         failed: None,
         deleted: false,
