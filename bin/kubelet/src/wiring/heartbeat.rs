@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{NodeAddressesObserved, NodeRegistered, RuntimeObserved};
+use messages::facts::{NodeAddressesObserved, NodeObserved, RuntimeObserved};
 use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
@@ -26,7 +26,7 @@ pub(super) struct Acquaintances {
     /// The runtime.
     pub operations: Operations,
     /// Who is told of the Node, besides Lease.
-    pub observers: Vec<Address<NodeRegistered>>,
+    pub observers: Vec<Address<NodeObserved>>,
     /// Who is told of the node's addresses.
     pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Pleg.
@@ -48,7 +48,7 @@ impl Heartbeat {
         self.status.address()
     }
 
-    pub(super) fn resend_node(&self) -> Address<ResendNode> {
+    pub(super) fn node(&self) -> Address<ResendNode> {
         self.status.address()
     }
 
