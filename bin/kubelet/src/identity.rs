@@ -317,6 +317,10 @@ impl Wanted {
         let api = api.with_deadline(Duration::from_secs(1));
         let up = async {
             while let Err(error) = api.healthz().await {
+                if error.is_unauthorized() || error.is_forbidden() {
+                    // It is up, and what it thinks of us it says again at once.
+                    return;
+                }
                 tracing::info!(%error, "Failed to connect to apiserver");
                 tokio::time::sleep(Duration::from_millis(2000 + self.clock.random_u64() % 400)).await;
             }
