@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -70,6 +71,11 @@ pub trait IdentitySource: Send + Sync + Debug {
 
     /// The server has answered 401.
     fn refused(&self) {}
+
+    /// An item for each change, if the source tells of them by itself.
+    fn changes(&self) -> Option<BoxStream<'static, ()>> {
+        None
+    }
 }
 
 #[derive(Debug, Default)]
@@ -276,5 +282,9 @@ impl IdentitySource for PairIdentity {
             let _ = tokio::time::timeout(FIRST_WAIT, self.0.wait()).await;
             Ok(())
         })
+    }
+
+    fn changes(&self) -> Option<BoxStream<'static, ()>> {
+        Some(self.0.changes())
     }
 }

@@ -105,7 +105,10 @@ fn a_client_certificate_is_asked_for_by_the_bootstrap_and_renewed_by_itself() {
         let csr = manager.bootstrap.pending_requests().remove(0);
         assert!(csr.metadata.name.is_some_and(|name| name.starts_with("csr-")));
         assert_eq!(csr.spec.signer_name, "kubernetes.io/kube-apiserver-client-kubelet");
-        assert_eq!(csr.spec.usages.as_deref(), Some(&["digital signature".to_owned(), "client auth".to_owned()][..]));
+        assert_eq!(
+            csr.spec.usages.as_deref(),
+            Some(&["digital signature".to_owned(), "client auth".to_owned()][..])
+        );
         let first = manager.signed(&manager.bootstrap, DAY).await;
         assert_eq!(first.leaf.common_name, "system:node:node");
         assert_eq!(first.leaf.organizations, ["system:nodes".to_owned()].into());
@@ -115,7 +118,10 @@ fn a_client_certificate_is_asked_for_by_the_bootstrap_and_renewed_by_itself() {
         assert!(manager.api.pending_requests().is_empty());
         tokio::time::sleep(DAY.mul_f64(0.22)).await;
         assert_eq!(manager.api.pending_requests().len(), 1, "by its own certificate");
-        assert_eq!(manager.current.numbered().1.map(|pair| pair.leaf.not_before), Some(first.leaf.not_before));
+        assert_eq!(
+            manager.current.numbered().1.map(|pair| pair.leaf.not_before),
+            Some(first.leaf.not_before)
+        );
         let second = manager.signed(&manager.api, DAY).await;
         assert_ne!(first.client.1.secret_der(), second.client.1.secret_der(), "another key each time");
         assert_eq!((manager.store.saves(), manager.bootstrap.count(Verb::Create, REQUESTS)), (2, 1));
@@ -217,7 +223,10 @@ fn a_serving_certificate_holds_the_nodes_addresses_and_follows_them() {
         manager.until("a request", |manager| !manager.api.pending_requests().is_empty()).await;
         let csr = manager.api.pending_requests().remove(0);
         assert_eq!(csr.spec.signer_name, "kubernetes.io/kubelet-serving");
-        assert_eq!(csr.spec.usages.as_deref(), Some(&["digital signature".to_owned(), "server auth".to_owned()][..]));
+        assert_eq!(
+            csr.spec.usages.as_deref(),
+            Some(&["digital signature".to_owned(), "server auth".to_owned()][..])
+        );
         // Another address before that was signed: another request, and the first one is nobody's any more.
         manager.has(&[("Hostname", "node"), ("InternalIP", "192.0.2.7"), ("InternalIP", "2001:db8::7")]);
         manager.until("another one", |manager| manager.api.pending_requests().len() == 2).await;
@@ -271,7 +280,8 @@ fn a_certificate_that_is_no_good_is_not_asked_for_again_at_once() {
             manager.api.sign_requests(&manager.authority, Duration::ZERO);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let asked = manager.bootstrap.count(Verb::Create, REQUESTS) + manager.api.count(Verb::Create, REQUESTS);
+        let asked =
+            manager.bootstrap.count(Verb::Create, REQUESTS) + manager.api.count(Verb::Create, REQUESTS);
         assert!((8..=11).contains(&asked), "every 32 s: {asked}");
     });
 }

@@ -216,7 +216,10 @@ pub fn refused(setting: &Arc<Setting>) {
 pub fn wrong(setting: &Arc<Setting>) {
     let stranger = Stranger::new(setting, json!({}), &["--bootstrap-kubeconfig=".to_owned()]);
     let said = stranger.last_words();
-    assert!(said.contains("there is no --bootstrap-kubeconfig to ask for a first certificate with"), "{said}");
+    assert!(
+        said.contains("there is no --bootstrap-kubeconfig to ask for a first certificate with"),
+        "{said}"
+    );
     assert!(said.contains("kubelet.conf") && said.contains("No such file"), "{said}");
     let stranger = Stranger::new(setting, json!({}), &["--bootstrap-kubeconfig=/no/such.conf".to_owned()]);
     let said = stranger.last_words();
@@ -227,7 +230,10 @@ pub fn wrong(setting: &Arc<Setting>) {
     let token = text.lines().find(|line| line.contains("token:")).expect("a token");
     fs::write(&bootstrap, text.replace(token, "    token: abcdef.0123456789abcdef")).expect("written");
     let said = stranger.last_words();
-    assert!(said.contains("cannot create certificate signing request: ") && said.contains("Unauthorized"), "{said}");
+    assert!(
+        said.contains("cannot create certificate signing request: ") && said.contains("Unauthorized"),
+        "{said}"
+    );
     let file = stranger.dir.path().join("a-file");
     fs::write(&file, "").expect("written");
     let stranger = Stranger::new(setting, json!({}), &[format!("--cert-dir={}/pki", file.display())]);
