@@ -166,6 +166,9 @@ pub struct WorkerReport {
     pub released: bool,
     /// Containers that run, but whose postStart hook has not ended: they count as waiting (row 5.19).
     pub starting: Arc<BTreeSet<String>>,
+    /// Instances (the runtime's IDs) that are being killed to make room for another one, by container name: their end is
+    /// not their container's end, whatever the restart policy says.
+    pub replaced: Arc<BTreeMap<String, Arc<str>>>,
     /// Why containers wait, by name.
     pub waiting: Arc<BTreeMap<String, WaitingReason>>,
     /// Set while the pod ends or has ended by a decision of the node (eviction, deadline, unsupported):

@@ -226,6 +226,11 @@ impl PodManager {
             self.deps.metrics.rejections.with_label_values(&[counted_as(&why.reason)]).inc();
             self.warn(pod, &why.reason, &why.message);
         }
+        for (pod, why) in &outcome.kept {
+            tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod runs on though a new one is refused");
+            let message = format!("{}; the pod runs already and is left alone", why.message);
+            self.warn(pod, &why.reason, &message);
+        }
     }
 
     /// An event for each duplicate, once.

@@ -215,6 +215,7 @@ impl<'a> Computation<'a> {
                 || report.is_some_and(|r| r.deleted),
             syncing: report.is_some_and(|r| r.state == WorkerState::Syncing),
             starting: report.map(|r| &*r.starting),
+            replaced: report.map(|r| &*r.replaced),
             restarting_all: self.restarting_all(),
             restart_policy: self.spec.restart_policy.as_deref(),
             recursive_read_only: self.makes_recursive_read_only(),

@@ -1,6 +1,7 @@
 //! Container statuses: state, lastState, ready, started, restartCount (rows 8.2, 8.3, 5.9).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -49,12 +50,20 @@ pub(crate) struct Context<'a> {
     pub(crate) syncing: bool,
     /// Containers that run, but count as waiting until their postStart hook has ended.
     pub(crate) starting: Option<&'a BTreeSet<String>>,
+    /// Instances whose end is not their container's end: another one is being started.
+    pub(crate) replaced: Option<&'a BTreeMap<String, Arc<str>>>,
     /// All containers are being restarted.
     pub(crate) restarting_all: bool,
     /// The pod's restart policy.
     pub(crate) restart_policy: Option<&'a str>,
     /// The runtime makes whole mount trees of this pod read-only.
     pub(crate) recursive_read_only: bool,
+}
+
+impl Context<'_> {
+    fn replaces(&self, instance: &RuntimeContainer) -> bool {
+        self.replaced.is_some_and(|replaced| replaced.get(&*instance.name) == Some(&instance.id))
+    }
 }
 
 /// The statuses of these containers, in their order. `previous` are those last known.
@@ -184,6 +193,8 @@ fn present(
             ..ApiState::default()
         },
         ContainerState::Created => default_waiting(context),
+        // A container that has ended may be forbidden to come back: then the API server takes no such status.
+        ContainerState::Exited if context.replaces(newest) => going(&id, old, context),
         ContainerState::Exited => ended(newest, &id),
         ContainerState::Unknown => unreadable(&id, old, context),
     };
@@ -265,6 +276,12 @@ fn ended(container: &RuntimeContainer, id: &str) -> ApiState {
         }),
         ..ApiState::default()
     }
+}
+
+/// The instance makes room for another: as long as that is not there, what was known stays.
+fn going(id: &str, old: Option<&ContainerStatus>, context: &Context<'_>) -> ApiState {
+    let ran = old.filter(|o| o.container_id.as_deref() == Some(id) && running(o).is_some());
+    ran.and_then(|o| o.state.clone()).unwrap_or_else(|| default_waiting(context))
 }
 
 /// The runtime cannot say what the instance does: one that ran is taken to have ended.

@@ -76,6 +76,7 @@ fn reports() -> impl Strategy<Value = Arc<WorkerReport>> {
         let why = WaitingReason { reason: "CrashLoopBackOff".into(), message: String::new() };
         Arc::new(WorkerReport {
             released: released && state == WorkerState::Terminated,
+            replaced: Arc::default(),
             starting: Arc::new(starting.map(str::to_owned).into_iter().collect()),
             failed: (fails && state != WorkerState::Syncing).then(|| rejection("Evicted")),
             deleted: deleted && state != WorkerState::Syncing,

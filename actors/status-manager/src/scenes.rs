@@ -129,6 +129,7 @@ pub(crate) fn report(state: WorkerState) -> WorkerReport {
         state,
         released: false,
         starting: Arc::default(),
+        replaced: Arc::default(),
         waiting: Arc::default(),
         failed: None,
         deleted: false,
