@@ -2,6 +2,7 @@
 //! architecture.
 
 mod heartbeat;
+mod last_words;
 mod quarantine;
 
 use std::path::PathBuf;
@@ -14,7 +15,6 @@ use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings}
 use messages::event_recorder::{GetEvents, RecordEvent};
 use messages::facts::{NodeObserved, Source};
 use messages::garbage_collector::CollectNow;
-use messages::node_status::PostNotReady;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
@@ -54,6 +54,8 @@ use runtime_bridge::serving::ServingTls;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Place, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
+
+pub use last_words::{LastWords, NOT_READY_WITHIN};
 
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
 pub const ASKS: &[(&str, &str)] = &[
@@ -246,7 +248,7 @@ pub struct Node {
     /// Who is told of the Node.
     pub node_observers: Vec<Address<NodeObserved>>,
     /// Has the Node written not ready, on a member of a cluster.
-    pub not_ready: Option<Address<PostNotReady>>,
+    pub last_words: Option<LastWords>,
     /// Calls to the runtime, as the actors make them.
     pub operations: Operations,
 }
@@ -307,7 +309,7 @@ pub fn wire(
         quarantined: status.address(),
         // Who admits pods knows the Node before who lists them.
         node_observers: vec![manager.address(), sources.address()],
-        not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
+        last_words: heartbeat.as_ref().map(|heartbeat| heartbeat.last_words(bridge.clock.clone())),
         operations: operations.clone(),
     };
     quarantine::tell_of_quarantine(tree, status.address(), events.address());

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeObserved, RuntimeObserved};
-use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
+use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
+use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::Operations;
 use supervision::{Address, Place, Seated, Subsystem, SupervisionEvent, Tree, Vitality, What};
 
-use super::{Bridge, Cluster, Membership, Settings};
+use super::{Bridge, Cluster, LastWords, Membership, Settings};
 
 /// Both, seated.
 pub(super) struct Heartbeat {
@@ -42,8 +43,13 @@ pub(super) fn seat(tree: &Tree, bridge: &Bridge, settings: &Settings) -> Option<
 }
 
 impl Heartbeat {
-    pub(super) fn not_ready(&self) -> Address<PostNotReady> {
-        self.status.address()
+    pub(super) fn last_words(&self, clock: Arc<dyn Clock>) -> LastWords {
+        LastWords {
+            status: self.status.address(),
+            heartbeat: self.cluster.heartbeat.clone(),
+            node_name: self.cluster.node_name.clone(),
+            clock,
+        }
     }
 
     pub(super) fn node(&self) -> Address<ResendNode> {
