@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::facts::{DesiredPods, RuntimeObserved, Source, SourcePod, WorkerReported};
+use crate::facts::{
+    DesiredPods, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod, WorkerReported,
+};
 use crate::{Key, delivery, receives};
 
 /// The full set of pods of one source (row 1.6); an empty first set still counts as heard.
@@ -25,4 +27,11 @@ delivery!(ResendDesired => (): Command, LatestPerKey);
 pub struct GetPods;
 delivery!(GetPods => DesiredPods: Query, Reject);
 
-receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, GetPods);
+/// What the node was last said to run out of; nothing before it was measured. EvictionManager asks when it has restarted.
+#[derive(Clone, Debug)]
+pub struct GetPressure;
+delivery!(GetPressure => Option<Pressure>: Query, Reject);
+
+receives!(
+    "PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, PressureObserved, GetPods, GetPressure
+);
