@@ -95,7 +95,12 @@ mod tests {
     fn devices_tell_file_systems_apart() {
         let room = |device: u64| Some(FileSystemRoom { device, ..FileSystemRoom::default() });
         let of = |node, image_fs, container_fs| {
-            FileSystems::of(&NodeUsage { node_fs: room(node), image_fs, container_fs, ..NodeUsage::default() })
+            FileSystems::of(&NodeUsage {
+                node_fs: room(node),
+                image_fs,
+                container_fs,
+                ..NodeUsage::default()
+            })
         };
         assert_eq!(of(1, room(1), room(1)), FileSystems::One);
         assert_eq!(of(1, None, None), FileSystems::One);
@@ -107,7 +112,9 @@ mod tests {
     #[test]
     fn what_counts_and_what_helps() {
         use FileSystems::{One, SeparateImages, Split};
-        use Signal::{ContainerFsAvailable, ImageFsInodesFree, MemoryAvailable, NodeFsAvailable, PidAvailable};
+        use Signal::{
+            ContainerFsAvailable, ImageFsInodesFree, MemoryAvailable, NodeFsAvailable, PidAvailable,
+        };
         // Layers, logs, volumes; then containers, images.
         for (file_systems, signal, counts, helps) in [
             (One, NodeFsAvailable, "111", "11"),

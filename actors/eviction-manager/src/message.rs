@@ -50,9 +50,8 @@ pub(crate) fn said(
         note("offending_pod_usage", used.to_string());
     }
     let (mut names, mut uses) = (Vec::new(), Vec::new());
-    let containers = pod.spec.iter().flat_map(|spec| {
-        spec.containers.iter().chain(spec.init_containers.iter().flatten())
-    });
+    let containers =
+        pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
     for container in containers {
         let used = usage.containers.get(&container.name).and_then(|one| used(resource, one));
         let requests = amounts(container, Amounts::Requests);
@@ -129,7 +128,8 @@ mod tests {
     fn memory_names_those_above_their_requests() {
         let amount = Amount::Amount(Quantity::parse("100Mi").unwrap());
         let due = [hard(Signal::MemoryAvailable, amount)];
-        let seen = observed(Signal::MemoryAvailable, Quantity::binary(83_520 << 10), Quantity::binary(1 << 33));
+        let seen =
+            observed(Signal::MemoryAvailable, Quantity::binary(83_520 << 10), Quantity::binary(1 << 33));
         let pod = pod(json!({
             "containers": [
                 { "name": "x" },
@@ -138,7 +138,13 @@ mod tests {
             ],
             "initContainers": [{ "name": "side", "restartPolicy": "Always" }],
         }));
-        let usage = memory_usage(&[("x", 412 << 20), ("within", 1 << 20), ("y", 2 << 30), ("side", 3000), ("ephemeral", 1 << 30)]);
+        let usage = memory_usage(&[
+            ("x", 412 << 20),
+            ("within", 1 << 20),
+            ("y", 2 << 30),
+            ("side", 3000),
+            ("ephemeral", 1 << 30),
+        ]);
         let told = said(Resource::Memory, &pod, Some(&usage), &due, &seen);
         assert_eq!(
             told.message,
@@ -193,7 +199,8 @@ mod tests {
     fn disk_counts_layer_and_logs_and_the_rest_names_nobody() {
         let pod = pod(json!({ "containers": [{ "name": "x" }] }));
         let on_disk = |bytes| Some(DiskUsage { bytes, inodes: 7 });
-        let container = ContainerUse { memory_bytes: Some(1 << 30), layer: on_disk(4096), logs: on_disk(8192) };
+        let container =
+            ContainerUse { memory_bytes: Some(1 << 30), layer: on_disk(4096), logs: on_disk(8192) };
         let usage = PodUse { containers: [("x".to_owned(), container)].into(), ..PodUse::default() };
         let told = |signal: Signal| {
             let capacity = Quantity::binary(10 << 30);

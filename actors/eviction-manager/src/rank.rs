@@ -89,10 +89,7 @@ pub(crate) fn rank(candidates: Vec<Candidate>, signal: Signal, file_systems: Fil
         let by_priority = priority(&first.pod.pod).cmp(&priority(&second.pod.pod));
         match signal.resource() {
             Resource::Pids => by_priority.then_with(|| one.largest_first(other)),
-            _ => one
-                .first_those_that_exceed(other)
-                .then(by_priority)
-                .then_with(|| one.largest_first(other)),
+            _ => one.first_those_that_exceed(other).then(by_priority).then_with(|| one.largest_first(other)),
         }
     });
     ranked.into_iter().map(|(_, candidate)| candidate).collect()

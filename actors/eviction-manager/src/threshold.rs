@@ -158,12 +158,7 @@ impl Thresholds<'_> {
 fn statements(texts: &BTreeMap<String, String>) -> Result<Vec<Threshold>, ThresholdError> {
     let one = |(name, text): (&String, &String)| {
         let value = statement(name, text)?;
-        Ok(value.map(|(signal, value)| Threshold {
-            signal,
-            value,
-            grace: Duration::ZERO,
-            min_reclaim: None,
-        }))
+        Ok(value.map(|(signal, value)| Threshold { signal, value, grace: Duration::ZERO, min_reclaim: None }))
     };
     texts.iter().filter_map(|entry| one(entry).transpose()).collect()
 }
@@ -190,11 +185,8 @@ fn statement(name: &str, text: &str) -> Result<Option<(Signal, Value)>, Threshol
 }
 
 fn number(name: &str, text: &str) -> Result<Value, ThresholdError> {
-    let bad = |reason: String| ThresholdError::NoNumber {
-        signal: name.to_owned(),
-        text: text.to_owned(),
-        reason,
-    };
+    let bad =
+        |reason: String| ThresholdError::NoNumber { signal: name.to_owned(), text: text.to_owned(), reason };
     match text.strip_suffix('%') {
         Some(percent) => match percent.parse::<f32>() {
             Ok(percent) if percent.is_finite() => Ok(Value::Part(percent / 100.0)),
@@ -302,11 +294,8 @@ mod tests {
     fn memory_of_pods_is_watched_like_the_nodes() {
         let all = parse(&[("memory.available", "5%")], &[("memory.available", "10%")], &[], true).unwrap();
         let signals: Vec<(&str, bool)> = all.iter().map(|one| (one.signal.as_str(), one.is_hard())).collect();
-        let expected = [
-            ("memory.available", true),
-            ("memory.available", false),
-            ("allocatableMemory.available", true),
-        ];
+        let expected =
+            [("memory.available", true), ("memory.available", false), ("allocatableMemory.available", true)];
         assert_eq!(signals, expected, "a copy of the hard one alone");
     }
 
@@ -317,7 +306,11 @@ mod tests {
             ("memory.available", "0", "eviction threshold memory.available must be positive: 0"),
             ("memory.available", "-1Mi", "eviction threshold memory.available must be positive: -1Mi"),
             ("nodefs.available", "-1%", "eviction percentage threshold nodefs.available must be >= 0%: -1%"),
-            ("nodefs.available", "101%", "eviction percentage threshold nodefs.available must be <= 100%: 101%"),
+            (
+                "nodefs.available",
+                "101%",
+                "eviction percentage threshold nodefs.available must be <= 100%: 101%",
+            ),
         ] {
             assert_eq!(parse(&[(name, text)], &[], &[], false), Err(error.to_owned()));
         }
@@ -340,7 +333,8 @@ mod tests {
 
     #[test]
     fn writable_layers_go_by_the_file_system_they_lie_on() {
-        let hard = [("nodefs.available", "10%"), ("imagefs.available", "15%"), ("containerfs.available", "50%")];
+        let hard =
+            [("nodefs.available", "10%"), ("imagefs.available", "15%"), ("containerfs.available", "50%")];
         let configured = parse(&hard, &[], &[], false).unwrap();
         let of_layers = |file_systems| {
             let all = on(&configured, file_systems);
@@ -351,7 +345,10 @@ mod tests {
             [(FileSystems::One, 0.1), (FileSystems::SeparateImages, 0.15), (FileSystems::Split, 0.1)]
         {
             let threshold = of_layers(file_systems);
-            assert_eq!((threshold.signal, threshold.value), (Signal::ContainerFsAvailable, Value::Part(part)));
+            assert_eq!(
+                (threshold.signal, threshold.value),
+                (Signal::ContainerFsAvailable, Value::Part(part))
+            );
         }
     }
 }

@@ -64,9 +64,8 @@ impl Watch {
             self.conditions.insert(threshold.signal.condition(), now);
         }
         self.conditions.retain(|_, seen| now.saturating_sub(*seen) < transition || *seen == now);
-        let is_due = |(threshold, since): &&(Threshold, Duration)| {
-            now.saturating_sub(*since) >= threshold.grace
-        };
+        let is_due =
+            |(threshold, since): &&(Threshold, Duration)| now.saturating_sub(*since) >= threshold.grace;
         self.unresolved = self.passed.iter().filter(is_due).map(|(threshold, _)| *threshold).collect();
         let mut due = self.unresolved.clone();
         // Memory cannot wait; among the others the order of the configuration stays.

@@ -101,8 +101,7 @@ pub fn dead_of_all(
     reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
     now: Timestamp,
 ) -> Garbage {
-    let nothing =
-        GcPolicy { min_age: Duration::ZERO, per_container_max: Some(0), containers_max: Some(0) };
+    let nothing = GcPolicy { min_age: Duration::ZERO, per_container_max: Some(0), containers_max: Some(0) };
     garbage(observed, reports, &nothing, now)
 }
 

@@ -7,11 +7,13 @@ use std::time::Duration;
 use actix::{Actor, Handler, MessageResult};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::eviction_manager::ResendPressure;
 use messages::facts::{
-    DesiredPod, DesiredPods, Rejection, RuntimeObserved, Source, WorkerReport, WorkerReported,
+    DesiredPod, DesiredPods, PressureObserved, Rejection, RuntimeObserved, Source, WorkerReport,
+    WorkerReported,
 };
 use messages::pleg::{GetRuntimePods, ResendObserved};
-use messages::pod_manager::{self, GetPods, PodsChanged, ResendDesired};
+use messages::pod_manager::{self, GetPods, GetPressure, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
@@ -63,6 +65,8 @@ pub struct PodManagerDeps {
     pub runtime_pods: Address<GetRuntimePods>,
     /// Asked after a restart what the runtime can do.
     pub observed: Address<ResendObserved>,
+    /// Asked after a restart what the node runs out of.
+    pub pressure: Address<ResendPressure>,
     /// Told to end pods so that a critical one finds room.
     pub evict: Address<EvictPod>,
     /// Told which pods of the API server stand for static ones.
@@ -360,6 +364,7 @@ impl Subsystem for PodManager {
         let _ = self.deps.sources.tell(ResendPods);
         if ctx.incarnation() > 1 {
             let _ = self.deps.observed.tell(ResendObserved);
+            let _ = self.deps.pressure.tell(ResendPressure);
         }
     }
 
@@ -438,6 +443,21 @@ impl Handler<RuntimeObserved> for PodManager {
                 self.decide(ctx);
             }
         }
+    }
+}
+
+impl Handler<PressureObserved> for PodManager {
+    type Result = ();
+    fn handle(&mut self, PressureObserved(pressure): PressureObserved, _ctx: &mut Ctx<Self>) {
+        // Who was refused stays refused, and who runs is not judged again.
+        self.known.pressure = Some(pressure);
+    }
+}
+
+impl Handler<GetPressure> for PodManager {
+    type Result = MessageResult<GetPressure>;
+    fn handle(&mut self, _: GetPressure, _ctx: &mut Ctx<Self>) -> Self::Result {
+        MessageResult(self.known.pressure)
     }
 }
 

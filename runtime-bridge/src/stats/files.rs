@@ -88,10 +88,7 @@ pub(super) fn file_system(path: &Path) -> Result<FileSystemRoom, Problem> {
     };
     Ok(FileSystemRoom {
         device,
-        bytes: room(
-            told.f_bavail.saturating_mul(told.f_frsize),
-            told.f_blocks.saturating_mul(told.f_frsize),
-        ),
+        bytes: room(told.f_bavail.saturating_mul(told.f_frsize), told.f_blocks.saturating_mul(told.f_frsize)),
         inodes: (told.f_files > 0).then(|| room(told.f_ffree, told.f_files)),
     })
 }

@@ -122,10 +122,7 @@ impl Places {
             memory: self.memory().map_err(|problem| told("memory", problem)).ok(),
             pods_memory: self.pods_memory().map_err(|problem| told("memory of pods", problem)).ok().flatten(),
             node_fs: files::file_system(&self.root).map_err(|problem| told("nodefs", problem)).ok(),
-            image_fs: file_system(&runtime.images)
-                .map_err(|problem| told("imagefs", problem))
-                .ok()
-                .flatten(),
+            image_fs: file_system(&runtime.images).map_err(|problem| told("imagefs", problem)).ok().flatten(),
             container_fs: file_system(&runtime.containers)
                 .map_err(|problem| told("containerfs", problem))
                 .ok()

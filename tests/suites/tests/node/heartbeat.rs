@@ -38,14 +38,10 @@ fn recording() -> Arc<Mutex<Vec<String>>> {
     Arc::default()
 }
 
-async fn beat(tree: &Tree) -> Heart {
-    let world = world(61);
-    let api = FakeApi::new(world.clock.clone());
-    let client = api.client(&Io::current());
-    let (events, told) = (recording(), recording());
-    let (keep_event, keep_told) = (events.clone(), told.clone());
+/// What a node in the sandbox goes by.
+pub async fn config() -> NodeStatusConfig {
     let machine = FakeMachine::named(NAME).facts().await.expect("a machine with facts");
-    let config = NodeStatusConfig {
+    NodeStatusConfig {
         name: Arc::from(NAME),
         register: true,
         labels: [("disk".to_owned(), "ssd".to_owned())].into(),
@@ -63,7 +59,16 @@ async fn beat(tree: &Tree) -> Heart {
         update: Duration::from_secs(10),
         report: Duration::from_secs(300),
         declared_features: Vec::new(),
-    };
+    }
+}
+
+async fn beat(tree: &Tree) -> Heart {
+    let world = world(61);
+    let api = FakeApi::new(world.clock.clone());
+    let client = api.client(&Io::current());
+    let (events, told) = (recording(), recording());
+    let (keep_event, keep_told) = (events.clone(), told.clone());
+    let config = config().await;
     let found = FoundAddresses {
         default_routes: vec!["192.0.2.10".parse().expect("an address")],
         ..FoundAddresses::default()
@@ -86,6 +91,7 @@ async fn beat(tree: &Tree) -> Heart {
             }),
         ],
         observed: Address::sink("observed", |_| {}),
+        pressure: Address::sink("pressure", |_| {}),
         events: Address::sink("events", move |event: RecordEvent| {
             keep_event.lock().expect("no panic").push(event.reason.to_string());
         }),

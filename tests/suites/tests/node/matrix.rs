@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::event_recorder::GetEvents;
+use messages::event_recorder::{EventObject, EventType, GetEvents, RecordAnnotatedEvent, RecordEvent};
 use messages::facts::Rejection;
-use messages::garbage_collector::CollectNow;
+use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
+use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
 use messages::pleg::GetRuntimePods;
 use messages::pod_worker::EvictPod;
@@ -76,6 +77,15 @@ async fn stir(node: &FakeNode) {
     let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
     let _ = node.node.tokens.ask(token, soon).await;
     let _ = node.node.collect.tell(CollectNow);
+    let _ = node.node.delete_images.ask(DeleteUnusedImages, soon).await;
+    let event = RecordEvent {
+        object: EventObject::Node,
+        event_type: EventType::Normal,
+        reason: Arc::from("Test"),
+        message: Arc::from(""),
+    };
+    let annotated = RecordAnnotatedEvent { event, annotations: Arc::default() };
+    let _ = node.node.record_annotated.tell(annotated);
     let nobody = PodUid::new("nobody");
     let _ = node.node.quarantined.tell(PodQuarantined {
         uid: nobody.clone(),
@@ -83,7 +93,15 @@ async fn stir(node: &FakeNode) {
         panic: None,
     });
     let _ = node.node.evict.tell(order_to_evict(&nobody));
-    for actor in ["PodManager", "PodWorkerPool", "StatusManager", "ProbeManager", "GarbageCollector"] {
+    let resending = [
+        "PodManager",
+        "PodWorkerPool",
+        "StatusManager",
+        "ProbeManager",
+        "GarbageCollector",
+        "EvictionManager",
+    ];
+    for actor in resending {
         node.tree.kill(actor).expect("every subsystem is in the tree");
     }
     for report in node.tree.snapshot().await.actors {
@@ -99,6 +117,8 @@ fn order_to_evict(uid: &PodUid) -> EvictPod {
 }
 
 async fn evict(node: &FakeNode) {
+    // Nothing that has ended is counted any more.
+    let _ = node.node.remove_dead.ask(RemoveDeadContainers, Duration::from_millis(500)).await;
     for uid in node.statuses().await.keys() {
         let _ = node.node.evict.tell(order_to_evict(uid));
     }
