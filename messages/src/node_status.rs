@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::facts::{NodeRegistered, PressureObserved, RuntimeObserved};
+use crate::facts::{NodeObserved, PressureObserved, RuntimeObserved};
 use crate::{delivery, receives};
 
 /// Say again what the API server has of the Node: a receiver has restarted.
@@ -33,7 +33,7 @@ receives!("NodeStatus": RuntimeObserved, PressureObserved, ResendNode, Subsystem
 
 /// What Lease receives.
 pub mod lease {
-    use super::{NodeRegistered, receives};
+    use super::{NodeObserved, receives};
 
-    receives!("Lease": NodeRegistered);
+    receives!("Lease": NodeObserved);
 }

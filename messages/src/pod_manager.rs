@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::facts::{
-    DesiredPods, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod, WorkerReported,
+    DesiredPods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod, WorkerReported,
 };
-use crate::{Key, delivery, receives};
+use crate::{Key, PodUid, delivery, receives};
 
 /// The full set of pods of one source (row 1.6); an empty first set still counts as heard.
 #[derive(Clone, Debug)]
@@ -32,6 +32,13 @@ delivery!(GetPods => DesiredPods: Query, Reject);
 pub struct GetPressure;
 delivery!(GetPressure => Option<Pressure>: Query, Reject);
 
-receives!(
-    "PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, PressureObserved, GetPods, GetPressure
-);
+/// The static pod that a pod of the API server stands for.
+#[derive(Clone, Debug)]
+pub struct GetStaticOf {
+    /// The mirror pod's UID.
+    pub mirror: PodUid,
+}
+delivery!(GetStaticOf => Option<PodUid>: Query, Reject);
+
+receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, PressureObserved,
+    GetPods, GetPressure, GetStaticOf);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{NodeRegistered, PressureObserved, RuntimeObserved};
-use messages::node_status::{PostNotReady, SubsystemReported};
+use messages::facts::{NodeObserved, PressureObserved, RuntimeObserved};
+use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
@@ -27,7 +27,7 @@ pub(super) struct Acquaintances {
     /// The runtime.
     pub operations: Operations,
     /// Who is told of the Node, besides Lease.
-    pub observers: Vec<Address<NodeRegistered>>,
+    pub observers: Vec<Address<NodeObserved>>,
     /// Pleg.
     pub observed: Address<ResendObserved>,
     /// EvictionManager.
@@ -46,6 +46,10 @@ pub(super) fn seat(tree: &Tree, bridge: &Bridge, settings: &Settings) -> Option<
 
 impl Heartbeat {
     pub(super) fn not_ready(&self) -> Address<PostNotReady> {
+        self.status.address()
+    }
+
+    pub(super) fn node(&self) -> Address<ResendNode> {
         self.status.address()
     }
 

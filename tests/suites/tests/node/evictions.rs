@@ -1,22 +1,19 @@
 //! A node that runs out of memory or disk: who ends, what is said of it, who is still let in, and how it is over.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
-use kubelet::wiring::{Membership, Settings};
+use kubelet::wiring::Settings;
 use messages::supervision::Fault;
-use node_status::LeaseConfig;
 use runtime_bridge::cri::Rpc;
 use runtime_bridge::cri::fake::{Behaviour, Match, RegistryImage};
 use runtime_bridge::kube::fake::FakeApi;
 use runtime_bridge::stats::PodUsage;
 use serde_json::{Value, json};
 use supervision::{Policy, RestartPolicy};
-use testkit::node::{FakeNode, IMAGE, World, hard, is_ready, settings};
+use testkit::node::{self, FakeNode, IMAGE, World, hard, is_ready};
 use testkit::{Sandbox, sandbox};
 
-use crate::heartbeat::config;
 use crate::life::world;
 use crate::pods::{job, web};
 
@@ -28,12 +25,7 @@ async fn member(seed: u64, thresholds: &[(&str, &str)]) -> (World, FakeApi, Sett
     let world = world(seed).with_api();
     let api = world.api.clone().expect("a world with an API server");
     world.runtime.behave(Match::Command("stubborn".to_owned()), vec![Behaviour::stubborn()]);
-    let mut settings = settings();
-    settings.eviction = hard(thresholds);
-    settings.membership = Some(Membership {
-        node: Arc::new(config().await),
-        lease: Arc::new(LeaseConfig { node: "node".to_owned(), duration_seconds: 40 }),
-    });
+    let settings = Settings { eviction: hard(thresholds), ..node::member().await };
     (world, api, settings)
 }
 
