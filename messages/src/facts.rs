@@ -99,6 +99,22 @@ delivery!(RuntimeObserved => (): Command, LatestPerKey);
 pub struct NodeObserved(pub Option<Arc<Node>>);
 delivery!(NodeObserved => (): Command, LatestPerKey);
 
+/// What the node runs out of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pressure {
+    /// Memory.
+    pub memory: bool,
+    /// Disk space or inodes.
+    pub disk: bool,
+    /// Process IDs.
+    pub pid: bool,
+}
+
+/// What the node runs out of, as measured. Nobody is told before it has been. Writer: EvictionManager.
+#[derive(Clone, Debug)]
+pub struct PressureObserved(pub Pressure);
+delivery!(PressureObserved => (): Command, LatestPerKey);
+
 /// What a probe asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -22,6 +22,7 @@ use runtime_bridge::host::{
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
+use runtime_bridge::stats::SystemStats;
 use runtime_bridge::{Io, IoRuntime};
 use supervision::{Place, Tree, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -231,8 +232,10 @@ fn bridge(
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let docker_configs =
         DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
+    let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
     Ok(Bridge {
         runtime,
+        stats: Arc::new(stats),
         docker_configs: Arc::new(docker_configs),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock: clock.clone(),

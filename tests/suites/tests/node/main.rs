@@ -11,6 +11,7 @@ mod calls;
 mod cgroups;
 mod clock;
 mod cluster;
+mod evictions;
 mod garbage;
 mod heartbeat;
 mod hooks;
