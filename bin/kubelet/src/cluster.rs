@@ -33,6 +33,7 @@ pub fn cluster(loaded: &Loaded, node_name: &str, io: &Io) -> anyhow::Result<Opti
         return Ok(None);
     }
     let path = Path::new(&loaded.flags.kubeconfig);
+    let named = || format!("--kubeconfig {}", path.display());
     let kubeconfig = Kubeconfig::read(path, &text(path)?).context("--kubeconfig")?;
     let settings = ConnectSettings {
         identity: Arc::new(FileIdentity::new(kubeconfig.user.clone())),
@@ -40,7 +41,7 @@ pub fn cluster(loaded: &Loaded, node_name: &str, io: &Io) -> anyhow::Result<Opti
         user_agent: user_agent(),
     };
     let client = |limit, deadline| -> anyhow::Result<ApiClient> {
-        ApiClient::connected(&settings, io, limit, deadline).context("--kubeconfig")
+        ApiClient::connected(&settings, io, limit, deadline).with_context(named)
     };
     let node = &loaded.config.node;
     let api = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;

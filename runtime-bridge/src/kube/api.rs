@@ -135,12 +135,7 @@ fn escaped(text: &str) -> String {
 /// A request, ready to be sent.
 type Made = Result<Request<Body>, ApiError>;
 
-fn request(
-    method: http::Method,
-    path: &str,
-    content: Option<&str>,
-    body: Bytes,
-) -> Made {
+fn request(method: http::Method, path: &str, content: Option<&str>, body: Bytes) -> Made {
     let mut builder =
         Request::builder().method(method.clone()).uri(path).header(http::header::ACCEPT, "application/json");
     if let Some(content) = content {

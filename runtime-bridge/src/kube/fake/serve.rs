@@ -70,10 +70,7 @@ async fn reached(shared: &Shared) -> Result<(), BoxError> {
 }
 
 /// What a call ends with that is not done, if it is not; a slow one waits here.
-async fn struck(
-    shared: &Shared,
-    fault: Option<&Fault>,
-) -> Option<Result<Response<AnswerBody>, BoxError>> {
+async fn struck(shared: &Shared, fault: Option<&Fault>) -> Option<Result<Response<AnswerBody>, BoxError>> {
     match fault? {
         Fault::Unreachable => Some(Err(unreachable())),
         Fault::Hang => std::future::pending().await,

@@ -12,14 +12,13 @@ use testkit::sandbox;
 
 use super::scene::{BACK_WITHIN, MINUTE, NS, Scene, clustered, member, pod, until};
 
-/// While nobody answers: questions how the server is, about once a second; the heartbeat's five tries every ten
+/// While nobody answers: questions how the server is, about once a second; the heartbeat's two tries every ten
 /// seconds; and of everything else a few.
 const SILENT: &[(Verb, &str, f64)] = &[
     (Verb::Get, "/readyz", 121.0),
-    (Verb::Update, "leases", 31.0),
-    (Verb::Get, "leases", 31.0),
-    (Verb::Patch, "nodes/status", 31.0),
-    (Verb::Get, "nodes", 31.0),
+    (Verb::Get, "leases", 13.0),
+    (Verb::Get, "nodes", 13.0),
+    (Verb::Patch, "nodes/status", 13.0),
 ];
 
 #[test]

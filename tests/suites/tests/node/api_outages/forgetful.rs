@@ -54,7 +54,8 @@ fn whatever_answer_is_lost_nothing_is_made_twice() {
         let mut doubles: BTreeMap<(String, String, String), usize> = BTreeMap::new();
         for event in api.list::<Event>() {
             let about = event.involved_object;
-            let place = format!("{} {}", about.name.unwrap_or_default(), about.field_path.unwrap_or_default());
+            let place =
+                format!("{} {}", about.name.unwrap_or_default(), about.field_path.unwrap_or_default());
             let key = (place, event.reason.unwrap_or_default(), event.message.unwrap_or_default());
             *doubles.entry(key).or_default() += 1;
         }
@@ -122,7 +123,10 @@ fn a_pod_that_is_made_anew_under_its_name_is_another_one() {
             until("the first one to be gone", || uids() == [second.clone()]).await;
             let containers = scene.world.runtime.containers();
             let of_it = |uid: &str| {
-                containers.iter().filter(|c| c.labels.get("io.kubernetes.pod.uid").is_some_and(|l| l == uid)).count()
+                containers
+                    .iter()
+                    .filter(|c| c.labels.get("io.kubernetes.pod.uid").is_some_and(|l| l == uid))
+                    .count()
             };
             assert_eq!((of_it(&first[0]), of_it(&second)), (0, 1));
             assert!(scene.is_told_ready("other") && scene.is_told_ready("fixed-node"));

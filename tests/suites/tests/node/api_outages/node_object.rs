@@ -42,11 +42,13 @@ fn what_others_write_into_the_node_stays() {
             "spec": {"unschedulable": true, "taints": [{"key": "theirs", "effect": "NoSchedule"}]},
         });
         scene.api.change::<Node>(None, NODE, None, &Patch::Merge(theirs));
-        let condition = json!({"type": "example.com/Theirs", "status": "True", "reason": "r", "message": "m"});
+        let condition =
+            json!({"type": "example.com/Theirs", "status": "True", "reason": "r", "message": "m"});
         let status = json!({"status": {"conditions": [condition]}});
         scene.api.change::<Node>(None, NODE, Some("status"), &Patch::Strategic(status));
         // Ours are put right.
-        let ours = json!({"type": "Ready", "status": "False", "reason": "r", "message": "somebody else says so"});
+        let ours =
+            json!({"type": "Ready", "status": "False", "reason": "r", "message": "somebody else says so"});
         let status = json!({"status": {"conditions": [ours]}});
         scene.api.change::<Node>(None, NODE, Some("status"), &Patch::Strategic(status));
         let no_labels = json!({"metadata": {"labels": {"kubernetes.io/os": null}}});
@@ -55,7 +57,10 @@ fn what_others_write_into_the_node_stays() {
         let node = scene.api.get::<Node>(None, NODE).expect("the Node");
         let labels = node.metadata.labels.unwrap_or_default();
         assert_eq!(labels.get("theirs").map(String::as_str), Some("l"));
-        assert_eq!(node.metadata.annotations.unwrap_or_default().get("theirs").map(String::as_str), Some("a"));
+        assert_eq!(
+            node.metadata.annotations.unwrap_or_default().get("theirs").map(String::as_str),
+            Some("a")
+        );
         let spec = node.spec.expect("a spec");
         assert_eq!((spec.unschedulable, spec.taints.map(|taints| taints.len())), (Some(true), Some(1)));
         assert!(scene.node_condition("example.com/Theirs").is_some_and(|(status, _)| status == "True"));

@@ -9,14 +9,13 @@ use testkit::sandbox;
 
 use super::scene::{BACK_WITHIN, MINUTE, NS, Scene, pod, until};
 
-/// While everything is refused: the heartbeat's five tries every ten seconds, questions how the server is, and of
+/// While everything is refused: the heartbeat's two tries every ten seconds, questions how the server is, and of
 /// everything else a few.
 const REFUSED: &[(Verb, &str, f64)] = &[
     (Verb::Get, "/readyz", 121.0),
-    (Verb::Update, "leases", 31.0),
-    (Verb::Get, "leases", 31.0),
-    (Verb::Patch, "nodes/status", 31.0),
-    (Verb::Get, "nodes", 31.0),
+    (Verb::Get, "leases", 13.0),
+    (Verb::Get, "nodes", 13.0),
+    (Verb::Patch, "nodes/status", 13.0),
 ];
 
 async fn refused_for_ten_minutes(sandbox: &testkit::Sandbox, seed: u64, fault: Fault, back: Duration) {

@@ -38,7 +38,12 @@ fn a_server_put_back_to_an_earlier_time_is_believed() {
             .expect("a config map");
             scene.api.put(&map);
         }
-        scene.api.change::<Node>(None, NODE, None, &Patch::Merge(json!({"metadata": {"labels": {"theirs": "x"}}})));
+        scene.api.change::<Node>(
+            None,
+            NODE,
+            None,
+            &Patch::Merge(json!({"metadata": {"labels": {"theirs": "x"}}})),
+        );
         sandbox.pass(6 * MINUTE).await;
         scene.mark();
 
@@ -73,7 +78,11 @@ fn a_server_put_back_to_an_earlier_time_is_believed() {
         until("the phase to be right", || phase().as_deref() == Some("Running")).await;
         sandbox.pass(10 * MINUTE).await;
         assert!(scene.is_node_ready());
-        scene.assert_calm("put back to an earlier time", &[(runtime_bridge::kube::fake::Verb::Get, "/readyz", 12.0)], 8.0);
+        scene.assert_calm(
+            "put back to an earlier time",
+            &[(runtime_bridge::kube::fake::Verb::Get, "/readyz", 12.0)],
+            8.0,
+        );
         scene.end().await;
     });
 }
@@ -97,7 +106,9 @@ fn a_node_that_the_server_never_had_registers_again() {
         let second = api.get::<Node>(None, NODE).and_then(|node| node.metadata.uid);
         assert_ne!(first, second);
         sandbox.pass(MINUTE).await;
-        let owner = api.get::<Pod>(NS, "fixed-node").and_then(|pod| Some(pod.metadata.owner_references?[0].uid.clone()));
+        let owner = api
+            .get::<Pod>(NS, "fixed-node")
+            .and_then(|pod| Some(pod.metadata.owner_references?[0].uid.clone()));
         assert_eq!(owner, second);
         assert_eq!(world.runtime.containers(), containers, "the static pod has not noticed");
         node.stop().await;
