@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::connect::{ConnectError, ConnectSettings, Redial, dial};
-use super::error::{ApiError, StatusBody};
+use super::error::{ApiError, StatusBody, retry_after};
 use super::limits::{Bucket, RateLimit};
 use super::reach::{Reach, is_the_servers, is_well};
 use crate::Io;
@@ -164,8 +164,7 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
 
 async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
     let code = answer.status().as_u16();
-    let retry_after = answer.headers().get(http::header::RETRY_AFTER);
-    let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let retry_after = retry_after(answer.headers());
     let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
     let bytes = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let status = serde_json::from_slice::<StatusBody>(&bytes).unwrap_or_else(|_| StatusBody {

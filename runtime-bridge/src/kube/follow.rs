@@ -64,14 +64,16 @@ impl ApiClient {
 struct Backoff(Duration);
 
 impl Backoff {
-    /// Waits as long as the server has said, else until the time is over or a server that was away is back.
+    /// Waits as long as the server has said, and then until the time is over or a server that was away is back.
     async fn wait(&mut self, asked: Option<Duration>, mut hope: Hope) {
-        let wait = jittered(self.0).max(asked.unwrap_or_default());
+        let asked = asked.unwrap_or_default();
+        let rest = jittered(self.0).saturating_sub(asked);
         self.0 = (self.0 * 2).min(BACKOFF_LAST);
+        sleep(asked).await;
         tokio::select! {
             biased;
-            () = hope.fulfilled(), if asked.is_none() => {}
-            () = sleep(wait) => {}
+            () = hope.fulfilled() => {}
+            () = sleep(rest) => {}
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
 use super::connect::{ConnectError, Redial};
+use super::error::retry_after;
 use crate::Io;
 
 /// Answered as soon as requests can be served; every authenticated user may ask.
@@ -113,11 +114,12 @@ fn back(state: &Sender<State>) {
 async fn ask(reach: Weak<Sender<State>>, client: Client, redial: Option<Redial>) {
     let mut is_first = true;
     loop {
-        let well = match timeout(ASK_DEADLINE, question(&client)).await {
-            Ok(well) => well,
+        let (well, asked) = match timeout(ASK_DEADLINE, question(&client)).await {
+            Ok(Found::Well) => (true, None),
+            Ok(Found::Unwell(asked)) => (false, asked),
             Err(_) => {
                 redial.iter().for_each(Redial::redial);
-                false
+                (false, None)
             }
         };
         let Some(state) = reach.upgrade() else { return };
@@ -130,14 +132,24 @@ async fn ask(reach: Weak<Sender<State>>, client: Client, redial: Option<Redial>)
         state.send_modify(|state| state.silent = true);
         drop(state);
         is_first = false;
-        sleep(jittered(ASK_EVERY)).await;
+        sleep(jittered(ASK_EVERY).max(asked.unwrap_or_default())).await;
     }
 }
 
-async fn question(client: &Client) -> bool {
-    let Ok(request) = Request::get(READY).body(Body::empty()) else { return false };
+/// What an answer tells of the server.
+enum Found {
+    Well,
+    /// With the time after which it wants to be asked again.
+    Unwell(Option<Duration>),
+}
+
+async fn question(client: &Client) -> Found {
+    let Ok(request) = Request::get(READY).body(Body::empty()) else { return Found::Unwell(None) };
     match client.send(request).await {
-        Ok(answer) => is_well(answer.status()),
-        Err(error) => !is_the_servers(&error),
+        Ok(answer) if is_well(answer.status()) => Found::Well,
+        Ok(answer) => Found::Unwell(retry_after(answer.headers())),
+        // The server has nothing to do with it.
+        Err(error) if !is_the_servers(&error) => Found::Well,
+        Err(_) => Found::Unwell(None),
     }
 }

@@ -61,7 +61,7 @@ impl Held {
 
 /// One of a crowd: `n` decides what it does and does not do.
 async fn nuisance(server: &Server, client: &Client, n: usize) -> Option<Held> {
-    if n % 4 == 0 {
+    if n.is_multiple_of(4) {
         // No handshake.
         return TcpStream::connect(server.address).await.ok().map(Held::Raw);
     }
@@ -209,15 +209,15 @@ async fn no_path_means_two_things() {
         format!("/metrics\\..\\{run}"),
         format!("/metrics//../{run}"),
         format!("//{run}"),
-        format!("/%72un/default/web/main?cmd=whoami"),
+        "/%72un/default/web/main?cmd=whoami".to_owned(),
         format!("/metrics%00/../{run}"),
         format!("/metrics\0/../{run}"),
         format!("/metrics#/../{run}"),
         format!("http://kubelet/metrics/../{run}"),
         format!("http://kubelet/{run}"),
         format!("https://other:1/{run}"),
-        format!("{run}"),
-        format!("*"),
+        run.to_owned(),
+        "*".to_owned(),
         format!("/metrics?x=/../{run}&x=%2f{run}"),
     ] {
         for method in ["POST", "GET", "OPTIONS", "CONNECT", "PROPFIND"] {

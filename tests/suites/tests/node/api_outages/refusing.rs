@@ -19,6 +19,7 @@ const REFUSED: &[(Verb, &str, f64)] = &[
 ];
 
 async fn refused_for_ten_minutes(sandbox: &testkit::Sandbox, seed: u64, fault: Fault, back: Duration) {
+    let told = matches!(fault, Fault::Refused { retry_after_s: Some(_), .. });
     let scene = Scene::settled(sandbox, seed).await;
     scene.api.fault_always(Some(fault.clone()));
     // A list and a watch have to be made anew, too.
@@ -27,6 +28,10 @@ async fn refused_for_ten_minutes(sandbox: &testkit::Sandbox, seed: u64, fault: F
     sandbox.pass(10 * MINUTE).await;
     scene.assert_nothing_new();
     scene.assert_calm(&format!("10 minutes of {fault:?}"), REFUSED, 6.0);
+    if told {
+        let asked = scene.api.attempts()[&(Verb::Get, "/readyz".to_owned())];
+        assert!(asked <= 88, "whoever was told to come again in seven seconds does that: {asked}");
+    }
     assert!(scene.observed("PodSources").await.contains("scripted refusal"), "it is told");
     scene.api.fault_always(None);
     scene.assert_serves("new", back).await;
@@ -52,7 +57,7 @@ fn a_server_that_says_when_to_come_again_is_obeyed() {
     });
     sandbox(Policy::default(), async |sandbox| {
         // Whoever was told to come again in seven seconds comes after seven seconds.
-        refused_for_ten_minutes(sandbox, 115, Fault::too_many(7), Duration::from_secs(15)).await;
+        refused_for_ten_minutes(sandbox, 115, Fault::too_many(7), Duration::from_secs(8)).await;
     });
     sandbox(Policy::default(), async |sandbox| {
         let scene = Scene::settled(sandbox, 116).await;
