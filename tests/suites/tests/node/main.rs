@@ -18,6 +18,7 @@ mod hooks;
 mod images;
 mod life;
 mod matrix;
+mod member;
 mod names;
 mod objects;
 mod pods;
