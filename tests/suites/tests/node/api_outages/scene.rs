@@ -1,18 +1,15 @@
 //! A whole node with its Node and lease, a few pods on it, and what is counted.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kubelet::wiring::{Membership, Settings};
-use node_status::{LeaseConfig, NodeStatusConfig};
-use runtime_bridge::host::{FakeMachine, Machine};
 use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::json;
 use testkit::Sandbox;
-use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready, node_resources, settings};
+pub use testkit::node::member;
+use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready};
 use tokio::time::Instant;
 
 use crate::life::world;
@@ -45,32 +42,6 @@ pub fn pod(name: &str) -> Pod {
         }
     });
     serde_json::from_value(json).expect("a pod")
-}
-
-/// The settings of a member of a cluster.
-pub async fn member() -> Settings {
-    let machine = FakeMachine::named(NODE).facts().await.expect("a machine with facts");
-    let node = NodeStatusConfig {
-        name: Arc::from(NODE),
-        register: true,
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        provider_id: String::new(),
-        controller_attach_detach: true,
-        external_cloud: false,
-        node_ips: Vec::new(),
-        machine,
-        resources: node_resources(),
-        storage_isolation: true,
-        kubelet_version: "v1.36.2",
-        port: 10250,
-        images_max: Some(50),
-        update: Duration::from_secs(10),
-        report: Duration::from_secs(300),
-        declared_features: Vec::new(),
-    };
-    let lease = LeaseConfig { node: NODE.to_owned(), duration_seconds: 40 };
-    Settings { membership: Some(Membership { node: Arc::new(node), lease: Arc::new(lease) }), ..settings() }
 }
 
 /// Waits at most ten minutes of sandbox time.
