@@ -296,7 +296,12 @@ impl NodeStatus {
     fn followed(&mut self, news: Followed<Node>, ctx: &mut Ctx<Self>) {
         match news {
             Followed::All(nodes) => match nodes.into_iter().next() {
-                Some(node) => self.seen(node, ctx),
+                Some(node) => {
+                    // A list is how things are, even if that is older than what was known: the server's data may have
+                    // been put back to an earlier time.
+                    self.node = None;
+                    self.seen(node, ctx);
+                }
                 None => self.lost(ctx),
             },
             Followed::Changed(node) => self.seen(node, ctx),

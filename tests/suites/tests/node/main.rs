@@ -7,6 +7,7 @@
 
 mod admission;
 mod api;
+mod api_outages;
 mod calls;
 mod cgroups;
 mod clock;
