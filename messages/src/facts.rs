@@ -93,11 +93,11 @@ delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 pub struct RuntimeObserved(pub Arc<RuntimeHealth>);
 delivery!(RuntimeObserved => (): Command, LatestPerKey);
 
-/// The Node as the API server has it: sent when it is first known, and whenever its UID, labels, annotations or spec are
-/// others. Its status may be older than what the API server has. Writer: NodeStatus.
+/// The Node as the API server has it, or that it has none: sent once that is known, and whenever there is another one or
+/// its labels, annotations or spec are others. Its status may be older than what the API server has. Writer: NodeStatus.
 #[derive(Clone, Debug)]
-pub struct NodeRegistered(pub Arc<Node>);
-delivery!(NodeRegistered => (): Command, LatestPerKey);
+pub struct NodeObserved(pub Option<Arc<Node>>);
+delivery!(NodeObserved => (): Command, LatestPerKey);
 
 /// What a probe asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]

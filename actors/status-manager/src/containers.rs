@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ResourceRequirements, VolumeMountStatus,
+    ContainerStatus, ResourceRequirements, VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{ContainerVerdict, WaitingReason};
@@ -56,6 +56,8 @@ pub(crate) struct Context<'a> {
     pub(crate) restarting_all: bool,
     /// The pod's restart policy.
     pub(crate) restart_policy: Option<&'a str>,
+    /// The runtime makes whole mount trees of this pod read-only.
+    pub(crate) recursive_read_only: bool,
 }
 
 impl Context<'_> {
@@ -83,7 +85,7 @@ fn status(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Con
         None => unheard(spec, old, context),
     };
     waiting_reason(&mut status, spec, newest, context);
-    status.volume_mounts = volume_mounts(spec);
+    status.volume_mounts = volume_mounts(spec, context);
     readiness(&mut status, spec, old, context);
     if newest.is_some_and(|c| c.state == ContainerState::Exited && context.replaces(c)) {
         (status.ready, status.started) = (false, Some(false));
@@ -378,7 +380,12 @@ fn readiness(
     status.ready = ready;
 }
 
-fn volume_mounts(spec: &ContainerSpec<'_>) -> Option<Vec<VolumeMountStatus>> {
+/// Mounts with what became of `recursiveReadOnly`: one that is demanded and cannot be had lets the container not start.
+fn volume_mounts(spec: &ContainerSpec<'_>, context: &Context<'_>) -> Option<Vec<VolumeMountStatus>> {
+    let recursive = |mount: &VolumeMount| {
+        let asked = matches!(mount.recursive_read_only.as_deref(), Some("IfPossible" | "Enabled"));
+        if asked && context.recursive_read_only { "Enabled" } else { "Disabled" }
+    };
     let mounts: Vec<_> = spec
         .volume_mounts
         .iter()
@@ -386,7 +393,7 @@ fn volume_mounts(spec: &ContainerSpec<'_>) -> Option<Vec<VolumeMountStatus>> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+            recursive_read_only: (mount.read_only == Some(true)).then(|| recursive(mount).to_owned()),
             volume_status: None,
         })
         .collect();

@@ -41,7 +41,7 @@ fn pod(name: &str, command: &str) -> Pod {
 }
 
 /// Waits at most five minutes of sandbox time.
-async fn until(what: &str, done: impl Fn() -> bool) {
+pub async fn until(what: &str, done: impl Fn() -> bool) {
     let end = tokio::time::Instant::now() + Duration::from_secs(300);
     while !done() {
         assert!(tokio::time::Instant::now() < end, "waited 5 minutes in vain for: {what}");
