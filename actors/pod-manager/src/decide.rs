@@ -27,11 +27,18 @@ pub struct Known {
     /// Pods of which the runtime holds something, as of the last answer and without those that have been given back
     /// since; `None` until it has told.
     held: Option<BTreeMap<PodUid, PodRef>>,
+    /// It has been heard of the Node: before, no pod of the API server is judged.
+    pub node: bool,
     /// The runtime can do the supplemental groups policy `Strict`; `None` until it has told.
     pub strict_groups: Option<bool>,
 }
 
 impl Known {
+    /// Nothing but whether pods of the API server may be judged.
+    pub fn new(node: bool) -> Self {
+        Self { node, ..Self::default() }
+    }
+
     /// A worker's report; whether it changes what others wait for.
     pub fn report(&mut self, uid: PodUid, report: Arc<WorkerReport>) -> bool {
         let what = |report: &WorkerReport| (report.state == WorkerState::Terminated, report.released);
@@ -265,6 +272,9 @@ impl Decisions {
             }
             // The room that it waits for is its own.
             round.active.push(candidate);
+            return Ok(false);
+        }
+        if candidate.source == Source::Api && !round.known.node {
             return Ok(false);
         }
         let others: Vec<&Pod> = round.active.iter().map(|other| &*other.pod.pod).collect();

@@ -36,7 +36,7 @@ fn node() -> NodeView {
 
 /// A node whose runtime holds nothing.
 fn known() -> Known {
-    let mut known = Known::default();
+    let mut known = Known::new(true);
     known.runtime(&RuntimePods::default());
     known
 }
@@ -47,6 +47,7 @@ fn report(pod: &PodRef, state: WorkerState, released: bool) -> Arc<WorkerReport>
         state,
         released,
         starting: Arc::default(),
+        replaced: Arc::default(),
         waiting: Arc::default(),
         failed: None,
         deleted: false,
@@ -271,4 +272,16 @@ fn the_wait_is_half_as_long_again_as_the_grace() {
         wait_seconds(&pod)
     };
     assert_eq!([of(0), of(6), of(7), of(30), of(i64::MAX)], [10, 10, 10, 45, i64::MAX as u64]);
+}
+
+#[test]
+fn a_pod_of_the_api_server_waits_for_the_node_and_a_static_one_does_not() {
+    let api = Candidate { source: Source::Api, ..cpu("a", "100m") };
+    let (mut decisions, mut known) = (Decisions::default(), Known::new(false));
+    known.runtime(&RuntimePods::default());
+    let outcome = decisions.decide(&[api.clone(), cpu("f", "100m")], true, &mut known, &node());
+    assert_eq!((shown(&outcome), outcome.waiting), (vec!["f".to_owned()], 1));
+    known.node = true;
+    let outcome = decisions.decide(&[api, cpu("f", "100m")], true, &mut known, &node());
+    assert_eq!((shown(&outcome).len(), outcome.waiting), (2, 0));
 }
