@@ -167,6 +167,13 @@ fn there_and_back(environment: &Environment) {
     settled(&machine, &ours);
     pods.extend(ours.iter().map(|(pod, _)| *pod));
 
+    // The Go kubelet takes the word of another one only for containers that were ten seconds old when it started.
+    eventually("every container is old enough", SOON, || {
+        let all = running(&machine.cri, &machine.cluster.namespace);
+        let youngest = all.values().flatten().map(|(_, started_ns)| *started_ns).max().unwrap_or_default();
+        let age_ns = Timestamp::now().as_nanosecond() - i128::from(youngest);
+        if age_ns > 12_000_000_000 { Ok(()) } else { Err(format!("{age_ns} ns")) }
+    });
     swapped(&mut machine, Kubelet::Go, "third", image, &pods, &["volumes", "ours-volumes"]);
     assert_eq!(logs(&machine, "ours-crashed", &["--previous"]), "first\n");
     assert_eq!(logs(&machine, "ours-finished", &[]), "done\n");
