@@ -16,7 +16,7 @@ soak: ## the tests, with 500 kubelets killed on each runtime and long outages; U
 	@UNDERSTUDY_KILLS=$${UNDERSTUDY_KILLS:-500} UNDERSTUDY_FREEZE_SECONDS=$${UNDERSTUDY_FREEZE_SECONDS:-120} \
 	  UNDERSTUDY_OUTAGE_SECONDS=$${UNDERSTUDY_OUTAGE_SECONDS:-180} tests/env/run-tests
 
-bench: ## the benchmarks; a node on a containerd of its own beside the bare calls to it
+bench: ## the benchmarks; a node on a containerd of its own beside the bare calls to it, alone and in a cluster
 	@tests/env/run-bench
 
 check: ## formatting, clippy, shellcheck

@@ -32,7 +32,7 @@ impl Unit {
             Self::Megabytes => format!("{value:.1} MB"),
             Self::PerSecond => format!("{value:.2} /s"),
             Self::Count => format!("{value:.0}"),
-            Self::Ratio => format!("{value:.1}"),
+            Self::Ratio => format!("{value:.2}"),
         }
     }
 }

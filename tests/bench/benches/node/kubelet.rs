@@ -57,6 +57,8 @@ impl Kubelet {
             "maxPods": settings.pods + 10,
             "authentication": { "anonymous": { "enabled": false }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
+            "clusterDNS": ["10.96.0.10"],
+            "clusterDomain": "cluster.local",
             // A machine that builds is full and busy; eviction is not what is measured.
             "imageGCHighThresholdPercent": 100,
             "evictionHard": {
@@ -71,6 +73,12 @@ impl Kubelet {
         std::fs::write(&file, configuration.to_string()).map_err(BenchError::io("write", &file))?;
         let flags = settings.kubelet_flags.clone();
         Ok(Self { program: program.to_owned(), flags, home, port, health_port, child: None })
+    }
+
+    /// Makes it a member of a cluster from the next start on.
+    pub fn join(&mut self, node: &str, kubeconfig: &std::path::Path) {
+        self.flags.push(format!("--kubeconfig={}", kubeconfig.display()));
+        self.flags.push(format!("--hostname-override={node}"));
     }
 
     /// Where it logs.

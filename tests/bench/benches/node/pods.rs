@@ -42,6 +42,13 @@ pub fn manifest(name: &str) -> Value {
     })
 }
 
+/// The same, bound to a node.
+pub fn bound(name: &str, node: &str) -> Value {
+    let mut pod = manifest(name);
+    pod["spec"]["nodeName"] = node.into();
+    pod
+}
+
 fn namespaces() -> NamespaceOption {
     NamespaceOption {
         network: NamespaceMode::Pod.into(),

@@ -5,6 +5,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+/// The cluster that a kubelet joins.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cluster {
+    /// Of the control plane.
+    pub dir: PathBuf,
+    /// What starts and stops it.
+    pub script: PathBuf,
+    /// How long the API server is away.
+    pub outage: Duration,
+}
+
 /// Where and how much is measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
@@ -22,6 +33,8 @@ pub struct Settings {
     pub kubelet: Option<PathBuf>,
     /// The Go kubelet to compare it with.
     pub go_kubelet: Option<PathBuf>,
+    /// The cluster to measure members of; else kubelets with static pods are measured.
+    pub cluster: Option<Cluster>,
     /// More flags for the kubelet, such as `-v=4`.
     pub kubelet_flags: Vec<String>,
     /// Pods of a burst.
@@ -55,6 +68,14 @@ impl Settings {
             work: needed("BENCH_WORK")?.into(),
             kubelet: text("BENCH_KUBELET").map(Into::into),
             go_kubelet: text("GO_KUBELET").map(Into::into),
+            cluster: match text("BENCH_CONTROL_PLANE") {
+                None => None,
+                Some(dir) => Some(Cluster {
+                    dir: dir.into(),
+                    script: needed("BENCH_CONTROL_PLANE_SCRIPT")?.into(),
+                    outage: Duration::from_secs(number("BENCH_OUTAGE_S", 45)? as u64),
+                }),
+            },
             kubelet_flags: text("BENCH_KUBELET_FLAGS")
                 .map(|flags| flags.split_whitespace().map(str::to_owned).collect())
                 .unwrap_or_default(),
