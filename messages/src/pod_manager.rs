@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::facts::{DesiredPods, NodeObserved, RuntimeObserved, Source, SourcePod, WorkerReported};
+use crate::facts::{DesiredPods, GonePods, NodeObserved, RuntimeObserved, Source, SourcePod, WorkerReported};
 use crate::{Key, PodUid, delivery, receives};
 
 /// The full set of pods of one source (row 1.6); an empty first set still counts as heard.
@@ -12,6 +12,8 @@ pub struct PodsChanged {
     pub source: Source,
     /// All its pods, without duplicates of one full name.
     pub pods: Arc<Vec<SourcePod>>,
+    /// The newest of those that it has no more.
+    pub gone: GonePods,
 }
 delivery!(PodsChanged => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.source.as_str())));
 
