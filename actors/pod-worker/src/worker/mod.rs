@@ -322,7 +322,8 @@ impl Handler<SyncPod> for PodWorker {
             Want::Gone(known) => {
                 self.gone = true;
                 let orphaned = self.desired.is_none() && known.is_none();
-                if let (None, Some(known)) = (&self.desired, known) {
+                // Now with the grace that its deletion granted.
+                if let Some(known) = known {
                     self.desired = Some(known);
                 }
                 self.end(if orphaned { &Trigger::Orphaned } else { &Trigger::Removed }, ctx);
