@@ -93,11 +93,11 @@ delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 pub struct RuntimeObserved(pub Arc<RuntimeHealth>);
 delivery!(RuntimeObserved => (): Command, LatestPerKey);
 
-/// The Node as the API server has it: sent when it is first known, and whenever its UID, labels, annotations or spec are
-/// others. Its status may be older than what the API server has. Writer: NodeStatus.
+/// The Node as the API server has it, or that it has none: sent once that is known, and whenever there is another one or
+/// its labels, annotations or spec are others. Its status may be older than what the API server has. Writer: NodeStatus.
 #[derive(Clone, Debug)]
-pub struct NodeRegistered(pub Arc<Node>);
-delivery!(NodeRegistered => (): Command, LatestPerKey);
+pub struct NodeObserved(pub Option<Arc<Node>>);
+delivery!(NodeObserved => (): Command, LatestPerKey);
 
 /// What a probe asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
@@ -166,6 +166,9 @@ pub struct WorkerReport {
     pub released: bool,
     /// Containers that run, but whose postStart hook has not ended: they count as waiting (row 5.19).
     pub starting: Arc<BTreeSet<String>>,
+    /// Instances (the runtime's IDs) that are being killed to make room for another one, by container name: their end is
+    /// not their container's end, whatever the restart policy says.
+    pub replaced: Arc<BTreeMap<String, Arc<str>>>,
     /// Why containers wait, by name.
     pub waiting: Arc<BTreeMap<String, WaitingReason>>,
     /// Set while the pod ends or has ended by a decision of the node (eviction, deadline, unsupported):

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::facts::{NodeRegistered, RuntimeObserved};
+use crate::facts::{NodeObserved, RuntimeObserved};
 use crate::{delivery, receives};
 
 /// Say again what the API server has of the Node: a receiver has restarted.
@@ -33,7 +33,7 @@ receives!("NodeStatus": RuntimeObserved, ResendNode, SubsystemReported, PostNotR
 
 /// What Lease receives.
 pub mod lease {
-    use super::{NodeRegistered, receives};
+    use super::{NodeObserved, receives};
 
-    receives!("Lease": NodeRegistered);
+    receives!("Lease": NodeObserved);
 }

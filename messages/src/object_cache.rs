@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::Serialize;
 
 use crate::facts::DesiredPods;
@@ -27,6 +28,14 @@ pub struct GetConfigMap {
     pub name: Arc<str>,
 }
 delivery!(GetConfigMap => Result<Arc<ConfigMap>, ObjectError>: Query, Wait);
+
+/// A runtime class, as it is now: it names the handler of the runtime that is to run a pod.
+#[derive(Clone, Debug)]
+pub struct GetRuntimeClass {
+    /// Its name.
+    pub name: Arc<str>,
+}
+delivery!(GetRuntimeClass => Result<Arc<RuntimeClass>, ObjectError>: Query, Wait);
 
 /// A token of the pod's service account, bound to the pod; fresh enough to be used for a while.
 #[derive(Clone, Debug)]
@@ -74,4 +83,4 @@ pub struct PodObjectsChanged {
 }
 delivery!(PodObjectsChanged => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
-receives!("ObjectCache": DesiredPods, GetSecret, GetConfigMap, GetToken, GetServices);
+receives!("ObjectCache": DesiredPods, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::facts::{DesiredPods, RuntimeObserved, Source, SourcePod, WorkerReported};
-use crate::{Key, delivery, receives};
+use crate::facts::{DesiredPods, NodeObserved, RuntimeObserved, Source, SourcePod, WorkerReported};
+use crate::{Key, PodUid, delivery, receives};
 
 /// The full set of pods of one source (row 1.6); an empty first set still counts as heard.
 #[derive(Clone, Debug)]
@@ -25,4 +25,13 @@ delivery!(ResendDesired => (): Command, LatestPerKey);
 pub struct GetPods;
 delivery!(GetPods => DesiredPods: Query, Reject);
 
-receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, GetPods);
+/// The static pod that a pod of the API server stands for.
+#[derive(Clone, Debug)]
+pub struct GetStaticOf {
+    /// The mirror pod's UID.
+    pub mirror: PodUid,
+}
+delivery!(GetStaticOf => Option<PodUid>: Query, Reject);
+
+receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, GetPods,
+    GetStaticOf);

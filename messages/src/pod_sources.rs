@@ -1,5 +1,6 @@
 //! What PodSources receives.
 
+use crate::facts::NodeObserved;
 use crate::{delivery, receives};
 
 /// Send every source's pods again: the receiver has restarted.
@@ -7,4 +8,4 @@ use crate::{delivery, receives};
 pub struct ResendPods;
 delivery!(ResendPods => (): Command, LatestPerKey);
 
-receives!("PodSources": ResendPods);
+receives!("PodSources": ResendPods, NodeObserved);

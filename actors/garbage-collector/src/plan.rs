@@ -280,6 +280,7 @@ mod tests {
                 },
                 released: matches!(standing, Standing::Finished | Standing::Gone),
                 starting: Arc::default(),
+                replaced: Arc::default(),
                 waiting: Arc::default(),
                 failed: (standing == Standing::Gone)
                     .then(|| Rejection { reason: "Evicted".to_owned(), message: String::new() }),

@@ -10,9 +10,10 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use messages::facts::DesiredPod;
+use messages::PodUid;
+use messages::facts::{DesiredPod, Source};
 use messages::pleg::GetRuntimePods;
-use messages::pod_manager::GetPods;
+use messages::pod_manager::{GetPods, GetStaticOf};
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::status_manager::GetPodStatus;
 use runtime_bridge::Io;
@@ -41,6 +42,8 @@ const COMMAND_CHARS_MAX: usize = 1024;
 pub struct Containers {
     /// Desired pods.
     pub pods: Address<GetPods>,
+    /// Static pods by the UIDs that the API server knows.
+    pub static_of: Address<GetStaticOf>,
     /// Their statuses.
     pub status: Address<GetPodStatus>,
     /// What the runtime holds.
@@ -136,6 +139,18 @@ impl Containers {
         self.pod(named).await?.ok_or_else(|| plain(StatusCode::NOT_FOUND, "pod does not exist"))
     }
 
+    /// The UID that was asked for, if any, is the pod's own or that of its mirror.
+    async fn is_meant(&self, pod: &DesiredPod, named: &Named) -> Result<bool, Response> {
+        let own = &pod.pod_ref.uid;
+        let Some(uid) = named.uid.as_deref().filter(|uid| *uid != own.as_str()) else { return Ok(true) };
+        if pod.source == Source::Api {
+            return Ok(false);
+        }
+        let asked = self.static_of.ask(GetStaticOf { mirror: PodUid::new(uid) }, ASK_DEADLINE).await;
+        let found = asked.map_err(|error| unavailable("PodManager", &error))?;
+        Ok(found.as_ref() == Some(own))
+    }
+
     async fn held(&self, pod: &DesiredPod) -> Result<Option<Arc<RuntimePod>>, Response> {
         let held = self.runtime_pods.ask(GetRuntimePods, ASK_DEADLINE).await;
         let held = held.map_err(|error| unavailable("Pleg", &error))?;
@@ -144,8 +159,7 @@ impl Containers {
 
     /// The runtime's ID of the running container; `missing` is the answer when there is none.
     async fn running(&self, pod: &DesiredPod, named: &Named, missing: String) -> Result<String, Response> {
-        let other = named.uid.as_deref().is_some_and(|uid| uid != pod.pod_ref.uid.as_str());
-        let held = if other { None } else { self.held(pod).await? };
+        let held = if self.is_meant(pod, named).await? { self.held(pod).await? } else { None };
         let running = held.iter().flat_map(|held| held.instances(&named.container));
         let running = running.into_iter().find(|one| one.state == ContainerState::Running);
         let id = running.map(|one| one.id.to_string());
@@ -236,10 +250,7 @@ impl Containers {
 
     async fn forward_target(&self, named: &Named, port: Vec<i32>) -> Result<Target, Response> {
         let pod = self.existing(named).await?;
-        if named.uid.as_deref().is_some_and(|uid| uid != pod.pod_ref.uid.as_str()) {
-            return Err(plain(StatusCode::NOT_FOUND, "pod not found"));
-        }
-        let held = self.held(&pod).await?;
+        let held = if self.is_meant(&pod, named).await? { self.held(&pod).await? } else { None };
         let sandbox = held.as_ref().and_then(|held| held.ready_sandbox());
         let Some(sandbox) = sandbox else {
             let text = format!("pod not found ({:?})", named.full_name());

@@ -11,7 +11,7 @@ use actix::Actor;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerImage, Node};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::NodeRegistered;
+use messages::facts::NodeObserved;
 use messages::node_status;
 use messages::pleg::ResendObserved;
 use runtime_bridge::clock::Clock;
@@ -50,7 +50,7 @@ pub struct NodeStatusDeps {
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
     /// Who is told of the Node.
-    pub observers: Vec<Address<NodeRegistered>>,
+    pub observers: Vec<Address<NodeObserved>>,
     /// Asked for the runtime's health after a start.
     pub observed: Address<ResendObserved>,
     /// Where events go.
@@ -74,8 +74,8 @@ pub struct NodeStatus {
     began: Instant,
     /// As the API server has it, as far as is known.
     node: Option<Arc<Node>>,
-    /// As others were told of it.
-    told: Option<Arc<Node>>,
+    /// As others were told of it, or that there is none.
+    told: Option<Option<Arc<Node>>>,
     /// This incarnation has made the Node, or has found and put it right.
     registered: bool,
     registering: bool,
@@ -266,10 +266,10 @@ impl NodeStatus {
                 || told.metadata.annotations != node.metadata.annotations
                 || told.spec != node.spec
         };
-        let news = self.told.as_ref().is_none_or(others_care);
+        let news = self.told.as_ref().is_none_or(|told| told.as_ref().is_none_or(others_care));
         self.node = Some(node.clone());
         if news {
-            self.told = Some(node);
+            self.told = Some(Some(node));
             self.tell();
         }
     }
@@ -278,7 +278,14 @@ impl NodeStatus {
         let Some(node) = &self.told else { return };
         for observer in &self.deps.observers {
             // Refused: the observer asks for it when it has restarted.
-            let _ = observer.tell(NodeRegistered(node.clone()));
+            let _ = observer.tell(NodeObserved(node.clone()));
+        }
+    }
+
+    fn tell_of_none(&mut self) {
+        if !matches!(self.told, Some(None)) {
+            self.told = Some(None);
+            self.tell();
         }
     }
 
@@ -308,10 +315,15 @@ impl NodeStatus {
     /// Somebody has deleted the Node.
     fn lost(&mut self, ctx: &mut Ctx<Self>) {
         if self.registering || (self.node.is_none() && !self.registered) {
+            // Until it is made there is none: whoever waits for that need wait no longer.
+            if self.node.is_none() {
+                self.tell_of_none();
+            }
             return;
         }
         tracing::warn!(node = %self.deps.config.name, "The Node is gone");
         self.node = None;
+        self.tell_of_none();
         self.registered = false;
         self.failures = 0;
         self.register(ctx);

@@ -49,7 +49,7 @@ impl RuntimeState {
         }
         self.runtime_problem = health.runtime_problem.clone();
         self.network_problem = health.network_problem.clone();
-        self.version = format!("{}://{}", health.name, health.version);
+        self.version = format!("{}://{}", health.name, plain_version(&health.version));
         if health.ready {
             self.ready_last = Some(now);
             self.handlers = health.handlers.clone();
@@ -66,6 +66,23 @@ impl RuntimeState {
         let problems = [&self.runtime_problem, &self.network_problem];
         let problems = problems.into_iter().filter(|problem| !problem.is_empty()).cloned();
         check.map(str::to_owned).into_iter().chain(problems).collect()
+    }
+}
+
+/// As upstream shows it: a semantic version without the `v` before it, else as many numbers as it begins with.
+fn plain_version(version: &str) -> &str {
+    let trimmed = version.trim();
+    let plain = trimmed.strip_prefix('v').unwrap_or(trimmed);
+    let numbers = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
+    let (head, rest) = plain.split_at(numbers);
+    let is_semantic = head.split('.').count() == 3
+        && (rest.is_empty() || rest.starts_with(['-', '+']))
+        && rest.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+'));
+    let head = head.trim_end_matches('.');
+    match (head.is_empty(), is_semantic) {
+        (true, _) => version,
+        (false, true) => plain,
+        (false, false) => head,
     }
 }
 
@@ -234,6 +251,22 @@ mod tests {
             ready: true,
             network_ready: true,
             ..RuntimeHealth::default()
+        }
+    }
+
+    #[test]
+    fn a_runtime_has_its_version_as_upstream_shows_it() {
+        for (told, shown) in [
+            ("v2.3.4", "2.3.4"),
+            ("2.3.0", "2.3.0"),
+            ("v2.0.0-rc.1+a", "2.0.0-rc.1+a"),
+            ("1.6.20~ds1", "1.6.20"),
+            ("1.7", "1.7"),
+            ("0.0.0+unknown", "0.0.0+unknown"),
+            ("unknown", "unknown"),
+            ("", ""),
+        ] {
+            assert_eq!(plain_version(told), shown, "{told}");
         }
     }
 

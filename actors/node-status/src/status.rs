@@ -83,6 +83,8 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> U
         status.images = Some(images.to_vec()).filter(|images| !images.is_empty());
     }
     runtime_features(&mut status, known.runtime);
+    // No volume here is one that is attached to the node: what another kubelet has left is in use no more.
+    status.volumes_in_use = None;
     let declared = &config.declared_features;
     status.declared_features = Some(declared.clone()).filter(|features| !features.is_empty());
     let mut errors = known.runtime.errors(known.elapsed);
@@ -270,6 +272,21 @@ pub(crate) mod tests {
         };
         assert_eq!(of(status.capacity.as_ref()), ["example.com/gpu"]);
         assert_eq!(of(status.allocatable.as_ref()), ["example.com/gpu"]);
+    }
+
+    #[test]
+    fn what_others_of_this_name_have_left_goes() {
+        let mut node = Node::default();
+        node.status = Some(NodeStatus {
+            volumes_in_use: Some(vec!["kubernetes.io/csi/x^1".to_owned()]),
+            declared_features: Some(vec!["Old".to_owned()]),
+            ..NodeStatus::default()
+        });
+        let mut config = test_config();
+        config.declared_features = vec!["New".to_owned()];
+        let status = made(&node, &config, 1).node.status.expect("a status");
+        assert_eq!(status.volumes_in_use, None);
+        assert_eq!(status.declared_features, Some(vec!["New".to_owned()]));
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPods, Source};
 use messages::object_cache::{
-    GetConfigMap, GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token,
+    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token,
 };
 use messages::pod_manager::ResendDesired;
 use runtime_bridge::clock::Clock;
@@ -90,6 +91,20 @@ impl Kept for ConfigMap {
     }
 }
 
+impl Kept for RuntimeClass {
+    const KIND: Kind = Kind::RuntimeClass;
+    const FOLLOW: &'static str = "follow a runtime class";
+
+    fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self> {
+        &mut actor.runtime_classes
+    }
+
+    /// Its handler never changes, but it may be deleted.
+    fn never_changes(&self) -> bool {
+        false
+    }
+}
+
 /// The services of the cluster.
 #[derive(Default)]
 struct AllServices {
@@ -114,6 +129,7 @@ pub struct ObjectCache {
     origin: Instant,
     secrets: ShelfOf<Secret>,
     config_maps: ShelfOf<ConfigMap>,
+    runtime_classes: ShelfOf<RuntimeClass>,
     services: AllServices,
     tokens: BTreeMap<TokenKey, Tokens>,
     /// What pods refer to, and which; absent until the desired pods are known.
@@ -129,6 +145,7 @@ impl ObjectCache {
             origin: Instant::now(),
             secrets: Shelf::new(Kind::Secret),
             config_maps: Shelf::new(Kind::ConfigMap),
+            runtime_classes: Shelf::new(Kind::RuntimeClass),
             services: AllServices::default(),
             tokens: BTreeMap::new(),
             referred: None,
@@ -146,7 +163,10 @@ impl ObjectCache {
             Got::Waits(false) => {}
         }
         if K::shelf(self).needs_watch(&name) {
-            let stream = api.follow::<K>(Select::named(Some(&name.0), &name.1));
+            let stream = api.follow::<K>(Select::named(
+                Some(&*name.0).filter(|namespace| !namespace.is_empty()),
+                &name.1,
+            ));
             let (of_news, of_end) = (name.clone(), name.clone());
             let watch = ctx.stream(
                 K::FOLLOW,
@@ -292,6 +312,7 @@ impl ObjectCache {
         };
         let mut closed = self.secrets.sweep(&of(Kind::Secret), now);
         closed.extend(self.config_maps.sweep(&of(Kind::ConfigMap), now));
+        closed.extend(self.runtime_classes.sweep(&of(Kind::RuntimeClass), now));
         closed.into_iter().for_each(|watch| ctx.cancel_effect(watch));
         let pods = &self.pods;
         self.tokens.retain(|key, tokens| {
@@ -366,6 +387,7 @@ impl Subsystem for ObjectCache {
         match timer {
             Timer::Patience(Kind::Secret, name) => self.give_up::<Secret>(&name),
             Timer::Patience(Kind::ConfigMap, name) => self.give_up::<ConfigMap>(&name),
+            Timer::Patience(Kind::RuntimeClass, name) => self.give_up::<RuntimeClass>(&name),
             Timer::Services => self.services_not_read(),
             Timer::Sweep => self.sweep(ctx),
         }
@@ -379,6 +401,7 @@ impl Subsystem for ObjectCache {
             "secretsWatched": secrets_watched,
             "configMaps": config_maps,
             "configMapsWatched": config_maps_watched,
+            "runtimeClasses": self.runtime_classes.counts().0,
             "services": self.services.known.as_ref().map(BTreeMap::len),
             "tokens": self.tokens.len(),
         })
@@ -417,6 +440,16 @@ impl actix::Handler<GetConfigMap> for ObjectCache {
     fn handle(&mut self, ask: GetConfigMap, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         self.get::<ConfigMap>((ask.namespace, ask.name), reply, ctx);
+        later
+    }
+}
+
+impl actix::Handler<GetRuntimeClass> for ObjectCache {
+    type Result = ReplyLater<Answer<Arc<RuntimeClass>>>;
+
+    fn handle(&mut self, ask: GetRuntimeClass, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        self.get::<RuntimeClass>((Arc::from(""), ask.name), reply, ctx);
         later
     }
 }

@@ -49,10 +49,11 @@ impl<'a> Found<'a> {
         }
         spec.volumes.iter().flatten().for_each(|volume| self.volume(volume));
         spec.image_pull_secrets.iter().flatten().for_each(|one| self.add(Kind::Secret, &one.name));
+        spec.runtime_class_name.iter().for_each(|name| self.add(Kind::RuntimeClass, name));
     }
 }
 
-/// The secrets and config maps that a pod refers to; a pod that has ended needs none any more.
+/// The secrets, config maps and runtime classes that a pod refers to; a pod that has ended needs none any more.
 pub fn of(pod: &Pod) -> BTreeSet<(Kind, Name)> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {
@@ -61,7 +62,8 @@ pub fn of(pod: &Pod) -> BTreeSet<(Kind, Name)> {
     let mut found = Found::default();
     pod.spec.iter().for_each(|spec| found.spec(spec));
     let namespace: Arc<str> = Arc::from(pod.metadata.namespace.as_deref().unwrap_or_default());
-    found.0.into_iter().map(|(kind, name)| (kind, (namespace.clone(), Arc::from(name)))).collect()
+    let within = |kind| if kind == Kind::RuntimeClass { Arc::from("") } else { namespace.clone() };
+    found.0.into_iter().map(|(kind, name)| (kind, (within(kind), Arc::from(name)))).collect()
 }
 
 #[cfg(test)]
@@ -96,15 +98,18 @@ mod tests {
                     {"secret": {"name": "s6"}}, {"configMap": {"name": "c6"}}, {"downwardAPI": {"items": []}}
                 ]}},
             ],
+            "runtimeClassName": "r1",
             "imagePullSecrets": [{"name": "s7"}, {"name": "s1"}, {"name": ""}],
         });
         let named = |kind: Kind| -> Vec<String> {
             let of = of(&pod(spec.clone(), "Running"));
-            assert!(of.iter().all(|(_, (namespace, _))| &**namespace == "ns"));
+            let within = |kind: Kind| if kind == Kind::RuntimeClass { "" } else { "ns" };
+            assert!(of.iter().all(|(kind, (namespace, _))| &**namespace == within(*kind)));
             of.iter().filter(|(one, _)| *one == kind).map(|(_, (_, name))| name.to_string()).collect()
         };
         assert_eq!(named(Kind::Secret), ["s1", "s2", "s3", "s4", "s5", "s6", "s7"]);
         assert_eq!(named(Kind::ConfigMap), ["c1", "c2", "c3", "c4", "c5", "c6"]);
+        assert_eq!(named(Kind::RuntimeClass), ["r1"]);
         assert!(of(&pod(spec, "Succeeded")).is_empty(), "it needs nothing any more");
     }
 }

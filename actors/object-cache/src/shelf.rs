@@ -7,7 +7,7 @@ use std::time::Duration;
 use messages::object_cache::ObjectError;
 use runtime_bridge::kube::Followed;
 
-/// Namespace and name.
+/// Namespace, empty for what has none, and name.
 pub type Name = (Arc<str>, Arc<str>);
 
 /// A watch that nobody has asked about for so long is closed.
@@ -25,6 +25,8 @@ pub enum Kind {
     Secret,
     /// Config maps.
     ConfigMap,
+    /// Runtime classes: they have no namespace.
+    RuntimeClass,
 }
 
 impl Kind {
@@ -33,6 +35,7 @@ impl Kind {
         match self {
             Self::Secret => "secret",
             Self::ConfigMap => "configmap",
+            Self::RuntimeClass => "runtimeclass.node.k8s.io",
         }
     }
 

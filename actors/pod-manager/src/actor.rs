@@ -1,5 +1,7 @@
 //! The actor: what the sources say, merged, admitted and sent on.
 
+mod node;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +12,9 @@ use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{
     DesiredPod, DesiredPods, Rejection, RuntimeObserved, Source, WorkerReport, WorkerReported,
 };
+use messages::node_status::ResendNode;
 use messages::pleg::{GetRuntimePods, ResendObserved};
-use messages::pod_manager::{self, GetPods, PodsChanged, ResendDesired};
+use messages::pod_manager::{self, GetPods, GetStaticOf, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
@@ -42,7 +45,7 @@ const MIRROR_AGAIN: Duration = Duration::from_secs(10);
 pub struct PodManagerConfig {
     /// Every source that is configured; absence means removal only once all have been heard.
     pub sources: Vec<Source>,
-    /// The node that pods are admitted to.
+    /// The node that pods are admitted to, as it registers itself.
     pub node: NodeView,
 }
 
@@ -63,6 +66,8 @@ pub struct PodManagerDeps {
     pub runtime_pods: Address<GetRuntimePods>,
     /// Asked after a restart what the runtime can do.
     pub observed: Address<ResendObserved>,
+    /// Asked after a start for the Node, as the API server has it; none if nobody keeps a Node.
+    pub node: Option<Address<ResendNode>>,
     /// Told to end pods so that a critical one finds room.
     pub evict: Address<EvictPod>,
     /// Told which pods of the API server stand for static ones.
@@ -82,6 +87,9 @@ pub struct PodManager {
     decisions: Decisions,
     known: Known,
     mirrors: Mirrors,
+    /// The node that pods are admitted to, as it is now.
+    node: NodeView,
+    node_uid: Option<String>,
     /// The pool and StatusManager have answered: nothing is decided before.
     heard: Heard,
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
@@ -100,16 +108,18 @@ impl PodManager {
     /// An incarnation that has heard nobody.
     pub fn new(deps: PodManagerDeps) -> Self {
         Self {
-            deps,
+            node: deps.config.node.clone(),
+            node_uid: None,
             sources: Sources::default(),
             decisions: Decisions::default(),
-            known: Known::default(),
+            known: Known::new(deps.node.is_none()),
             mirrors: Mirrors::default(),
             heard: Heard::default(),
             desired: Arc::default(),
             duplicates: BTreeSet::new(),
             waiting: 0,
             asking_runtime: false,
+            deps,
         }
     }
 
@@ -163,6 +173,7 @@ impl PodManager {
                 tracing::warn!(%error, pod = name, "The static pod is not mirrored at the API server as it should be");
                 let is_early = matches!(&error, MirrorError::NoNode(_))
                     || matches!(&error, MirrorError::Api(error) if error.is_not_found());
+                self.mirrors.failed(&name);
                 ctx.set_timer(Timer::Mirror(name), if is_early { MIRROR_SOON } else { MIRROR_AGAIN });
                 return;
             }
@@ -179,8 +190,7 @@ impl PodManager {
         }
         let all = self.sources.heard_all(&self.deps.config.sources);
         let merged = self.sources.merge(self.decisions.admitted());
-        let mut outcome =
-            self.decisions.decide(&merged.candidates, all, &mut self.known, &self.deps.config.node);
+        let mut outcome = self.decisions.decide(&merged.candidates, all, &mut self.known, &self.node);
         self.say_duplicates(&merged.duplicates);
         self.say(&outcome);
         for victim in &outcome.victims {
@@ -215,6 +225,11 @@ impl PodManager {
             tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod is not admitted");
             self.deps.metrics.rejections.with_label_values(&[counted_as(&why.reason)]).inc();
             self.warn(pod, &why.reason, &why.message);
+        }
+        for (pod, why) in &outcome.kept {
+            tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod runs on though a new one is refused");
+            let message = format!("{}; the pod runs already and is left alone", why.message);
+            self.warn(pod, &why.reason, &message);
         }
     }
 
@@ -338,6 +353,8 @@ pub enum Timer {
     AskStatuses,
     /// The runtime may be asked again.
     AskRuntime,
+    /// Ask for the Node again.
+    AskForNode,
     /// Tell those again who have to end.
     EvictAgain,
     /// This pod should have ended by now.
@@ -358,6 +375,7 @@ impl Subsystem for PodManager {
         self.ask_workers(ctx);
         self.ask_statuses(ctx);
         let _ = self.deps.sources.tell(ResendPods);
+        self.ask_for_node(ctx);
         if ctx.incarnation() > 1 {
             let _ = self.deps.observed.tell(ResendObserved);
         }
@@ -367,6 +385,7 @@ impl Subsystem for PodManager {
         match timer {
             Timer::AskWorkers => self.ask_workers(ctx),
             Timer::AskStatuses => self.ask_statuses(ctx),
+            Timer::AskForNode => self.ask_for_node(ctx),
             Timer::AskRuntime => {
                 self.asking_runtime = false;
                 if self.waiting > 0 {
@@ -388,6 +407,7 @@ impl Subsystem for PodManager {
             Timer::AskWorkers
             | Timer::AskStatuses
             | Timer::AskRuntime
+            | Timer::AskForNode
             | Timer::EvictAgain
             | Timer::Mirror(_) => None,
         }
@@ -452,5 +472,14 @@ impl Handler<GetPods> for PodManager {
     type Result = MessageResult<GetPods>;
     fn handle(&mut self, _: GetPods, _ctx: &mut Ctx<Self>) -> Self::Result {
         MessageResult(self.fact())
+    }
+}
+
+impl Handler<GetStaticOf> for PodManager {
+    type Result = MessageResult<GetStaticOf>;
+    fn handle(&mut self, ask: GetStaticOf, _ctx: &mut Ctx<Self>) -> Self::Result {
+        let name = self.mirrors.full_name(&ask.mirror);
+        let of_name = |pod: &&Arc<Pod>| name.is_some_and(|name| PodRef::of(pod).full_name() == name);
+        MessageResult(self.statics().find(of_name).map(|pod| PodRef::of(pod).uid))
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use messages::facts::{DesiredPod, Rejection, Source, WorkerReport, WorkerState};
 use messages::runtime::RuntimePods;
 use messages::{PodRef, PodUid};
@@ -27,11 +27,18 @@ pub struct Known {
     /// Pods of which the runtime holds something, as of the last answer and without those that have been given back
     /// since; `None` until it has told.
     held: Option<BTreeMap<PodUid, PodRef>>,
+    /// It has been heard of the Node: before, no pod of the API server is judged.
+    pub node: bool,
     /// The runtime can do the supplemental groups policy `Strict`; `None` until it has told.
     pub strict_groups: Option<bool>,
 }
 
 impl Known {
+    /// Nothing but whether pods of the API server may be judged.
+    pub fn new(node: bool) -> Self {
+        Self { node, ..Self::default() }
+    }
+
     /// A worker's report; whether it changes what others wait for.
     pub fn report(&mut self, uid: PodUid, report: Arc<WorkerReport>) -> bool {
         let what = |report: &WorkerReport| (report.state == WorkerState::Terminated, report.released);
@@ -121,6 +128,8 @@ pub struct Outcome {
     pub ask_runtime: bool,
     /// Pods that were refused in this round.
     pub refused: Vec<(PodRef, Rejection)>,
+    /// Pods that would be refused if they did not run already, as was found in this round.
+    pub kept: Vec<(PodRef, Rejection)>,
     /// Pods that have to end, as was decided in this round.
     pub victims: Vec<Victim>,
 }
@@ -131,6 +140,8 @@ pub struct Decisions {
     admitted: BTreeSet<PodUid>,
     rejected: BTreeMap<PodUid, Rejection>,
     preemptions: BTreeMap<PodUid, Preemption>,
+    /// Pods that run though they would be refused.
+    kept: BTreeSet<PodUid>,
 }
 
 impl Decisions {
@@ -182,6 +193,7 @@ impl Decisions {
             self.admitted.retain(|uid| listed.contains(uid));
             self.rejected.retain(|uid, _| listed.contains(uid));
             self.preemptions.retain(|uid, _| listed.contains(uid));
+            self.kept.retain(|uid| listed.contains(uid));
         }
         for preemption in self.preemptions.values_mut() {
             preemption.victims.retain(|uid| listed.contains(uid) && !known.is_over(uid));
@@ -195,7 +207,7 @@ impl Decisions {
 
     fn decide_one<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) {
         let uid = &candidate.pod_ref.uid;
-        let refused = candidate.pod.refused.clone().or_else(|| self.rejected.get(uid).cloned());
+        let refused = self.rejected.get(uid).cloned().or_else(|| self.refused_by_source(candidate, round));
         if refused.is_some() {
             let told = self.rejected.contains_key(uid);
             if let (false, Some(why)) = (told, &refused) {
@@ -234,10 +246,24 @@ impl Decisions {
         round.desire(candidate, None);
     }
 
+    /// What its source says against the pod, unless it runs: another kubelet may have started what this one would not,
+    /// and ending it is worse than leaving it alone.
+    fn refused_by_source(&mut self, candidate: &Candidate, round: &mut Round<'_, '_>) -> Option<Rejection> {
+        let why = candidate.pod.refused.clone()?;
+        let uid = &candidate.pod_ref.uid;
+        if candidate.source != Source::Api || !(self.admitted.contains(uid) || runs(&candidate.pod.pod)) {
+            return Some(why);
+        }
+        if self.kept.insert(uid.clone()) {
+            round.outcome.kept.push((candidate.pod_ref.clone(), why));
+        }
+        None
+    }
+
     /// Whether a new pod is admitted now, later or not at all.
     fn admit<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) -> Result<bool, Rejection> {
         let (uid, pod) = (&candidate.pod_ref.uid, &candidate.pod.pod);
-        if ends_anyway(pod) {
+        if ends_anyway(pod) || (candidate.source == Source::Api && was_admitted(pod)) {
             return Ok(true);
         }
         if let Some(preemption) = self.preemptions.get(uid) {
@@ -246,6 +272,9 @@ impl Decisions {
             }
             // The room that it waits for is its own.
             round.active.push(candidate);
+            return Ok(false);
+        }
+        if candidate.source == Source::Api && !round.known.node {
             return Ok(false);
         }
         let others: Vec<&Pod> = round.active.iter().map(|other| &*other.pod.pod).collect();
@@ -295,6 +324,20 @@ impl Round<'_, '_> {
 fn ends_anyway(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Some kubelet of this node has taken it already, this one or the one before: only they write a start time.
+fn was_admitted(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(|status| status.start_time.is_some())
+}
+
+/// A kubelet has started containers of it, and it has not come to its end.
+fn runs(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let of = |statuses: &Option<Vec<ContainerStatus>>| {
+        statuses.iter().flatten().any(|container| container.container_id.is_some())
+    };
+    !ends_anyway(pod) && (of(&status.container_statuses) || of(&status.init_container_statuses))
 }
 
 /// How long a pod that the node ends is waited for, in seconds (row 4.6).

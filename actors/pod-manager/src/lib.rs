@@ -1,10 +1,12 @@
 //! Duty: knows the pods that this node shall run: merges the sources, admits or refuses, makes room for
 //!   critical ones, keeps mirrors of static pods at the API server.
-//! Receives: PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, GetPods.
+//! Receives: PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved,
+//!   GetPods, GetStaticOf.
 //! Sends: DesiredPods, MirrorPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetRuntimePods,
-//!   ResendObserved, EvictPod.
+//!   ResendObserved, ResendNode, EvictPod.
 //! State (rebuilt from): each source's pods (the sources list again), workers' reports (the pool is asked), who was
-//!   admitted or refused (StatusManager is asked), what the runtime can do (Pleg sends again).
+//!   admitted or refused (StatusManager is asked), what the runtime can do (Pleg sends again), the Node
+//!   (NodeStatus sends it again).
 //! On crash: until every source has been heard again, no absence means removal; admitted pods are not judged again.
 //! Never does: runs or stops a pod by itself, or invents one that no source named.
 

@@ -45,6 +45,8 @@ pub struct Mirrors {
     known: Option<BTreeMap<String, Arc<Pod>>>,
     /// Full names that something is being done about, or was tried and has to wait.
     busy: BTreeSet<String>,
+    /// Those of them that wait.
+    waiting: BTreeSet<String>,
 }
 
 impl Mirrors {
@@ -63,6 +65,13 @@ impl Mirrors {
             Some((pod_ref.uid, mirror.clone()))
         };
         statics.filter_map(mirror).collect()
+    }
+
+    /// The full name of a mirror. It is that of its static pod, whatever version of it the mirror was made for.
+    pub fn full_name(&self, mirror: &PodUid) -> Option<&str> {
+        let known = self.known.iter().flatten();
+        let is = |pod: &Pod| pod.metadata.uid.as_deref() == Some(mirror.as_str());
+        known.into_iter().find(|(_, pod)| is(pod)).map(|(name, _)| name.as_str())
     }
 
     /// What is to be done now, taken as begun until [`Mirrors::done`]. Only when the statics are `all` is a mirror
@@ -108,9 +117,22 @@ impl Mirrors {
         }
     }
 
+    /// The step of this full name has failed: nothing is done about it before [`Mirrors::done`] or [`Mirrors::retry`].
+    pub fn failed(&mut self, full_name: &str) {
+        self.waiting.insert(full_name.to_owned());
+    }
+
     /// The step of this full name is over, and so is the pause after it.
     pub fn done(&mut self, full_name: &str) {
         self.busy.remove(full_name);
+        self.waiting.remove(full_name);
+    }
+
+    /// Ends every pause: the full names that had one.
+    pub fn retry(&mut self) -> BTreeSet<String> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.busy.retain(|name| !waiting.contains(name));
+        waiting
     }
 }
 
@@ -191,6 +213,8 @@ mod tests {
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
         let of: Vec<_> = mirrors.of(statics.iter()).into_keys().map(|uid| uid.to_string()).collect();
         assert_eq!(of, ["1", "2"]);
+        assert_eq!(mirrors.full_name(&PodUid::new("m-2")), Some("b_ns"));
+        assert_eq!(mirrors.full_name(&PodUid::new("2")), None);
     }
 
     #[test]
@@ -200,6 +224,12 @@ mod tests {
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
         mirrors.done("a_ns");
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
+        mirrors.failed("a_ns");
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
+        assert_eq!(mirrors.retry(), ["a_ns".to_owned()].into());
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
+        assert!(mirrors.retry().is_empty(), "it is being done");
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{Rejection, Source, SourcePod};
+use messages::facts::{NodeObserved, Rejection, Source, SourcePod};
+use messages::node_status::ResendNode;
 use messages::pod_manager::PodsChanged;
 use messages::pod_sources::{self, ResendPods};
 use runtime_bridge::clock::Clock;
@@ -24,6 +25,9 @@ use crate::unsupported::{Supported, unsupported};
 
 /// Failures in a row of one URL that are logged as warnings.
 const FAILURES_LOGGED: u32 = 3;
+
+/// Until it has been heard of the Node it is asked for so often (row 1.5).
+const ASK_FOR_NODE: Duration = Duration::from_secs(1);
 
 /// Pause before the API server's pods are followed again after that has ended.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
@@ -52,6 +56,8 @@ pub struct PodSourcesDeps {
     pub url: Option<Arc<dyn ManifestUrl>>,
     /// The API server; none is no such source.
     pub api: Option<ApiClient>,
+    /// Who knows of the Node: the API server's pods are only asked for after that. None if nobody keeps a Node.
+    pub node: Option<Address<ResendNode>>,
     /// Wall time, for `kubernetes.io/config.seen`.
     pub clock: Arc<dyn Clock>,
     /// Who is told.
@@ -69,6 +75,8 @@ pub enum Timer {
     Fetch,
     /// Follow the API server's pods again.
     Follow,
+    /// Ask for the Node again.
+    AskForNode,
 }
 
 /// The pods of every source.
@@ -83,6 +91,7 @@ pub struct PodSources {
     fetch_failures: u32,
     url_problem: Option<String>,
     api_pods: ApiPods,
+    following: bool,
     api_problem: Option<String>,
     supported_of_api: Supported,
 }
@@ -101,6 +110,7 @@ impl PodSources {
             fetch_failures: 0,
             url_problem: None,
             api_pods: ApiPods::default(),
+            following: false,
             api_problem: None,
             supported_of_api: Supported::for_api_pods(),
         }
@@ -219,13 +229,30 @@ impl PodSources {
     /// Follows the pods that are bound to this node; the list comes first, so that absence means something.
     fn follow(&mut self, ctx: &mut Ctx<Self>) {
         let Some(api) = &self.deps.api else { return };
+        if std::mem::replace(&mut self.following, true) {
+            return;
+        }
         let pods = api.follow::<Pod>(Select::pods_of(&self.deps.config.node));
         ctx.stream("pods of the API server", pods, Self::heard_of_api, |actor, ctx| {
             // It ends only with the I/O runtime.
             tracing::warn!("Pods of the API server are no longer followed");
+            actor.following = false;
             actor.api_problem = Some("no longer followed".to_owned());
             ctx.set_timer(Timer::Follow, FOLLOW_AGAIN);
         });
+    }
+
+    /// Pods are admitted by what the Node is, so it comes first.
+    fn ask_for_node(&mut self, ctx: &mut Ctx<Self>) {
+        match &self.deps.node {
+            Some(_) if self.deps.api.is_none() || self.following => {}
+            Some(node) => {
+                // Refused or lost: it is asked for again.
+                let _ = node.tell(ResendNode);
+                ctx.set_timer(Timer::AskForNode, ASK_FOR_NODE);
+            }
+            None => self.follow(ctx),
+        }
     }
 
     fn heard_of_api(&mut self, news: Followed<Pod>, _ctx: &mut Ctx<Self>) {
@@ -334,7 +361,7 @@ impl Subsystem for PodSources {
             self.read(ctx);
         }
         self.fetch(ctx);
-        self.follow(ctx);
+        self.ask_for_node(ctx);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
@@ -342,6 +369,7 @@ impl Subsystem for PodSources {
             Timer::Read => self.read(ctx),
             Timer::Fetch => self.fetch(ctx),
             Timer::Follow => self.follow(ctx),
+            Timer::AskForNode => self.ask_for_node(ctx),
         }
     }
 
@@ -361,6 +389,7 @@ impl Subsystem for PodSources {
             "url": url,
             "api": self.deps.api.as_ref().map(|_| serde_json::json!({
                 "pods": self.api_pods.pods().map(|pods| pods.len()),
+                "waitsForNode": !self.following,
                 "problem": self.api_problem,
             })),
         })
@@ -377,5 +406,13 @@ impl Handler<ResendPods> for PodSources {
             self.tell(Source::Http, pods.to_vec());
         }
         self.tell_of_api();
+    }
+}
+
+impl Handler<NodeObserved> for PodSources {
+    type Result = ();
+    fn handle(&mut self, _: NodeObserved, ctx: &mut Ctx<Self>) {
+        ctx.cancel_timer(&Timer::AskForNode);
+        self.follow(ctx);
     }
 }

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use messages::event_recorder::RecordEvent;
 use messages::facts::WorkerReported;
 use messages::image_manager::EnsureImage;
-use messages::object_cache::{GetConfigMap, GetSecret, GetServices};
+use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendPod;
@@ -100,6 +100,8 @@ pub struct PodWorkerDeps {
     pub secrets: Address<GetSecret>,
     /// ObjectCache: config maps that variables come from.
     pub config_maps: Address<GetConfigMap>,
+    /// ObjectCache: the class whose handler runs the pod.
+    pub runtime_classes: Address<GetRuntimeClass>,
     /// ObjectCache: services that variables tell of.
     pub services: Address<GetServices>,
     /// StatusManager.

@@ -86,6 +86,32 @@ mod tests {
         }
     }
 
+    /// Annotations read from containers that kubelet v1.36.2 had created.
+    #[test]
+    fn hashes_are_those_that_a_go_kubelet_left_on_its_containers() {
+        const DEMO: &str = "understudy.dev/demo:1";
+        const DIGEST: &str = "sha256:1d4df63bf6cec5e321fbc9c60cf6c36f45706e55a3f147b1df2dc1dee1cccb37";
+        for (name, image, annotation) in [
+            ("main", DEMO, "a4726473"),
+            ("other", DEMO, "f00d87a7"),
+            ("done", DEMO, "f92e2477"),
+            ("runs", DEMO, "cb7b7c59"),
+            ("prepare", DEMO, "2b16e8f1"),
+            ("sidecar", DEMO, "ff712195"),
+            ("x-0123456789-0123456789-0123456789-0123456789-0123456789-012345", DEMO, "66b62616"),
+            ("web", "registry.example:5000/team/web:v1.27.0-rc.1", "4a8b3e23"),
+            ("a", "docker.io/library/busybox:latest", "a71d1be"),
+            ("short", "busybox", "23de5ccf"),
+            ("coredns", "registry.k8s.io/coredns/coredns:v1.12.1", "e9bf792"),
+            ("kube-proxy", "registry.k8s.io/kube-proxy:v1.36.2", "5bca1b89"),
+            ("etcd", "quay.io/a__b/c.d-e:3.6_7", "b1b94b5f"),
+            ("main", &format!("understudy.dev/demo@{DIGEST}"), "a8c49a5d"),
+            ("tag-and-digest", &format!("{DEMO}@{DIGEST}"), "dcc670cc"),
+        ] {
+            assert_eq!(hash_text(hash_of(name, image)), annotation, "{name} {image}");
+        }
+    }
+
     #[test]
     fn the_annotation_has_no_leading_zeros() {
         assert_eq!(hash_text(hash_of("web", "nginx:1.27")), "e220f96");

@@ -4,7 +4,7 @@
 //!   `ResendPod`, `ResendReports`, `GetWorkers`. Worker, from the pool alone: `SyncPod`, `PodObserved`, `RuntimeObserved`,
 //!   `ProbeVerdict`, `EvictPod`.
 //! **Sends.** `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`, `PrepareSubpaths`, `GetPodStatus`, `WorkerReported`,
-//!   `GetServices`, `GetSecret`, `GetConfigMap`,
+//!   `GetServices`, `GetSecret`, `GetConfigMap`, `GetRuntimeClass`,
 //!   `RecordEvent`, resend requests; calls to the runtime through the bridge.
 //! **State (rebuilt from).** Desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager
 //!   resends), back-off (attempts and times in the runtime), whether a pod has ended (StatusManager).

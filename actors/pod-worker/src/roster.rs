@@ -326,6 +326,7 @@ mod tests {
             state,
             released,
             starting: Arc::default(),
+            replaced: Arc::default(),
             waiting: Arc::default(),
             failed: None,
             deleted,

@@ -392,7 +392,7 @@ impl Handler<MirrorPods> for StatusManager {
 impl Handler<RuntimeObserved> for StatusManager {
     type Result = ();
     fn handle(&mut self, RuntimeObserved(health): RuntimeObserved, ctx: &mut Ctx<Self>) {
-        for uid in self.ledger.runtime(&health.name) {
+        for uid in self.ledger.runtime(&health) {
             ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
         }
     }

@@ -188,6 +188,17 @@ impl<'a> Computation<'a> {
         !ends && in_place::is_restarting(self.spec, self.observed(), self.previous)
     }
 
+    /// The runtime's handler of the pod makes whole mount trees read-only.
+    fn makes_recursive_read_only(&self) -> bool {
+        let sandbox = self.facts.observed.as_deref().and_then(|observed| observed.sandboxes.first());
+        let handler = match (sandbox, self.spec.runtime_class_name.as_deref()) {
+            (Some(sandbox), _) => &*sandbox.runtime_handler,
+            (None, None | Some("")) => "",
+            (None, Some(_)) => return false,
+        };
+        self.node.recursive_read_only.contains(handler)
+    }
+
     fn containers(&self) -> Containers {
         let report = self.facts.report.as_deref();
         let observed = self.observed();
@@ -204,8 +215,10 @@ impl<'a> Computation<'a> {
                 || report.is_some_and(|r| r.deleted),
             syncing: report.is_some_and(|r| r.state == WorkerState::Syncing),
             starting: report.map(|r| &*r.starting),
+            replaced: report.map(|r| &*r.replaced),
             restarting_all: self.restarting_all(),
             restart_policy: self.spec.restart_policy.as_deref(),
+            recursive_read_only: self.makes_recursive_read_only(),
         };
         let old = |list: Option<&'a Vec<ContainerStatus>>| list.map(Vec::as_slice).unwrap_or_default();
         let previous = self.previous;

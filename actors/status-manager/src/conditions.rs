@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodSpec};
 use messages::facts::{Rejection, WorkerReport};
-use messages::runtime::RuntimePod;
+use messages::runtime::{ContainerState, RuntimePod};
 
 use crate::containers::{last_terminated, running, terminated};
 use crate::in_place;
@@ -144,7 +144,12 @@ fn initialized(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
     let regular_started = input
         .regular
         .iter()
-        .any(|s| running(s).is_some() || terminated(s).is_some() || last_terminated(s).is_some());
+        .any(|s| running(s).is_some() || terminated(s).is_some() || last_terminated(s).is_some())
+        // One whose postStart hook has not ended counts as waiting, and has started nevertheless.
+        || input.observed.is_some_and(|observed| {
+            let lives = |name: &str| observed.latest(name).is_some_and(|c| c.state == ContainerState::Running);
+            spec::regular(spec).any(|container| lives(container.name))
+        });
     let was_initialized = input.previous.iter().any(|c| c.type_ == INITIALIZED && c.status == "True");
     if regular_started || was_initialized {
         return of(INITIALIZED, true, "", "");

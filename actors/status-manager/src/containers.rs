@@ -1,11 +1,12 @@
 //! Container statuses: state, lastState, ready, started, restartCount (rows 8.2, 8.3, 5.9).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ResourceRequirements, VolumeMountStatus,
+    ContainerStatus, ResourceRequirements, VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{ContainerVerdict, WaitingReason};
@@ -49,10 +50,20 @@ pub(crate) struct Context<'a> {
     pub(crate) syncing: bool,
     /// Containers that run, but count as waiting until their postStart hook has ended.
     pub(crate) starting: Option<&'a BTreeSet<String>>,
+    /// Instances whose end is not their container's end: another one is being started.
+    pub(crate) replaced: Option<&'a BTreeMap<String, Arc<str>>>,
     /// All containers are being restarted.
     pub(crate) restarting_all: bool,
     /// The pod's restart policy.
     pub(crate) restart_policy: Option<&'a str>,
+    /// The runtime makes whole mount trees of this pod read-only.
+    pub(crate) recursive_read_only: bool,
+}
+
+impl Context<'_> {
+    fn replaces(&self, instance: &RuntimeContainer) -> bool {
+        self.replaced.is_some_and(|replaced| replaced.get(&*instance.name) == Some(&instance.id))
+    }
 }
 
 /// The statuses of these containers, in their order. `previous` are those last known.
@@ -74,7 +85,7 @@ fn status(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Con
         None => unheard(spec, old, context),
     };
     waiting_reason(&mut status, spec, newest, context);
-    status.volume_mounts = volume_mounts(spec);
+    status.volume_mounts = volume_mounts(spec, context);
     readiness(&mut status, spec, old, context);
     status
 }
@@ -182,6 +193,8 @@ fn present(
             ..ApiState::default()
         },
         ContainerState::Created => default_waiting(context),
+        // A container that has ended may be forbidden to come back: then the API server takes no such status.
+        ContainerState::Exited if context.replaces(newest) => going(&id, old, context),
         ContainerState::Exited => ended(newest, &id),
         ContainerState::Unknown => unreadable(&id, old, context),
     };
@@ -263,6 +276,12 @@ fn ended(container: &RuntimeContainer, id: &str) -> ApiState {
         }),
         ..ApiState::default()
     }
+}
+
+/// The instance makes room for another: as long as that is not there, what was known stays.
+fn going(id: &str, old: Option<&ContainerStatus>, context: &Context<'_>) -> ApiState {
+    let ran = old.filter(|o| o.container_id.as_deref() == Some(id) && running(o).is_some());
+    ran.and_then(|o| o.state.clone()).unwrap_or_else(|| default_waiting(context))
 }
 
 /// The runtime cannot say what the instance does: one that ran is taken to have ended.
@@ -358,7 +377,12 @@ fn readiness(
     status.ready = ready;
 }
 
-fn volume_mounts(spec: &ContainerSpec<'_>) -> Option<Vec<VolumeMountStatus>> {
+/// Mounts with what became of `recursiveReadOnly`: one that is demanded and cannot be had lets the container not start.
+fn volume_mounts(spec: &ContainerSpec<'_>, context: &Context<'_>) -> Option<Vec<VolumeMountStatus>> {
+    let recursive = |mount: &VolumeMount| {
+        let asked = matches!(mount.recursive_read_only.as_deref(), Some("IfPossible" | "Enabled"));
+        if asked && context.recursive_read_only { "Enabled" } else { "Disabled" }
+    };
     let mounts: Vec<_> = spec
         .volume_mounts
         .iter()
@@ -366,7 +390,7 @@ fn volume_mounts(spec: &ContainerSpec<'_>) -> Option<Vec<VolumeMountStatus>> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+            recursive_read_only: (mount.read_only == Some(true)).then(|| recursive(mount).to_owned()),
             volume_status: None,
         })
         .collect();

@@ -1,6 +1,6 @@
 //! What is known of a pod: the newest fact of every writer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use messages::facts::{ContainerVerdict, DesiredPod, WorkerReport, WorkerState};
@@ -43,6 +43,8 @@ impl PodFacts {
 pub struct NodeFacts {
     /// `containerd`; `None` until Pleg has told. Without it no container can be named.
     pub runtime_name: Option<Arc<str>>,
+    /// The runtime's handlers that can make a whole mount tree read-only; the default one has the empty name.
+    pub recursive_read_only: BTreeSet<String>,
     /// The node's addresses, primary first, at most one of each family.
     pub host_ips: Vec<String>,
 }

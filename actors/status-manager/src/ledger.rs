@@ -1,12 +1,12 @@
 //! All pods: their facts, their statuses, and what a new fact changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{ContainerVerdict, DesiredPods, Source, WorkerReport};
-use messages::runtime::{ContainerState, RuntimePod};
+use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
 
 use crate::compute::compute;
@@ -74,7 +74,7 @@ impl Ledger {
     /// Nothing is known yet but the node's addresses, primary first. No status is computed before
     /// [`Ledger::restored`] has been called.
     pub fn new(host_ips: Vec<String>) -> Self {
-        Self { node: NodeFacts { runtime_name: None, host_ips }, ..Self::default() }
+        Self { node: NodeFacts { host_ips, ..NodeFacts::default() }, ..Self::default() }
     }
 
     /// The status of a pod as last computed or restored.
@@ -213,13 +213,18 @@ impl Ledger {
         };
     }
 
-    /// The runtime's name, the prefix of container IDs. Returns the pods to compute.
-    pub fn runtime(&mut self, name: &Arc<str>) -> Vec<PodUid> {
+    /// The runtime's name, the prefix of container IDs, and what its handlers can do. Returns the pods to compute.
+    pub fn runtime(&mut self, health: &RuntimeHealth) -> Vec<PodUid> {
+        let can = health.handlers.iter().filter(|handler| handler.recursive_read_only_mounts);
+        let can: BTreeSet<String> = can.map(|handler| handler.name.clone()).collect();
+        let known =
+            self.node.runtime_name.as_ref() == Some(&health.name) && self.node.recursive_read_only == can;
         // A runtime that does not answer has no name; the one it had stays.
-        if name.is_empty() || self.node.runtime_name.as_ref() == Some(name) {
+        if health.name.is_empty() || known {
             return Vec::new();
         }
-        self.node.runtime_name = Some(name.clone());
+        self.node.runtime_name = Some(health.name.clone());
+        self.node.recursive_read_only = can;
         self.pods.keys().cloned().collect()
     }
 
@@ -306,7 +311,7 @@ mod tests {
         let mut ledger = Ledger::new(Vec::new());
         ledger.restored(BTreeMap::new());
         ledger.desired(&desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
-        ledger.runtime(&Arc::from("containerd"));
+        ledger.runtime(&RuntimeHealth { name: Arc::from("containerd"), ..RuntimeHealth::default() });
         ledger.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
         ledger.reported(&uid, Arc::new(report(WorkerState::Syncing)));
         assert!(matches!(ledger.compute(&uid, at(0)), Some(Change::Told { .. })));

@@ -8,7 +8,7 @@ use messages::PodUid;
 use messages::facts::{
     ContainerVerdict, DesiredPod, DesiredPods, Source, WaitingReason, WorkerReport, WorkerState,
 };
-use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod};
 use proptest::prelude::*;
 
 use crate::ledger::Ledger;
@@ -76,6 +76,7 @@ fn reports() -> impl Strategy<Value = Arc<WorkerReport>> {
         let why = WaitingReason { reason: "CrashLoopBackOff".into(), message: String::new() };
         Arc::new(WorkerReport {
             released: released && state == WorkerState::Terminated,
+            replaced: Arc::default(),
             starting: Arc::new(starting.map(str::to_owned).into_iter().collect()),
             failed: (fails && state != WorkerState::Syncing).then(|| rejection("Evicted")),
             deleted: deleted && state != WorkerState::Syncing,
@@ -203,7 +204,10 @@ fn tell(ledger: &mut Ledger, fact: &Fact) {
         Fact::Reported(report) => ledger.reported(&uid, report),
         Fact::Verdicts(verdicts) => ledger.verdicts(&uid, verdicts),
         Fact::Quarantined(on) => ledger.quarantined(&uid, Arc::from("Pleg"), on.then(|| Arc::from("panic"))),
-        Fact::Runtime => drop(ledger.runtime(&Arc::from("containerd"))),
+        Fact::Runtime => {
+            let name = Arc::from("containerd");
+            drop(ledger.runtime(&RuntimeHealth { name, ..RuntimeHealth::default() }));
+        }
         Fact::Restart => {}
     }
     ledger.compute(&uid, at(500));

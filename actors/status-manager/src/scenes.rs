@@ -129,6 +129,7 @@ pub(crate) fn report(state: WorkerState) -> WorkerReport {
         state,
         released: false,
         starting: Arc::default(),
+        replaced: Arc::default(),
         waiting: Arc::default(),
         failed: None,
         deleted: false,
@@ -157,7 +158,11 @@ pub(crate) fn verdict(id: &str, startup: Option<bool>, readiness: Option<bool>) 
 }
 
 pub(crate) fn node() -> NodeFacts {
-    NodeFacts { runtime_name: Some(Arc::from("containerd")), host_ips: vec!["192.0.2.1".to_owned()] }
+    NodeFacts {
+        runtime_name: Some(Arc::from("containerd")),
+        host_ips: vec!["192.0.2.1".to_owned()],
+        ..NodeFacts::default()
+    }
 }
 
 /// One pod over time: change the facts, look at the status.

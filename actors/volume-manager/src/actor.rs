@@ -17,7 +17,7 @@ use messages::{PodRef, PodUid};
 use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
-use crate::execute::{self, MountOutcome, Timed, Ways};
+use crate::execute::{self, Leave, MountOutcome, Timed, Ways};
 use crate::metrics::{Operation, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
 use crate::orphans::{Known, Orphans, SweepPolicy};
@@ -97,6 +97,8 @@ pub struct VolumeManager {
     orphans: Orphans,
     /// Orphans that cannot be removed: said once.
     stuck: BTreeSet<PodUid>,
+    /// Pods that have ended and are listed still: what is left of them goes with them.
+    ended: BTreeSet<PodUid>,
     /// Pods whose objects have changed while something else was done to their volumes.
     changed: BTreeSet<PodUid>,
 }
@@ -115,6 +117,31 @@ impl VolumeManager {
             orphans,
             stuck: BTreeSet::new(),
             changed: BTreeSet::new(),
+            ended: BTreeSet::new(),
+        }
+    }
+
+    /// What stays of a pod whose volumes are undone: a finished one is listed until somebody deletes it.
+    fn leave(&mut self, uid: &PodUid) -> Leave {
+        let desired = self.desired.as_ref().and_then(|desired| desired.pods.get(uid));
+        let stays = desired.is_some_and(|desired| desired.pod.metadata.deletion_timestamp.is_none());
+        if stays {
+            self.ended.insert(uid.clone());
+            Leave::Endings
+        } else {
+            self.ended.remove(uid);
+            Leave::Nothing
+        }
+    }
+
+    /// Removes what was left of ended pods that are listed no longer.
+    fn forget_ended(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(desired) = &self.desired else { return };
+        let gone = |uid: &&PodUid| !desired.pods.contains_key(*uid);
+        let gone: Vec<PodUid> = self.ended.iter().filter(gone).cloned().collect();
+        for uid in gone {
+            self.ended.remove(&uid);
+            self.ask(uid, Kind::Unmount, Asker::Sweep, ctx);
         }
     }
 
@@ -143,7 +170,8 @@ impl VolumeManager {
             (Kind::Mount, None) => self.mounted(uid, MountOutcome::default(), ctx),
             (Kind::Refresh, _) => self.begin_refresh(uid, ctx),
             (Kind::Unmount, _) => {
-                let unmount = execute::unmount(ways, uid.clone());
+                let leave = self.leave(&uid);
+                let unmount = execute::unmount(ways, uid.clone(), leave);
                 ctx.effect("unmount volumes", pod, unmount, move |actor, (timed, done), ctx| {
                     actor.unmounted(uid, &timed, &done, ctx);
                 });
@@ -419,6 +447,7 @@ impl actix::Handler<DesiredPods> for VolumeManager {
 
     fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
         let before = self.desired.replace(desired.clone());
+        self.forget_ended(ctx);
         // A fresh incarnation has missed changes.
         let Some(before) = before else { return self.refresh_all(ctx) };
         // What a pod shows of itself is in its metadata.

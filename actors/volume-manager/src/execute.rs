@@ -197,13 +197,29 @@ async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
     }
 }
 
-/// Undoes every mount below the pod's directory and removes it. With a mount left nothing is removed.
+/// What becomes of a pod's directory when nothing is mounted below it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It is removed.
+    Nothing,
+    /// Why its containers ended stays: the pod is listed still, and whichever kubelet comes next asks for it.
+    Endings,
+}
+
+/// Undoes every mount below the pod's directory and removes what is to be removed. With a mount left nothing is.
 ///
 /// # Errors
 /// [`VolumeError`] naming the volume that could not be unmounted, or none when it is about the directory.
-pub async fn unmount(ways: Ways, uid: PodUid) -> (Vec<Timed>, Result<(), VolumeError>) {
+pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> (Vec<Timed>, Result<(), VolumeError>) {
     let mut timed = Vec::new();
-    let done = unmount_all(&ways, &uid, &mut timed).await;
+    let mut done = unmount_all(&ways, &uid, &mut timed).await;
+    if done.is_ok() {
+        let removed = match leave {
+            Leave::Nothing => ways.pod_dirs.remove_pod_dir(uid.as_str()),
+            Leave::Endings => ways.pod_dirs.empty_pod_dir(uid.as_str()),
+        };
+        done = removed.await.map_err(|error| failed("")(&error));
+    }
     (timed, done)
 }
 
@@ -222,7 +238,7 @@ async fn unmount_all(ways: &Ways, uid: &PodUid, timed: &mut Vec<Timed>) -> Resul
         let name = name.unwrap_or_default();
         done.map_err(|error| failed(&name)(&error))?;
     }
-    ways.pod_dirs.remove_pod_dir(uid.as_str()).await.map_err(|error| of_pod(&error))
+    Ok(())
 }
 
 /// Has the parts of a container's volumes ready: where each is mounted, by the index of its mount.

@@ -120,6 +120,23 @@ pub fn settle_driver(
     }
 }
 
+/// There while systemd is what the machine was started with.
+pub const SYSTEMD_RUNS: &str = "/run/systemd/system";
+
+/// Slices are systemd's: on a machine without it the runtime would find none for its containers.
+///
+/// # Errors
+/// The driver is systemd's and there is no `runs`.
+pub fn require_systemd(driver: CgroupDriver, runs: &Path) -> anyhow::Result<()> {
+    match driver {
+        CgroupDriver::Systemd if !runs.is_dir() => Err(anyhow!(
+            "cgroup driver \"systemd\" (cgroupDriver, or the container runtime's own): systemd not running on this \
+             host, cannot use systemd cgroups manager"
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn losing_support(registry: &Registry) -> prometheus::Result<()> {
     tracing::info!(
         "CRI implementation should be updated to support RuntimeConfig. Falling back to using cgroupDriver from \
@@ -181,4 +198,27 @@ pub fn version_event(version: CgroupVersion) -> Option<RecordEvent> {
         reason: Arc::from("CgroupV1"),
         message: Arc::from(VERSION_1),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_of_systemd_needs_systemd() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let none = dir.path().join("none");
+        for (driver, runs, well) in [
+            (CgroupDriver::Systemd, dir.path(), true),
+            (CgroupDriver::Systemd, none.as_path(), false),
+            (CgroupDriver::Cgroupfs, none.as_path(), true),
+        ] {
+            assert_eq!(require_systemd(driver, runs).is_ok(), well, "{driver:?} {}", runs.display());
+        }
+        let error = require_systemd(CgroupDriver::Systemd, &none).expect_err("there is none").to_string();
+        assert!(
+            error.ends_with("systemd not running on this host, cannot use systemd cgroups manager"),
+            "{error}"
+        );
+    }
 }

@@ -13,7 +13,7 @@ use runtime_bridge::host::MachineFacts;
 use runtime_bridge::kube::{ApiClient, ConnectSettings, FileIdentity, Kubeconfig, RateLimit};
 
 use crate::KUBERNETES_VERSION;
-use crate::config::{KubeletConfiguration, Loaded};
+use crate::config::{FeatureGates, KubeletConfiguration, Loaded};
 use crate::settings::SettingError;
 use crate::wiring::{Cluster, Membership, Settings};
 
@@ -122,14 +122,20 @@ pub fn membership(
             images_max: usize::try_from(node.node_status_max_images).ok(),
             update: node.node_status_update_frequency.as_std(),
             report: node.node_status_report_frequency.as_std(),
-            // None of the features that pods may ask for by it is this kubelet's yet.
-            declared_features: Vec::new(),
+            declared_features: declared_features(&loaded.gates),
         }),
         lease: Arc::new(LeaseConfig {
             node: settings.node.clone(),
             duration_seconds: node.node_lease_duration_seconds,
         }),
     }))
+}
+
+/// What the node says it can do, for pods that need it: of the features that nodes declare those that are done here. Not
+/// ExtendWebSocketsToKubelet, and none of the two of resizing.
+fn declared_features(gates: &FeatureGates) -> Vec<String> {
+    let declared = ["RestartAllContainersOnContainerExits"].into_iter().filter(|name| gates.enabled(name));
+    if gates.enabled("NodeDeclaredFeatures") { declared.map(str::to_owned).collect() } else { Vec::new() }
 }
 
 /// `--node-ip`: one address, or one of each family.
@@ -171,6 +177,16 @@ mod tests {
         for (text, reason) in wrong {
             assert_eq!(ips(text), Err(format!("--node-ip: Invalid value: {text:?}: {reason}")));
         }
+    }
+
+    #[test]
+    fn features_are_declared_while_they_are_on() {
+        let declared = |off: &[&str]| {
+            let settings = off.iter().map(|name| ((*name).to_owned(), false)).collect();
+            declared_features(&FeatureGates::from_settings(&settings).expect("gates"))
+        };
+        assert_eq!(declared(&[]), ["RestartAllContainersOnContainerExits"]);
+        assert!(declared(&["RestartAllContainersOnContainerExits"]).is_empty());
     }
 
     #[test]

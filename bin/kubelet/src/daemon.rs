@@ -102,6 +102,9 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     };
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
+    if settings.resources.per_qos {
+        cgroups::require_systemd(driver, Path::new(cgroups::SYSTEMD_RUNS))?;
+    }
     let bridge = bridge(loaded, &io, clock, runtime, driver)?;
     if let Some(warning) = serving::unanswerable(&loaded.config)
         && bridge.serving.is_some()

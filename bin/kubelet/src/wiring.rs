@@ -12,12 +12,14 @@ use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::event_recorder::{GetEvents, RecordEvent};
-use messages::facts::Source;
+use messages::facts::{NodeObserved, Source};
 use messages::garbage_collector::CollectNow;
 use messages::node_status::PostNotReady;
-use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
+use messages::object_cache::{
+    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
+};
 use messages::pleg::{GetRuntimePods, ResendObserved};
-use messages::pod_manager::{GetPods, ResendDesired};
+use messages::pod_manager::{GetPods, GetStaticOf, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
 use messages::resources::NodeResources;
@@ -207,6 +209,8 @@ impl Places {
 pub struct Node {
     /// Pods as desired.
     pub pods: Address<GetPods>,
+    /// Static pods by their mirrors.
+    pub static_of: Address<GetStaticOf>,
     /// Pods as they are.
     pub statuses: Address<GetPodStatuses>,
     /// Workers' reports.
@@ -229,6 +233,8 @@ pub struct Node {
     pub secrets: Address<GetSecret>,
     /// Config maps.
     pub config_maps: Address<GetConfigMap>,
+    /// Runtime classes.
+    pub runtime_classes: Address<GetRuntimeClass>,
     /// Services.
     pub services: Address<GetServices>,
     /// Tokens of service accounts.
@@ -237,6 +243,8 @@ pub struct Node {
     pub runtime_pods: Address<GetRuntimePods>,
     /// Takes quarantines.
     pub quarantined: Address<PodQuarantined>,
+    /// Who is told of the Node.
+    pub node_observers: Vec<Address<NodeObserved>>,
     /// Has the Node written not ready, on a member of a cluster.
     pub not_ready: Option<Address<PostNotReady>>,
     /// Calls to the runtime, as the actors make them.
@@ -280,6 +288,7 @@ pub fn wire(
 
     let node = Node {
         pods: manager.address(),
+        static_of: manager.address(),
         statuses: status.address(),
         workers: pool.address(),
         events: events.address(),
@@ -291,10 +300,13 @@ pub fn wire(
         objects_changed: volumes.address(),
         secrets: objects.address(),
         config_maps: objects.address(),
+        runtime_classes: objects.address(),
         services: objects.address(),
         tokens: objects.address(),
         runtime_pods: pleg.address(),
         quarantined: status.address(),
+        // Who admits pods knows the Node before who lists them.
+        node_observers: vec![manager.address(), sources.address()],
         not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
         operations: operations.clone(),
     };
@@ -310,6 +322,7 @@ pub fn wire(
         files: bridge.files.clone(),
         url: bridge.url.clone(),
         api: cluster_api(bridge),
+        node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
         clock: bridge.clock.clone(),
         manager: manager.address(),
         events: events.address(),
@@ -335,6 +348,7 @@ pub fn wire(
         statuses: status.address(),
         runtime_pods: pleg.address(),
         observed: pleg.address(),
+        node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
         evict: pool.address(),
         mirrors: status.address(),
         api: cluster_api(bridge),
@@ -355,6 +369,7 @@ pub fn wire(
             images: images.address(),
             secrets: objects.address(),
             config_maps: objects.address(),
+            runtime_classes: objects.address(),
             services: objects.address(),
             status: status.address(),
             resend: pool.address(),
@@ -404,7 +419,7 @@ pub fn wire(
             bridge,
             &heartbeat::Acquaintances {
                 operations: operations.clone(),
-                observers: Vec::new(),
+                observers: node.node_observers.clone(),
                 observed: resend_observed(),
                 events: events.address(),
             },
@@ -490,6 +505,7 @@ pub fn wire(
 
     let containers = Containers {
         pods: manager.address(),
+        static_of: manager.address(),
         status: status.address(),
         runtime_pods: pleg.address(),
         operations: operations.clone(),

@@ -146,7 +146,7 @@ fn facts() -> Result<MachineFacts, MachineError> {
         hostname,
         boot_id,
         machine_id,
-        system_uuid: first_text(&["/sys/class/dmi/id/product_uuid"]),
+        system_uuid: first_text(&SYSTEM_UUIDS),
         memory_bytes,
         swap_bytes: system.total_swap(),
         cpu_count,
@@ -167,11 +167,19 @@ fn facts() -> Result<MachineFacts, MachineError> {
     })
 }
 
+/// Where a machine may say who it is; one that does not is known by its installation.
+const SYSTEM_UUIDS: [&str; 4] = [
+    "/sys/class/dmi/id/product_uuid",
+    "/proc/device-tree/system-id",
+    "/proc/device-tree/vm,uuid",
+    "/etc/machine-id",
+];
+
 fn first_text(paths: &[&str]) -> String {
     paths
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
-        .map(|text| text.trim().to_owned())
+        .map(|text| text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned())
         .find(|text| !text.is_empty())
         .unwrap_or_default()
 }

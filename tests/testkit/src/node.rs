@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
-use kubelet::wiring::{self, Bridge, Places, Settings};
+use kubelet::wiring::{self, Bridge, Membership, Places, Settings};
 use messages::PodUid;
 use messages::event_recorder::{GetEvents, RecordedEvent};
 use messages::pod_manager::GetPods;
 use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
+use node_status::{LeaseConfig, NodeStatusConfig};
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use prometheus::Registry;
 use runtime_bridge::Io;
@@ -22,7 +23,8 @@ use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
 use runtime_bridge::host::{
-    FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakePodDirs, FakeStaticFiles, Layout,
+    FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs, FakeStaticFiles, Layout,
+    Machine,
 };
 use runtime_bridge::kube::fake::FakeApi;
 use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
@@ -210,6 +212,32 @@ pub fn settings() -> Settings {
         membership: None,
         fault_point: None,
     }
+}
+
+/// The settings of a sandboxed kubelet that registers its Node.
+pub async fn member() -> Settings {
+    let machine = FakeMachine::named(NODE).facts().await.expect("a machine with facts");
+    let node = NodeStatusConfig {
+        name: Arc::from(NODE),
+        register: true,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        provider_id: String::new(),
+        controller_attach_detach: true,
+        external_cloud: false,
+        node_ips: Vec::new(),
+        machine,
+        resources: node_resources(),
+        storage_isolation: true,
+        kubelet_version: "v1.36.2",
+        port: 10250,
+        images_max: Some(50),
+        update: Duration::from_secs(10),
+        report: Duration::from_secs(300),
+        declared_features: Vec::new(),
+    };
+    let lease = LeaseConfig { node: NODE.to_owned(), duration_seconds: 40 };
+    Settings { membership: Some(Membership { node: Arc::new(node), lease: Arc::new(lease) }), ..settings() }
 }
 
 impl FakeNode {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
-use messages::facts::NodeRegistered;
+use messages::facts::NodeObserved;
 use messages::node_status::{ResendNode, lease};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::kube::ApiClient;
@@ -142,10 +142,11 @@ impl Subsystem for Lease {
     }
 }
 
-impl Handler<NodeRegistered> for Lease {
+impl Handler<NodeObserved> for Lease {
     type Result = ();
-    fn handle(&mut self, fact: NodeRegistered, ctx: &mut Ctx<Self>) {
-        let uid = fact.0.metadata.uid.clone();
+    fn handle(&mut self, NodeObserved(node): NodeObserved, ctx: &mut Ctx<Self>) {
+        // Without a Node the lease goes on: the node lives.
+        let uid = node.and_then(|node| node.metadata.uid.clone());
         let another = uid.is_some() && uid != self.owner;
         self.owner = uid.or(self.owner.take());
         // A lease of the Node that was there before is collected with it.

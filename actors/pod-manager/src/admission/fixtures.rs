@@ -15,6 +15,11 @@ pub(crate) fn requesting(amounts: &[(&str, &str)]) -> Pod {
     Pod { spec: Some(spec), ..Pod::default() }
 }
 
+pub(crate) fn annotated(mut pod: Pod, key: &str, value: &str) -> Pod {
+    pod.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+    pod
+}
+
 pub(crate) fn with_priority(mut pod: Pod, priority: i32) -> Pod {
     pod.spec.get_or_insert_default().priority = Some(priority);
     pod

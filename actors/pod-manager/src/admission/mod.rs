@@ -1,9 +1,8 @@
 //! PURE: whether the node takes a pod: every check in upstream's order, each with upstream's reason and words (row 16).
 //!
-//! It differs from upstream in three things. A static pod is critical only by its priority, and not for being static: so
-//! critical static pods find room, and one that does not fit says what it lacks. The classes `system-node-critical` and
-//! `system-cluster-critical` have their priorities without an API server. And nobody is ended for a pod that would be
-//! refused by a later check.
+//! It differs from upstream in two things. The classes `system-node-critical` and `system-cluster-critical` have their
+//! priorities without an API server, and a static pod without one has the priority 0: so those of the classes find room
+//! among them. And nobody is ended for a pod that would be refused by a later check.
 
 mod affinity;
 mod app_armor;
@@ -18,7 +17,7 @@ mod taints;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, Taint};
 use messages::facts::{Rejection, Source};
 use messages::resources::NodeResources;
 
@@ -46,6 +45,19 @@ pub struct NodeView {
     pub sysctls: SysctlAllowlist,
     /// The kernel enforces AppArmor profiles.
     pub app_armor: bool,
+}
+
+impl NodeView {
+    /// The same node with the labels and taints that the API server has of it, if it has it.
+    #[must_use]
+    pub fn as_observed(&self, node: Option<&Node>) -> Self {
+        let mut view = self.clone();
+        if let Some(node) = node {
+            view.labels = node.metadata.labels.clone().unwrap_or_default();
+            view.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        }
+        view
+    }
 }
 
 /// The labels that every node has, and those of `--node-labels`, which win.
@@ -113,8 +125,8 @@ pub fn judge(
         // A pod that something else keeps away as well says so rather than end others, if it could.
         (None, Some(misfit)) => Err(misfit),
         (Some(_), Some(misfit)) if preemption::is_critical(pod) => Err(misfit),
-        (Some(lack), Some(_)) => Err(lack.rejection()),
-        (Some(_), None) => make_room(pod, others, &lacks),
+        (Some(_), None) if preemption::is_critical(pod) => make_room(pod, others, &lacks),
+        (Some(lack), _) => Err(lack.rejection()),
     };
     match (outcome, app_armor) {
         (Err(rejection), _) | (Ok(_), Err(rejection)) => Verdict::Reject(rejection),
@@ -125,13 +137,12 @@ pub fn judge(
 fn make_room(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<Verdict, Rejection> {
     match preemption::victims(pod, others, lacks) {
         Ok(victims) => Ok(Verdict::Preempt { victims, resource: lacks[0].resource.clone() }),
-        Err(why) if preemption::is_critical(pod) => Err(Rejection {
+        Err(why) => Err(Rejection {
             reason: "UnexpectedAdmissionError".to_owned(),
             message: format!(
                 "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {why}"
             ),
         }),
-        Err(_) => Err(lacks[0].rejection()),
     }
 }
 

@@ -7,15 +7,19 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use messages::facts::Source;
 use messages::resources::QosClass;
 
 use super::resources::{Insufficient, requests};
+use crate::mirror::MIRROR_ANNOTATION;
 
 /// Reason of the victims' events and statuses.
 pub const REASON: &str = "Preempting";
 /// Message of both.
 pub const MESSAGE: &str = "Preempted in order to admit critical pod";
 
+/// Annotation of every pod: its source.
+const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 /// From this priority on a pod is critical.
 const CRITICAL: i32 = 2_000_000_000;
 /// The priorities of the classes that every cluster has. Nobody but the kubelet resolves them for a static pod.
@@ -29,14 +33,25 @@ fn priority(pod: &Pod) -> Option<i32> {
     spec.priority.or_else(|| spec.priority_class_name.as_ref().and_then(of_class))
 }
 
-/// The pod's priority makes it critical.
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// It comes from a manifest, and not from the API server.
+fn is_static(pod: &Pod) -> bool {
+    annotation(pod, SOURCE_ANNOTATION).is_some_and(|source| source != Source::Api.as_str())
+}
+
+/// A static pod, one that stands for such a pod, or one of critical priority.
 pub(super) fn is_critical(pod: &Pod) -> bool {
-    priority(pod).is_some_and(|priority| priority >= CRITICAL)
+    let fixed = is_static(pod) || annotation(pod, MIRROR_ANNOTATION).is_some();
+    fixed || priority(pod).is_some_and(|priority| priority >= CRITICAL)
 }
 
 /// `other` may be ended for `pod`.
 fn yields(pod: &Pod, other: &Pod) -> bool {
-    let higher = matches!((priority(pod), priority(other)), (Some(one), Some(other)) if one > other);
+    let rank = |pod: &Pod| priority(pod).or_else(|| is_static(pod).then_some(0));
+    let higher = matches!((rank(pod), rank(other)), (Some(one), Some(other)) if one > other);
     (is_critical(pod) && !is_critical(other)) || higher
 }
 
@@ -124,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::admission::fixtures::{node_resources, requesting, with_priority};
+    use crate::admission::fixtures::{annotated, node_resources, requesting, with_priority};
     use crate::admission::resources::insufficient;
 
     fn chosen(pod: &Pod, others: &[Pod], cpu: &str) -> Result<Vec<usize>, String> {
@@ -173,6 +188,20 @@ mod tests {
         assert_eq!(chosen(&pod(100), &others, "2"), Err(nobody.to_owned()));
         assert_eq!(chosen(&requesting(&[("cpu", "1")]), &others, "2"), Err(nobody.to_owned()));
         assert_eq!(chosen(&pod(2_000_001_001), &others, "2"), Ok(vec![1]), "of equals the youngest");
+    }
+
+    #[test]
+    fn static_pods_are_critical_and_their_own_priorities_rank_them() {
+        let fixed = |pod: Pod| annotated(pod, SOURCE_ANNOTATION, "file");
+        let of_api = |cpu: &str| annotated(requesting(&[("cpu", cpu)]), SOURCE_ANNOTATION, "api");
+        let plain = || fixed(requesting(&[("cpu", "1")]));
+        assert!(is_critical(&plain()) && !is_critical(&of_api("1")));
+        assert!(is_critical(&annotated(of_api("1"), MIRROR_ANNOTATION, "hash")));
+        assert_eq!(chosen(&plain(), &[of_api("1"), plain()], "2"), Ok(vec![0]));
+        let nobody = "no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]";
+        assert_eq!(chosen(&plain(), &[plain()], "1"), Err(nobody.to_owned()));
+        let vital = fixed(with_priority(requesting(&[("cpu", "1")]), CRITICAL));
+        assert_eq!(chosen(&vital, &[plain()], "1"), Ok(vec![0]));
     }
 
     #[test]

@@ -151,3 +151,28 @@ fn a_node_has_its_labels() {
     assert_eq!(labels["kubernetes.io/arch"], "other");
     assert_eq!(labels["beta.kubernetes.io/arch"], "arm64");
 }
+
+#[test]
+fn the_node_is_the_one_that_the_api_server_has() {
+    let config = NodeView { labels: [("a".to_owned(), "config".to_owned())].into(), ..NodeView::default() };
+    let node: Node = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "n", "labels": {"b": "server"}},
+        "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
+    }))
+    .expect("a Node");
+    let view = config.as_observed(Some(&node));
+    assert_eq!(view.labels, [("b".to_owned(), "server".to_owned())].into());
+    assert_eq!(view.taints.len(), 1);
+    assert_eq!(config.as_observed(None).labels, config.labels);
+}
+
+#[test]
+fn who_is_not_critical_ends_nobody_whatever_its_priority() {
+    let request = json!([{"name": "a", "resources": {"requests": {"cpu": "1500m"}}}]);
+    let of = |priority: i32| {
+        let tolerations = json!([{"operator": "Exists"}]);
+        pod(json!({}), json!({"priority": priority, "containers": request, "tolerations": tolerations}))
+    };
+    let cpu = "OutOfcpu: Node didn't have enough resource: cpu, requested: 1500, used: 1500, capacity: 2000";
+    assert_eq!(reason(&of(100), Source::Api, &[&of(1)], None), cpu);
+}

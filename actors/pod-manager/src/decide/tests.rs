@@ -36,7 +36,7 @@ fn node() -> NodeView {
 
 /// A node whose runtime holds nothing.
 fn known() -> Known {
-    let mut known = Known::default();
+    let mut known = Known::new(true);
     known.runtime(&RuntimePods::default());
     known
 }
@@ -47,6 +47,7 @@ fn report(pod: &PodRef, state: WorkerState, released: bool) -> Arc<WorkerReport>
         state,
         released,
         starting: Arc::default(),
+        replaced: Arc::default(),
         waiting: Arc::default(),
         failed: None,
         deleted: false,
@@ -97,6 +98,59 @@ fn what_ran_before_the_kubelet_is_not_judged_again() {
     assert_eq!(shown(&outcome), ["done", "no OutOfcpu", "run"]);
     let why = outcome.pods[&PodUid::new("no")].rejected.clone().unwrap();
     assert_eq!((why.message.as_str(), outcome.refused.len()), ("too much", 0));
+}
+
+fn from_api(mut candidate: Candidate, status: PodStatus) -> Candidate {
+    Arc::make_mut(&mut candidate.pod.pod).status = Some(status);
+    Candidate { source: Source::Api, ..candidate }
+}
+
+fn status_of_kubelet(phase: &str, container_id: Option<&str>) -> PodStatus {
+    use k8s_openapi::api::core::v1::ContainerStatus;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    let container =
+        ContainerStatus { container_id: container_id.map(str::to_owned), ..ContainerStatus::default() };
+    PodStatus {
+        phase: Some(phase.to_owned()),
+        start_time: Some(Time(jiff::Timestamp::UNIX_EPOCH)),
+        container_statuses: Some(vec![container]),
+        ..PodStatus::default()
+    }
+}
+
+#[test]
+fn what_another_kubelet_has_admitted_is_not_judged_again() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let running = from_api(cpu("run", "3"), status_of_kubelet("Running", Some("c")));
+    let pending = from_api(cpu("pull", "3"), status_of_kubelet("Pending", None));
+    let new = from_api(cpu("new", "1m"), PodStatus::default());
+    let outcome = decisions.decide(&[running, pending, new], true, &mut known, &node());
+    assert_eq!(shown(&outcome), ["new OutOfcpu", "pull", "run"]);
+}
+
+#[test]
+fn what_runs_is_not_ended_for_what_a_new_pod_is_refused_for() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let unsupported = |mut candidate: Candidate| {
+        let rejection = |text: &str| text.to_owned();
+        candidate.pod.refused =
+            Some(Rejection { reason: rejection("PodFeatureUnsupported"), message: rejection("spec.x") });
+        candidate
+    };
+    let runs = unsupported(from_api(cpu("run", "1m"), status_of_kubelet("Running", Some("c"))));
+    let pulls = unsupported(from_api(cpu("pull", "1m"), status_of_kubelet("Pending", None)));
+    let new = unsupported(from_api(cpu("new", "1m"), PodStatus::default()));
+    let file = unsupported(cpu("file", "1m"));
+    let all = [runs.clone(), pulls, new, file];
+    let first = decisions.decide(&all, true, &mut known, &node());
+    let shown_first =
+        ["file PodFeatureUnsupported", "new PodFeatureUnsupported", "pull PodFeatureUnsupported", "run"];
+    assert_eq!(shown(&first), shown_first);
+    assert_eq!((first.refused.len(), first.kept.len()), (3, 1));
+    // It is said once, and its end is no refusal.
+    let ended = unsupported(from_api(cpu("run", "1m"), status_of_kubelet("Failed", Some("c"))));
+    let then = decisions.decide(&[ended], true, &mut known, &node());
+    assert_eq!((shown(&then), then.kept.len(), then.refused.len()), (vec!["run".to_owned()], 0, 0));
 }
 
 #[test]
@@ -218,4 +272,16 @@ fn the_wait_is_half_as_long_again_as_the_grace() {
         wait_seconds(&pod)
     };
     assert_eq!([of(0), of(6), of(7), of(30), of(i64::MAX)], [10, 10, 10, 45, i64::MAX as u64]);
+}
+
+#[test]
+fn a_pod_of_the_api_server_waits_for_the_node_and_a_static_one_does_not() {
+    let api = Candidate { source: Source::Api, ..cpu("a", "100m") };
+    let (mut decisions, mut known) = (Decisions::default(), Known::new(false));
+    known.runtime(&RuntimePods::default());
+    let outcome = decisions.decide(&[api.clone(), cpu("f", "100m")], true, &mut known, &node());
+    assert_eq!((shown(&outcome), outcome.waiting), (vec!["f".to_owned()], 1));
+    known.node = true;
+    let outcome = decisions.decide(&[api, cpu("f", "100m")], true, &mut known, &node());
+    assert_eq!((shown(&outcome).len(), outcome.waiting), (2, 0));
 }

@@ -178,6 +178,7 @@ const API_POD: &[(&str, Rule)] = &[
     ("spec.serviceAccount", YES),
     ("spec.serviceAccountName", YES),
     ("spec.imagePullSecrets", YES),
+    ("spec.runtimeClassName", YES),
     ("spec.volumes.secret", YES),
     ("spec.volumes.configMap", YES),
     ("spec.volumes.downwardAPI", YES),

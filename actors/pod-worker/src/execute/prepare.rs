@@ -78,7 +78,9 @@ pub(super) async fn prepare(
         })?
     };
     let recursive_read_only = wants_recursive_read_only(container)
-        && makes_recursive_read_only(task).await.map_err(|error| failure(error, Some(AFTER_LOST_ANSWER)))?;
+        && makes_recursive_read_only(task, &ground.runtime_handler)
+            .await
+            .map_err(|error| failure(error, Some(AFTER_LOST_ANSWER)))?;
     Ok(Prepared { environment, sub_paths, recursive_read_only })
 }
 
@@ -156,11 +158,11 @@ async fn env_file(task: &SyncTask, ground: &Ground, (volume, path): &EnvFile) ->
 }
 
 /// Whether the runtime's handler of the pod says that it can.
-async fn makes_recursive_read_only(task: &SyncTask) -> Result<bool, String> {
+async fn makes_recursive_read_only(task: &SyncTask, handler: &str) -> Result<bool, String> {
     let exec = &task.exec;
     let _step = exec.step("RuntimeStatus".to_owned()).await;
     let status = exec.deps.operations.status(StatusRequest { verbose: false }).await;
     let status = status.map_err(|error| error.message)?;
-    let own = status.runtime_handlers.iter().find(|handler| handler.name.is_empty());
+    let own = status.runtime_handlers.iter().find(|known| known.name == handler);
     Ok(own.and_then(|handler| handler.features).is_some_and(|features| features.recursive_read_only_mounts))
 }

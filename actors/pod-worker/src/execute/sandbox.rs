@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join, try_join, try_join_all, try_join3};
+use messages::object_cache::GetRuntimeClass;
 use messages::resource_manager::{EnsurePodCgroup, PodCgroup};
 use messages::volume_manager::{MountVolumes, MountedVolumes};
 use runtime_bridge::cri::wire::{DnsConfig, PodSandboxConfig, PodSandboxStatusRequest};
@@ -26,6 +27,8 @@ use crate::texts;
 
 /// Longest wait for the volumes of a pod; then the sync ends and is tried again.
 const MOUNT_DEADLINE: Duration = Duration::from_secs(123);
+/// Longest wait for a runtime class; ObjectCache answers sooner.
+const CLASS_DEADLINE: Duration = Duration::from_secs(10);
 /// Attempts of one sync, when names turn out to be taken.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
@@ -33,6 +36,8 @@ pub(super) const ATTEMPTS_MAX: u32 = 3;
 pub(super) struct Ground {
     pub sandbox_id: String,
     pub sandbox_config: PodSandboxConfig,
+    /// The handler of the runtime that the sandbox was made by; empty for the default one.
+    pub runtime_handler: String,
     pub volumes: Arc<MountedVolumes>,
     /// The pod's addresses; the node's for a pod on its network.
     pub pod_ips: Vec<String>,
@@ -50,14 +55,15 @@ pub(super) async fn ground(
 ) -> Result<Ground, String> {
     let made = async {
         let (config, attempts) = try_join(config(task), attempts(task)).await?;
-        let (id, config) = sandbox(task, config, outcome).await?;
+        let (id, config, handler) = sandbox(task, config, outcome).await?;
         let pod_ips = pod_ips(task, &id).await?;
         let hosts = hosts_file(task, &pod_ips).await?;
-        Ok::<_, String>((id, config, attempts, pod_ips, hosts))
+        Ok::<_, String>((id, config, handler, attempts, pod_ips, hosts))
     };
     let (volumes, made) = images.during(join(volumes(task), made)).await;
-    let (sandbox_id, sandbox_config, attempts, pod_ips, etc_hosts) = made?;
-    Ok(Ground { sandbox_id, sandbox_config, volumes: volumes?, pod_ips, etc_hosts, attempts })
+    let (sandbox_id, sandbox_config, runtime_handler, attempts, pod_ips, etc_hosts) = made?;
+    let volumes = volumes?;
+    Ok(Ground { sandbox_id, sandbox_config, runtime_handler, volumes, pod_ips, etc_hosts, attempts })
 }
 
 async fn volumes(task: &SyncTask) -> Result<Arc<MountedVolumes>, String> {
@@ -193,12 +199,12 @@ async fn attempts(task: &SyncTask) -> Result<BTreeMap<String, u32>, String> {
     Ok(try_join_all(starts).await?.into_iter().collect())
 }
 
-/// The sandbox that is there, or a new one.
+/// The sandbox that is there, or a new one, and the handler that it was made by.
 async fn sandbox(
     task: &SyncTask,
     config: PodSandboxConfig,
     outcome: &mut SyncOutcome,
-) -> Result<(String, PodSandboxConfig), String> {
+) -> Result<(String, PodSandboxConfig, String), String> {
     let exec = &task.exec;
     let Some(new) = &task.plan.create_sandbox else {
         let ready = task
@@ -206,8 +212,8 @@ async fn sandbox(
             .sandboxes
             .iter()
             .find(|sandbox| sandbox.ready && !task.plan.discard_sandboxes.contains(&sandbox.id));
-        let id = ready.map(|sandbox| sandbox.id.to_string()).ok_or("the pod has no ready sandbox")?;
-        return Ok((id, config));
+        let ready = ready.ok_or("the pod has no ready sandbox")?;
+        return Ok((ready.id.to_string(), config, ready.runtime_handler.to_string()));
     };
     exec.deps.metrics.started_pods.inc();
     exec.deps.metrics.containers_per_pod.observe(PodView::of(&task.desired.pod).regular().len() as f64);
@@ -217,23 +223,38 @@ async fn sandbox(
     })
 }
 
+/// The handler of the pod's runtime class, empty for the runtime's default one (row 5.25).
+async fn runtime_handler(task: &SyncTask) -> Result<String, String> {
+    let exec = &task.exec;
+    let class = task.desired.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
+    let Some(name) = class.filter(|name| !name.is_empty()) else { return Ok(String::new()) };
+    let _step = exec.step(format!("GetRuntimeClass {name}")).await;
+    match exec.deps.runtime_classes.ask(GetRuntimeClass { name: Arc::from(name) }, CLASS_DEADLINE).await {
+        Ok(Ok(class)) => Ok(class.handler.clone()),
+        Ok(Err(error)) if error.not_found => Err(error.message),
+        Ok(Err(error)) => Err(format!("failed to lookup RuntimeClass {name}: {}", error.message)),
+        Err(error) => Err(format!("failed to lookup RuntimeClass {name}: {error}")),
+    }
+}
+
 async fn create(
     task: &SyncTask,
     new: &NewSandbox,
     mut config: PodSandboxConfig,
     outcome: &mut SyncOutcome,
-) -> Result<(String, PodSandboxConfig), String> {
+) -> Result<(String, PodSandboxConfig, String), String> {
     let exec = &task.exec;
+    let handler = runtime_handler(task).await?;
     let mut attempt = new.attempt.max(task.floors.sandbox);
     let mut tries = 0;
     loop {
         config.metadata.get_or_insert_default().attempt = attempt;
         let step = exec.step("RunPodSandbox".to_owned()).await;
         let answer =
-            exec.deps.operations.ensure_sandbox(exec.uid(), attempt, config.clone(), String::new()).await;
+            exec.deps.operations.ensure_sandbox(exec.uid(), attempt, config.clone(), handler.clone()).await;
         drop(step);
         match answer {
-            Ok(Ensured::Created(id) | Ensured::Adopted(id)) => return Ok((id, config)),
+            Ok(Ensured::Created(id) | Ensured::Adopted(id)) => return Ok((id, config, handler)),
             Err(EnsureError::RaiseAttempt { error, unusable }) => {
                 attempt = attempt.saturating_add(1);
                 outcome.floors.sandbox = attempt;

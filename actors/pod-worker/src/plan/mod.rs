@@ -139,6 +139,12 @@ impl PodPlan {
             && self.prune.is_empty()
     }
 
+    /// Instances that are killed to start another one of the same container, by its name.
+    pub fn replaced(&self) -> BTreeMap<String, Arc<str>> {
+        let comes_back = |kill: &&KillContainer| self.start.iter().any(|start| start.name == kill.name);
+        self.kill.iter().filter(comes_back).map(|kill| (kill.name.clone(), kill.id.clone())).collect()
+    }
+
     /// Something waits until this moment.
     fn not_before(&mut self, moment: Timestamp) {
         self.look_again = Some(self.look_again.map_or(moment, |earlier| earlier.min(moment)));

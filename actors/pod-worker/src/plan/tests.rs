@@ -196,6 +196,9 @@ fn failed_probes_kill_the_instance_they_are_about() {
     let plan = Case::new(two("Never"), seen()).verdict("a-1", Some(false), None).plan();
     assert_eq!(kills(&plan), [("a-1", "Container a failed startup probe")]);
     assert!(plan.start.is_empty() && plan.finished.is_none());
+    assert!(plan.replaced().is_empty(), "it does not come back");
+    let plan = Case::new(two("OnFailure"), seen()).verdict("a-1", None, Some(false)).plan();
+    assert_eq!(plan.replaced(), BTreeMap::from([("a".to_owned(), Arc::from("a-1"))]));
     // A verdict over an earlier instance says nothing.
     assert!(Case::new(two("Always"), seen()).verdict("a-0", None, Some(false)).plan().is_idle());
     // The last one that is killed for good ends the pod.

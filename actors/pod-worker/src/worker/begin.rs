@@ -1,6 +1,7 @@
 //! Beginning the steps.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::ActorContext;
@@ -177,7 +178,7 @@ impl PodWorker {
             self.say_network_not_ready();
         }
         if *self.waiting != plan.waiting {
-            self.waiting = std::sync::Arc::new(plan.waiting.clone());
+            self.waiting = Arc::new(plan.waiting.clone());
         }
         self.count_start();
         if plan.is_idle() {
@@ -194,6 +195,7 @@ impl PodWorker {
         let images: BTreeMap<_, _> = wanted.collect();
         self.starting |= plan.create_sandbox.is_some();
         self.to_be_hooked = with_hook(&desired.pod, &plan);
+        self.replaced = Arc::new(plan.replaced());
         self.tell_report();
         let killed = plan.kill.iter().map(|kill| kill.id.clone());
         let live = runtime.live().map(|container| container.id.clone()).filter(|_| plan.kill_pod);

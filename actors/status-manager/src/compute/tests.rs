@@ -419,3 +419,36 @@ fn long_termination_messages_share_the_room() {
 }
 
 mod in_place;
+
+#[test]
+fn a_mount_tells_whether_all_below_it_is_read_only() {
+    let mount = |name: &str, mode: Option<&str>| serde_json::json!({"name": name, "mountPath": name, "readOnly": true, "recursiveReadOnly": mode});
+    let mut writable = mount("e", None);
+    writable["readOnly"] = false.into();
+    let mounts = serde_json::json!([
+        mount("a", None),
+        mount("b", Some("Disabled")),
+        mount("c", Some("IfPossible")),
+        mount("d", Some("Enabled")),
+        writable,
+    ]);
+    let spec = serde_json::json!({"containers": [{"name": "main", "volumeMounts": mounts}]});
+    let mut scene = Scene::new(serde_json::from_value(spec).unwrap());
+    let mut told = |handlers: &[&str], handler: &str| -> Vec<Option<String>> {
+        scene.node.recursive_read_only = handlers.iter().map(|name| (*name).to_owned()).collect();
+        let mut pod = observed(vec![running("main", "1", 0)]);
+        pod.sandboxes[0].runtime_handler = Arc::from(handler);
+        let status = scene.observed(pod);
+        let mounts = of(status, "main").volume_mounts.clone().unwrap();
+        mounts.into_iter().map(|mount| mount.recursive_read_only).collect()
+    };
+    let some = |modes: [&str; 4]| -> Vec<Option<String>> {
+        modes.iter().map(|mode| Some((*mode).to_owned())).chain([None]).collect()
+    };
+    let never = some(["Disabled"; 4]);
+    let can = some(["Disabled", "Disabled", "Enabled", "Enabled"]);
+    assert_eq!(told(&[], ""), never);
+    assert_eq!(told(&["", "other"], ""), can);
+    assert_eq!(told(&[""], "other"), never, "another handler makes this pod");
+    assert_eq!(told(&["other"], "other"), can);
+}

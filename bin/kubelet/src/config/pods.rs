@@ -9,9 +9,9 @@ section! {
         /// Directory of the pods' log files; absolute, normalised, ASCII.
         "podLogsDir" pod_logs_dir: String = Value("/var/log/pods".to_owned()), Used;
         /// Domain that pods search first; empty for none.
-        "clusterDomain" cluster_domain: String = Value(String::new()), NotYet;
+        "clusterDomain" cluster_domain: String = Value(String::new()), Used;
         /// Name servers of pods with `dnsPolicy: ClusterFirst`.
-        "clusterDNS" cluster_dns: Vec<String> = Value(Vec::new()), NotYet;
+        "clusterDNS" cluster_dns: Vec<String> = Value(Vec::new()), Used;
         /// Resolver file that pods' own are made from; empty for none.
         "resolvConf" resolv_conf: String = Pointer("/etc/resolv.conf".to_owned()), Used;
         /// `promiscuous-bridge`, `hairpin-veth` or `none`.

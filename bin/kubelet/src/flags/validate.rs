@@ -70,7 +70,9 @@ fn may_set_itself(key: &str) -> bool {
 
 /// What the flags ask for that this program cannot do, and that it must not pretend to do.
 pub fn not_supported_yet(flags: &KubeletFlags) -> Option<ConfigError> {
-    Some(&flags.bootstrap_kubeconfig).filter(|path| !path.is_empty()).map(|path| {
+    // Who has an identity already needs no first one: kubeadm names both files for good.
+    let has_identity = std::path::Path::new(&flags.kubeconfig).exists();
+    Some(&flags.bootstrap_kubeconfig).filter(|path| !path.is_empty() && !has_identity).map(|path| {
         ConfigError::NotSupportedYet(format!(
             "asking for a first certificate (--bootstrap-kubeconfig {path}); --kubeconfig must name one that the node \
              has already"

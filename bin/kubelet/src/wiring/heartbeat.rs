@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{NodeRegistered, RuntimeObserved};
-use messages::node_status::{PostNotReady, SubsystemReported};
+use messages::facts::{NodeObserved, RuntimeObserved};
+use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
@@ -26,7 +26,7 @@ pub(super) struct Acquaintances {
     /// The runtime.
     pub operations: Operations,
     /// Who is told of the Node, besides Lease.
-    pub observers: Vec<Address<NodeRegistered>>,
+    pub observers: Vec<Address<NodeObserved>>,
     /// Pleg.
     pub observed: Address<ResendObserved>,
     /// Where events go.
@@ -43,6 +43,10 @@ pub(super) fn seat(tree: &Tree, bridge: &Bridge, settings: &Settings) -> Option<
 
 impl Heartbeat {
     pub(super) fn not_ready(&self) -> Address<PostNotReady> {
+        self.status.address()
+    }
+
+    pub(super) fn node(&self) -> Address<ResendNode> {
         self.status.address()
     }
 

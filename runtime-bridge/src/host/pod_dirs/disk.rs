@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::mount::MountPropagationFlags;
 use tokio::runtime::Handle;
 
-use super::layout::{self, DATA_DIRS};
+use super::layout::{self, CONTAINERS, DATA_DIRS};
 use super::{Done, Layout, NODE_HOSTS, PodDirs, PodDirsError, PodLogDir};
 use crate::host::{offload, remove_tree};
 use crate::mounts::{mountinfo, read_within};
@@ -158,6 +158,15 @@ impl PodDirs for DiskPodDirs {
 
     fn remove_pod_dir(&self, uid: &str) -> Done<()> {
         self.at(self.layout.pod(uid), |dir| Ok(remove_tree::remove_tree(&dir)?))
+    }
+
+    fn empty_pod_dir(&self, uid: &str) -> Done<()> {
+        self.at(self.layout.pod(uid), |dir| {
+            for name in entries(&dir, |_| true)?.iter().filter(|name| *name != CONTAINERS) {
+                remove_tree::remove_tree(&dir.join(name))?;
+            }
+            Ok(())
+        })
     }
 
     fn remove_pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> Done<()> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use futures::FutureExt;
 
 use super::disk::pod_log_dir;
-use super::layout::{self, DATA_DIRS};
+use super::layout::{self, CONTAINERS, DATA_DIRS};
 use super::{Done, Layout, NODE_HOSTS, PodDirs, PodDirsError, PodLogDir};
 use crate::host::FakeDisk;
 use crate::mounts::{FileKind, fake_remove_tree};
@@ -150,6 +150,15 @@ impl PodDirs for FakePodDirs {
 
     fn remove_pod_dir(&self, uid: &str) -> Done<()> {
         self.at("remove_pod_dir", self.layout.pod(uid), |disk, dir| Ok(fake_remove_tree(disk, dir)?))
+    }
+
+    fn empty_pod_dir(&self, uid: &str) -> Done<()> {
+        self.at("empty_pod_dir", self.layout.pod(uid), |disk, dir| {
+            for name in entries(disk, dir, |_| true).iter().filter(|name| *name != CONTAINERS) {
+                fake_remove_tree(disk, &dir.join(name))?;
+            }
+            Ok(())
+        })
     }
 
     fn remove_pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> Done<()> {

@@ -2,6 +2,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::PodDirsError;
 
+/// In a pod's directory: what its containers leave.
+pub(super) const CONTAINERS: &str = "containers";
 /// Below it in a pod's directory the parts of its volumes are mounted.
 pub const SUBPATHS: &str = "volume-subpaths";
 /// The kubelet's own directories below its root, as Kubernetes names them (FEATURES 23.13).
@@ -124,7 +126,7 @@ impl Layout {
 
     /// `<root>/pods/<uid>/containers/<container>`: termination messages lie there.
     pub fn pod_container(&self, uid: &str, container: &str) -> Result<PathBuf, PodDirsError> {
-        Ok(self.pod(uid)?.join("containers").join(segment("container name", container)?))
+        Ok(self.pod(uid)?.join(CONTAINERS).join(segment("container name", container)?))
     }
 
     /// `<root>/pods/<uid>/etc-hosts`: a file, mounted into containers as `/etc/hosts`.

@@ -135,6 +135,10 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
     /// be torn down before; what they leave behind goes too.
     fn remove_pod_dir(&self, uid: &str) -> Done<()>;
 
+    /// Removes with the same care what is in the pod's directory, all but `containers`: a pod that has come to its end
+    /// stays listed, and why its containers ended is in there.
+    fn empty_pod_dir(&self, uid: &str) -> Done<()>;
+
     /// Removes a pod's log directory with the same care.
     fn remove_pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> Done<()>;
 

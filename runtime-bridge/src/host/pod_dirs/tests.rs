@@ -69,8 +69,13 @@ async fn pods(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) {
     disk.write(&layout.pods().join("not-a-pod"), b"");
     assert_eq!(dirs.list_pod_uids().await.unwrap(), ["u1", "u2"]);
     disk.write(&layout.pod_volume("u2", "kubernetes.io/empty-dir", "v").unwrap().join("f"), b"1");
+    let ending = dirs.create_termination_log("u2", "c", "0").await.unwrap();
+    dirs.empty_pod_dir("u2").await.unwrap();
+    assert!(disk.kind(&ending).is_some(), "why it ended");
+    assert_eq!(disk.kind(&layout.pod("u2").unwrap().join("volumes")), None);
     dirs.remove_pod_dir("u2").await.unwrap();
     dirs.remove_pod_dir("u2").await.unwrap();
+    dirs.empty_pod_dir("u2").await.unwrap();
     assert_eq!(dirs.list_pod_uids().await.unwrap(), ["u1"]);
     assert_eq!(disk.kind(&pod), None);
 }

@@ -51,6 +51,7 @@ impl Subject for Alone {
             statuses: Address::answering("StatusManager", |_| Some(Default::default())),
             runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
             observed: sinks.sink(),
+            node: None,
             evict: sinks.sink(),
             mirrors: sinks.sink(),
             api: None,

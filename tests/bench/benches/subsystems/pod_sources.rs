@@ -72,6 +72,7 @@ impl Subject for Alone {
             files: Arc::new(FakeStaticFiles::new(stage.disk.clone())),
             url: None,
             api: None,
+            node: None,
             clock: stage.clock.clone(),
             manager,
             events: Count::default().sink(),

@@ -54,6 +54,7 @@ impl Subject for Alone {
                 unmount: Address::answering("VolumeManager", |_| None),
                 secrets: Address::answering("ObjectCache", |_| None),
                 config_maps: Address::answering("ObjectCache", |_| None),
+                runtime_classes: Address::answering("ObjectCache", |_| None),
                 services: Address::answering("ObjectCache", |_| None),
                 images: Address::answering("ImageManager", |_| None),
                 ensure_cgroup: Address::answering("ResourceManager", |_| None),

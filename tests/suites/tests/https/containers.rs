@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::client::Client;
-use crate::server::{Options, SOON, Server, UID};
+use crate::server::{MIRROR, Options, SOON, Server, UID};
 
 async fn open(streaming: &str, debugging: bool) -> (Server, Client) {
     let options =
@@ -51,6 +51,7 @@ async fn a_command_is_run() {
     let missing = "container not found (\"late\")";
     assert_eq!(run("default/web/late?cmd=whoami").await, (500, missing.to_owned()));
     assert_eq!(run("default/web/other-uid/main?cmd=whoami").await.0, 500);
+    assert_eq!(run(&format!("default/web/{MIRROR}/main?cmd=whoami")).await, (200, "root\n".to_owned()));
     assert_eq!(client.get("/run/default/web/main?cmd=whoami").await.0, 405);
 }
 
@@ -108,7 +109,8 @@ async fn a_stream_that_cannot_be_says_why() {
     assert_eq!(ask("/exec/default/no/main?output=1").await, (404, "pod does not exist".to_owned()));
     let missing = "container late not found in pod web_default";
     assert_eq!(ask("/attach/default/web/late?output=1").await, (500, missing.to_owned()));
-    assert_eq!(ask("/portForward/default/web/other").await, (404, "pod not found".to_owned()));
+    let missing = "pod not found (\"web_default\")";
+    assert_eq!(ask("/portForward/default/web/other").await, (500, missing.to_owned()));
     let (status, text) = ask("/exec/default/web/main?command=sh&output=1").await;
     assert_eq!(status, 500, "{text}");
     assert!(text.contains("error dialing backend"), "{text}");

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, Pod, PodSpec, PodStatus,
 };
 use messages::facts::{DesiredPod, DesiredPods, Source};
+use messages::pod_manager::GetStaticOf;
 use messages::runtime::{
     ContainerState as RuntimeState, RuntimeContainer, RuntimePod, RuntimePods, RuntimeSandbox,
 };
@@ -34,6 +35,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::client::{Authority, Client, Identity};
 
 pub const UID: &str = "0a1b";
+/// The pod that stands for it at the API server.
+pub const MIRROR: &str = "2c3d";
 
 /// What is unusual about a server.
 pub struct Options {
@@ -217,6 +220,9 @@ impl Server {
         };
         let containers = Containers {
             pods: Address::answering("PodManager", move |_| Some(all.clone())),
+            static_of: Address::answering("PodManager", |ask: GetStaticOf| {
+                Some((ask.mirror.as_str() == MIRROR).then(|| PodUid::new(UID)))
+            }),
             status: Address::answering("StatusManager", move |_| Some(Some(one.clone()))),
             runtime_pods: Address::answering("Pleg", move |_| Some(Some(held.clone()))),
             operations: Operations::new(Arc::new(runtime), Io::current(), CriMetrics::new().unwrap()),

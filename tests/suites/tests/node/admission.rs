@@ -108,7 +108,11 @@ fn a_restarted_kubelet_judges_refused_pods_anew() {
         }
         let node = FakeNode::start(sandbox, &world, &places(1));
         node.until("one of two", |pods| phase(pods, "a", "Running") && phase(pods, "b", "Failed")).await;
-        assert_eq!(reason(&node.by_name().await, "b").unwrap().0, "OutOfpods");
+        let (reason, message) = reason(&node.by_name().await, "b").unwrap();
+        assert_eq!(reason, "UnexpectedAdmissionError", "as a static pod it is critical");
+        assert!(
+            message.ends_with("no set of running pods found to reclaim resources: [(res: pods, q: 1), ]")
+        );
         // A manifest that is read first does not take the place of a pod that runs.
         world.manifest("0.yaml", &pod("first", "", ""));
         let node = node.restart(&places(2), Policy::default()).await;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use runtime_bridge::cri::fake::{Behaviour, Match};
+use runtime_bridge::cri::Rpc;
+use runtime_bridge::cri::fake::{Behaviour, ExecScript, Fault, Match, OnTerm};
 use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::json;
 use supervision::Policy;
@@ -40,7 +41,7 @@ fn pod(name: &str, command: &str) -> Pod {
 }
 
 /// Waits at most five minutes of sandbox time.
-async fn until(what: &str, done: impl Fn() -> bool) {
+pub async fn until(what: &str, done: impl Fn() -> bool) {
     let end = tokio::time::Instant::now() + Duration::from_secs(300);
     while !done() {
         assert!(tokio::time::Instant::now() < end, "waited 5 minutes in vain for: {what}");
@@ -144,6 +145,38 @@ fn what_happens_while_the_server_is_away_is_told_when_it_is_back() {
         assert_eq!(restarts(), Some(0), "nobody could be told");
         api.set_down(false);
         until("the restart to be told", || restarts() == Some(1) && is_told_ready(&api, "flaky")).await;
+        node.stop().await;
+    });
+}
+
+/// The API server lets no container come back that its restart policy ends: one that a failed probe kills and that is
+/// started again at once is never told as ended, however long that start takes.
+#[test]
+fn a_killed_container_that_comes_back_is_not_told_as_ended() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(8);
+        let graceful =
+            Behaviour { on_term: OnTerm::Exits { after: Duration::ZERO, code: 0 }, ..Behaviour::forever() };
+        world.runtime.behave(Match::Command("graceful".to_owned()), vec![graceful]);
+        world.runtime.script_exec("ask", ExecScript { exit_code: 1, ..ExecScript::default() });
+        let mut pod = pod("job", "graceful");
+        let spec = pod.spec.as_mut().expect("a spec");
+        spec.restart_policy = Some("OnFailure".to_owned());
+        let probe =
+            json!({ "exec": { "command": ["ask"] }, "initialDelaySeconds": 10, "failureThreshold": 1 });
+        spec.containers[0].liveness_probe = serde_json::from_value(probe).expect("a probe");
+        api.put(&pod);
+        let node = started(sandbox, &world, &api, "job").await;
+        world.runtime.fault(Rpc::CreateContainer, 1, Fault::Latency(Duration::from_secs(5)));
+        until("the restart to be told", || {
+            let status = api.get::<Pod>(NS, "job").and_then(|pod| pod.status).expect("a status");
+            let container = status.container_statuses.and_then(|list| list.into_iter().next());
+            let container = container.expect("a container");
+            let state = container.state.expect("a state");
+            assert!(state.terminated.is_none(), "{state:?}");
+            container.restart_count == 1 && state.running.is_some()
+        })
+        .await;
         node.stop().await;
     });
 }

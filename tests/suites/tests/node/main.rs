@@ -17,6 +17,7 @@ mod hooks;
 mod images;
 mod life;
 mod matrix;
+mod member;
 mod names;
 mod objects;
 mod pods;

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::event_recorder::GetEvents;
-use messages::facts::Rejection;
+use messages::facts::{NodeObserved, Rejection};
 use messages::garbage_collector::CollectNow;
-use messages::object_cache::{GetConfigMap, GetSecret, GetServices, GetToken, PodObjectsChanged};
+use messages::object_cache::{
+    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
+};
 use messages::pleg::GetRuntimePods;
+use messages::pod_manager::GetStaticOf;
 use messages::pod_worker::EvictPod;
 use messages::probe_manager::GetVerdicts;
 use messages::supervision::{Fault, PodQuarantined};
@@ -60,6 +63,7 @@ async fn stir(node: &FakeNode) {
     // Each of these may be the message that is panicked on; then there is no answer.
     let _ = node.node.events.ask(GetEvents, soon).await;
     let _ = node.node.verdicts.ask(GetVerdicts, soon).await;
+    let _ = node.node.static_of.ask(GetStaticOf { mirror: PodUid::new("nobody") }, soon).await;
     let _ = node.node.volumes.ask(GetVolumes, soon).await;
     let _ = node.node.runtime_pods.ask(GetRuntimePods, soon).await;
     let (namespace, name): (Arc<str>, Arc<str>) = (Arc::from("nowhere"), Arc::from("nothing"));
@@ -71,11 +75,15 @@ async fn stir(node: &FakeNode) {
         .config_maps
         .ask(GetConfigMap { namespace: namespace.clone(), name: name.clone() }, soon)
         .await;
+    let _ = node.node.runtime_classes.ask(GetRuntimeClass { name: name.clone() }, soon).await;
     let _ = node.node.services.ask(GetServices, soon).await;
     let pod = PodRef { uid: PodUid::new("nobody"), namespace, name: name.clone() };
     let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
     let _ = node.node.tokens.ask(token, soon).await;
     let _ = node.node.collect.tell(CollectNow);
+    for observer in &node.node.node_observers {
+        let _ = observer.tell(NodeObserved(None));
+    }
     let nobody = PodUid::new("nobody");
     let _ = node.node.quarantined.tell(PodQuarantined {
         uid: nobody.clone(),

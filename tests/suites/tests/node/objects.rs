@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use runtime_bridge::cri::wire;
 use runtime_bridge::kube::fake::{FakeApi, Verb};
 use runtime_bridge::kube::{Object, Patch};
 use serde_json::{Value, json};
@@ -203,6 +205,51 @@ fn a_missing_pull_secret_is_told_of_and_holds_nothing_up() {
                 "Unable to retrieve some image pull secrets (none, nor-this); attempting to pull the image may not succeed."
             )
         );
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_runtime_class_chooses_the_handler_and_without_it_the_pod_waits() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(39);
+        let features = wire::RuntimeHandlerFeatures {
+            recursive_read_only_mounts: true,
+            user_namespaces: false,
+            ..wire::RuntimeHandlerFeatures::default()
+        };
+        let handler = |name: &str, features| wire::RuntimeHandler { name: name.to_owned(), features };
+        world.runtime.set_handlers(vec![handler("", None), handler("other", Some(features))]);
+        api.put(&object::<Pod>(json!({
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {
+                "nodeName": "node", "terminationGracePeriodSeconds": 1, "runtimeClassName": "special",
+                "containers": [{
+                    "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]
+                }],
+            },
+        })));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let failures = || -> Vec<String> {
+            let events: Vec<Event> = api.list();
+            let failed =
+                events.into_iter().filter(|event| event.reason.as_deref() == Some("FailedCreatePodSandBox"));
+            failed.filter_map(|event| event.message).collect()
+        };
+        until("the class to be missed", || !failures().is_empty()).await;
+        let expected = "Failed to create pod sandbox: runtimeclass.node.k8s.io \"special\" not found";
+        assert_eq!(failures(), [expected]);
+        let phase = || api.get::<Pod>(NS, "web").and_then(|pod| pod.status?.phase);
+        assert_eq!(phase().as_deref(), Some("Pending"), "it may still be made");
+        let class = |handler: &str| json!({"metadata": {"name": "special"}, "handler": handler});
+        api.put(&object::<RuntimeClass>(class("none")));
+        let unknown = "no runtime for \"none\" is configured";
+        until("the handler to be missed", || failures().iter().any(|text| text.ends_with(unknown))).await;
+        assert!(api.delete::<RuntimeClass>(None, "special", None));
+        api.put(&object::<RuntimeClass>(class("other")));
+        until("the pod to be ready", || told_ready(&api)).await;
+        let sandboxes = world.runtime.sandboxes();
+        assert_eq!(sandboxes.iter().map(|one| one.runtime_handler.as_str()).collect::<Vec<_>>(), ["other"]);
         node.stop().await;
     });
 }

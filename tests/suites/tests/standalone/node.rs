@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +37,10 @@ pub struct Options {
     pub kubelet: Value,
     /// Laid over the UnderstudyConfiguration.
     pub understudy: Value,
+    /// In place of a name made of the case's.
+    pub name: Option<String>,
+    /// More flags and their values.
+    pub flags: Vec<OsString>,
 }
 
 /// A node.
@@ -85,7 +90,7 @@ impl Node {
     pub fn prepare(environment: &Arc<Environment>, case: &str, options: Options) -> Self {
         static NODES: AtomicU32 = AtomicU32::new(0);
         let number = NODES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{case}-{}-{number}", std::process::id());
+        let name = options.name.unwrap_or_else(|| format!("{case}-{}-{number}", std::process::id()));
         let dir = tempfile::Builder::new().prefix("understudy-").tempdir().expect("a temporary directory");
         let path = dir.path().to_owned();
         for inner in ["manifests", "logs", "links", "gates", "root", "certificates"] {
@@ -129,14 +134,17 @@ impl Node {
         // JSON is YAML.
         fs::write(path.join("kubelet.yaml"), kubelet.to_string()).expect("a configuration file");
         fs::write(path.join("understudy.yaml"), understudy.to_string()).expect("a configuration file");
-        let command = command(&environment.kubelet, &path, &path.join("root"));
+        let address = kubelet["address"].as_str().and_then(|text| text.parse().ok());
+        let address = address.expect("a configured address");
+        let mut command = command(&environment.kubelet, &path, &path.join("root"));
+        command.arguments.extend(options.flags);
         Self {
             environment: Arc::clone(environment),
             cri: Cri::new(&environment.socket),
             namespace: name.clone(),
-            read_only: Port::local(read_only),
+            read_only: Port(SocketAddr::new(address, read_only)),
             healthz: Port::local(healthz),
-            server: Port::local(server),
+            server: Port(SocketAddr::new(address, server)),
             name,
             dir,
             command,

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How long one request may take to connect, and each read of its answer.
@@ -71,13 +72,30 @@ fn parse(answer: &str) -> Option<Answer> {
     Some(Answer { status, body: body.to_owned() })
 }
 
-/// So many different ports of 127.0.0.1 that nobody listened on a moment ago.
+/// Ports that tests listen on: below those that the kernel gives to connections, so that no connection of another
+/// process takes one before its server does.
+const FIRST_PORT: u16 = 12_000;
+const LAST_PORT: u16 = 31_999;
+
+/// So many different ports of 127.0.0.1 that nobody listened on a moment ago. No port is given twice before all have
+/// been, and suites that run at once begin at different places.
 ///
 /// # Panics
 /// When the machine has none.
 pub fn free_ports<const N: usize>() -> [u16; N] {
-    let held = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
-    held.map(|listener| listener.local_addr().expect("a bound listener has an address").port())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(LAST_PORT - FIRST_PORT) + 1;
+    // Process IDs follow each other: a stride keeps their places apart.
+    let begin = std::process::id().wrapping_mul(617) % count;
+    let mut tries = 0..count;
+    [(); N].map(|()| {
+        let free = tries.find_map(|_| {
+            let offset = (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % count;
+            let port = FIRST_PORT + u16::try_from(offset).expect("less than the number of ports");
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
+        });
+        free.expect("a free port")
+    })
 }
 
 #[cfg(test)]

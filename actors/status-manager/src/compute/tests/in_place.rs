@@ -1,6 +1,6 @@
 //! Containers that count as waiting, are taken away, or are there for a while only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer,
@@ -18,6 +18,31 @@ fn a_container_waits_until_its_hook_has_ended() {
     assert_eq!((of(status, "a").ready, of(status, "a").started), (false, Some(false)));
     let status = scene.reported(report(WorkerState::Syncing));
     assert_eq!((phase_of(status), of(status, "a").ready), ("Running", true));
+}
+
+/// The API server takes no status in which a container comes back that may not: an instance that is killed to be
+/// replaced is not told as ended, whatever its exit code and the restart policy.
+#[test]
+fn an_instance_that_makes_room_for_another_has_not_ended() {
+    for (policy, exit_code) in [("OnFailure", 0), ("Never", 0), ("Never", 137)] {
+        let mut scene = Scene::new(spec(policy, vec![container("a")]));
+        scene.reported(report(WorkerState::Syncing));
+        scene.observed(observed(vec![running("a", "a0", 0)]));
+        let replaced = Arc::new(BTreeMap::from([("a".to_owned(), Arc::from("a0"))]));
+        scene.reported(WorkerReport { replaced, ..report(WorkerState::Syncing) });
+        let status = scene.observed(observed(vec![exited("a", "a0", 0, exit_code)]));
+        assert_eq!((phase_of(status), running_of(status, "a")), ("Running", true), "{policy} {exit_code}");
+
+        let status = scene.observed(observed(vec![running("a", "a1", 1), exited("a", "a0", 0, exit_code)]));
+        assert_eq!((phase_of(status), running_of(status, "a")), ("Running", true));
+        let last = of(status, "a").last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        assert_eq!(last.map(|last| last.exit_code), Some(exit_code));
+        assert_eq!(of(status, "a").restart_count, 1);
+    }
+}
+
+fn running_of(status: &PodStatus, name: &str) -> bool {
+    of(status, name).state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
 fn watched() -> Scene {

@@ -1,6 +1,7 @@
 //! Configuration as a whole: defaults, strictness, layers, rules.
 
 mod defaults;
+mod kubeadm;
 mod layers;
 mod rules;
 mod strictness;

@@ -1,0 +1,81 @@
+//! The API server's audit log: who asked for what, a line of JSON per request.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// A place in the log.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    file: PathBuf,
+    bytes: u64,
+}
+
+/// How often what was asked for: `verb resource`, with the subresource after a slash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests(pub BTreeMap<String, usize>);
+
+impl Mark {
+    /// The end of the log of the control plane in this directory.
+    ///
+    /// # Panics
+    /// When the control plane keeps none: it is to be started with `--audit`.
+    pub fn here(plane: &Path) -> Self {
+        let file = plane.join("audit.log");
+        let length = std::fs::metadata(&file).map(|meta| meta.len());
+        let bytes = length.unwrap_or_else(|error| panic!("{}: {error}: up DIR --audit", file.display()));
+        Self { file, bytes }
+    }
+
+    /// What a user has asked for since then.
+    pub fn requests_of(&self, user: &str) -> Requests {
+        let mut log = File::open(&self.file).expect("the log is there");
+        log.seek(SeekFrom::Start(self.bytes)).expect("the log only grows");
+        let mut requests = Requests::default();
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            // The last line may be half written.
+            let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
+            if entry["user"]["username"] != user || !counts(&entry) {
+                continue;
+            }
+            *requests.0.entry(name(&entry)).or_default() += 1;
+        }
+        requests
+    }
+}
+
+/// A watch is told of when it begins and when it ends, anything else only when it has been answered.
+fn counts(entry: &Value) -> bool {
+    (entry["verb"] == "watch") == (entry["stage"] == "ResponseStarted")
+}
+
+fn name(entry: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = &entry["objectRef"];
+    let what = if object.is_null() { text(&entry["requestURI"]) } else { text(&object["resource"]) };
+    let sub = text(&object["subresource"]);
+    let slash = if sub.is_empty() { "" } else { "/" };
+    format!("{} {what}{slash}{sub}", text(&entry["verb"]))
+}
+
+impl Requests {
+    /// How many of them change the status of a pod.
+    pub fn status_writes(&self) -> usize {
+        let all =
+            self.0.iter().filter(|(name, _)| name.ends_with(" pods/status") && !name.starts_with("get"));
+        all.map(|(_, count)| count).sum()
+    }
+
+    /// How many are about this resource, whatever the verb and subresource.
+    pub fn about(&self, resource: &str) -> usize {
+        let of = |name: &str| name.split([' ', '/']).nth(1) == Some(resource);
+        self.0.iter().filter(|(name, _)| of(name)).map(|(_, count)| count).sum()
+    }
+
+    pub fn total(&self) -> usize {
+        self.0.values().sum()
+    }
+}

@@ -1,0 +1,15 @@
+//! What people do with kubectl.
+
+mod command;
+mod debug;
+mod logs;
+mod manage;
+mod streams;
+
+pub use command::{Kubectl, Running};
+
+use crate::Shared;
+
+pub fn all() -> Vec<(&'static str, Shared)> {
+    [logs::ALL, manage::ALL, streams::ALL, debug::ALL].concat()
+}

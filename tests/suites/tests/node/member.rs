@@ -1,0 +1,148 @@
+//! A node that registers itself: pods come after the Node, and what is decided by the Node is decided by the newest.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use runtime_bridge::kube::Patch;
+use runtime_bridge::kube::fake::{FakeApi, Verb};
+use serde_json::json;
+use supervision::Policy;
+use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready, member};
+use testkit::sandbox;
+
+use crate::cluster::until;
+use crate::life::world;
+use crate::pods::web;
+
+const NS: Option<&str> = Some("default");
+
+fn cluster(seed: u64) -> (World, FakeApi) {
+    let world = world(seed).with_api();
+    let api = world.api.clone().expect("it has one");
+    (world, api)
+}
+
+/// A pod that asks for a label of the node.
+fn asking(name: &str, label: (&str, &str)) -> Pod {
+    let json = json!({
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "nodeName": NODE,
+            "nodeSelector": { (label.0): label.1 },
+            "terminationGracePeriodSeconds": 5,
+            "containers": [{
+                "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]
+            }]
+        }
+    });
+    serde_json::from_value(json).expect("a pod")
+}
+
+fn status(api: &FakeApi, name: &str) -> PodStatus {
+    api.get::<Pod>(NS, name).and_then(|pod| pod.status).unwrap_or_default()
+}
+
+fn node_uid(api: &FakeApi) -> Option<String> {
+    api.get::<Node>(None, NODE)?.metadata.uid
+}
+
+fn label(api: &FakeApi, key: &str, value: Option<&str>) {
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { (key): value } } }));
+    api.change::<Node>(None, NODE, None, &patch);
+}
+
+#[test]
+fn pods_are_asked_for_once_the_node_is_known_and_judged_by_its_labels() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = cluster(81);
+        let there = json!({ "metadata": { "name": NODE, "labels": { "zone": "a" } } });
+        api.put::<Node>(&serde_json::from_value(there).expect("a Node"));
+        api.put(&asking("near", ("zone", "a")));
+        api.put(&asking("far", ("zone", "b")));
+        world.manifest("own.yaml", &web("own"));
+        api.set_down(true);
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        node.until("the static pod, without a cluster", |pods| {
+            pods.get("own").is_some_and(|pod| is_ready(pod))
+        })
+        .await;
+        api.forget_log();
+        api.set_down(false);
+        until("the pod that fits", || is_ready(&status(&api, "near"))).await;
+        until("the other one to be refused", || status(&api, "far").phase.as_deref() == Some("Failed")).await;
+        assert_eq!(status(&api, "far").reason.as_deref(), Some("NodeAffinity"));
+        assert_eq!(api.count(Verb::List, "pods"), 1);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn no_pod_is_asked_for_while_nobody_knows_of_the_node() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = cluster(82);
+        api.set_down(true);
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert_eq!(api.count(Verb::List, "pods"), 0);
+        api.set_down(false);
+        until("the pods to be asked for", || api.count(Verb::List, "pods") > 0).await;
+        assert!(node_uid(&api).is_some() || api.count(Verb::List, "nodes") > 0);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn labels_count_as_they_are_now_whoever_has_crashed() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = cluster(83);
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        until("the Node", || node_uid(&api).is_some()).await;
+        label(&api, "disk", Some("ssd"));
+        sandbox.pass(Duration::from_secs(1)).await;
+        api.put(&asking("one", ("disk", "ssd")));
+        until("a pod by a new label", || is_ready(&status(&api, "one"))).await;
+        for (name, killed) in [
+            ("two", &["PodSources"][..]),
+            ("three", &["PodManager"]),
+            ("four", &["PodManager", "NodeStatus"]),
+        ] {
+            api.put(&asking(name, ("disk", "ssd")));
+            for actor in killed {
+                node.tree.kill(actor).expect("it is in the tree");
+            }
+            until("a pod after a crash", || is_ready(&status(&api, name))).await;
+        }
+        label(&api, "disk", None);
+        sandbox.pass(Duration::from_secs(1)).await;
+        api.put(&asking("late", ("disk", "ssd")));
+        until("a pod to be refused", || status(&api, "late").phase.as_deref() == Some("Failed")).await;
+        assert!(is_ready(&status(&api, "one")), "who runs is not judged again");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn mirrors_made_after_the_node_was_made_anew_belong_to_the_new_one() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = cluster(84);
+        world.manifest("web.yaml", &web("web"));
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        let name = "web-node";
+        until("a mirror", || is_ready(&status(&api, name))).await;
+        let owner = || {
+            let pod = api.get::<Pod>(NS, name)?;
+            Some(pod.metadata.owner_references?.first()?.uid.clone())
+        };
+        let first = node_uid(&api);
+        assert_eq!(owner(), first);
+        // As the cluster's garbage collector does it.
+        assert!(api.delete::<Node>(None, NODE, None));
+        api.delete::<Pod>(NS, name, Some(0));
+        until("another Node and its mirror", || node_uid(&api) != first && owner().is_some()).await;
+        assert_eq!(owner(), node_uid(&api));
+        until("the mirror's status", || is_ready(&status(&api, name))).await;
+        assert_eq!(world.runtime.sandboxes().len(), 1, "the pod itself has not noticed");
+        node.stop().await;
+    });
+}

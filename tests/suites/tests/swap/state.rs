@@ -1,0 +1,119 @@
+//! What must be the same under either kubelet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Watch};
+use crate::cri::{CONTAINER_NAME_LABEL, Cri, NAMESPACE_LABEL, POD_NAME_LABEL};
+
+/// `<pod>/<container>` and what the runtime says of it: ID and time of start. Sandboxes are containers without name.
+pub type Running = BTreeMap<String, (String, i64)>;
+
+/// What runs of a namespace.
+pub fn running(cri: &Cri, namespace: &str) -> Running {
+    let mut found = Running::new();
+    for container in cri.running(NAMESPACE_LABEL, namespace) {
+        let name = format!("{}/{}", container.labels[POD_NAME_LABEL], container.labels[CONTAINER_NAME_LABEL]);
+        let started = cri.status(&container.id).map_or(0, |status| status.started_at);
+        let other = found.insert(name.clone(), (container.id, started));
+        assert_eq!(other, None, "{name} runs twice");
+    }
+    for sandbox in cri.sandboxes(NAMESPACE_LABEL, namespace) {
+        if sandbox.state() == runtime_bridge::cri::wire::PodSandboxState::SandboxReady {
+            let name = format!("{}/", sandbox.labels[POD_NAME_LABEL]);
+            let other = found.insert(name.clone(), (sandbox.id, sandbox.created_at));
+            assert_eq!(other, None, "{name} has two sandboxes");
+        }
+    }
+    found
+}
+
+/// The part of `all` that belongs to these pods.
+pub fn of_pods<V: Clone>(all: &BTreeMap<String, V>, pods: &[&str]) -> BTreeMap<String, V> {
+    let wanted = |name: &String| pods.contains(&name.split('/').next().unwrap_or(name));
+    all.iter().filter(|(name, _)| wanted(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// What the pods' statuses say of their past and present, by pod.
+pub fn statuses(cluster: &Cluster) -> Result<BTreeMap<String, Value>, String> {
+    let list = cluster.get(&["pods"])?;
+    let items = list["items"].as_array().ok_or("no list")?;
+    Ok(items.iter().map(|pod| (text(&pod["metadata"]["name"]), status(pod))).collect())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn status(pod: &Value) -> Value {
+    let status = &pod["status"];
+    let conditions: BTreeMap<String, Value> = status["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        // A kubelet that begins to look after a pod may note for a moment that it compares its resources.
+        .filter(|condition| condition["type"] != "PodResizeInProgress")
+        .map(|condition| {
+            (text(&condition["type"]), json!([condition["status"], condition["lastTransitionTime"]]))
+        })
+        .collect();
+    let containers = |field: &str| -> Vec<Value> {
+        let all = status[field].as_array().into_iter().flatten();
+        all.map(|container| {
+            json!([
+                container["name"],
+                container["containerID"],
+                container["ready"],
+                container["started"],
+                container["restartCount"],
+                container["imageID"],
+                container["state"],
+                container["lastState"],
+            ])
+        })
+        .collect()
+    };
+    // The Go kubelet forgets the address of a finished pod when it starts again, whoever ran before it.
+    let address = if status["phase"] == "Running" { status["podIP"].clone() } else { Value::Null };
+    json!({
+        "phase": status["phase"], "reason": status["reason"], "startTime": status["startTime"], "address": address,
+        "qosClass": status["qosClass"], "conditions": conditions,
+        "init": containers("initContainerStatuses"), "containers": containers("containerStatuses"),
+    })
+}
+
+/// Ready, phase and restart counts of each pod never were anything else while it was watched.
+pub fn assert_steady(watch: &Watch, pods: &[&str]) {
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in watch.seen() {
+        let name = text(&pod["metadata"]["name"]);
+        if pods.contains(&name.as_str()) && pod["metadata"]["deletionTimestamp"].is_null() {
+            let status = status(&pod);
+            let ready = |container: &Value| json!([container[0], container[2], container[4]]);
+            let containers: Vec<Value> =
+                status["containers"].as_array().into_iter().flatten().map(ready).collect();
+            let shown = json!([status["phase"], status["conditions"]["Ready"], containers]);
+            versions.entry(name).or_default().insert(shown.to_string());
+        }
+    }
+    for pod in pods {
+        let seen = versions.get(*pod).map_or(0, BTreeSet::len);
+        assert_eq!(seen, 1, "{pod} was {:?}", versions.get(*pod));
+    }
+}
+
+/// The node was never anything but ready.
+pub fn assert_ready_throughout(watch: &Watch) {
+    let seen = watch.seen();
+    assert!(!seen.is_empty(), "the node was seen");
+    for node in seen {
+        assert_eq!(ready(&node["status"]), Some("True"), "{node}");
+    }
+}
+
+/// What a condition of type Ready says.
+pub fn ready(status: &Value) -> Option<&str> {
+    let conditions = status["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == "Ready")?["status"].as_str()
+}
