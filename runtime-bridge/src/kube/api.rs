@@ -1,5 +1,6 @@
 //! Calls to the API server, typed by the object they are about.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -174,19 +176,44 @@ async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
     ApiError::of_status(operation.to_owned(), code, retry_after, status)
 }
 
-/// The items of a list; each is of type `K`.
-pub(super) fn items<K: Object>(list: &mut Value) -> Result<Vec<K>, ApiError> {
-    let items = list.get_mut("items").map(Value::take).unwrap_or_default();
-    let Value::Array(items) = items else { return Ok(Vec::new()) };
-    let read = |item| {
-        serde_json::from_value(item).map_err(|error| {
-            ApiError::unanswered(
-                format!("LIST {}", K::plural(&())),
-                format!("an item cannot be read: {error}"),
-            )
-        })
-    };
-    items.into_iter().map(read).collect()
+/// A list as it was answered, its items not yet read.
+#[derive(Deserialize)]
+pub(super) struct ListBody {
+    #[serde(default)]
+    pub metadata: VersionBody,
+    #[serde(default)]
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+/// Of an object's or a list's metadata, how new it is.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VersionBody {
+    #[serde(default)]
+    pub resource_version: Option<String>,
+}
+
+impl ListBody {
+    /// The items; each is of type `K`.
+    pub fn items<K: Object>(self) -> Result<Vec<K>, ApiError> {
+        let read = |item: Box<RawValue>| {
+            // From bytes, as everything: reading from each further kind of source is as much code again.
+            serde_json::from_slice(item.get().as_bytes()).map_err(|error| {
+                ApiError::unanswered(
+                    format!("LIST {}", K::plural(&())),
+                    format!("an item cannot be read: {error}"),
+                )
+            })
+        };
+        self.items.into_iter().flatten().map(read).collect()
+    }
+}
+
+/// An answer of a type that only who asked knows.
+type Decoded = Box<dyn Any + Send>;
+
+fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Result<Decoded> {
+    serde_json::from_slice::<R>(bytes).map(|answer| Box::new(answer) as Decoded)
 }
 
 impl ApiClient {
@@ -282,7 +309,7 @@ impl ApiClient {
     }
 
     /// The metadata and contents of a list.
-    pub(super) fn list_raw<K: Object>(&self, select: &Select, version: &str) -> Reply<Value> {
+    pub(super) fn list_raw<K: Object>(&self, select: &Select, version: &str) -> Reply<ListBody> {
         let mut query = format!("resourceVersion={version}");
         if let Some(fields) = &select.fields {
             query.push_str("&fieldSelector=");
@@ -319,7 +346,7 @@ impl ApiClient {
     /// Reads all objects selected, once.
     pub fn list<K: Object>(&self, select: &Select) -> Reply<Vec<K>> {
         let listed = self.list_raw::<K>(select, "");
-        Box::pin(async move { items(&mut listed.await?) })
+        Box::pin(async move { listed.await?.items() })
     }
 
     fn send_object<T: Serialize, R: DeserializeOwned + Send + 'static>(
@@ -353,13 +380,29 @@ impl ApiClient {
         content: Option<&'static str>,
         body: Option<Value>,
     ) -> Reply<R> {
+        let answer = self.answer(method, path, content, body, decode::<R>);
+        Box::pin(async move {
+            let decoded = answer.await?.downcast::<R>();
+            Ok(*decoded.expect("it was decoded as that"))
+        })
+    }
+
+    /// The same for every type of answer: one kind of task, and not one for each.
+    fn answer(
+        &self,
+        method: http::Method,
+        path: String,
+        content: Option<&'static str>,
+        body: Option<Value>,
+        decode: fn(&[u8]) -> serde_json::Result<Decoded>,
+    ) -> Reply<Decoded> {
         let this = self.clone();
         self.on_io(async move {
             let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
             let operation = format!("{method} {}", path.split('?').next().unwrap_or_default());
             let made = || request(method.clone(), &path, content, bytes.clone());
             let bytes = this.within(&operation, this.call(&operation, made)).await?;
-            serde_json::from_slice(&bytes).map_err(|error| {
+            decode(&bytes).map_err(|error| {
                 ApiError::unanswered(operation, format!("the answer cannot be read: {error}"))
             })
         })

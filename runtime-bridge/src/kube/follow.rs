@@ -5,14 +5,14 @@ use std::time::Duration;
 use futures::stream::{BoxStream, StreamExt};
 use http_body_util::BodyExt;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::api::{ApiClient, Object, Select, items};
+use super::api::{ApiClient, Object, Select, VersionBody};
 use super::error::{ApiError, StatusBody};
 use super::reach::{Hope, jittered};
 
@@ -43,9 +43,17 @@ pub enum Followed<K> {
 }
 
 #[derive(Deserialize)]
-struct Event {
-    r#type: String,
-    object: Value,
+struct Event<'a> {
+    r#type: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// What a bookmark tells.
+#[derive(Deserialize)]
+struct Bookmark {
+    #[serde(default)]
+    metadata: VersionBody,
 }
 
 impl ApiClient {
@@ -110,13 +118,12 @@ async fn follow_once<K: Object>(
     select: &Select,
     news: &mpsc::Sender<Followed<K>>,
 ) -> Result<ApiError, Left> {
-    let mut listed = match api.list_raw::<K>(select, "").await {
+    let listed = match api.list_raw::<K>(select, "").await {
         Ok(listed) => listed,
         Err(error) => return Ok(error),
     };
-    let version = listed.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or("0");
-    let mut version = version.to_owned();
-    let all = match items(&mut listed) {
+    let mut version = listed.metadata.resource_version.clone().unwrap_or_else(|| "0".to_owned());
+    let all = match listed.items() {
         Ok(all) => all,
         Err(error) => return Ok(error),
     };
@@ -218,19 +225,27 @@ fn heard<K: Object>(line: &str, version: &mut String) -> Result<Option<Followed<
     let unreadable = |error: serde_json::Error| {
         ApiError::unanswered(operation(), format!("an event cannot be read: {error}"))
     };
-    let event: Event = serde_json::from_str(line).map_err(unreadable)?;
-    if event.r#type == "ERROR" {
-        let status: StatusBody = serde_json::from_value(event.object).map_err(unreadable)?;
-        return Err(ApiError::of_status(operation(), 0, None, status));
-    }
-    let newest = event.object.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned);
-    let news = match event.r#type.as_str() {
-        "ADDED" | "MODIFIED" => {
-            Some(Followed::Changed(serde_json::from_value(event.object).map_err(unreadable)?))
+    let event: Event<'_> = serde_json::from_slice(line.as_bytes()).map_err(unreadable)?;
+    let object = event.object.get().as_bytes();
+    let read = || serde_json::from_slice::<K>(object).map_err(unreadable);
+    let (newest, news) = match event.r#type {
+        "ERROR" => {
+            let status: StatusBody = serde_json::from_slice(object).map_err(unreadable)?;
+            return Err(ApiError::of_status(operation(), 0, None, status));
         }
-        "DELETED" => Some(Followed::Gone(serde_json::from_value(event.object).map_err(unreadable)?)),
+        "ADDED" | "MODIFIED" => {
+            let object = read()?;
+            (object.meta().resource_version.clone(), Some(Followed::Changed(object)))
+        }
+        "DELETED" => {
+            let object = read()?;
+            (object.meta().resource_version.clone(), Some(Followed::Gone(object)))
+        }
         // A bookmark only tells how far the watch has come.
-        _ => None,
+        _ => {
+            let bookmark: Bookmark = serde_json::from_slice(object).map_err(unreadable)?;
+            (bookmark.metadata.resource_version, None)
+        }
     };
     if let Some(newest) = newest {
         *version = newest;
