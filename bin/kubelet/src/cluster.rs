@@ -32,6 +32,7 @@ pub fn cluster(
     io: &Io,
     identified: &Identified,
 ) -> anyhow::Result<Cluster> {
+    let named = || format!("--kubeconfig {}", loaded.flags.kubeconfig);
     let settings = ConnectSettings {
         identity: identified.source.clone(),
         kubeconfig: identified.kubeconfig.clone(),
@@ -44,7 +45,7 @@ pub fn cluster(
         );
     }
     let client = |limit, deadline| -> anyhow::Result<ApiClient> {
-        ApiClient::connected(&settings, io, limit, deadline).context("--kubeconfig")
+        ApiClient::connected(&settings, io, limit, deadline).with_context(named)
     };
     let node = &loaded.config.node;
     let api = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
@@ -52,9 +53,9 @@ pub fn cluster(
     let heartbeat = client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?;
     Ok(Cluster {
         // When heartbeats fail, all ways may be dead.
-        heartbeat: heartbeat.redialing_with(&[&api, &events]),
+        heartbeat: heartbeat.redialing_with(&[&api, &events]).beside(&api),
+        events: events.beside(&api),
         api,
-        events,
         node_name: node_name.to_owned(),
     })
 }
