@@ -1,6 +1,7 @@
 //! Cases that stop or kill their kubelet, or count what it does, and so have one of their own.
 
 mod counts;
+mod evictions;
 mod registration;
 
 use crate::Alone;
@@ -8,6 +9,7 @@ use crate::Alone;
 pub const ALL: &[(&str, Alone)] = &[
     ("a_restart_writes_no_status", counts::restart),
     ("an_idle_node_asks_for_little", counts::idle),
+    ("a_pod_that_fills_the_disk_is_evicted", evictions::full_disk),
     ("a_node_registers_and_lives", registration::registers),
     ("a_node_that_was_deleted_registers_again", registration::deleted),
 ];
