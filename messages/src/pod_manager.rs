@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::facts::{
-    DesiredPods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod, WorkerReported,
+    DesiredPods, GonePods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod,
+    WorkerReported,
 };
 use crate::{Key, PodUid, delivery, receives};
 
@@ -14,6 +15,8 @@ pub struct PodsChanged {
     pub source: Source,
     /// All its pods, without duplicates of one full name.
     pub pods: Arc<Vec<SourcePod>>,
+    /// The newest of those that it has no more.
+    pub gone: GonePods,
 }
 delivery!(PodsChanged => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.source.as_str())));
 

@@ -277,12 +277,12 @@ pub(crate) mod tests {
 
     #[test]
     fn what_others_of_this_name_have_left_goes() {
-        let mut node = Node::default();
-        node.status = Some(NodeStatus {
+        let status = NodeStatus {
             volumes_in_use: Some(vec!["kubernetes.io/csi/x^1".to_owned()]),
             declared_features: Some(vec!["Old".to_owned()]),
             ..NodeStatus::default()
-        });
+        };
+        let node = Node { status: Some(status), ..Node::default() };
         let mut config = test_config();
         config.declared_features = vec!["New".to_owned()];
         let status = made(&node, &config, 1).node.status.expect("a status");

@@ -136,6 +136,7 @@ impl PodManager {
         DesiredPods {
             pods: self.desired.clone(),
             sources_ready: self.may_decide() && self.sources.heard_all(&self.deps.config.sources),
+            gone: self.sources.gone().clone(),
         }
     }
 
@@ -433,6 +434,7 @@ impl Handler<PodsChanged> for PodManager {
     type Result = ();
     fn handle(&mut self, changed: PodsChanged, ctx: &mut Ctx<Self>) {
         self.sources.set(changed.source, changed.pods);
+        self.sources.set_gone(changed.source, changed.gone);
         if let Some(pods) = self.sources.of_api() {
             self.mirrors.heard(pods.iter().map(|pod| &pod.pod));
         }

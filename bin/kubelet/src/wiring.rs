@@ -1,13 +1,16 @@
 //! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
 //! architecture.
 
+mod certificates;
 mod heartbeat;
+mod last_words;
 mod quarantine;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use certificate_manager::{Lost, Role};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use eviction_manager::{EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
@@ -16,7 +19,6 @@ use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
 use messages::facts::{NodeObserved, PressureObserved, Source};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
 use messages::image_manager::DeleteUnusedImages;
-use messages::node_status::PostNotReady;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
@@ -57,6 +59,8 @@ use runtime_bridge::stats::NodeStats;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Place, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
+
+pub use last_words::{LastWords, NOT_READY_WITHIN};
 
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
 pub const ASKS: &[(&str, &str)] = &[
@@ -119,6 +123,10 @@ pub struct Bridge {
     pub cluster: Option<Cluster>,
     /// The HTTPS server's side of TLS; none without such a server.
     pub serving: Option<ServingTls>,
+    /// The node's certificates that the cluster signs.
+    pub certificates: Vec<Role>,
+    /// Where it is said that the kubelet must end for want of an identity.
+    pub lost: Lost,
 }
 
 /// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
@@ -262,7 +270,7 @@ pub struct Node {
     /// Who is told of the Node.
     pub node_observers: Vec<Address<NodeObserved>>,
     /// Has the Node written not ready, on a member of a cluster.
-    pub not_ready: Option<Address<PostNotReady>>,
+    pub last_words: Option<LastWords>,
     /// Calls to the runtime, as the actors make them.
     pub operations: Operations,
 }
@@ -327,7 +335,7 @@ pub fn wire(
         quarantined: status.address(),
         // Who admits pods knows the Node before who lists them.
         node_observers: vec![manager.address(), sources.address()],
-        not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
+        last_words: heartbeat.as_ref().map(|heartbeat| heartbeat.last_words(bridge.clock.clone())),
         operations: operations.clone(),
     };
     quarantine::tell_of_quarantine(tree, status.address(), events.address());
@@ -439,6 +447,14 @@ pub fn wire(
         .into_iter()
         .chain(heartbeat.iter().map(heartbeat::Heartbeat::pressure_watcher))
         .collect();
+    let addresses = certificates::start(
+        tree,
+        place,
+        registry,
+        bridge,
+        settings,
+        heartbeat.as_ref().map(heartbeat::Heartbeat::node),
+    )?;
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,
@@ -447,6 +463,7 @@ pub fn wire(
             &heartbeat::Acquaintances {
                 operations: operations.clone(),
                 observers: node.node_observers.clone(),
+                address_observers: addresses,
                 observed: resend_observed(),
                 pressure: eviction.address(),
                 events: events.address(),

@@ -26,6 +26,7 @@ use runtime_bridge::host::{
     FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs, FakeStaticFiles, Layout,
     Machine,
 };
+use runtime_bridge::kube::RateLimit;
 use runtime_bridge::kube::fake::FakeApi;
 use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
 use runtime_bridge::mounts::FakeMounts;
@@ -41,6 +42,8 @@ pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 pub const NODE: &str = "node";
 /// An image that every node has.
 pub const IMAGE: &str = "understudy.dev/demo:1";
+/// As with the default `nodeStatusUpdateFrequency`.
+const HEARTBEAT_DEADLINE: Duration = Duration::from_secs(10);
 const START_SECOND: i64 = 1_800_000_000;
 
 /// The outside world of a node: it survives the kubelet.
@@ -101,8 +104,11 @@ impl World {
 
     /// The node's ways to the API server, without rate limits.
     fn cluster(api: &FakeApi) -> wiring::Cluster {
-        let client = || api.client(&Io::current());
-        wiring::Cluster { api: client(), heartbeat: client(), events: client(), node_name: NODE.to_owned() }
+        let unlimited = RateLimit { per_second: 0.0, burst: 0 };
+        let pods = api.client(&Io::current());
+        let heartbeat = api.limited_client(&Io::current(), unlimited, HEARTBEAT_DEADLINE).beside(&pods);
+        let events = api.client(&Io::current()).beside(&pods);
+        wiring::Cluster { api: pods, heartbeat, events, node_name: NODE.to_owned() }
     }
 
     /// Writes a manifest.
@@ -136,6 +142,8 @@ impl World {
             addresses: Arc::new(FakeHostAddresses::default()),
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
+            certificates: Vec::new(),
+            lost: wiring::Lost::default(),
         }
     }
 }

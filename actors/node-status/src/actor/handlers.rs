@@ -12,7 +12,10 @@ impl Handler<RuntimeObserved> for NodeStatus {
     fn handle(&mut self, fact: RuntimeObserved, ctx: &mut Ctx<Self>) {
         self.runtime.learn(&fact.0, self.began.elapsed());
         self.heard_of_runtime = true;
-        self.update(ctx);
+        // While the API server is in trouble, the next round is soon enough.
+        if self.problem.is_none() {
+            self.update(ctx);
+        }
     }
 }
 
@@ -30,6 +33,7 @@ impl Handler<ResendNode> for NodeStatus {
     type Result = ();
     fn handle(&mut self, _: ResendNode, _ctx: &mut Ctx<Self>) {
         self.tell();
+        self.resend_addresses();
     }
 }
 

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{NodeObserved, PressureObserved, RuntimeObserved};
-use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
+use messages::facts::{NodeAddressesObserved, NodeObserved, PressureObserved, RuntimeObserved};
+use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
+use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::Operations;
 use supervision::{Address, Place, Seated, Subsystem, SupervisionEvent, Tree, Vitality, What};
 
-use super::{Bridge, Cluster, Membership, Settings};
+use super::{Bridge, Cluster, LastWords, Membership, Settings};
 
 /// Both, seated.
 pub(super) struct Heartbeat {
@@ -28,6 +29,8 @@ pub(super) struct Acquaintances {
     pub operations: Operations,
     /// Who is told of the Node, besides Lease.
     pub observers: Vec<Address<NodeObserved>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Pleg.
     pub observed: Address<ResendObserved>,
     /// EvictionManager.
@@ -45,8 +48,13 @@ pub(super) fn seat(tree: &Tree, bridge: &Bridge, settings: &Settings) -> Option<
 }
 
 impl Heartbeat {
-    pub(super) fn not_ready(&self) -> Address<PostNotReady> {
-        self.status.address()
+    pub(super) fn last_words(&self, clock: Arc<dyn Clock>) -> LastWords {
+        LastWords {
+            status: self.status.address(),
+            heartbeat: self.cluster.heartbeat.clone(),
+            node_name: self.cluster.node_name.clone(),
+            clock,
+        }
     }
 
     pub(super) fn node(&self) -> Address<ResendNode> {
@@ -77,6 +85,7 @@ impl Heartbeat {
             addresses: bridge.addresses.clone(),
             clock: bridge.clock.clone(),
             observers: [self.lease.address()].into_iter().chain(known.observers.iter().cloned()).collect(),
+            address_observers: known.address_observers.clone(),
             observed: known.observed.clone(),
             pressure: known.pressure.clone(),
             events: known.events.clone(),

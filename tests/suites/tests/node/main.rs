@@ -7,7 +7,9 @@
 
 mod admission;
 mod api;
+mod api_outages;
 mod calls;
+mod certificates;
 mod cgroups;
 mod clock;
 mod cluster;
