@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::{
     NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use messages::facts::Pressure;
 use messages::resources::{is_huge_pages, is_native};
 use runtime_bridge::host::FoundAddresses;
 
 use crate::NodeStatusConfig;
 use crate::addresses::{Told, addresses};
-use crate::conditions::{self, Pressure, RuntimeState};
+use crate::conditions::{self, RuntimeState};
 
 /// `--node-ip`, for an external cloud provider.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -37,8 +38,8 @@ pub struct Known<'a> {
     pub images: Option<&'a [ContainerImage]>,
     /// None while nothing was found.
     pub found: Option<&'a FoundAddresses>,
-    /// What the node runs out of.
-    pub pressure: Pressure,
+    /// What the node runs out of; nothing while that has not been measured.
+    pub pressure: Option<Pressure>,
     /// Subsystems that do not run, and why.
     pub dormant: &'a BTreeMap<Arc<str>, Arc<str>>,
     /// Why the kubelet is about to end.
@@ -213,7 +214,7 @@ pub(crate) mod tests {
             runtime: &runtime,
             images: Some(&[]),
             found: Some(&found),
-            pressure: Pressure::default(),
+            pressure: None,
             dormant: &dormant,
             failed: None,
         };

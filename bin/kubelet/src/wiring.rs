@@ -1,6 +1,7 @@
 //! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
 //! architecture.
 
+mod certificates;
 mod heartbeat;
 mod last_words;
 mod quarantine;
@@ -9,12 +10,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use certificate_manager::{Lost, Role};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
+use eviction_manager::{EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
-use messages::event_recorder::{GetEvents, RecordEvent};
-use messages::facts::{NodeObserved, Source};
-use messages::garbage_collector::CollectNow;
+use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
+use messages::facts::{NodeObserved, PressureObserved, Source};
+use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
+use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
@@ -51,6 +55,7 @@ use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
 use runtime_bridge::reviews::{ClusterReviews, ReviewTtls, Reviews};
 use runtime_bridge::serving::ServingTls;
+use runtime_bridge::stats::NodeStats;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Place, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
@@ -72,6 +77,9 @@ pub const ASKS: &[(&str, &str)] = &[
     ("StatusManager", "PodWorkerPool"),
     ("VolumeManager", "Pleg"),
     ("ResourceManager", "Pleg"),
+    ("EvictionManager", "PodManager"),
+    ("EvictionManager", "GarbageCollector"),
+    ("EvictionManager", "ImageManager"),
     ("NodeApi", "PodManager"),
     ("NodeApi", "StatusManager"),
     ("NodeApi", "Pleg"),
@@ -103,6 +111,8 @@ pub struct Bridge {
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.
     pub cgroups: Arc<dyn Cgroups>,
+    /// What the node and its pods use.
+    pub stats: Arc<dyn NodeStats>,
     /// The node's credentials for registries.
     pub docker_configs: Arc<dyn DockerConfigs>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
@@ -113,6 +123,10 @@ pub struct Bridge {
     pub cluster: Option<Cluster>,
     /// The HTTPS server's side of TLS; none without such a server.
     pub serving: Option<ServingTls>,
+    /// The node's certificates that the cluster signs.
+    pub certificates: Vec<Role>,
+    /// Where it is said that the kubelet must end for want of an identity.
+    pub lost: Lost,
 }
 
 /// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
@@ -166,6 +180,8 @@ pub struct Settings {
     pub images: ImageSettings,
     /// Dead containers.
     pub garbage: GcPolicy,
+    /// When pods are evicted.
+    pub eviction: EvictionConfig,
     /// Relist periods.
     pub pleg: PlegConfig,
     /// Listeners.
@@ -221,10 +237,16 @@ pub struct Node {
     pub events: Address<GetEvents>,
     /// Takes events.
     pub record: Address<RecordEvent>,
+    /// Takes events with annotations.
+    pub record_annotated: Address<RecordAnnotatedEvent>,
     /// Ends pods for a reason of the node.
     pub evict: Address<EvictPod>,
     /// Has the garbage collected now.
     pub collect: Address<CollectNow>,
+    /// Has all dead containers removed.
+    pub remove_dead: Address<RemoveDeadContainers>,
+    /// Has all unused images deleted.
+    pub delete_images: Address<DeleteUnusedImages>,
     /// Probe verdicts.
     pub verdicts: Address<GetVerdicts>,
     /// Mounted volumes.
@@ -283,6 +305,7 @@ pub fn wire(
     let images = tree.seat::<ImageManager>(Vitality::Degradable);
     let resources = tree.seat::<ResourceManager>(Vitality::Degradable);
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
+    let eviction = tree.seat::<EvictionManager>(Vitality::Degradable);
     let objects = tree.seat::<ObjectCache>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
@@ -295,8 +318,11 @@ pub fn wire(
         workers: pool.address(),
         events: events.address(),
         record: events.address(),
+        record_annotated: events.address(),
         evict: pool.address(),
         collect: garbage.address(),
+        remove_dead: garbage.address(),
+        delete_images: images.address(),
         verdicts: probes.address(),
         volumes: volumes.address(),
         objects_changed: volumes.address(),
@@ -344,12 +370,14 @@ pub fn wire(
             volumes.address(),
             resources.address(),
             garbage.address(),
+            eviction.address(),
         ],
         sources: resend_sources,
         workers: pool.address(),
         statuses: status.address(),
         runtime_pods: pleg.address(),
         observed: pleg.address(),
+        pressure: eviction.address(),
         node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
         evict: pool.address(),
         mirrors: status.address(),
@@ -381,6 +409,7 @@ pub fn wire(
                 status.address(),
                 probes.address(),
                 garbage.address(),
+                eviction.address(),
             ],
             events: events.address(),
             operations: operations.clone(),
@@ -414,6 +443,18 @@ pub fn wire(
         metrics,
     };
 
+    let pressure_watchers: Vec<Address<PressureObserved>> = [manager.address()]
+        .into_iter()
+        .chain(heartbeat.iter().map(heartbeat::Heartbeat::pressure_watcher))
+        .collect();
+    let addresses = certificates::start(
+        tree,
+        place,
+        registry,
+        bridge,
+        settings,
+        heartbeat.as_ref().map(heartbeat::Heartbeat::node),
+    )?;
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,
@@ -422,7 +463,9 @@ pub fn wire(
             &heartbeat::Acquaintances {
                 operations: operations.clone(),
                 observers: node.node_observers.clone(),
+                address_observers: addresses,
                 observed: resend_observed(),
+                pressure: eviction.address(),
                 events: events.address(),
             },
         );
@@ -522,6 +565,28 @@ pub fn wire(
         resend_desired: resend_desired(),
     };
 
+    let metrics = EvictionMetrics::new()?;
+    metrics.register(registry)?;
+    let eviction_deps = EvictionManagerDeps {
+        config: Arc::new(settings.eviction.clone()),
+        ways: eviction_manager::Ways {
+            stats: bridge.stats.clone(),
+            operations: operations.clone(),
+            dirs: bridge.dirs.clone(),
+            cgroups: bridge.cgroups.clone(),
+            containers: garbage.address(),
+            images: images.address(),
+        },
+        observers: pressure_watchers,
+        pressure: manager.address(),
+        evict: pool.address(),
+        manager: resend_desired(),
+        pool: pool.address(),
+        events: events.address(),
+        annotated: events.address(),
+        metrics,
+    };
+
     let garbage_deps = GarbageCollectorDeps {
         ways: garbage_collector::Ways { operations, dirs: bridge.dirs.clone() },
         clock: bridge.clock.clone(),
@@ -567,6 +632,7 @@ pub fn wire(
     resources.start(place, move || ResourceManager::new(resource_deps.clone()));
     objects.start(place, move || ObjectCache::new(object_deps.clone()));
     garbage.start(place, move || GarbageCollector::new(garbage_deps.clone()));
+    eviction.start(place, move || EvictionManager::new(eviction_deps.clone()));
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));
     Ok(node)

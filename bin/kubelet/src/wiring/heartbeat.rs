@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{NodeObserved, RuntimeObserved};
+use messages::eviction_manager::ResendPressure;
+use messages::facts::{NodeAddressesObserved, NodeObserved, PressureObserved, RuntimeObserved};
 use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
@@ -28,8 +29,12 @@ pub(super) struct Acquaintances {
     pub operations: Operations,
     /// Who is told of the Node, besides Lease.
     pub observers: Vec<Address<NodeObserved>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Pleg.
     pub observed: Address<ResendObserved>,
+    /// EvictionManager.
+    pub pressure: Address<ResendPressure>,
     /// Where events go.
     pub events: Address<RecordEvent>,
 }
@@ -60,6 +65,10 @@ impl Heartbeat {
         self.status.address()
     }
 
+    pub(super) fn pressure_watcher(&self) -> Address<PressureObserved> {
+        self.status.address()
+    }
+
     pub(super) fn start(self, tree: &Tree, place: &Place, bridge: &Bridge, known: &Acquaintances) {
         tell_of_dormancy(tree, self.status.address(), known.events.clone());
         let lease_deps = LeaseDeps {
@@ -76,7 +85,9 @@ impl Heartbeat {
             addresses: bridge.addresses.clone(),
             clock: bridge.clock.clone(),
             observers: [self.lease.address()].into_iter().chain(known.observers.iter().cloned()).collect(),
+            address_observers: known.address_observers.clone(),
             observed: known.observed.clone(),
+            pressure: known.pressure.clone(),
             events: known.events.clone(),
         };
         self.status.start(place, move || NodeStatus::new(status_deps.clone()));
