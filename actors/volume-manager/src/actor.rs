@@ -453,10 +453,14 @@ impl actix::Handler<DesiredPods> for VolumeManager {
         // What a pod shows of itself is in its metadata.
         for (uid, pod) in desired.pods.iter() {
             let now = &pod.pod.metadata;
-            let is_other = before.pods.get(uid).is_some_and(|before| {
-                let then = &before.pod.metadata;
-                then.labels != now.labels || then.annotations != now.annotations
-            });
+            let is_other = match before.pods.get(uid) {
+                Some(before) => {
+                    let then = &before.pod.metadata;
+                    then.labels != now.labels || then.annotations != now.annotations
+                }
+                // An earlier kubelet has mounted for it, and nobody will ask for that again.
+                None => plan::was_started(&pod.pod),
+            };
             if is_other {
                 self.refresh(uid, ctx);
             }
