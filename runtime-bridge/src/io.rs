@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
@@ -60,6 +61,8 @@ impl Io {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        // By its output's type alone: a task of tokio's for each future's own type is much code.
+        let future: BoxFuture<'static, F::Output> = Box::pin(future);
         self.handle.spawn(future)
     }
 
@@ -71,6 +74,7 @@ impl Io {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        let f: Box<dyn FnOnce() -> T + Send> = Box::new(f);
         self.handle.spawn_blocking(f)
     }
 

@@ -18,5 +18,6 @@ pub mod mounts;
 pub mod probes;
 pub mod reviews;
 pub mod serving;
+pub mod stats;
 
 pub use io::{Io, IoRuntime};

@@ -11,7 +11,8 @@ use actix::Actor;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerImage, Node};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::NodeObserved;
+use messages::eviction_manager::ResendPressure;
+use messages::facts::{NodeObserved, Pressure};
 use messages::node_status;
 use messages::pleg::ResendObserved;
 use runtime_bridge::clock::Clock;
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::NodeStatusConfig;
 use crate::cadence::{Reports, jittered, registration_wait};
-use crate::conditions::{Pressure, RuntimeState};
+use crate::conditions::RuntimeState;
 use crate::execute::Registered;
 use crate::images::{RuntimeImage, listed};
 use crate::status::Known;
@@ -53,6 +54,8 @@ pub struct NodeStatusDeps {
     pub observers: Vec<Address<NodeObserved>>,
     /// Asked for the runtime's health after a start.
     pub observed: Address<ResendObserved>,
+    /// Asked for what the node runs out of after a start.
+    pub pressure: Address<ResendPressure>,
     /// Where events go.
     pub events: Address<RecordEvent>,
 }
@@ -87,7 +90,8 @@ pub struct NodeStatus {
     looked: bool,
     looking: bool,
     found: Option<FoundAddresses>,
-    pressure: Pressure,
+    /// Nothing until it has been measured.
+    pressure: Option<Pressure>,
     dormant: BTreeMap<Arc<str>, Arc<str>>,
     failed: Option<Arc<str>>,
     /// Waits for the last status to be posted.
@@ -123,7 +127,7 @@ impl NodeStatus {
             looked: false,
             looking: false,
             found: None,
-            pressure: Pressure::default(),
+            pressure: None,
             dormant: BTreeMap::new(),
             failed: None,
             last: None,
@@ -292,7 +296,12 @@ impl NodeStatus {
     fn followed(&mut self, news: Followed<Node>, ctx: &mut Ctx<Self>) {
         match news {
             Followed::All(nodes) => match nodes.into_iter().next() {
-                Some(node) => self.seen(node, ctx),
+                Some(node) => {
+                    // A list is how things are, even if that is older than what was known: the server's data may have
+                    // been put back to an earlier time.
+                    self.node = None;
+                    self.seen(node, ctx);
+                }
                 None => self.lost(ctx),
             },
             Followed::Changed(node) => self.seen(node, ctx),
@@ -361,6 +370,7 @@ impl Subsystem for NodeStatus {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         let _ = self.deps.observed.tell(ResendObserved);
+        let _ = self.deps.pressure.tell(ResendPressure);
         let follow = self.deps.api.follow::<Node>(Select::named(None, &self.deps.config.name));
         ctx.stream("node", follow.boxed(), Self::followed, |_, _| {
             tracing::warn!("The Node is no longer followed; each posting tells how it is");

@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::{
     NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use messages::facts::Pressure;
 use messages::resources::{is_huge_pages, is_native};
 use runtime_bridge::host::FoundAddresses;
 
 use crate::NodeStatusConfig;
 use crate::addresses::{Told, addresses};
-use crate::conditions::{self, Pressure, RuntimeState};
+use crate::conditions::{self, RuntimeState};
 
 /// `--node-ip`, for an external cloud provider.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -37,8 +38,8 @@ pub struct Known<'a> {
     pub images: Option<&'a [ContainerImage]>,
     /// None while nothing was found.
     pub found: Option<&'a FoundAddresses>,
-    /// What the node runs out of.
-    pub pressure: Pressure,
+    /// What the node runs out of; nothing while that has not been measured.
+    pub pressure: Option<Pressure>,
     /// Subsystems that do not run, and why.
     pub dormant: &'a BTreeMap<Arc<str>, Arc<str>>,
     /// Why the kubelet is about to end.
@@ -213,7 +214,7 @@ pub(crate) mod tests {
             runtime: &runtime,
             images: Some(&[]),
             found: Some(&found),
-            pressure: Pressure::default(),
+            pressure: None,
             dormant: &dormant,
             failed: None,
         };
@@ -276,12 +277,12 @@ pub(crate) mod tests {
 
     #[test]
     fn what_others_of_this_name_have_left_goes() {
-        let mut node = Node::default();
-        node.status = Some(NodeStatus {
+        let status = NodeStatus {
             volumes_in_use: Some(vec!["kubernetes.io/csi/x^1".to_owned()]),
             declared_features: Some(vec!["Old".to_owned()]),
             ..NodeStatus::default()
-        });
+        };
+        let node = Node { status: Some(status), ..Node::default() };
         let mut config = test_config();
         config.declared_features = vec!["New".to_owned()];
         let status = made(&node, &config, 1).node.status.expect("a status");

@@ -76,8 +76,9 @@ impl Hook {
             }
             None => {
                 let written = |key: &str| instance.annotations.get(key).map(String::as_str);
-                let handler = serde_json::from_str(written(PRE_STOP_ANNOTATION)?).ok()?;
-                let ports = written(PORTS_ANNOTATION).and_then(|ports| serde_json::from_str(ports).ok());
+                let handler = serde_json::from_slice(written(PRE_STOP_ANNOTATION)?.as_bytes()).ok()?;
+                let ports = written(PORTS_ANNOTATION).map(str::as_bytes);
+                let ports = ports.and_then(|ports| serde_json::from_slice(ports).ok());
                 (ContainerKind::Regular, ports.unwrap_or_default(), handler)
             }
         };

@@ -89,7 +89,8 @@ fn is_refusal(status: &PodStatus) -> bool {
 }
 
 fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {
-    let checkpoint: Checkpoint = serde_json::from_value(content)
+    // From bytes, as all of the API: reading a status from a `Value` is as much code again.
+    let checkpoint: Checkpoint = serde_json::from_slice(content.to_string().as_bytes())
         .map_err(|error| UnusableCheckpoint::Foreign { name: name.to_owned(), reason: error.to_string() })?;
     if name.strip_prefix(PREFIX) == Some(checkpoint.pod.uid.as_str()) {
         Ok(checkpoint)

@@ -92,27 +92,13 @@ impl<A: Subsystem> Ctx<A> {
         then: impl FnOnce(&mut A, T, &mut Self) + Send + 'static,
     ) -> EffectId {
         let id = self.next_id();
+        // Of one type for all effects of an actor, or each would get a tokio task of its own type: much code.
+        let work: Work<A> = Box::pin(async move {
+            let value = work.await;
+            Box::new(move |actor: &mut A, ctx: &mut Self| then(actor, value, ctx)) as Then<A>
+        });
         let handle = self.effects.tasks.spawn(async move {
-            let mut work = std::pin::pin!(Some(work));
-            let mut outcome = std::future::poll_fn(|cx| {
-                let polled = panics::catch(|| match work.as_mut().as_pin_mut() {
-                    Some(work) => work.poll(cx),
-                    None => Poll::Pending,
-                });
-                match polled {
-                    Ok(Poll::Pending) => Poll::Pending,
-                    Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-                    Err(report) => Poll::Ready(Err(report)),
-                }
-            })
-            .await;
-            // Dropped here and not with the task, which would keep a panic of the drop to itself.
-            if let Err(report) = panics::catch(|| work.set(None)) {
-                outcome = outcome.and(Err(report));
-            }
-            let then: Result<Then<A>, PanicReport> = outcome.map(|value| {
-                Box::new(move |actor: &mut A, ctx: &mut Self| then(actor, value, ctx)) as Then<A>
-            });
+            let then = guarded::<A>(work).await;
             Done { id, name, pod, then }
         });
         self.effects.handles.insert(id, handle);
@@ -159,6 +145,30 @@ impl<A: Subsystem> Ctx<A> {
 }
 
 type Then<A> = Box<dyn FnOnce(&mut A, &mut Ctx<A>) + Send>;
+
+type Work<A> = Pin<Box<dyn Future<Output = Then<A>> + Send>>;
+
+/// The outcome of the work, or the panic that ended it.
+async fn guarded<A: Subsystem>(work: Work<A>) -> Result<Then<A>, PanicReport> {
+    let mut work = Some(work);
+    let mut outcome = std::future::poll_fn(|cx| {
+        let polled = panics::catch(|| match &mut work {
+            Some(work) => work.as_mut().poll(cx),
+            None => Poll::Pending,
+        });
+        match polled {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(then)) => Poll::Ready(Ok(then)),
+            Err(report) => Poll::Ready(Err(report)),
+        }
+    })
+    .await;
+    // Dropped here and not with the task, which would keep a panic of the drop to itself.
+    if let Err(report) = panics::catch(|| drop(work.take())) {
+        outcome = outcome.and(Err(report));
+    }
+    outcome
+}
 
 /// An effect that has ended.
 pub(crate) struct Done<A: Subsystem> {

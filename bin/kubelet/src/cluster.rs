@@ -33,6 +33,7 @@ pub fn cluster(loaded: &Loaded, node_name: &str, io: &Io) -> anyhow::Result<Opti
         return Ok(None);
     }
     let path = Path::new(&loaded.flags.kubeconfig);
+    let named = || format!("--kubeconfig {}", path.display());
     let kubeconfig = Kubeconfig::read(path, &text(path)?).context("--kubeconfig")?;
     let settings = ConnectSettings {
         identity: Arc::new(FileIdentity::new(kubeconfig.user.clone())),
@@ -40,15 +41,14 @@ pub fn cluster(loaded: &Loaded, node_name: &str, io: &Io) -> anyhow::Result<Opti
         user_agent: user_agent(),
     };
     let client = |limit, deadline| -> anyhow::Result<ApiClient> {
-        ApiClient::connected(&settings, io, limit, deadline).context("--kubeconfig")
+        ApiClient::connected(&settings, io, limit, deadline).with_context(named)
     };
     let node = &loaded.config.node;
-    Ok(Some(Cluster {
-        api: client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?,
-        heartbeat: client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?,
-        events: client(event_limit(node.event_record_qps, node.event_burst), CALL_DEADLINE)?,
-        node_name: node_name.to_owned(),
-    }))
+    let api = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
+    let heartbeat = client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?;
+    let events = client(event_limit(node.event_record_qps, node.event_burst), CALL_DEADLINE)?;
+    let (heartbeat, events) = (heartbeat.beside(&api), events.beside(&api));
+    Ok(Some(Cluster { api, heartbeat, events, node_name: node_name.to_owned() }))
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use actix_rt::{Arbiter, System};
 use anyhow::{Context, anyhow};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::node_status::PostNotReady;
 use prometheus::Registry;
 use resource_manager::capacity::MachineCapacity;
 use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
@@ -23,6 +22,7 @@ use runtime_bridge::host::{
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
+use runtime_bridge::stats::SystemStats;
 use runtime_bridge::{Io, IoRuntime};
 use supervision::{Place, Tree, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -36,8 +36,6 @@ use crate::{cgroups, cluster, serving, settings};
 const IO_THREADS: usize = 2;
 /// Containers whose exits are watched at once, a file descriptor each.
 const EXITS_MAX: usize = 4096;
-/// How long a vital failure waits for the cluster to be told.
-const NOT_READY_WITHIN: Duration = Duration::from_secs(2);
 /// The largest resolver configuration worth reading.
 const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
 
@@ -234,8 +232,10 @@ fn bridge(
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let docker_configs =
         DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
+    let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
     Ok(Bridge {
         runtime,
+        stats: Arc::new(stats),
         docker_configs: Arc::new(docker_configs),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock: clock.clone(),
@@ -363,7 +363,9 @@ async fn until_the_end(
         biased;
         failure = tree.failed() => {
             tracing::error!(subsystem = failure.actor, reason = failure.reason, "A vital subsystem has failed; the kubelet exits");
-            post_not_ready(node, &failure).await;
+            if let Some(last_words) = &node.last_words {
+                last_words.not_ready(&failure).await;
+            }
             ExitCode::FAILURE
         }
         driver = wrong_driver => {
@@ -374,14 +376,6 @@ async fn until_the_end(
             ExitCode::FAILURE
         }
         () = signals.next() => end_at_second(signals),
-    }
-}
-
-/// Tells the cluster, if that can be done in time, so that it need not wait until the lease has run out.
-async fn post_not_ready(node: &Node, failure: &supervision::Failure) {
-    if let Some(address) = &node.not_ready {
-        let why = Arc::from(format!("subsystem {} has failed: {}", failure.actor, failure.reason));
-        let _ = address.ask(PostNotReady { why }, NOT_READY_WITHIN).await;
     }
 }
 

@@ -2,6 +2,7 @@
 //! architecture.
 
 mod heartbeat;
+mod last_words;
 mod quarantine;
 
 use std::path::PathBuf;
@@ -9,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
+use eviction_manager::{EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
-use messages::event_recorder::{GetEvents, RecordEvent};
-use messages::facts::{NodeObserved, Source};
-use messages::garbage_collector::CollectNow;
-use messages::node_status::PostNotReady;
+use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
+use messages::facts::{NodeObserved, PressureObserved, Source};
+use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
+use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
@@ -51,9 +53,12 @@ use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
 use runtime_bridge::reviews::{ClusterReviews, ReviewTtls, Reviews};
 use runtime_bridge::serving::ServingTls;
+use runtime_bridge::stats::NodeStats;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Place, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
+
+pub use last_words::{LastWords, NOT_READY_WITHIN};
 
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
 pub const ASKS: &[(&str, &str)] = &[
@@ -70,6 +75,9 @@ pub const ASKS: &[(&str, &str)] = &[
     ("StatusManager", "PodWorkerPool"),
     ("VolumeManager", "Pleg"),
     ("ResourceManager", "Pleg"),
+    ("EvictionManager", "PodManager"),
+    ("EvictionManager", "GarbageCollector"),
+    ("EvictionManager", "ImageManager"),
     ("NodeApi", "PodManager"),
     ("NodeApi", "StatusManager"),
     ("NodeApi", "Pleg"),
@@ -101,6 +109,8 @@ pub struct Bridge {
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.
     pub cgroups: Arc<dyn Cgroups>,
+    /// What the node and its pods use.
+    pub stats: Arc<dyn NodeStats>,
     /// The node's credentials for registries.
     pub docker_configs: Arc<dyn DockerConfigs>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
@@ -164,6 +174,8 @@ pub struct Settings {
     pub images: ImageSettings,
     /// Dead containers.
     pub garbage: GcPolicy,
+    /// When pods are evicted.
+    pub eviction: EvictionConfig,
     /// Relist periods.
     pub pleg: PlegConfig,
     /// Listeners.
@@ -219,10 +231,16 @@ pub struct Node {
     pub events: Address<GetEvents>,
     /// Takes events.
     pub record: Address<RecordEvent>,
+    /// Takes events with annotations.
+    pub record_annotated: Address<RecordAnnotatedEvent>,
     /// Ends pods for a reason of the node.
     pub evict: Address<EvictPod>,
     /// Has the garbage collected now.
     pub collect: Address<CollectNow>,
+    /// Has all dead containers removed.
+    pub remove_dead: Address<RemoveDeadContainers>,
+    /// Has all unused images deleted.
+    pub delete_images: Address<DeleteUnusedImages>,
     /// Probe verdicts.
     pub verdicts: Address<GetVerdicts>,
     /// Mounted volumes.
@@ -246,7 +264,7 @@ pub struct Node {
     /// Who is told of the Node.
     pub node_observers: Vec<Address<NodeObserved>>,
     /// Has the Node written not ready, on a member of a cluster.
-    pub not_ready: Option<Address<PostNotReady>>,
+    pub last_words: Option<LastWords>,
     /// Calls to the runtime, as the actors make them.
     pub operations: Operations,
 }
@@ -281,6 +299,7 @@ pub fn wire(
     let images = tree.seat::<ImageManager>(Vitality::Degradable);
     let resources = tree.seat::<ResourceManager>(Vitality::Degradable);
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
+    let eviction = tree.seat::<EvictionManager>(Vitality::Degradable);
     let objects = tree.seat::<ObjectCache>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
@@ -293,8 +312,11 @@ pub fn wire(
         workers: pool.address(),
         events: events.address(),
         record: events.address(),
+        record_annotated: events.address(),
         evict: pool.address(),
         collect: garbage.address(),
+        remove_dead: garbage.address(),
+        delete_images: images.address(),
         verdicts: probes.address(),
         volumes: volumes.address(),
         objects_changed: volumes.address(),
@@ -307,7 +329,7 @@ pub fn wire(
         quarantined: status.address(),
         // Who admits pods knows the Node before who lists them.
         node_observers: vec![manager.address(), sources.address()],
-        not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
+        last_words: heartbeat.as_ref().map(|heartbeat| heartbeat.last_words(bridge.clock.clone())),
         operations: operations.clone(),
     };
     quarantine::tell_of_quarantine(tree, status.address(), events.address());
@@ -342,12 +364,14 @@ pub fn wire(
             volumes.address(),
             resources.address(),
             garbage.address(),
+            eviction.address(),
         ],
         sources: resend_sources,
         workers: pool.address(),
         statuses: status.address(),
         runtime_pods: pleg.address(),
         observed: pleg.address(),
+        pressure: eviction.address(),
         node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
         evict: pool.address(),
         mirrors: status.address(),
@@ -379,6 +403,7 @@ pub fn wire(
                 status.address(),
                 probes.address(),
                 garbage.address(),
+                eviction.address(),
             ],
             events: events.address(),
             operations: operations.clone(),
@@ -412,6 +437,10 @@ pub fn wire(
         metrics,
     };
 
+    let pressure_watchers: Vec<Address<PressureObserved>> = [manager.address()]
+        .into_iter()
+        .chain(heartbeat.iter().map(heartbeat::Heartbeat::pressure_watcher))
+        .collect();
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,
@@ -421,6 +450,7 @@ pub fn wire(
                 operations: operations.clone(),
                 observers: node.node_observers.clone(),
                 observed: resend_observed(),
+                pressure: eviction.address(),
                 events: events.address(),
             },
         );
@@ -520,6 +550,28 @@ pub fn wire(
         resend_desired: resend_desired(),
     };
 
+    let metrics = EvictionMetrics::new()?;
+    metrics.register(registry)?;
+    let eviction_deps = EvictionManagerDeps {
+        config: Arc::new(settings.eviction.clone()),
+        ways: eviction_manager::Ways {
+            stats: bridge.stats.clone(),
+            operations: operations.clone(),
+            dirs: bridge.dirs.clone(),
+            cgroups: bridge.cgroups.clone(),
+            containers: garbage.address(),
+            images: images.address(),
+        },
+        observers: pressure_watchers,
+        pressure: manager.address(),
+        evict: pool.address(),
+        manager: resend_desired(),
+        pool: pool.address(),
+        events: events.address(),
+        annotated: events.address(),
+        metrics,
+    };
+
     let garbage_deps = GarbageCollectorDeps {
         ways: garbage_collector::Ways { operations, dirs: bridge.dirs.clone() },
         clock: bridge.clock.clone(),
@@ -565,6 +617,7 @@ pub fn wire(
     resources.start(place, move || ResourceManager::new(resource_deps.clone()));
     objects.start(place, move || ObjectCache::new(object_deps.clone()));
     garbage.start(place, move || GarbageCollector::new(garbage_deps.clone()));
+    eviction.start(place, move || EvictionManager::new(eviction_deps.clone()));
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));
     Ok(node)

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -103,9 +104,11 @@ impl CriClient {
     {
         let io = self.io.clone();
         async move {
+            // The answer goes its own way, so that there is one kind of task and not one for each kind of answer.
+            let (answer, answered) = oneshot::channel();
             let task = io.spawn(async move {
                 let started = Instant::now();
-                match tokio::time::timeout(deadline, call).await {
+                let outcome = match tokio::time::timeout(deadline, call).await {
                     Ok(Ok(response)) => Ok(response.into_inner()),
                     // tonic watches the deadline too, and may be first to notice.
                     Ok(Err(status)) if started.elapsed() < deadline => {
@@ -115,14 +118,16 @@ impl CriClient {
                         let message = format!("no answer within {:.1} s", deadline.as_secs_f64());
                         Err(CriError::new(rpc, CriErrorKind::DeadlineExceeded, message))
                     }
-                }
+                };
+                // Nobody may wait any more.
+                drop(answer.send(outcome));
             });
-            let ended = match fate {
-                Fate::EndsWithAsker => AbortOnDropHandle::new(task).await,
-                Fate::OutlivesAsker => task.await,
+            let _ended_with_asker = match fate {
+                Fate::EndsWithAsker => Some(AbortOnDropHandle::new(task)),
+                Fate::OutlivesAsker => None,
             };
-            ended.unwrap_or_else(|lost| {
-                let message = format!("the call's task ended early: {lost}");
+            answered.await.unwrap_or_else(|_| {
+                let message = "the call's task ended early".to_owned();
                 Err(CriError::new(rpc, CriErrorKind::Unavailable, message))
             })
         }

@@ -1,11 +1,12 @@
 //! Blocking work on the threads that may block.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Pieces of work at the same time. More threads than the disk has use for only cost memory.
 static PLACES: Semaphore = Semaphore::const_new(8);
@@ -27,28 +28,27 @@ where
     T: Send + 'static,
     E: From<RuntimeGone> + Send + 'static,
 {
-    let threads = io.clone();
-    let running = io
-        .spawn(async move {
-            let place = PLACES.acquire().await;
-            let mut running = threads.spawn_blocking(work);
-            match tokio::time::timeout(SLOW, &mut running).await {
-                Ok(done) => done,
-                Err(_slow) => {
-                    drop(place);
-                    running.await
-                }
-            }
-        })
-        .map(|task| task.and_then(|done| done));
+    let (done, outcome) = oneshot::channel();
+    // Nobody may wait any more.
+    begin(io, Box::new(move || drop(done.send(catch_unwind(AssertUnwindSafe(work))))));
     async move {
-        match running.await {
-            Ok(done) => done,
-            Err(failed) => match failed.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(E::from(RuntimeGone)),
-            },
+        match outcome.await {
+            Ok(Ok(done)) => done,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => Err(E::from(RuntimeGone)),
         }
     }
     .boxed()
+}
+
+/// The same for work of every type, so that there is one kind of task and not one for each.
+fn begin(io: &Handle, work: Box<dyn FnOnce() + Send>) {
+    let threads = io.clone();
+    drop(io.spawn(async move {
+        let place = PLACES.acquire().await;
+        let mut running = threads.spawn_blocking(work);
+        if tokio::time::timeout(SLOW, &mut running).await.is_err() {
+            drop(place);
+        }
+    }));
 }

@@ -1,5 +1,6 @@
 //! Calls to the API server, typed by the object they are about.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -9,19 +10,24 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::connect::{ConnectError, ConnectSettings, Redial, dial};
-use super::error::{ApiError, StatusBody};
+use super::error::{ApiError, StatusBody, retry_after};
 use super::limits::{Bucket, RateLimit};
+use super::reach::{Reach, is_the_servers, is_well};
 use crate::Io;
 
 /// Bytes of an answer; the largest list of one node's pods stays far below.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// And of a refusal.
 const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
+/// Times that one call is sent again because the server says when.
+const ASKED_AGAIN_MAX: u32 = 10;
 
 /// The outcome of a call.
 pub type Reply<T> = BoxFuture<'static, Result<T, ApiError>>;
@@ -93,6 +99,7 @@ pub struct ApiClient {
     turns: Bucket,
     deadline: Duration,
     redial: Option<Redial>,
+    reach: Reach,
 }
 
 impl Debug for ApiClient {
@@ -127,12 +134,10 @@ fn escaped(text: &str) -> String {
     })
 }
 
-fn request(
-    method: http::Method,
-    path: &str,
-    content: Option<&str>,
-    body: Vec<u8>,
-) -> Result<Request<Body>, ApiError> {
+/// A request, ready to be sent.
+type Made = Result<Request<Body>, ApiError>;
+
+fn request(method: http::Method, path: &str, content: Option<&str>, body: Bytes) -> Made {
     let mut builder =
         Request::builder().method(method.clone()).uri(path).header(http::header::ACCEPT, "application/json");
     if let Some(content) = content {
@@ -161,8 +166,7 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
 
 async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
     let code = answer.status().as_u16();
-    let retry_after = answer.headers().get(http::header::RETRY_AFTER);
-    let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let retry_after = retry_after(answer.headers());
     let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
     let bytes = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let status = serde_json::from_slice::<StatusBody>(&bytes).unwrap_or_else(|_| StatusBody {
@@ -172,25 +176,50 @@ async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
     ApiError::of_status(operation.to_owned(), code, retry_after, status)
 }
 
-/// The items of a list; each is of type `K`.
-pub(super) fn items<K: Object>(list: &mut Value) -> Result<Vec<K>, ApiError> {
-    let items = list.get_mut("items").map(Value::take).unwrap_or_default();
-    let Value::Array(items) = items else { return Ok(Vec::new()) };
-    let read = |item| {
-        serde_json::from_value(item).map_err(|error| {
-            ApiError::unanswered(
-                format!("LIST {}", K::plural(&())),
-                format!("an item cannot be read: {error}"),
-            )
-        })
-    };
-    items.into_iter().map(read).collect()
+/// A list as it was answered, its items not yet read.
+#[derive(Deserialize)]
+pub(super) struct ListBody {
+    #[serde(default)]
+    pub metadata: VersionBody,
+    #[serde(default)]
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+/// Of an object's or a list's metadata, how new it is.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VersionBody {
+    #[serde(default)]
+    pub resource_version: Option<String>,
+}
+
+impl ListBody {
+    /// The items; each is of type `K`.
+    pub fn items<K: Object>(self) -> Result<Vec<K>, ApiError> {
+        let read = |item: Box<RawValue>| {
+            // From bytes, as everything: reading from each further kind of source is as much code again.
+            serde_json::from_slice(item.get().as_bytes()).map_err(|error| {
+                ApiError::unanswered(
+                    format!("LIST {}", K::plural(&())),
+                    format!("an item cannot be read: {error}"),
+                )
+            })
+        };
+        self.items.into_iter().flatten().map(read).collect()
+    }
+}
+
+/// An answer of a type that only who asked knows.
+type Decoded = Box<dyn Any + Send>;
+
+fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Result<Decoded> {
+    serde_json::from_slice::<R>(bytes).map(|answer| Box::new(answer) as Decoded)
 }
 
 impl ApiClient {
     /// Speaks through `client`. `deadline` is that of each call but watches.
     pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
-        Self { client, io, turns: Bucket::new(limit), deadline, redial: None }
+        Self { client, io, turns: Bucket::new(limit), deadline, redial: None, reach: Reach::new() }
     }
 
     /// With connections of its own, which can be given up. Nothing is connected yet.
@@ -212,6 +241,12 @@ impl ApiClient {
         if let Some(redial) = &self.redial {
             redial.redial();
         }
+    }
+
+    /// Learns from `other`'s calls whether the server answers, and the other way round: it is the same server.
+    #[must_use]
+    pub fn beside(self, other: &Self) -> Self {
+        Self { reach: other.reach.clone(), ..self }
     }
 
     /// The same with another deadline.
@@ -274,7 +309,7 @@ impl ApiClient {
     }
 
     /// The metadata and contents of a list.
-    pub(super) fn list_raw<K: Object>(&self, select: &Select, version: &str) -> Reply<Value> {
+    pub(super) fn list_raw<K: Object>(&self, select: &Select, version: &str) -> Reply<ListBody> {
         let mut query = format!("resourceVersion={version}");
         if let Some(fields) = &select.fields {
             query.push_str("&fieldSelector=");
@@ -299,7 +334,7 @@ impl ApiClient {
         }
         let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
         let this = self.clone();
-        let request = request(http::Method::GET, &path, None, Vec::new());
+        let request = request(http::Method::GET, &path, None, Bytes::new());
         self.on_io(async move {
             let request = request?;
             let operation = operation(&request);
@@ -311,7 +346,7 @@ impl ApiClient {
     /// Reads all objects selected, once.
     pub fn list<K: Object>(&self, select: &Select) -> Reply<Vec<K>> {
         let listed = self.list_raw::<K>(select, "");
-        Box::pin(async move { items(&mut listed.await?) })
+        Box::pin(async move { listed.await?.items() })
     }
 
     fn send_object<T: Serialize, R: DeserializeOwned + Send + 'static>(
@@ -345,23 +380,57 @@ impl ApiClient {
         content: Option<&'static str>,
         body: Option<Value>,
     ) -> Reply<R> {
+        let answer = self.answer(method, path, content, body, decode::<R>);
+        Box::pin(async move {
+            let decoded = answer.await?.downcast::<R>();
+            Ok(*decoded.expect("it was decoded as that"))
+        })
+    }
+
+    /// The same for every type of answer: one kind of task, and not one for each.
+    fn answer(
+        &self,
+        method: http::Method,
+        path: String,
+        content: Option<&'static str>,
+        body: Option<Value>,
+        decode: fn(&[u8]) -> serde_json::Result<Decoded>,
+    ) -> Reply<Decoded> {
         let this = self.clone();
         self.on_io(async move {
-            let bytes = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
-            let request = request(method, &path, content, bytes)?;
-            let operation = operation(&request);
-            let bytes = this.within(&operation, this.call(&operation, request)).await?;
-            serde_json::from_slice(&bytes).map_err(|error| {
+            let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+            let operation = format!("{method} {}", path.split('?').next().unwrap_or_default());
+            let made = || request(method.clone(), &path, content, bytes.clone());
+            let bytes = this.within(&operation, this.call(&operation, made)).await?;
+            decode(&bytes).map_err(|error| {
                 ApiError::unanswered(operation, format!("the answer cannot be read: {error}"))
             })
         })
     }
 
-    async fn call(&self, operation: &str, request: Request<Body>) -> Result<Bytes, ApiError> {
+    /// Sends a request, and sends it again when the server says when it wants that, as long as the deadline allows.
+    async fn call(&self, operation: &str, request: impl Fn() -> Made) -> Result<Bytes, ApiError> {
+        let begun = Instant::now();
+        for _ in 0..ASKED_AGAIN_MAX {
+            match self.call_once(operation, request()?).await {
+                Err(error) if error.is_transient() && error.code != 0 => {
+                    let asked = error.retry_after.filter(|wait| begun.elapsed() + *wait < self.deadline);
+                    let Some(wait) = asked else { return Err(error) };
+                    tracing::debug!(%error, wait_s = wait.as_secs(), "The API server wants to be asked again later");
+                    tokio::time::sleep(wait).await;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.call_once(operation, request()?).await
+    }
+
+    async fn call_once(&self, operation: &str, request: Request<Body>) -> Result<Bytes, ApiError> {
         let answer = self.send(operation, request).await?;
         if answer.status().is_success() {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             return body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+                self.doubt();
                 ApiError::unanswered(operation.to_owned(), format!("the answer broke off: {error}"))
             });
         }
@@ -370,8 +439,26 @@ impl ApiClient {
 
     async fn send(&self, operation: &str, request: Request<Body>) -> Result<Response<Body>, ApiError> {
         self.turns.turn().await;
-        let answer = self.client.send(request).await;
-        answer.map_err(|error| ApiError::unanswered(operation.to_owned(), causes(&error)))
+        match self.client.send(request).await {
+            Ok(answer) => {
+                match is_well(answer.status()) {
+                    true => self.reach.answered(),
+                    false => self.doubt(),
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                if is_the_servers(&error) {
+                    self.doubt();
+                }
+                Err(ApiError::unanswered(operation.to_owned(), causes(&error)))
+            }
+        }
+    }
+
+    /// The server does not seem to be well.
+    pub(super) fn doubt(&self) {
+        self.reach.doubted(&self.client, &self.io, self.redial.as_ref());
     }
 
     async fn within<T>(
@@ -380,6 +467,9 @@ impl ApiClient {
         work: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<T, ApiError> {
         tokio::time::timeout(self.deadline, work).await.unwrap_or_else(|_| {
+            self.doubt();
+            // Perhaps only the connection is dead: nobody else is to wait on it.
+            self.redial();
             let message = format!("no answer within {} s", self.deadline.as_secs_f64());
             Err(ApiError::unanswered(operation.to_owned(), message))
         })
@@ -400,5 +490,9 @@ impl ApiClient {
 
     pub(super) fn io(&self) -> &Io {
         &self.io
+    }
+
+    pub(super) fn reach(&self) -> &Reach {
+        &self.reach
     }
 }

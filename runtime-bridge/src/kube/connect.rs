@@ -219,10 +219,9 @@ impl Trust {
         }
         let mut roots = RootCertStore::empty();
         if let Some(pem) = &kubeconfig.certificate_authority {
-            let inline = "certificate-authority-data";
-            for certificate in certificates(pem, inline)? {
-                let added = roots.add(certificate);
-                added.map_err(|error| ConnectError::file(&pem.named(inline), error.to_string()))?;
+            let field = "certificate-authority";
+            for certificate in certificates(pem, field)? {
+                roots.add(certificate).map_err(|error| pem.wrong(field, error))?;
             }
         } else {
             roots = system::store(&system::files()).map_err(ConnectError::Tls)?;
@@ -296,7 +295,8 @@ impl Connector {
             return Ok(Conn::Plain(TokioIo::new(stream)));
         }
         let name = self.name.as_deref().unwrap_or(host).to_owned();
-        let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+        let wrong = |error| format!("tls-server-name: Invalid value: {name:?}: {error}");
+        let name = ServerName::try_from(name.clone()).map_err(wrong)?;
         let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await;
         Ok(Conn::Tls(TokioIo::new(Box::new(stream.map_err(|error| error.to_string())?))))
     }

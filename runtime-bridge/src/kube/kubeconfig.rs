@@ -249,7 +249,11 @@ impl Kubeconfig {
     pub fn read(path: &Path, text: &str) -> Result<Self, KubeconfigError> {
         let reader = Reader { path };
         let malformed = |reason: String| KubeconfigError::Malformed { path: path.to_owned(), reason };
-        let file = File::from_yaml(text).map_err(|error| malformed(super::api::causes(&error)))?;
+        // kube's own reader would be a second one of YAML in the program.
+        let file: serde_json::Value =
+            serde_yaml_ng::from_str(text).map_err(|error| malformed(error.to_string()))?;
+        let file: File = serde_json::from_slice(file.to_string().as_bytes())
+            .map_err(|error| malformed(error.to_string()))?;
         let context_name = file.current_context.as_deref().unwrap_or_default();
         if context_name.is_empty() {
             return Err(reader.wrong("current-context", "Required value"));

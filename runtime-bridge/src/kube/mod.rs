@@ -13,6 +13,7 @@ mod follow;
 mod identity;
 mod kubeconfig;
 mod limits;
+mod reach;
 
 pub use api::{ApiClient, Delete, Object, Patch, Reply, Select};
 pub use connect::{ConnectError, ConnectSettings, connect};

@@ -31,6 +31,8 @@ pub use suites::{Protocol, protocol};
 use crate::Io;
 use crate::clock::Clock;
 
+/// Between two questions on an idle connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How often the files are looked at for a change.
 const RELOAD: Duration = Duration::from_secs(10);
 
@@ -163,6 +165,17 @@ impl ServingTls {
         let verifier = self.loaded.borrow().verifier.clone();
         client::identify(verifier.as_deref(), chain, self.clock.now())
     }
+}
+
+/// Has the system ask now and then whether the other side still lives: without it, a client whose machine is gone holds
+/// its connection for ever when nothing is left to be sent.
+pub fn keep_alive(stream: &TcpStream) {
+    use rustix::net::sockopt;
+    // Without it the connection is as good.
+    let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE);
+    let _ = sockopt::set_tcp_keepcnt(stream, 9);
+    let _ = sockopt::set_socket_keepalive(stream, true);
 }
 
 /// Reads the files again and again until nobody serves with them any more.

@@ -7,7 +7,7 @@ use supervision::Ctx;
 use tokio::time::Instant;
 
 use super::NodeStatus;
-use crate::cadence::TRIES_MAX;
+use crate::cadence::tries_max;
 use crate::changes::{changed, patch};
 use crate::status::{Updated, updated};
 
@@ -87,7 +87,7 @@ impl NodeStatus {
             return;
         }
         self.tries += 1;
-        if self.tries < TRIES_MAX {
+        if self.tries < tries_max(error.is_transient()) {
             self.read(ctx);
         } else {
             tracing::error!("Unable to update node status: update node status exceeds retry count");
@@ -102,6 +102,7 @@ impl NodeStatus {
         let work = self.deps.heartbeat.get::<Node>(None, &self.deps.config.name);
         ctx.effect("read", None, work, |actor, answer, ctx| match answer {
             Ok(node) => {
+                actor.problem = None;
                 actor.learn(node);
                 actor.post(ctx);
             }

@@ -105,7 +105,7 @@ pub(super) fn pod_annotations(meta: &ObjectMeta, spec: &PodSpec, path: &Path, er
             errors.invalid(&path.key(key), value, message);
         }
         if key == TOLERATIONS && !value.is_empty() {
-            match serde_json::from_str::<Vec<Toleration>>(value) {
+            match serde_json::from_slice::<Vec<Toleration>>(value.as_bytes()) {
                 Ok(list) => scheduling::tolerations(&list, &path.child(key), errors),
                 Err(error) => errors.invalid(path, key, error.to_string()),
             }

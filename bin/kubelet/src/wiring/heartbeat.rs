@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{NodeObserved, RuntimeObserved};
-use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
+use messages::eviction_manager::ResendPressure;
+use messages::facts::{NodeObserved, PressureObserved, RuntimeObserved};
+use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
+use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::Operations;
 use supervision::{Address, Place, Seated, Subsystem, SupervisionEvent, Tree, Vitality, What};
 
-use super::{Bridge, Cluster, Membership, Settings};
+use super::{Bridge, Cluster, LastWords, Membership, Settings};
 
 /// Both, seated.
 pub(super) struct Heartbeat {
@@ -29,6 +31,8 @@ pub(super) struct Acquaintances {
     pub observers: Vec<Address<NodeObserved>>,
     /// Pleg.
     pub observed: Address<ResendObserved>,
+    /// EvictionManager.
+    pub pressure: Address<ResendPressure>,
     /// Where events go.
     pub events: Address<RecordEvent>,
 }
@@ -42,8 +46,13 @@ pub(super) fn seat(tree: &Tree, bridge: &Bridge, settings: &Settings) -> Option<
 }
 
 impl Heartbeat {
-    pub(super) fn not_ready(&self) -> Address<PostNotReady> {
-        self.status.address()
+    pub(super) fn last_words(&self, clock: Arc<dyn Clock>) -> LastWords {
+        LastWords {
+            status: self.status.address(),
+            heartbeat: self.cluster.heartbeat.clone(),
+            node_name: self.cluster.node_name.clone(),
+            clock,
+        }
     }
 
     pub(super) fn node(&self) -> Address<ResendNode> {
@@ -51,6 +60,10 @@ impl Heartbeat {
     }
 
     pub(super) fn runtime_watcher(&self) -> Address<RuntimeObserved> {
+        self.status.address()
+    }
+
+    pub(super) fn pressure_watcher(&self) -> Address<PressureObserved> {
         self.status.address()
     }
 
@@ -71,6 +84,7 @@ impl Heartbeat {
             clock: bridge.clock.clone(),
             observers: [self.lease.address()].into_iter().chain(known.observers.iter().cloned()).collect(),
             observed: known.observed.clone(),
+            pressure: known.pressure.clone(),
             events: known.events.clone(),
         };
         self.status.start(place, move || NodeStatus::new(status_deps.clone()));

@@ -56,6 +56,7 @@ enum Broken {
     Cut,
     Ended,
     Expired,
+    Muted,
 }
 
 /// What watches wait for: any change of it.
@@ -97,6 +98,10 @@ impl Shared {
         outcome
     }
 }
+
+/// What an API server held at one time.
+#[derive(Clone, Debug)]
+pub struct Backup(state::Backup);
 
 /// An API server in memory. Cheap to clone; clones are the same server.
 ///
@@ -147,6 +152,12 @@ impl FakeApi {
         self.shared.locked().script.add(on, times, fault);
     }
 
+    /// Every call goes wrong like this, questions how the server is included, until it is told otherwise. Open watches
+    /// go on.
+    pub fn fault_always(&self, fault: Option<Fault>) {
+        self.shared.locked().script.set_always(fault);
+    }
+
     /// Nothing goes wrong any more.
     pub fn clear_faults(&self) {
         self.shared.locked().script.clear();
@@ -183,6 +194,11 @@ impl FakeApi {
         self.break_with(Broken::Ended);
     }
 
+    /// The connections of all open watches are dead, and nobody tells: nothing is heard on them any more.
+    pub fn mute_watches(&self) {
+        self.break_with(Broken::Muted);
+    }
+
     /// Ends all open watches with 410: whoever watched must list anew.
     pub fn expire_watches(&self) {
         self.break_with(Broken::Expired);
@@ -193,9 +209,21 @@ impl FakeApi {
         self.shared.locked().state.compact();
     }
 
+    /// Everything that is there, as a backup of etcd holds it.
+    pub fn backup(&self) -> Backup {
+        Backup(self.shared.locked().state.backup())
+    }
+
+    /// Puts everything back, the version included, as etcd does that is restored from a backup. A real server has to be
+    /// stopped for it: watches break.
+    pub fn restore(&self, backup: &Backup) {
+        self.shared.locked().state.restore(&backup.0);
+        self.break_with(Broken::Cut);
+    }
+
     // ---- what was asked ----
 
-    /// Calls so far of a verb on `pods`, `pods/status`, ….
+    /// Calls so far of a verb on `pods`, `pods/status`, …, or `get` of `/readyz`.
     pub fn count(&self, verb: Verb, target: &str) -> u64 {
         self.shared.locked().script.count(verb, target)
     }
@@ -203,6 +231,11 @@ impl FakeApi {
     /// All calls so far.
     pub fn counts(&self) -> BTreeMap<(Verb, String), u64> {
         self.shared.locked().script.counts()
+    }
+
+    /// All calls that were tried so far, those included that a server which is down or paused has not heard.
+    pub fn attempts(&self) -> BTreeMap<(Verb, String), u64> {
+        self.shared.locked().script.attempts()
     }
 
     /// The last ten thousand calls, oldest first.

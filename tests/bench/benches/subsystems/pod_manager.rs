@@ -28,7 +28,7 @@ fn changed(count: usize, change: u64) -> PodsChanged {
     let mut pod = (*all[place].pod).clone();
     pod.metadata.annotations.get_or_insert_default().insert("change".to_owned(), change.to_string());
     all[place].pod = Arc::new(pod);
-    PodsChanged { source: Source::File, pods: Arc::new(all) }
+    PodsChanged { source: Source::File, pods: Arc::new(all), gone: Arc::default() }
 }
 
 impl Subject for Alone {

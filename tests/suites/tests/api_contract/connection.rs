@@ -324,7 +324,7 @@ fn wrong_ca(plane: &ControlPlane) {
     let empty = directory.path().join("empty.crt");
     std::fs::write(&empty, "nothing").expect("written");
     let error = said(plane, &text.replace(&ca, &empty.display().to_string()));
-    assert!(error.contains("empty.crt: holds no certificate"), "{error}");
+    assert!(error.contains("empty.crt: certificate-authority: holds no certificate"), "{error}");
     let inline = STANDARD.encode("nothing");
     let error = said(
         plane,
@@ -350,10 +350,10 @@ fn wrong_key(plane: &ControlPlane) {
     let key = plane.directory.join("pki/admin.key").display().to_string();
     let other = plane.directory.join("pki/node-contract-a.key").display().to_string();
     let error = said(plane, &text.replace(&key, &other));
-    assert_eq!(error, format!("{other}: is not the key of the client certificate"));
+    assert_eq!(error, format!("{other}: client-key: is not the key of the client certificate"));
     let certificate = plane.directory.join("pki/admin.crt").display().to_string();
     let error = said(plane, &text.replace(&key, &certificate));
-    assert!(error.contains("admin.crt: no private key"), "{error}");
+    assert!(error.contains("admin.crt: client-key: no private key"), "{error}");
 }
 
 fn wrong_server(plane: &ControlPlane) {

@@ -155,7 +155,7 @@ pub fn run_alone(real: &RealServer, case: fn(&ControlPlane)) -> Outcome {
     }
 }
 
-fn judged(case: impl FnOnce()) -> Outcome {
+pub fn judged(case: impl FnOnce()) -> Outcome {
     match catch_unwind(AssertUnwindSafe(case)) {
         Ok(()) => Outcome::Passed,
         Err(panic) => {

@@ -86,6 +86,7 @@ async fn beat(tree: &Tree) -> Heart {
             }),
         ],
         observed: Address::sink("observed", |_| {}),
+        pressure: Address::sink("pressure", |_| {}),
         events: Address::sink("events", move |event: RecordEvent| {
             keep_event.lock().expect("no panic").push(event.reason.to_string());
         }),

@@ -7,10 +7,12 @@
 
 mod admission;
 mod api;
+mod api_outages;
 mod calls;
 mod cgroups;
 mod clock;
 mod cluster;
+mod evictions;
 mod garbage;
 mod heartbeat;
 mod hooks;

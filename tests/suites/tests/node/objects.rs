@@ -293,11 +293,8 @@ fn a_missing_pull_secret_is_told_of_and_holds_nothing_up() {
 fn a_runtime_class_chooses_the_handler_and_without_it_the_pod_waits() {
     sandbox(Policy::default(), async |sandbox| {
         let (world, api) = clustered(39);
-        let features = wire::RuntimeHandlerFeatures {
-            recursive_read_only_mounts: true,
-            user_namespaces: false,
-            ..wire::RuntimeHandlerFeatures::default()
-        };
+        let features =
+            wire::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
         let handler = |name: &str, features| wire::RuntimeHandler { name: name.to_owned(), features };
         world.runtime.set_handlers(vec![handler("", None), handler("other", Some(features))]);
         api.put(&object::<Pod>(json!({

@@ -123,6 +123,8 @@ impl Node {
             "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "imageGCHighThresholdPercent": 100,
+            // A machine that builds is full and busy: only what never happens is watched for.
+            "evictionHard": {"pid.available": "1"},
         });
         let mut understudy = json!({
             "apiVersion": "understudy.dev/v1alpha1",
