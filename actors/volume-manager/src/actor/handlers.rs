@@ -9,8 +9,8 @@ use messages::volume_manager::{GetVolumes, MountVolumes, PrepareSubpaths, Unmoun
 use supervision::{Ctx, ReplyLater, reply_later};
 
 use super::{Asker, MountAnswer, UnmountAnswer, VolumeManager};
-use crate::execute;
 use crate::operations::Kind;
+use crate::{execute, plan};
 
 type SubpathsAnswer = Result<BTreeMap<usize, String>, VolumeError>;
 
@@ -25,10 +25,14 @@ impl actix::Handler<DesiredPods> for VolumeManager {
         // What a pod shows of itself is in its metadata.
         for (uid, pod) in desired.pods.iter() {
             let now = &pod.pod.metadata;
-            let is_other = before.pods.get(uid).is_some_and(|before| {
-                let then = &before.pod.metadata;
-                then.labels != now.labels || then.annotations != now.annotations
-            });
+            let is_other = match before.pods.get(uid) {
+                Some(before) => {
+                    let then = &before.pod.metadata;
+                    then.labels != now.labels || then.annotations != now.annotations
+                }
+                // An earlier kubelet has mounted for it, and nobody will ask for that again.
+                None => plan::was_started(&pod.pod),
+            };
             if is_other {
                 self.refresh(uid, ctx);
             }
