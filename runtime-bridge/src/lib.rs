@@ -6,6 +6,7 @@
 // This crate owns time and effects, so that nobody else has to.
 #![allow(clippy::disallowed_methods)]
 
+pub mod certificates;
 pub mod cgroups;
 pub mod checkpoint;
 pub mod clock;

@@ -1,6 +1,7 @@
 //! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
 //! architecture.
 
+mod certificates;
 mod heartbeat;
 mod last_words;
 mod quarantine;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use certificate_manager::{Lost, Role};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use eviction_manager::{EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
@@ -121,6 +123,10 @@ pub struct Bridge {
     pub cluster: Option<Cluster>,
     /// The HTTPS server's side of TLS; none without such a server.
     pub serving: Option<ServingTls>,
+    /// The node's certificates that the cluster signs.
+    pub certificates: Vec<Role>,
+    /// Where it is said that the kubelet must end for want of an identity.
+    pub lost: Lost,
 }
 
 /// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
@@ -441,6 +447,14 @@ pub fn wire(
         .into_iter()
         .chain(heartbeat.iter().map(heartbeat::Heartbeat::pressure_watcher))
         .collect();
+    let addresses = certificates::start(
+        tree,
+        place,
+        registry,
+        bridge,
+        settings,
+        heartbeat.as_ref().map(heartbeat::Heartbeat::node),
+    )?;
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,
@@ -449,6 +463,7 @@ pub fn wire(
             &heartbeat::Acquaintances {
                 operations: operations.clone(),
                 observers: node.node_observers.clone(),
+                address_observers: addresses,
                 observed: resend_observed(),
                 pressure: eviction.address(),
                 events: events.address(),

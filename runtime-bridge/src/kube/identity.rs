@@ -1,7 +1,7 @@
 //! Who we are to the API server, which may change while we run: a rotated certificate, a refreshed token.
 
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -14,9 +14,12 @@ use tokio::time::Instant;
 use super::connect::ConnectError;
 use super::exec::ExecIdentity;
 use super::kubeconfig::{Pem, User};
+use crate::certificates::CurrentPair;
 
 /// Files are looked at again this often at most.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// A request without a certificate of ours waits this long for the first one.
+const FIRST_WAIT: Duration = Duration::from_secs(9);
 /// Bytes of a token or PEM file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -48,6 +51,14 @@ pub trait IdentitySource: Send + Sync + Debug {
     /// # Errors
     /// When nothing usable is there, naming the file.
     fn identity(&self) -> Result<Identity, ConnectError>;
+
+    /// As far as it is known before anything is asked.
+    ///
+    /// # Errors
+    /// What is there already cannot be used.
+    fn at_start(&self) -> Result<Identity, ConnectError> {
+        self.identity()
+    }
 
     /// Awaited on the I/O runtime before every request: makes fresh what takes time to get.
     ///
@@ -135,7 +146,7 @@ impl Pem {
     }
 
     /// `field` is the one of the kubeconfig that names the file.
-    fn bytes(&self, field: &str) -> Result<Vec<u8>, ConnectError> {
+    pub(in crate::kube) fn bytes(&self, field: &str) -> Result<Vec<u8>, ConnectError> {
         match self {
             Self::Inline(bytes) => Ok(bytes.clone()),
             Self::File(path) => read_file(path).map_err(|reason| self.wrong(field, reason)),
@@ -148,6 +159,11 @@ impl Pem {
             Self::Inline(_) => ConnectError::file(Path::new(&format!("{field}-data")), reason.to_string()),
             Self::File(path) => ConnectError::file(path, format!("{field}: {reason}")),
         }
+    }
+
+    /// The file, or `inline` if it is none.
+    pub(in crate::kube) fn named(&self, inline: &str) -> PathBuf {
+        self.path().map_or_else(|| PathBuf::from(inline), Path::to_owned)
     }
 }
 
@@ -236,5 +252,40 @@ impl IdentitySource for FileIdentity {
             // Perhaps the files hold something newer.
             None => self.known.lock().unwrap_or_else(PoisonError::into_inner).looked = None,
         }
+    }
+}
+
+/// The identity of the pair that is shown at the moment: the certificate that the cluster has signed last.
+#[derive(Clone, Debug)]
+pub struct PairIdentity(CurrentPair);
+
+impl PairIdentity {
+    /// Whatever `pair` shows.
+    pub fn new(pair: CurrentPair) -> Self {
+        Self(pair)
+    }
+}
+
+impl IdentitySource for PairIdentity {
+    fn identity(&self) -> Result<Identity, ConnectError> {
+        match self.0.numbered() {
+            (generation, Some(pair)) => {
+                Ok(Identity { certificate: Some(pair.client.clone()), token: None, generation })
+            }
+            // The server would see nobody in us.
+            (_, None) => Err(ConnectError::NoCertificate),
+        }
+    }
+
+    fn at_start(&self) -> Result<Identity, ConnectError> {
+        Ok(self.identity().unwrap_or_default())
+    }
+
+    fn refresh(&self) -> BoxFuture<'_, Result<(), ConnectError>> {
+        Box::pin(async {
+            // Nothing more to wait for: the answer says it.
+            let _ = tokio::time::timeout(FIRST_WAIT, self.0.wait()).await;
+            Ok(())
+        })
     }
 }

@@ -66,14 +66,14 @@ impl Reach {
     }
 
     /// A call was not answered, or by a server that is not well: it is asked how it is, unless it is asked already.
-    pub fn doubted(&self, client: &Client, io: &Io, redial: Option<&Redial>) {
+    pub fn doubted(&self, client: &Client, io: &Io, redial: &[Arc<dyn Redial>]) {
         let mut is_first = false;
         self.0.send_if_modified(|state| {
             is_first = !std::mem::replace(&mut state.asking, true);
             false
         });
         if is_first {
-            let asking = ask(Arc::downgrade(&self.0), client.clone(), redial.cloned());
+            let asking = ask(Arc::downgrade(&self.0), client.clone(), redial.to_vec());
             drop(io.spawn(asking));
         }
     }
@@ -111,14 +111,14 @@ fn back(state: &Sender<State>) {
 }
 
 /// Asks until the server is well, or some other call was answered, or nobody is left who would care.
-async fn ask(reach: Weak<Sender<State>>, client: Client, redial: Option<Redial>) {
+async fn ask(reach: Weak<Sender<State>>, client: Client, redial: Vec<Arc<dyn Redial>>) {
     let mut is_first = true;
     loop {
         let (well, asked) = match timeout(ASK_DEADLINE, question(&client)).await {
             Ok(Found::Well) => (true, None),
             Ok(Found::Unwell(asked)) => (false, asked),
             Err(_) => {
-                redial.iter().for_each(Redial::redial);
+                redial.iter().for_each(|redial| redial.redial());
                 (false, None)
             }
         };

@@ -142,6 +142,8 @@ impl World {
             addresses: Arc::new(FakeHostAddresses::default()),
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
+            certificates: Vec::new(),
+            lost: wiring::Lost::default(),
         }
     }
 }

@@ -53,7 +53,8 @@ pub(super) fn validate(resource: &Resource, object: &Value) -> Result<(), Refusa
     if name.is_empty() {
         return invalid("metadata.name: Required value: name or generateName is required");
     }
-    if !is_name(name) {
+    // Requests for certificates may be called anything.
+    if !is_name(name) && resource.plural != "certificatesigningrequests" {
         let why = format!(
             "metadata.name: Invalid value: {name:?}: a lowercase RFC 1123 subdomain must consist of lower case \
              alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
