@@ -80,7 +80,8 @@ impl Backoff {
         sleep(asked).await;
         tokio::select! {
             biased;
-            () = hope.fulfilled() => {}
+            // Just after its start a server may refuse what it takes a moment later.
+            () = hope.fulfilled() => self.0 = BACKOFF_FIRST,
             () = sleep(rest) => {}
         }
     }
