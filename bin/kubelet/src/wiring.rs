@@ -17,6 +17,8 @@ use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics};
 use messages::facts::{PressureObserved, Source};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
+use messages::quantity::Quantity;
+use messages::resources::NodeResources;
 use node_api::{Access, Answers, Containers, NodeApi, NodeApiDeps, Secured};
 use object_cache::{ObjectCache, ObjectCacheDeps};
 use pleg::{Pleg, PlegDeps, PlegMetrics};
@@ -295,7 +297,7 @@ pub fn wire(
         ways: volume_manager::Ways {
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.clone(),
-            allocatable_memory_bytes: settings.memory_bytes,
+            allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             objects: volume_manager::Objects {
                 secrets: objects.address(),
                 config_maps: objects.address(),
@@ -431,6 +433,12 @@ fn secured(bridge: &Bridge, settings: &ServerSettings, containers: Containers) -
     });
     let access = Access { config: Arc::new(settings.access.clone()), tls: bridge.serving.clone()?, reviews };
     Some(Secured { access, containers, offers: settings.offers.clone() })
+}
+
+/// The bound of tmpfs volumes without one of their own.
+fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
+    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
+    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
 }
 
 /// The sources that have to be heard before absence means removal.

@@ -128,8 +128,6 @@ pub struct Settings {
     pub file_check: Duration,
     /// `httpCheckFrequency`.
     pub url_check: Duration,
-    /// Bytes of memory that pods may have: the bound of tmpfs volumes without one of their own.
-    pub memory_bytes: u64,
     /// What the node has, and what of it pods may have.
     pub node_resources: Arc<NodeResources>,
     /// Pod workers.

@@ -143,6 +143,11 @@ impl Member {
         since.requests_of(&format!("system:node:{}", self.name))
     }
 
+    /// How often it has written the status of which pods since then.
+    pub fn status_writes(&self, since: &Mark) -> std::collections::BTreeMap<String, usize> {
+        since.status_writes_of(&format!("system:node:{}", self.name))
+    }
+
     // ---- pods ----
 
     /// A name that no other pod of this node has.
