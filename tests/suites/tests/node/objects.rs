@@ -153,36 +153,6 @@ fn what_changed_while_no_kubelet_ran_is_shown_by_the_next_one_at_once() {
 }
 
 #[test]
-fn a_pod_that_another_kubelet_started_runs_on_though_a_new_one_is_refused() {
-    sandbox(Policy::default(), async |sandbox| {
-        let (world, api) = clustered(28);
-        pod(&api, json!({}), json!([]));
-        let node = FakeNode::start(sandbox, &world, &settings());
-        until("the pod to be Ready", || told_ready(&api)).await;
-        node.stop().await;
-
-        let resize = json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]);
-        let mut other = api.get::<Pod>(NS, "web").expect("it is there");
-        let policies = serde_json::from_value(resize).expect("a policy");
-        other.spec.as_mut().expect("a spec").containers[0].resize_policy = Some(policies);
-        api.put(&other);
-        let node = FakeNode::start(sandbox, &world, &settings());
-        sandbox.pass(Duration::from_secs(120)).await;
-        assert!(told_ready(&api));
-        assert_eq!(world.runtime.containers().len(), 1);
-        let told: Vec<_> = node
-            .events()
-            .await
-            .into_iter()
-            .filter(|event| &*event.reason == "PodFeatureUnsupported")
-            .collect();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].message.ends_with("the pod runs already and is left alone"), "{told:?}");
-        node.stop().await;
-    });
-}
-
-#[test]
 fn why_a_finished_pod_ended_stays_on_disk_while_it_is_listed() {
     sandbox(Policy::default(), async |sandbox| {
         let (world, api) = clustered(29);
