@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, Pod};
 use serde::Serialize;
 
 use crate::delivery;
@@ -120,6 +120,12 @@ pub struct Pressure {
 #[derive(Clone, Debug)]
 pub struct PressureObserved(pub Pressure);
 delivery!(PressureObserved => (): Command, LatestPerKey);
+
+/// The node's addresses, as its status tells them: sent when they are first known, and when they are others. Writer:
+/// NodeStatus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeAddressesObserved(pub Arc<[NodeAddress]>);
+delivery!(NodeAddressesObserved => (): Command, LatestPerKey);
 
 /// What a probe asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]

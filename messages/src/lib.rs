@@ -7,6 +7,7 @@
 //!
 //! [`CATALOGUE`] lists who receives what; tests generate their fault matrices from it.
 
+pub mod certificate_manager;
 pub mod delivery;
 pub mod downward;
 pub mod event_recorder;
@@ -52,4 +53,5 @@ pub const CATALOGUE: &[(&str, &[&str])] = &[
     (event_recorder::RECEIVER, event_recorder::RECEIVES),
     (node_status::RECEIVER, node_status::RECEIVES),
     (node_status::lease::RECEIVER, node_status::lease::RECEIVES),
+    (certificate_manager::RECEIVER, certificate_manager::RECEIVES),
 ];

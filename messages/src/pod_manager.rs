@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::facts::{
-    DesiredPods, GonePods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod, WorkerReported,
+    DesiredPods, GonePods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod,
+    WorkerReported,
 };
 use crate::{Key, PodUid, delivery, receives};
 

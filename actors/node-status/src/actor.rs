@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use actix::Actor;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ContainerImage, Node};
+use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{NodeObserved, Pressure};
+use messages::facts::{NodeAddressesObserved, NodeObserved, Pressure};
 use messages::node_status;
 use messages::pleg::ResendObserved;
 use runtime_bridge::clock::Clock;
@@ -52,6 +52,8 @@ pub struct NodeStatusDeps {
     pub clock: Arc<dyn Clock>,
     /// Who is told of the Node.
     pub observers: Vec<Address<NodeObserved>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Asked for the runtime's health after a start.
     pub observed: Address<ResendObserved>,
     /// Asked for what the node runs out of after a start.
@@ -79,6 +81,8 @@ pub struct NodeStatus {
     node: Option<Arc<Node>>,
     /// As others were told of it, or that there is none.
     told: Option<Option<Arc<Node>>>,
+    /// The addresses that others were told of.
+    addresses: Option<Arc<[NodeAddress]>>,
     /// This incarnation has made the Node, or has found and put it right.
     registered: bool,
     registering: bool,
@@ -118,6 +122,7 @@ impl NodeStatus {
             began: Instant::now(),
             node: None,
             told: None,
+            addresses: None,
             registered: false,
             registering: false,
             failures: 0,
@@ -225,6 +230,7 @@ impl NodeStatus {
     fn try_to_register(&mut self, ctx: &mut Ctx<Self>) {
         let made = registration::initial(&self.deps.config, &self.known());
         tracing::info!(node = %self.deps.config.name, "Attempting to register node");
+        self.tell_addresses(&made.node);
         let work = execute::register(self.deps.heartbeat.clone(), made.node);
         ctx.effect("register", None, work, move |actor, answer, ctx| {
             actor.registering = false;
@@ -242,6 +248,9 @@ impl NodeStatus {
                 }
                 Err(error) => {
                     actor.trouble("Unable to register node with API server", &error);
+                    if actor.failures > 0 {
+                        actor.deps.heartbeat.redial();
+                    }
                     actor.failures = actor.failures.saturating_add(1);
                     actor.register(ctx);
                 }
@@ -275,6 +284,23 @@ impl NodeStatus {
         if news {
             self.told = Some(Some(node));
             self.tell();
+        }
+    }
+
+    /// The node has these addresses.
+    fn tell_addresses(&mut self, node: &Node) {
+        let addresses =
+            node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+        if self.addresses.as_deref() != Some(addresses) {
+            self.addresses = Some(Arc::from(addresses));
+            self.resend_addresses();
+        }
+    }
+
+    fn resend_addresses(&self) {
+        let Some(addresses) = &self.addresses else { return };
+        for observer in &self.deps.address_observers {
+            let _ = observer.tell(NodeAddressesObserved(addresses.clone()));
         }
     }
 

@@ -29,8 +29,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
-use crate::wiring::{self, Bridge, Node, Places, Settings};
-use crate::{cgroups, cluster, serving, settings};
+use crate::wiring::{self, Bridge, Lost, Node, Places, Settings};
+use crate::{cgroups, cluster, identity, serving, settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
@@ -139,7 +139,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
             started(&tree);
         }
         let watchdog = watch(&tree, loaded, fed_every)?;
-        let code = until_the_end(&tree, &node, signals, wrong_driver).await;
+        let code = until_the_end(&tree, &node, signals, wrong_driver, &bridge.lost).await;
         tracing::info!("Stopping; containers go on running");
         notify(&[NotifyState::Stopping]);
         drop(watchdog);
@@ -230,6 +230,18 @@ fn bridge(
     let names = CgroupNames::new(driver, &loaded.config.cgroups.cgroup_root)?;
     let working = std::env::current_dir().ok();
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    let node = node_name(loaded)?;
+    let issued = serving::issued(loaded, &io, &*clock)?;
+    let pair = issued.as_ref().map(|(_, pair)| pair.clone());
+    let (cluster, certificates) = match identity::wanted(loaded, &node, &io, clock.clone()) {
+        Some(wanted) => {
+            let identified = identity::wait(&io, wanted.identify())??;
+            let cluster = cluster::cluster(loaded, &node, &io, &identified)?;
+            let certificates = cluster::certificates(&cluster, identified, issued);
+            (Some(cluster), certificates)
+        }
+        None => (None, Vec::new()),
+    };
     let docker_configs =
         DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
     let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
@@ -249,8 +261,10 @@ fn bridge(
         cgroups: Arc::new(SystemCgroups::detect(names, handle.clone())?),
         resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),
         addresses: Arc::new(ThisHost::new(handle)),
-        cluster: cluster::cluster(loaded, &node_name(loaded)?, &io)?,
-        serving: serving::tls(loaded, &node_name(loaded)?, &io, clock.clone())?,
+        cluster,
+        serving: serving::tls(loaded, &node, &io, clock.clone(), pair)?,
+        certificates,
+        lost: Lost::default(),
         io,
     })
 }
@@ -358,7 +372,9 @@ async fn until_the_end(
     node: &Node,
     mut signals: Signals,
     wrong_driver: impl Future<Output = CgroupDriver>,
+    lost: &Lost,
 ) -> ExitCode {
+    let mut lost = lost.subscribe();
     tokio::select! {
         biased;
         failure = tree.failed() => {
@@ -373,6 +389,11 @@ async fn until_the_end(
                 cgroupDriver = driver.as_str(),
                 "The CRI runtime has another cgroup driver than was assumed while it was silent; the kubelet exits to start anew with it"
             );
+            ExitCode::FAILURE
+        }
+        Ok(why) = lost.wait_for(Option::is_some) => {
+            // Whoever starts it again may have laid down what a new certificate is asked for with.
+            tracing::error!("{}", why.as_deref().unwrap_or_default());
             ExitCode::FAILURE
         }
         () = signals.next() => end_at_second(signals),

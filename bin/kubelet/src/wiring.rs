@@ -1,6 +1,7 @@
 //! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
 //! architecture.
 
+mod certificates;
 mod heartbeat;
 mod last_words;
 mod quarantine;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use certificate_manager::{Lost, Role};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use eviction_manager::{EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
@@ -24,6 +26,7 @@ use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, GetStaticOf, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
+use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
@@ -121,6 +124,10 @@ pub struct Bridge {
     pub cluster: Option<Cluster>,
     /// The HTTPS server's side of TLS; none without such a server.
     pub serving: Option<ServingTls>,
+    /// The node's certificates that the cluster signs.
+    pub certificates: Vec<Role>,
+    /// Where it is said that the kubelet must end for want of an identity.
+    pub lost: Lost,
 }
 
 /// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
@@ -162,8 +169,6 @@ pub struct Settings {
     pub file_check: Duration,
     /// `httpCheckFrequency`.
     pub url_check: Duration,
-    /// Bytes of memory that pods may have: the bound of tmpfs volumes without one of their own.
-    pub memory_bytes: u64,
     /// What the node has, and what of it pods may have.
     pub node_resources: Arc<NodeResources>,
     /// Pod workers.
@@ -441,6 +446,14 @@ pub fn wire(
         .into_iter()
         .chain(heartbeat.iter().map(heartbeat::Heartbeat::pressure_watcher))
         .collect();
+    let addresses = certificates::start(
+        tree,
+        place,
+        registry,
+        bridge,
+        settings,
+        heartbeat.as_ref().map(heartbeat::Heartbeat::node),
+    )?;
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,
@@ -449,6 +462,7 @@ pub fn wire(
             &heartbeat::Acquaintances {
                 operations: operations.clone(),
                 observers: node.node_observers.clone(),
+                address_observers: addresses,
                 observed: resend_observed(),
                 pressure: eviction.address(),
                 events: events.address(),
@@ -495,7 +509,7 @@ pub fn wire(
         ways: volume_manager::Ways {
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.clone(),
-            allocatable_memory_bytes: settings.memory_bytes,
+            allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             objects: volume_manager::Objects {
                 secrets: objects.address(),
                 config_maps: objects.address(),
@@ -631,6 +645,12 @@ fn secured(bridge: &Bridge, settings: &ServerSettings, containers: Containers) -
     });
     let access = Access { config: Arc::new(settings.access.clone()), tls: bridge.serving.clone()?, reviews };
     Some(Secured { access, containers, offers: settings.offers.clone() })
+}
+
+/// The bound of tmpfs volumes without one of their own.
+fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
+    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
+    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
 }
 
 /// The sources that have to be heard before absence means removal.

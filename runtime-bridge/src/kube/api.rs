@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +22,9 @@ use super::error::{ApiError, StatusBody, retry_after};
 use super::limits::{Bucket, RateLimit};
 use super::reach::{Reach, is_the_servers, is_well};
 use crate::Io;
+#[cfg(any(test, feature = "fake"))]
+use crate::clock::Clock;
+use crate::clock::SystemClock;
 
 /// Bytes of an answer; the largest list of one node's pods stays far below.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -98,7 +102,7 @@ pub struct ApiClient {
     io: Io,
     turns: Bucket,
     deadline: Duration,
-    redial: Option<Redial>,
+    redial: Vec<Arc<dyn Redial>>,
     reach: Reach,
 }
 
@@ -124,14 +128,7 @@ fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Opt
 
 /// Percent-encoded as far as a query or a part of a path needs it.
 fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte);
-    text.bytes().fold(String::new(), |out, byte| {
-        if plain(byte) {
-            out + char::from(byte).encode_utf8(&mut [0; 4])
-        } else {
-            out + &format!("%{byte:02X}")
-        }
-    })
+    crate::percent::escaped(text, |byte| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte))
 }
 
 /// A request, ready to be sent.
@@ -219,7 +216,14 @@ fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Res
 impl ApiClient {
     /// Speaks through `client`. `deadline` is that of each call but watches.
     pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
-        Self { client, io, turns: Bucket::new(limit), deadline, redial: None, reach: Reach::new() }
+        Self {
+            client,
+            io,
+            turns: Bucket::new(limit),
+            deadline,
+            redial: Vec::new(),
+            reach: Reach::new(Arc::new(SystemClock)),
+        }
     }
 
     /// With connections of its own, which can be given up. Nothing is connected yet.
@@ -233,20 +237,49 @@ impl ApiClient {
         deadline: Duration,
     ) -> Result<Self, ConnectError> {
         let (client, redial) = dial(settings, io)?;
-        Ok(Self { redial: Some(redial), ..Self::new(client, io.clone(), limit, deadline) })
+        Ok(Self { redial: vec![redial], ..Self::new(client, io.clone(), limit, deadline) })
     }
 
-    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs.
+    /// Speaking through `client`, whose connections are given up by `redial`.
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn redialing(mut self, redial: Arc<dyn Redial>) -> Self {
+        self.redial.push(redial);
+        self
+    }
+
+    /// The same, whose [`ApiClient::redial`] gives up the connections of `others` too.
+    #[must_use]
+    pub fn redialing_with(mut self, others: &[&Self]) -> Self {
+        self.redial.extend(others.iter().flat_map(|other| other.redial.iter().cloned()));
+        self
+    }
+
+    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs,
+    /// unless it was connected to close all.
     pub fn redial(&self) {
-        if let Some(redial) = &self.redial {
-            redial.redial();
-        }
+        self.redial.iter().for_each(|redial| redial.redial());
+    }
+
+    /// Whether the server says that it is well.
+    pub fn healthz(&self) -> Reply<()> {
+        let this = self.clone();
+        self.on_io(async move {
+            let made = || request(http::Method::GET, "/healthz", None, Bytes::new());
+            let operation = "GET /healthz";
+            this.within(operation, this.call(operation, made)).await.map(|_| ())
+        })
     }
 
     /// Learns from `other`'s calls whether the server answers, and the other way round: it is the same server.
     #[must_use]
     pub fn beside(self, other: &Self) -> Self {
         Self { reach: other.reach.clone(), ..self }
+    }
+
+    /// The same, with the waits between its tries by the chance of `clock`.
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn by_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { reach: Reach::new(clock), ..self }
     }
 
     /// The same with another deadline.
@@ -458,7 +491,7 @@ impl ApiClient {
 
     /// The server does not seem to be well.
     pub(super) fn doubt(&self) {
-        self.reach.doubted(&self.client, &self.io, self.redial.as_ref());
+        self.reach.doubted(&self.client, &self.io, &self.redial);
     }
 
     async fn within<T>(

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -14,9 +15,12 @@ use tokio::time::Instant;
 use super::connect::ConnectError;
 use super::exec::ExecIdentity;
 use super::kubeconfig::{Pem, User};
+use crate::certificates::CurrentPair;
 
 /// Files are looked at again this often at most.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// A request without a certificate of ours waits this long for the first one.
+const FIRST_WAIT: Duration = Duration::from_secs(9);
 /// Bytes of a token or PEM file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -49,6 +53,14 @@ pub trait IdentitySource: Send + Sync + Debug {
     /// When nothing usable is there, naming the file.
     fn identity(&self) -> Result<Identity, ConnectError>;
 
+    /// As far as it is known before anything is asked.
+    ///
+    /// # Errors
+    /// What is there already cannot be used.
+    fn at_start(&self) -> Result<Identity, ConnectError> {
+        self.identity()
+    }
+
     /// Awaited on the I/O runtime before every request: makes fresh what takes time to get.
     ///
     /// # Errors
@@ -59,6 +71,11 @@ pub trait IdentitySource: Send + Sync + Debug {
 
     /// The server has answered 401.
     fn refused(&self) {}
+
+    /// An item for each change, if the source tells of them by itself.
+    fn changes(&self) -> Option<BoxStream<'static, ()>> {
+        None
+    }
 }
 
 #[derive(Debug, Default)]
@@ -135,7 +152,7 @@ impl Pem {
     }
 
     /// `field` is the one of the kubeconfig that names the file.
-    fn bytes(&self, field: &str) -> Result<Vec<u8>, ConnectError> {
+    pub(in crate::kube) fn bytes(&self, field: &str) -> Result<Vec<u8>, ConnectError> {
         match self {
             Self::Inline(bytes) => Ok(bytes.clone()),
             Self::File(path) => read_file(path).map_err(|reason| self.wrong(field, reason)),
@@ -143,7 +160,7 @@ impl Pem {
     }
 
     /// What is wrong with it, naming the file and the field.
-    pub(super) fn wrong(&self, field: &str, reason: impl std::fmt::Display) -> ConnectError {
+    pub(in crate::kube) fn wrong(&self, field: &str, reason: impl std::fmt::Display) -> ConnectError {
         match self {
             Self::Inline(_) => ConnectError::file(Path::new(&format!("{field}-data")), reason.to_string()),
             Self::File(path) => ConnectError::file(path, format!("{field}: {reason}")),
@@ -236,5 +253,44 @@ impl IdentitySource for FileIdentity {
             // Perhaps the files hold something newer.
             None => self.known.lock().unwrap_or_else(PoisonError::into_inner).looked = None,
         }
+    }
+}
+
+/// The identity of the pair that is shown at the moment: the certificate that the cluster has signed last.
+#[derive(Clone, Debug)]
+pub struct PairIdentity(CurrentPair);
+
+impl PairIdentity {
+    /// Whatever `pair` shows.
+    pub fn new(pair: CurrentPair) -> Self {
+        Self(pair)
+    }
+}
+
+impl IdentitySource for PairIdentity {
+    fn identity(&self) -> Result<Identity, ConnectError> {
+        match self.0.numbered() {
+            (generation, Some(pair)) => {
+                Ok(Identity { certificate: Some(pair.client.clone()), token: None, generation })
+            }
+            // The server would see nobody in us.
+            (_, None) => Err(ConnectError::NoCertificate),
+        }
+    }
+
+    fn at_start(&self) -> Result<Identity, ConnectError> {
+        Ok(self.identity().unwrap_or_default())
+    }
+
+    fn refresh(&self) -> BoxFuture<'_, Result<(), ConnectError>> {
+        Box::pin(async {
+            // Nothing more to wait for: the answer says it.
+            let _ = tokio::time::timeout(FIRST_WAIT, self.0.wait()).await;
+            Ok(())
+        })
+    }
+
+    fn changes(&self) -> Option<BoxStream<'static, ()>> {
+        Some(self.0.changes())
     }
 }

@@ -33,6 +33,7 @@ impl Handler<ResendNode> for NodeStatus {
     type Result = ();
     fn handle(&mut self, _: ResendNode, _ctx: &mut Ctx<Self>) {
         self.tell();
+        self.resend_addresses();
     }
 }
 

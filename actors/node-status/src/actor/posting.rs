@@ -36,6 +36,7 @@ impl NodeStatus {
             return;
         };
         let made = updated(&before, &self.deps.config, &self.known());
+        self.tell_addresses(&made.node);
         for problem in &made.problems {
             tracing::warn!(problem, "Failed to set some node status fields");
         }
@@ -85,6 +86,10 @@ impl NodeStatus {
             self.lost(ctx);
             self.over();
             return;
+        }
+        if self.tries > 0 {
+            // Twice in a row: the connection may be dead (row 20.1).
+            self.deps.heartbeat.redial();
         }
         self.tries += 1;
         if self.tries < tries_max(error.is_transient()) {

@@ -70,6 +70,10 @@ impl Renewal {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "Failed to update lease");
+                    if tries > 1 && !error.is_conflict() {
+                        // Twice in a row: the connection may be dead (row 20.1).
+                        self.api.redial();
+                    }
                     if error.is_conflict() {
                         base = self.api.get(Some(NAMESPACE), &self.config.node).await?;
                     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{NodeObserved, PressureObserved, RuntimeObserved};
+use messages::facts::{NodeAddressesObserved, NodeObserved, PressureObserved, RuntimeObserved};
 use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
@@ -29,6 +29,8 @@ pub(super) struct Acquaintances {
     pub operations: Operations,
     /// Who is told of the Node, besides Lease.
     pub observers: Vec<Address<NodeObserved>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Pleg.
     pub observed: Address<ResendObserved>,
     /// EvictionManager.
@@ -83,6 +85,7 @@ impl Heartbeat {
             addresses: bridge.addresses.clone(),
             clock: bridge.clock.clone(),
             observers: [self.lease.address()].into_iter().chain(known.observers.iter().cloned()).collect(),
+            address_observers: known.address_observers.clone(),
             observed: known.observed.clone(),
             pressure: known.pressure.clone(),
             events: known.events.clone(),

@@ -14,6 +14,7 @@ mod reviews;
 mod rules;
 mod select;
 mod serve;
+mod signing;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use self::resources::Resource;
 use self::select::Selector;
 use self::serve::MemoryServer;
 use self::state::State;
+use super::connect::Redial;
 use super::{ApiClient, Object, Patch, RateLimit};
 use crate::Io;
 use crate::clock::Clock;
@@ -72,6 +74,7 @@ struct Inner {
     state: State,
     script: Script,
     watches: usize,
+    redials: u64,
 }
 
 #[derive(Debug)]
@@ -103,6 +106,12 @@ impl Shared {
 #[derive(Clone, Debug)]
 pub struct Backup(state::Backup);
 
+impl Redial for Shared {
+    fn redial(&self) {
+        self.locked().redials += 1;
+    }
+}
+
 /// An API server in memory. Cheap to clone; clones are the same server.
 ///
 /// What tests do through its own methods is neither logged nor subject to faults.
@@ -123,7 +132,7 @@ fn typed<K: Object>(value: &Value) -> K {
 impl FakeApi {
     /// A server with a new cluster's namespaces. Times, UIDs and generated names come from `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let inner = Inner { state: State::new(clock), script: Script::default(), watches: 0 };
+        let inner = Inner { state: State::new(clock), script: Script::default(), watches: 0, redials: 0 };
         let (link, _) =
             tokio::sync::watch::channel(LinkState { state: Link::Up, breaks: 0, how: Broken::Cut });
         let this = Self { shared: Arc::new(Shared { inner: Mutex::new(inner), link }) };
@@ -142,7 +151,8 @@ impl FakeApi {
     pub fn limited_client(&self, io: &Io, limit: RateLimit, deadline: Duration) -> ApiClient {
         let server = MemoryServer(self.shared.clone());
         let client = io.enter(|| kube::Client::new(server, "default"));
-        ApiClient::new(client, io.clone(), limit, deadline)
+        let clock = self.shared.locked().state.clock.clone();
+        ApiClient::new(client, io.clone(), limit, deadline).by_clock(clock).redialing(self.shared.clone())
     }
 
     // ---- what goes wrong ----
@@ -246,6 +256,11 @@ impl FakeApi {
     /// Starts counts and log anew.
     pub fn forget_log(&self) {
         self.shared.locked().script.forget();
+    }
+
+    /// How often clients have given up their connections.
+    pub fn redials(&self) -> u64 {
+        self.shared.locked().redials
     }
 
     /// Watches that are open.

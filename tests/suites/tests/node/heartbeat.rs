@@ -85,6 +85,7 @@ async fn beat(tree: &Tree) -> Heart {
                 keep_told.lock().expect("no panic").push(uid);
             }),
         ],
+        address_observers: Vec::new(),
         observed: Address::sink("observed", |_| {}),
         pressure: Address::sink("pressure", |_| {}),
         events: Address::sink("events", move |event: RecordEvent| {

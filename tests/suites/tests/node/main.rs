@@ -9,6 +9,7 @@ mod admission;
 mod api;
 mod api_outages;
 mod calls;
+mod certificates;
 mod cgroups;
 mod clock;
 mod cluster;

@@ -29,7 +29,7 @@ use crate::life::world;
 use crate::pods::{job, web};
 
 /// Only a node that is a member of a cluster has them.
-const MEMBERS_ONLY: [&str; 2] = ["NodeStatus", "Lease"];
+const MEMBERS_ONLY: [&str; 3] = ["NodeStatus", "Lease", "CertificateManager"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
