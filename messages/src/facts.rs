@@ -105,12 +105,6 @@ delivery!(RuntimeObserved => (): Command, LatestPerKey);
 pub struct NodeObserved(pub Option<Arc<Node>>);
 delivery!(NodeObserved => (): Command, LatestPerKey);
 
-/// The node's addresses, as its status tells them: sent when they are first known, and when they are others. Writer:
-/// NodeStatus.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NodeAddressesObserved(pub Arc<[NodeAddress]>);
-delivery!(NodeAddressesObserved => (): Command, LatestPerKey);
-
 /// What the node runs out of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pressure {
@@ -126,6 +120,12 @@ pub struct Pressure {
 #[derive(Clone, Debug)]
 pub struct PressureObserved(pub Pressure);
 delivery!(PressureObserved => (): Command, LatestPerKey);
+
+/// The node's addresses, as its status tells them: sent when they are first known, and when they are others. Writer:
+/// NodeStatus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeAddressesObserved(pub Arc<[NodeAddress]>);
+delivery!(NodeAddressesObserved => (): Command, LatestPerKey);
 
 /// What a probe asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]

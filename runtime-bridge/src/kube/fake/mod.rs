@@ -102,15 +102,15 @@ impl Shared {
     }
 }
 
+/// What an API server held at one time.
+#[derive(Clone, Debug)]
+pub struct Backup(state::Backup);
+
 impl Redial for Shared {
     fn redial(&self) {
         self.locked().redials += 1;
     }
 }
-
-/// What an API server held at one time.
-#[derive(Clone, Debug)]
-pub struct Backup(state::Backup);
 
 /// An API server in memory. Cheap to clone; clones are the same server.
 ///
@@ -151,7 +151,8 @@ impl FakeApi {
     pub fn limited_client(&self, io: &Io, limit: RateLimit, deadline: Duration) -> ApiClient {
         let server = MemoryServer(self.shared.clone());
         let client = io.enter(|| kube::Client::new(server, "default"));
-        ApiClient::new(client, io.clone(), limit, deadline).redialing(self.shared.clone())
+        let clock = self.shared.locked().state.clock.clone();
+        ApiClient::new(client, io.clone(), limit, deadline).by_clock(clock).redialing(self.shared.clone())
     }
 
     // ---- what goes wrong ----

@@ -52,6 +52,7 @@ impl Subject for Alone {
             runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
             observed: sinks.sink(),
             node: None,
+            pressure: sinks.sink(),
             evict: sinks.sink(),
             mirrors: sinks.sink(),
             api: None,

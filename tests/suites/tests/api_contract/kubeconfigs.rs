@@ -1,14 +1,17 @@
 //! A kubeconfig that is wrong in each field: what keeps the kubelet from starting, and what is trouble that may pass.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kubelet::cluster::cluster;
 use kubelet::config::validation::Host;
 use kubelet::config::{Invocation, load};
+use kubelet::identity;
 use rcgen::{CertificateParams, KeyPair};
 use runtime_bridge::Io;
+use runtime_bridge::clock::SystemClock;
 use runtime_bridge::kube::{ApiError, Select};
 
 use crate::subject::wait_real_time as block_on;
@@ -72,8 +75,11 @@ fn start(kubeconfig: &Path) -> Result<kubelet::wiring::Cluster, String> {
     let arguments = [format!("--kubeconfig={}", kubeconfig.display())];
     let loaded = load(&arguments, &Host { cgroup_v2: true }, &mut Vec::new()).expect("flags");
     let Invocation::Run(loaded) = loaded else { panic!("it is to run") };
-    let made = cluster(&loaded, "n", &io).map_err(|error| format!("{error:#}"))?;
-    Ok(made.expect("a member of a cluster"))
+    let clock = Arc::new(SystemClock);
+    let wanted = identity::wanted(&loaded, "n", &io, clock).expect("a member of a cluster");
+    let made = identity::wait(&io, wanted.identify())
+        .and_then(|identified| cluster(&loaded, "n", &io, &identified?));
+    made.map_err(|error| format!("{error:#}"))
 }
 
 /// The I/O runtime of this process: clients outlive the function that makes them.

@@ -1,6 +1,6 @@
 //! Which layer's word holds.
 
-use super::{Files, loaded, refusal, try_load};
+use super::{Files, loaded, refusal};
 
 #[test]
 fn flags_win_over_drop_ins_over_the_file_over_defaults() {
