@@ -1,5 +1,6 @@
 //! What EventRecorder receives.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -50,6 +51,16 @@ pub struct RecordEvent {
 }
 delivery!(RecordEvent => (): Command, DropOldest);
 
+/// An event with annotations, which machines read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordAnnotatedEvent {
+    /// The event.
+    pub event: RecordEvent,
+    /// Its `metadata.annotations`.
+    pub annotations: Arc<BTreeMap<String, String>>,
+}
+delivery!(RecordAnnotatedEvent => (): Command, DropOldest);
+
 /// An event as kept and shown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,6 +80,9 @@ pub struct RecordedEvent {
     pub first_seen: Timestamp,
     /// Last time.
     pub last_seen: Timestamp,
+    /// What machines read of it.
+    #[serde(skip_serializing_if = "map_is_empty")]
+    pub annotations: Arc<BTreeMap<String, String>>,
 }
 
 /// The last events, oldest first, at most 1000.
@@ -76,4 +90,8 @@ pub struct RecordedEvent {
 pub struct GetEvents;
 delivery!(GetEvents => Vec<RecordedEvent>: Query, Reject);
 
-receives!("EventRecorder": RecordEvent, GetEvents);
+fn map_is_empty(map: &BTreeMap<String, String>) -> bool {
+    map.is_empty()
+}
+
+receives!("EventRecorder": RecordEvent, RecordAnnotatedEvent, GetEvents);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, Pod};
 use serde::Serialize;
 
 use crate::delivery;
@@ -64,6 +64,10 @@ pub struct SourcePod {
     pub refused: Option<Rejection>,
 }
 
+/// Pods that their source has no more, and the seconds that their deletion granted them: none for a deletion by force.
+/// Only some that went last; of any other that has gone nobody knows.
+pub type GonePods = Arc<BTreeMap<PodUid, i64>>;
+
 /// The complete set of desired pods. Writer: PodManager.
 #[derive(Clone, Debug)]
 pub struct DesiredPods {
@@ -71,6 +75,8 @@ pub struct DesiredPods {
     pub pods: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
     /// Every configured source has been heard: only then does absence mean removal (row 1.7).
     pub sources_ready: bool,
+    /// The newest of those that are not desired any more.
+    pub gone: GonePods,
 }
 delivery!(DesiredPods => (): Command, LatestPerKey);
 
@@ -98,6 +104,28 @@ delivery!(RuntimeObserved => (): Command, LatestPerKey);
 #[derive(Clone, Debug)]
 pub struct NodeObserved(pub Option<Arc<Node>>);
 delivery!(NodeObserved => (): Command, LatestPerKey);
+
+/// What the node runs out of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pressure {
+    /// Memory.
+    pub memory: bool,
+    /// Disk space or inodes.
+    pub disk: bool,
+    /// Process IDs.
+    pub pid: bool,
+}
+
+/// What the node runs out of, as measured. Nobody is told before it has been. Writer: EvictionManager.
+#[derive(Clone, Debug)]
+pub struct PressureObserved(pub Pressure);
+delivery!(PressureObserved => (): Command, LatestPerKey);
+
+/// The node's addresses, as its status tells them: sent when they are first known, and when they are others. Writer:
+/// NodeStatus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeAddressesObserved(pub Arc<[NodeAddress]>);
+delivery!(NodeAddressesObserved => (): Command, LatestPerKey);
 
 /// What a probe asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]

@@ -8,4 +8,10 @@ use crate::{delivery, receives};
 pub struct CollectNow;
 delivery!(CollectNow => (): Command, LatestPerKey);
 
-receives!("GarbageCollector": DesiredPods, PodObserved, WorkerReported, CollectNow);
+/// Remove every container that nobody needs, those of pods that have ended included, whatever may stay otherwise: the
+/// disk is full. Answered when that is done, or was tried.
+#[derive(Clone, Debug)]
+pub struct RemoveDeadContainers;
+delivery!(RemoveDeadContainers => (): Command, Wait);
+
+receives!("GarbageCollector": DesiredPods, PodObserved, WorkerReported, CollectNow, RemoveDeadContainers);

@@ -57,4 +57,9 @@ pub struct ImageError {
     pub retry_after_ms: Option<u64>,
 }
 
-receives!("ImageManager": EnsureImage);
+/// Delete every image that no container uses: the disk is full. Answered with how many have been deleted.
+#[derive(Clone, Debug)]
+pub struct DeleteUnusedImages;
+delivery!(DeleteUnusedImages => usize: Command, Wait);
+
+receives!("ImageManager": EnsureImage, DeleteUnusedImages);

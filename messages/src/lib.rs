@@ -7,9 +7,11 @@
 //!
 //! [`CATALOGUE`] lists who receives what; tests generate their fault matrices from it.
 
+pub mod certificate_manager;
 pub mod delivery;
 pub mod downward;
 pub mod event_recorder;
+pub mod eviction_manager;
 pub mod facts;
 pub mod garbage_collector;
 pub mod image_manager;
@@ -47,7 +49,9 @@ pub const CATALOGUE: &[(&str, &[&str])] = &[
     (object_cache::RECEIVER, object_cache::RECEIVES),
     (resource_manager::RECEIVER, resource_manager::RECEIVES),
     (garbage_collector::RECEIVER, garbage_collector::RECEIVES),
+    (eviction_manager::RECEIVER, eviction_manager::RECEIVES),
     (event_recorder::RECEIVER, event_recorder::RECEIVES),
     (node_status::RECEIVER, node_status::RECEIVES),
     (node_status::lease::RECEIVER, node_status::lease::RECEIVES),
+    (certificate_manager::RECEIVER, certificate_manager::RECEIVES),
 ];

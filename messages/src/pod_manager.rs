@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::facts::{DesiredPods, NodeObserved, RuntimeObserved, Source, SourcePod, WorkerReported};
+use crate::facts::{
+    DesiredPods, GonePods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod,
+    WorkerReported,
+};
 use crate::{Key, PodUid, delivery, receives};
 
 /// The full set of pods of one source (row 1.6); an empty first set still counts as heard.
@@ -12,6 +15,8 @@ pub struct PodsChanged {
     pub source: Source,
     /// All its pods, without duplicates of one full name.
     pub pods: Arc<Vec<SourcePod>>,
+    /// The newest of those that it has no more.
+    pub gone: GonePods,
 }
 delivery!(PodsChanged => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.source.as_str())));
 
@@ -25,6 +30,11 @@ delivery!(ResendDesired => (): Command, LatestPerKey);
 pub struct GetPods;
 delivery!(GetPods => DesiredPods: Query, Reject);
 
+/// What the node was last said to run out of; nothing before it was measured. EvictionManager asks when it has restarted.
+#[derive(Clone, Debug)]
+pub struct GetPressure;
+delivery!(GetPressure => Option<Pressure>: Query, Reject);
+
 /// The static pod that a pod of the API server stands for.
 #[derive(Clone, Debug)]
 pub struct GetStaticOf {
@@ -33,5 +43,5 @@ pub struct GetStaticOf {
 }
 delivery!(GetStaticOf => Option<PodUid>: Query, Reject);
 
-receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, GetPods,
-    GetStaticOf);
+receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, PressureObserved,
+    GetPods, GetPressure, GetStaticOf);

@@ -6,6 +6,7 @@
 // This crate owns time and effects, so that nobody else has to.
 #![allow(clippy::disallowed_methods)]
 
+pub mod certificates;
 pub mod cgroups;
 pub mod checkpoint;
 pub mod clock;
@@ -15,8 +16,10 @@ mod io;
 pub mod kube;
 pub mod manifest_url;
 pub mod mounts;
+mod percent;
 pub mod probes;
 pub mod reviews;
 pub mod serving;
+pub mod stats;
 
 pub use io::{Io, IoRuntime};

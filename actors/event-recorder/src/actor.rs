@@ -1,9 +1,12 @@
 //! The actor: judges events, keeps and logs them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::{Actor, Handler, MessageResult};
-use messages::event_recorder::{self, EventObject, EventType, GetEvents, RecordEvent, RecordedEvent};
+use messages::event_recorder::{
+    self, EventObject, EventType, GetEvents, RecordAnnotatedEvent, RecordEvent, RecordedEvent,
+};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::kube::ApiClient;
 use supervision::{Ctx, Subsystem};
@@ -35,6 +38,8 @@ pub struct EventRecorderDeps {
     pub metrics: EventMetrics,
 }
 
+type Annotations = Arc<BTreeMap<String, String>>;
+
 /// The node's events.
 pub struct EventRecorder {
     deps: EventRecorderDeps,
@@ -62,6 +67,29 @@ impl EventRecorder {
             outbox: deps.post.as_ref().map(|post| Outbox::new(post.node.clone())),
             dropped: 0,
             deps,
+        }
+    }
+
+    fn record(&mut self, event: &RecordEvent, annotations: Annotations, ctx: &mut Ctx<Self>) {
+        match self.correlator.judge(event, self.deps.clock.now(), self.began.elapsed()) {
+            Verdict::Keep { key, event } => {
+                let event = RecordedEvent { annotations, ..*event };
+                self.deps.metrics.recorded.with_label_values(&[type_of(&event)]).inc();
+                // A repeated one is in the log already; its count is in the answer to GetEvents.
+                if event.count == 1 {
+                    log(&event);
+                }
+                if let Some(outbox) = &mut self.outbox {
+                    outbox.put(key.clone(), event.clone());
+                }
+                self.ring.keep(key, event);
+                self.count_unsent();
+                self.send(ctx);
+            }
+            Verdict::Drop => {
+                self.deps.metrics.dropped.inc();
+                self.dropped += 1;
+            }
         }
     }
 
@@ -116,25 +144,14 @@ impl Subsystem for EventRecorder {
 impl Handler<RecordEvent> for EventRecorder {
     type Result = ();
     fn handle(&mut self, event: RecordEvent, ctx: &mut Ctx<Self>) {
-        match self.correlator.judge(&event, self.deps.clock.now(), self.began.elapsed()) {
-            Verdict::Keep { key, event } => {
-                self.deps.metrics.recorded.with_label_values(&[type_of(&event)]).inc();
-                // A repeated one is in the log already; its count is in the answer to GetEvents.
-                if event.count == 1 {
-                    log(&event);
-                }
-                if let Some(outbox) = &mut self.outbox {
-                    outbox.put(key.clone(), (*event).clone());
-                }
-                self.ring.keep(key, *event);
-                self.count_unsent();
-                self.send(ctx);
-            }
-            Verdict::Drop => {
-                self.deps.metrics.dropped.inc();
-                self.dropped += 1;
-            }
-        }
+        self.record(&event, Arc::default(), ctx);
+    }
+}
+
+impl Handler<RecordAnnotatedEvent> for EventRecorder {
+    type Result = ();
+    fn handle(&mut self, annotated: RecordAnnotatedEvent, ctx: &mut Ctx<Self>) {
+        self.record(&annotated.event, annotated.annotations, ctx);
     }
 }
 

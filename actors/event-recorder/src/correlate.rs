@@ -132,6 +132,7 @@ impl Correlator {
             count,
             first_seen,
             last_seen: now,
+            annotations: Arc::default(),
         });
         Verdict::Keep { key, event }
     }

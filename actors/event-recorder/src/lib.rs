@@ -1,6 +1,6 @@
 //! Duty: keeps the events of the node: counts what repeats, combines what is similar, drops what floods, and tells
 //!   the API server.
-//! Receives: RecordEvent, GetEvents.
+//! Receives: RecordEvent, RecordAnnotatedEvent, GetEvents.
 //! Sends: nothing; every new event goes to the log, and all to the API server if there is one.
 //! State (rebuilt from): the last events (nothing: they are lost on purpose).
 //! On crash: starts empty, so an event that repeats is counted and logged from one again.

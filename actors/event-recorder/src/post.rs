@@ -174,6 +174,7 @@ impl Outbox {
             metadata: ObjectMeta {
                 name: Some(name.name.clone()),
                 namespace: Some(name.namespace.clone()),
+                annotations: Some((*event.annotations).clone()).filter(|annotations| !annotations.is_empty()),
                 ..ObjectMeta::default()
             },
             involved_object: about,

@@ -8,16 +8,16 @@ use actix::{Actor, Handler};
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPods, PodObserved, WorkerReport, WorkerReported};
-use messages::garbage_collector::{self, CollectNow};
+use messages::garbage_collector::{self, CollectNow, RemoveDeadContainers};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::runtime::{ContainerState, RuntimePod};
 use runtime_bridge::clock::Clock;
-use supervision::{Address, Ctx, Subsystem};
+use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 
 use crate::execute::{self, Collected, Known, Ways};
-use crate::plan::{GcPolicy, garbage};
+use crate::plan::{GcPolicy, dead_of_all, garbage};
 
 /// Upstream's period (row 19.12).
 const PERIOD: Duration = Duration::from_secs(60);
@@ -59,6 +59,10 @@ pub struct GarbageCollector {
     collecting: bool,
     /// Asked for while a collection was under way.
     again: bool,
+    /// Who waits until all that nobody needs is gone, with the next collection.
+    waiting: Vec<Reply<()>>,
+    /// Who waits so for the collection under way.
+    served: Vec<Reply<()>>,
     removed: u64,
     problem: Option<String>,
 }
@@ -73,6 +77,8 @@ impl GarbageCollector {
             reports: BTreeMap::new(),
             collecting: false,
             again: false,
+            waiting: Vec::new(),
+            served: Vec::new(),
             removed: 0,
             problem: None,
         }
@@ -82,6 +88,8 @@ impl GarbageCollector {
         ctx.set_timer(Timer::Collect, PERIOD);
         let ready = self.desired.as_ref().is_some_and(|desired| desired.sources_ready);
         if !ready {
+            // Nobody knows yet what is needed.
+            self.waiting.drain(..).for_each(|reply| reply.send(()));
             return;
         }
         if self.collecting {
@@ -89,7 +97,13 @@ impl GarbageCollector {
             return;
         }
         self.collecting = true;
-        let garbage = garbage(&self.observed, &self.reports, &self.deps.policy, self.deps.clock.now());
+        self.served = std::mem::take(&mut self.waiting);
+        let all = !self.served.is_empty();
+        let now = self.deps.clock.now();
+        let garbage = match all {
+            true => dead_of_all(&self.observed, &self.reports, now),
+            false => garbage(&self.observed, &self.reports, &self.deps.policy, now),
+        };
         let all = self.observed.values().flat_map(|pod| &pod.containers);
         let alive = all.filter(|c| c.state != ContainerState::Exited).map(|c| c.id.to_string());
         let known = Known { pods: self.known(), containers: alive.collect() };
@@ -114,6 +128,7 @@ impl GarbageCollector {
             // Nobody waits for this look; refused, the next relist shows it.
             let _ = self.deps.touched.tell(PodTouched { uid, token: 0 });
         }
+        self.served.drain(..).for_each(|reply| reply.send(()));
         if std::mem::take(&mut self.again) {
             self.collect(ctx);
         }
@@ -193,5 +208,15 @@ impl Handler<CollectNow> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, _: CollectNow, ctx: &mut Ctx<Self>) {
         self.collect(ctx);
+    }
+}
+
+impl Handler<RemoveDeadContainers> for GarbageCollector {
+    type Result = ReplyLater<()>;
+    fn handle(&mut self, _: RemoveDeadContainers, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        self.waiting.push(reply);
+        self.collect(ctx);
+        later
     }
 }

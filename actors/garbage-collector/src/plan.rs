@@ -95,6 +95,16 @@ struct Candidate<'a> {
 /// Dead instances of one container of one pod, newest first.
 type Units<'a> = BTreeMap<(&'a PodUid, &'a str), Vec<Candidate<'a>>>;
 
+/// What is left of pods that have ended, and of running pods' containers all but the newest instances: the disk is full.
+pub fn dead_of_all(
+    observed: &BTreeMap<PodUid, Arc<RuntimePod>>,
+    reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
+    now: Timestamp,
+) -> Garbage {
+    let nothing = GcPolicy { min_age: Duration::ZERO, per_container_max: Some(0), containers_max: Some(0) };
+    garbage(observed, reports, &nothing, now)
+}
+
 /// What the runtime holds and nobody needs. Pods without a worker are the pool's orphans, not ours.
 pub fn garbage(
     observed: &BTreeMap<PodUid, Arc<RuntimePod>>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::event_recorder::{EventObject, RecordEvent};
-use messages::image_manager::{EnsureImage, ImageError, PresentImage};
+use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
 use runtime_bridge::cri::wire::Image;
 use runtime_bridge::cri::{CriError, Deadlines, Operations};
@@ -21,6 +21,9 @@ use crate::name;
 use crate::policy::{self, Action, Event, Failed};
 use crate::pulls::{Asked, Kept, PullLimits, Pulls, QueueFull};
 use crate::throttle::{self, Throttle, ThrottlePolicy};
+
+/// An image that a pod has just been given is not in use yet, and stays for as long as upstream lets a new one stay.
+const NEW_FOR: Duration = Duration::from_secs(120);
 
 type Answer = Result<Arc<PresentImage>, ImageError>;
 
@@ -95,6 +98,8 @@ pub struct ImageManager {
     sweeping: bool,
     /// What is known to be wrong with the node's credential files, so that it is said once.
     warnings: Vec<String>,
+    /// Images that pods have been given lately, by the runtime's ID.
+    given: BTreeMap<String, Instant>,
 }
 
 impl ImageManager {
@@ -110,7 +115,14 @@ impl ImageManager {
             running: BTreeMap::new(),
             sweeping: false,
             warnings: Vec::new(),
+            given: BTreeMap::new(),
         }
+    }
+
+    /// Somebody is about to make a container from it.
+    fn give(&mut self, image: &PresentImage) {
+        self.given.retain(|_, since| since.elapsed() < NEW_FOR);
+        self.given.insert(image.image_ref.clone(), Instant::now());
     }
 
     fn now(&self) -> Duration {
@@ -182,7 +194,9 @@ impl ImageManager {
             (Action::Use, Some(seen)) => {
                 metrics.asked(policy, Some(true), Some(false));
                 self.record(&asker.ask, policy::present(&asker.ask.image));
-                asker.reply.send(Ok(Arc::new(execute::present(seen))));
+                let image = execute::present(seen);
+                self.give(&image);
+                asker.reply.send(Ok(Arc::new(image)));
             }
             (Action::Refuse, _) => {
                 metrics.asked(policy, Some(false), None);
@@ -354,6 +368,7 @@ impl ImageManager {
                 let waited = asker.since.elapsed();
                 self.record(&asker.ask, policy::pulled(image, *took, waited, *bytes));
                 self.deps.metrics.pulled(*bytes, waited);
+                self.give(present);
                 asker.reply.send(Ok(Arc::new(present.clone())));
             }
             Pulled::Failed(error) => {
@@ -428,6 +443,20 @@ impl actix::Handler<EnsureImage> for ImageManager {
                 });
             }
         }
+        later
+    }
+}
+
+impl actix::Handler<DeleteUnusedImages> for ImageManager {
+    type Result = ReplyLater<usize>;
+
+    fn handle(&mut self, _: DeleteUnusedImages, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        self.given.retain(|_, since| since.elapsed() < NEW_FOR);
+        let given = self.given.keys().cloned().collect();
+        let work = execute::delete_unused(self.deps.operations.clone(), given);
+        // Beginning a pull meanwhile is no harm: what is not there yet is not deleted.
+        ctx.effect("delete unused images", None, work, |_, deleted, _| reply.send(deleted));
         later
     }
 }

@@ -7,7 +7,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use messages::image_manager::PresentImage;
 use messages::object_cache::GetSecret;
-use runtime_bridge::cri::wire::{AuthConfig, Image, ImageSpec, ImageStatusRequest, PullImageRequest};
+use runtime_bridge::cri::wire::{
+    AuthConfig, Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest,
+    PullImageRequest,
+};
 use runtime_bridge::cri::{CriError, Operations};
 use runtime_bridge::host::DockerConfigs;
 use supervision::Address;
@@ -48,6 +51,39 @@ pub async fn look(operations: Operations, image: String) -> Result<Option<Image>
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Deletes every image that no container is made from, whether it runs or not, but for those that the runtime has pinned
+/// and those in `given`. How many were deleted.
+pub async fn delete_unused(operations: Operations, given: BTreeSet<String>) -> usize {
+    // Images first: one that is pulled meanwhile is not among them.
+    let images = operations.list_images(ListImagesRequest::default()).await;
+    let containers = operations.list_containers(ListContainersRequest::default()).await;
+    let (images, containers) = match (images, containers) {
+        (Ok(images), Ok(containers)) => (images.images, containers.containers),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::warn!(%error, "Which images are unused cannot be told");
+            return 0;
+        }
+    };
+    let names = containers.into_iter().flat_map(|container| {
+        let named = container.image.map(|image| image.image);
+        [container.image_ref, container.image_id].into_iter().chain(named)
+    });
+    let used: BTreeSet<String> = names.chain(given).collect();
+    let mut deleted = 0;
+    for image in images.iter().filter(|image| is_unused(image, &used)) {
+        match operations.remove_image(ImageSpec { image: image.id.clone(), ..ImageSpec::default() }).await {
+            Ok(()) => deleted += 1,
+            Err(error) => tracing::warn!(%error, image = image.id, "An unused image stays"),
+        }
+    }
+    deleted
+}
+
+fn is_unused(image: &Image, used: &BTreeSet<String>) -> bool {
+    let names = image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]);
+    !image.pinned && !names.into_iter().any(|name| used.contains(name))
 }
 
 /// A pull with what was met on the way.

@@ -1,5 +1,6 @@
-//! **Duty.** Has the images of containers present on the node: one pull per image, different images side by side.
-//! **Receives.** EnsureImage.
+//! **Duty.** Has the images of containers present on the node: one pull per image, different images side by side. Deletes
+//! those that no container uses when the disk is full.
+//! **Receives.** EnsureImage, DeleteUnusedImages.
 //! **Sends.** GetSecret; RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull,
 //! FailedToRetrieveImagePullSecret).
 //! **State (rebuilt from).** Pulls under way (joined again in the bridge when asked for); back-offs (begin anew).

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use actix::Actor;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ContainerImage, Node};
+use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::NodeObserved;
+use messages::eviction_manager::ResendPressure;
+use messages::facts::{NodeAddressesObserved, NodeObserved, Pressure};
 use messages::node_status;
 use messages::pleg::ResendObserved;
 use runtime_bridge::clock::Clock;
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::NodeStatusConfig;
 use crate::cadence::{Reports, jittered, registration_wait};
-use crate::conditions::{Pressure, RuntimeState};
+use crate::conditions::RuntimeState;
 use crate::execute::Registered;
 use crate::images::{RuntimeImage, listed};
 use crate::status::Known;
@@ -51,8 +52,12 @@ pub struct NodeStatusDeps {
     pub clock: Arc<dyn Clock>,
     /// Who is told of the Node.
     pub observers: Vec<Address<NodeObserved>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Asked for the runtime's health after a start.
     pub observed: Address<ResendObserved>,
+    /// Asked for what the node runs out of after a start.
+    pub pressure: Address<ResendPressure>,
     /// Where events go.
     pub events: Address<RecordEvent>,
 }
@@ -76,6 +81,8 @@ pub struct NodeStatus {
     node: Option<Arc<Node>>,
     /// As others were told of it, or that there is none.
     told: Option<Option<Arc<Node>>>,
+    /// The addresses that others were told of.
+    addresses: Option<Arc<[NodeAddress]>>,
     /// This incarnation has made the Node, or has found and put it right.
     registered: bool,
     registering: bool,
@@ -87,7 +94,8 @@ pub struct NodeStatus {
     looked: bool,
     looking: bool,
     found: Option<FoundAddresses>,
-    pressure: Pressure,
+    /// Nothing until it has been measured.
+    pressure: Option<Pressure>,
     dormant: BTreeMap<Arc<str>, Arc<str>>,
     failed: Option<Arc<str>>,
     /// Waits for the last status to be posted.
@@ -114,6 +122,7 @@ impl NodeStatus {
             began: Instant::now(),
             node: None,
             told: None,
+            addresses: None,
             registered: false,
             registering: false,
             failures: 0,
@@ -123,7 +132,7 @@ impl NodeStatus {
             looked: false,
             looking: false,
             found: None,
-            pressure: Pressure::default(),
+            pressure: None,
             dormant: BTreeMap::new(),
             failed: None,
             last: None,
@@ -221,6 +230,7 @@ impl NodeStatus {
     fn try_to_register(&mut self, ctx: &mut Ctx<Self>) {
         let made = registration::initial(&self.deps.config, &self.known());
         tracing::info!(node = %self.deps.config.name, "Attempting to register node");
+        self.tell_addresses(&made.node);
         let work = execute::register(self.deps.heartbeat.clone(), made.node);
         ctx.effect("register", None, work, move |actor, answer, ctx| {
             actor.registering = false;
@@ -238,6 +248,9 @@ impl NodeStatus {
                 }
                 Err(error) => {
                     actor.trouble("Unable to register node with API server", &error);
+                    if actor.failures > 0 {
+                        actor.deps.heartbeat.redial();
+                    }
                     actor.failures = actor.failures.saturating_add(1);
                     actor.register(ctx);
                 }
@@ -274,6 +287,23 @@ impl NodeStatus {
         }
     }
 
+    /// The node has these addresses.
+    fn tell_addresses(&mut self, node: &Node) {
+        let addresses =
+            node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+        if self.addresses.as_deref() != Some(addresses) {
+            self.addresses = Some(Arc::from(addresses));
+            self.resend_addresses();
+        }
+    }
+
+    fn resend_addresses(&self) {
+        let Some(addresses) = &self.addresses else { return };
+        for observer in &self.deps.address_observers {
+            let _ = observer.tell(NodeAddressesObserved(addresses.clone()));
+        }
+    }
+
     fn tell(&self) {
         let Some(node) = &self.told else { return };
         for observer in &self.deps.observers {
@@ -292,7 +322,12 @@ impl NodeStatus {
     fn followed(&mut self, news: Followed<Node>, ctx: &mut Ctx<Self>) {
         match news {
             Followed::All(nodes) => match nodes.into_iter().next() {
-                Some(node) => self.seen(node, ctx),
+                Some(node) => {
+                    // A list is how things are, even if that is older than what was known: the server's data may have
+                    // been put back to an earlier time.
+                    self.node = None;
+                    self.seen(node, ctx);
+                }
                 None => self.lost(ctx),
             },
             Followed::Changed(node) => self.seen(node, ctx),
@@ -361,6 +396,7 @@ impl Subsystem for NodeStatus {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         let _ = self.deps.observed.tell(ResendObserved);
+        let _ = self.deps.pressure.tell(ResendPressure);
         let follow = self.deps.api.follow::<Node>(Select::named(None, &self.deps.config.name));
         ctx.stream("node", follow.boxed(), Self::followed, |_, _| {
             tracing::warn!("The Node is no longer followed; each posting tells how it is");

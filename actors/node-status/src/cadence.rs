@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-/// Tries of one posting.
-pub const TRIES_MAX: u32 = 5;
+/// Tries of one posting or renewal. The second one may find another connection; a server that is away or in trouble is
+/// then left alone until the next round.
+pub fn tries_max(transient: bool) -> u32 {
+    if transient { 2 } else { 5 }
+}
+
 const JITTER: f64 = 0.04;
 
 /// A number from 0 up to 1.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use messages::facts::Pressure;
 use messages::runtime::{RuntimeHandler, RuntimeHealth};
 
 /// A runtime that has not been ready for this long is down.
@@ -84,17 +85,6 @@ fn plain_version(version: &str) -> &str {
         (false, true) => plain,
         (false, false) => head,
     }
-}
-
-/// What the node runs out of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    /// Memory.
-    pub memory: bool,
-    /// Disk space or inodes.
-    pub disk: bool,
-    /// Process IDs.
-    pub pid: bool,
 }
 
 /// Several errors as one text.
@@ -176,8 +166,11 @@ impl Setter<'_> {
         None
     }
 
-    fn pressure(&mut self, row: &Row, holds: bool) {
+    /// While it has not been measured, a condition that the Node has stays.
+    fn pressure(&mut self, row: &Row, measured: Option<bool>) {
         let (kind, with, without) = row;
+        let held = self.find(kind).is_some_and(|condition| condition.status == word(true));
+        let holds = measured.unwrap_or(held);
         let [event, reason, message] = if holds { with } else { without };
         let same = self.find(kind).is_some_and(|condition| condition.status == word(holds));
         if same {
@@ -220,13 +213,14 @@ impl Setter<'_> {
 pub fn set(
     status: &mut NodeStatus,
     now: Timestamp,
-    pressure: Pressure,
+    pressure: Option<Pressure>,
     not_ready: Vec<String>,
     dormant: &BTreeMap<Arc<str>, Arc<str>>,
 ) -> Vec<&'static str> {
     let mut setter = Setter { status, now: Time(now), events: Vec::new() };
-    for (row, holds) in PRESSURES.iter().zip([pressure.memory, pressure.disk, pressure.pid]) {
-        setter.pressure(row, holds);
+    let of: [fn(Pressure) -> bool; 3] = [|one| one.memory, |one| one.disk, |one| one.pid];
+    for (row, of) in PRESSURES.iter().zip(of) {
+        setter.pressure(row, pressure.map(of));
     }
     setter.ready(together(not_ready));
     setter.degraded(dormant);
@@ -318,8 +312,7 @@ mod tests {
     fn conditions_come_in_order_and_keep_the_time_of_their_last_change() {
         let mut status = NodeStatus::default();
         let none = BTreeMap::new();
-        let events =
-            set(&mut status, at(10), Pressure::default(), vec!["a".into(), "b".into(), "a".into()], &none);
+        let events = set(&mut status, at(10), None, vec!["a".into(), "b".into(), "a".into()], &none);
         let sufficient = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
         assert_eq!(events, sufficient, "a new Ready condition is no change");
         assert_eq!(
@@ -331,7 +324,7 @@ mod tests {
                 "Ready=False KubeletNotReady [a, b] since 10 beat 10",
             ]
         );
-        let pressure = Pressure { disk: true, ..Pressure::default() };
+        let pressure = Some(Pressure { disk: true, ..Pressure::default() });
         let events = set(&mut status, at(20), pressure, Vec::new(), &none);
         assert_eq!(events, ["NodeHasDiskPressure", "NodeReady"]);
         let lines = shown(&status);
@@ -342,8 +335,14 @@ mod tests {
         );
         assert_eq!(lines[3], "Ready=True KubeletReady kubelet is posting ready status since 20 beat 20");
         assert_eq!(
-            set(&mut status, at(30), Pressure::default(), vec!["c".into()], &none),
-            ["NodeHasNoDiskPressure", "NodeNotReady"]
+            set(&mut status, at(30), None, vec!["c".into()], &none),
+            ["NodeNotReady"],
+            "pressure stays until it has been measured again"
+        );
+        assert!(shown(&status)[1].starts_with("DiskPressure=True"), "{status:?}");
+        assert_eq!(
+            set(&mut status, at(40), Some(Pressure::default()), vec!["c".into()], &none),
+            ["NodeHasNoDiskPressure"]
         );
     }
 
@@ -351,12 +350,12 @@ mod tests {
     fn a_subsystem_that_does_not_run_is_named_until_it_does() {
         let mut status = NodeStatus::default();
         let dormant = BTreeMap::from([(Arc::from("NodeApi"), Arc::from("6 restarts in 60 s"))]);
-        set(&mut status, at(1), Pressure::default(), Vec::new(), &dormant);
+        set(&mut status, at(1), None, Vec::new(), &dormant);
         assert_eq!(
             shown(&status)[4],
             "KubeletDegraded=True SubsystemDormant NodeApi: 6 restarts in 60 s since 1 beat 1"
         );
-        set(&mut status, at(2), Pressure::default(), Vec::new(), &BTreeMap::new());
+        set(&mut status, at(2), None, Vec::new(), &BTreeMap::new());
         assert!(shown(&status)[4].starts_with("KubeletDegraded=False SubsystemsRunning"));
         assert!(shown(&status)[3].starts_with("Ready=True"), "the node is ready all the same");
     }

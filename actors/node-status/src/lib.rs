@@ -1,7 +1,8 @@
 //! Duty: NodeStatus registers the Node and keeps its status true; Lease says every ten seconds that the node lives.
-//! Receives: Status: RuntimeObserved, ResendNode, SubsystemReported, PostNotReady. Lease: NodeObserved.
-//! Sends: NodeObserved, ResendObserved, ResendNode, RecordEvent (NodeReady, NodeHasSufficientMemory, Rebooted, …); the
-//! Node, its status and the lease to the API server; the pods' addresses to the runtime.
+//! Receives: Status: RuntimeObserved, PressureObserved, ResendNode, SubsystemReported, PostNotReady. Lease: NodeObserved.
+//! Sends: NodeObserved, NodeAddressesObserved, ResendObserved, ResendPressure, ResendNode, RecordEvent (NodeReady,
+//! NodeHasSufficientMemory, Rebooted, …); the Node, its status and the lease to the API server; the pods' addresses to
+//! the runtime.
 //! State (rebuilt from): the Node and the lease (API server), the runtime's health (Pleg resends), images (runtime),
 //! addresses (machine and resolver).
 //! On crash: the Node stays as it was posted last until the runtime's health is known again; the lease is read again.

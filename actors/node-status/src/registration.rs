@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
     use crate::changes::patch;
-    use crate::conditions::{Pressure, RuntimeState};
+    use crate::conditions::RuntimeState;
     use crate::config::test_config;
 
     fn first(config: &NodeStatusConfig) -> Node {
@@ -130,7 +130,7 @@ mod tests {
             runtime: &runtime,
             images: None,
             found: None,
-            pressure: Pressure::default(),
+            pressure: None,
             dormant: &dormant,
             failed: None,
         };

@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::{
     NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use messages::facts::Pressure;
 use messages::resources::{is_huge_pages, is_native};
 use runtime_bridge::host::FoundAddresses;
 
 use crate::NodeStatusConfig;
 use crate::addresses::{Told, addresses};
-use crate::conditions::{self, Pressure, RuntimeState};
+use crate::conditions::{self, RuntimeState};
 
 /// `--node-ip`, for an external cloud provider.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -37,8 +38,8 @@ pub struct Known<'a> {
     pub images: Option<&'a [ContainerImage]>,
     /// None while nothing was found.
     pub found: Option<&'a FoundAddresses>,
-    /// What the node runs out of.
-    pub pressure: Pressure,
+    /// What the node runs out of; nothing while that has not been measured.
+    pub pressure: Option<Pressure>,
     /// Subsystems that do not run, and why.
     pub dormant: &'a BTreeMap<Arc<str>, Arc<str>>,
     /// Why the kubelet is about to end.
@@ -161,7 +162,8 @@ fn runtime_features(status: &mut NodeStatus, runtime: &RuntimeState) {
         status.features = Some(NodeFeatures { supplemental_groups_policy: Some(supported) });
     }
     let handlers = runtime.handlers.iter().map(|handler| NodeRuntimeHandler {
-        name: Some(handler.name.clone()).filter(|name| !name.is_empty()),
+        // The default one's empty name is what the server has, too: left out, it would differ for ever.
+        name: Some(handler.name.clone()),
         features: Some(NodeRuntimeHandlerFeatures {
             recursive_read_only_mounts: Some(handler.recursive_read_only_mounts),
             user_namespaces: Some(handler.user_namespaces),
@@ -213,7 +215,7 @@ pub(crate) mod tests {
             runtime: &runtime,
             images: Some(&[]),
             found: Some(&found),
-            pressure: Pressure::default(),
+            pressure: None,
             dormant: &dormant,
             failed: None,
         };
@@ -242,7 +244,9 @@ pub(crate) mod tests {
         );
         let endpoint = status.daemon_endpoints.and_then(|endpoints| endpoints.kubelet_endpoint);
         assert_eq!(endpoint.map(|endpoint| endpoint.port), Some(10250));
-        assert_eq!(status.runtime_handlers.map(|handlers| handlers.len()), Some(2));
+        let names: Vec<_> =
+            status.runtime_handlers.into_iter().flatten().filter_map(|handler| handler.name).collect();
+        assert_eq!(names, ["", "runc"], "as the server has them");
         assert_eq!(status.features.and_then(|features| features.supplemental_groups_policy), Some(true));
     }
 
@@ -276,12 +280,12 @@ pub(crate) mod tests {
 
     #[test]
     fn what_others_of_this_name_have_left_goes() {
-        let mut node = Node::default();
-        node.status = Some(NodeStatus {
+        let status = NodeStatus {
             volumes_in_use: Some(vec!["kubernetes.io/csi/x^1".to_owned()]),
             declared_features: Some(vec!["Old".to_owned()]),
             ..NodeStatus::default()
-        });
+        };
+        let node = Node { status: Some(status), ..Node::default() };
         let mut config = test_config();
         config.declared_features = vec!["New".to_owned()];
         let status = made(&node, &config, 1).node.status.expect("a status");

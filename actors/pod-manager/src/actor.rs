@@ -9,12 +9,14 @@ use std::time::Duration;
 use actix::{Actor, Handler, MessageResult};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::eviction_manager::ResendPressure;
 use messages::facts::{
-    DesiredPod, DesiredPods, Rejection, RuntimeObserved, Source, WorkerReport, WorkerReported,
+    DesiredPod, DesiredPods, PressureObserved, Rejection, RuntimeObserved, Source, WorkerReport,
+    WorkerReported,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::{GetRuntimePods, ResendObserved};
-use messages::pod_manager::{self, GetPods, GetStaticOf, PodsChanged, ResendDesired};
+use messages::pod_manager::{self, GetPods, GetPressure, GetStaticOf, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
@@ -66,6 +68,8 @@ pub struct PodManagerDeps {
     pub runtime_pods: Address<GetRuntimePods>,
     /// Asked after a restart what the runtime can do.
     pub observed: Address<ResendObserved>,
+    /// Asked after a restart what the node runs out of.
+    pub pressure: Address<ResendPressure>,
     /// Asked after a start for the Node, as the API server has it; none if nobody keeps a Node.
     pub node: Option<Address<ResendNode>>,
     /// Told to end pods so that a critical one finds room.
@@ -132,6 +136,7 @@ impl PodManager {
         DesiredPods {
             pods: self.desired.clone(),
             sources_ready: self.may_decide() && self.sources.heard_all(&self.deps.config.sources),
+            gone: self.sources.gone().clone(),
         }
     }
 
@@ -378,6 +383,7 @@ impl Subsystem for PodManager {
         self.ask_for_node(ctx);
         if ctx.incarnation() > 1 {
             let _ = self.deps.observed.tell(ResendObserved);
+            let _ = self.deps.pressure.tell(ResendPressure);
         }
     }
 
@@ -428,6 +434,7 @@ impl Handler<PodsChanged> for PodManager {
     type Result = ();
     fn handle(&mut self, changed: PodsChanged, ctx: &mut Ctx<Self>) {
         self.sources.set(changed.source, changed.pods);
+        self.sources.set_gone(changed.source, changed.gone);
         if let Some(pods) = self.sources.of_api() {
             self.mirrors.heard(pods.iter().map(|pod| &pod.pod));
         }
@@ -458,6 +465,21 @@ impl Handler<RuntimeObserved> for PodManager {
                 self.decide(ctx);
             }
         }
+    }
+}
+
+impl Handler<PressureObserved> for PodManager {
+    type Result = ();
+    fn handle(&mut self, PressureObserved(pressure): PressureObserved, _ctx: &mut Ctx<Self>) {
+        // Who was refused stays refused, and who runs is not judged again.
+        self.known.pressure = Some(pressure);
+    }
+}
+
+impl Handler<GetPressure> for PodManager {
+    type Result = MessageResult<GetPressure>;
+    fn handle(&mut self, _: GetPressure, _ctx: &mut Ctx<Self>) -> Self::Result {
+        MessageResult(self.known.pressure)
     }
 }
 

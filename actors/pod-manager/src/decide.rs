@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
-use messages::facts::{DesiredPod, Rejection, Source, WorkerReport, WorkerState};
+use messages::facts::{DesiredPod, Pressure, Rejection, Source, WorkerReport, WorkerState};
 use messages::runtime::RuntimePods;
 use messages::{PodRef, PodUid};
 
-use crate::admission::{NodeView, Verdict, judge};
+use crate::admission::{NodeView, Verdict, judge, pressure};
 use crate::merge::Candidate;
 
 /// How StatusManager begins the message of a pod that was refused.
@@ -31,6 +31,8 @@ pub struct Known {
     pub node: bool,
     /// The runtime can do the supplemental groups policy `Strict`; `None` until it has told.
     pub strict_groups: Option<bool>,
+    /// What the node runs out of; `None` until it has been measured.
+    pub pressure: Option<Pressure>,
 }
 
 impl Known {
@@ -278,6 +280,10 @@ impl Decisions {
             return Ok(false);
         }
         let others: Vec<&Pod> = round.active.iter().map(|other| &*other.pod.pod).collect();
+        if let Some(why) = pressure::refusal(pod, candidate.source, round.known.pressure.unwrap_or_default())
+        {
+            return Err(why);
+        }
         match judge(pod, candidate.source, &others, round.node, round.known.strict_groups) {
             Verdict::Admit => Ok(true),
             Verdict::AskAgain => Ok(false),

@@ -1,12 +1,12 @@
 //! Duty: knows the pods that this node shall run: merges the sources, admits or refuses, makes room for
 //!   critical ones, keeps mirrors of static pods at the API server.
-//! Receives: PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved,
-//!   GetPods, GetStaticOf.
+//! Receives: PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, PressureObserved,
+//!   GetPods, GetPressure, GetStaticOf.
 //! Sends: DesiredPods, MirrorPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetRuntimePods,
-//!   ResendObserved, ResendNode, EvictPod.
+//!   ResendObserved, ResendNode, ResendPressure, EvictPod.
 //! State (rebuilt from): each source's pods (the sources list again), workers' reports (the pool is asked), who was
 //!   admitted or refused (StatusManager is asked), what the runtime can do (Pleg sends again), the Node
-//!   (NodeStatus sends it again).
+//!   (NodeStatus sends it again), what the node runs out of (EvictionManager sends again).
 //! On crash: until every source has been heard again, no absence means removal; admitted pods are not judged again.
 //! Never does: runs or stops a pod by itself, or invents one that no source named.
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use messages::facts::{Source, SourcePod};
+use messages::facts::{GonePods, Source, SourcePod};
 use messages::{PodRef, PodUid};
 
 use crate::mirror::is_mirror;
@@ -13,6 +13,7 @@ use crate::mirror::is_mirror;
 #[derive(Debug, Default)]
 pub struct Sources {
     pods: BTreeMap<Source, Arc<Vec<SourcePod>>>,
+    gone: GonePods,
 }
 
 /// A pod that no source may name twice.
@@ -48,6 +49,18 @@ impl Sources {
     /// A source's full set.
     pub fn set(&mut self, source: Source, pods: Arc<Vec<SourcePod>>) {
         self.pods.insert(source, pods);
+    }
+
+    /// The newest of those that a source has no more. Only the API server's pods have an end that somebody tells.
+    pub fn set_gone(&mut self, source: Source, gone: GonePods) {
+        if source == Source::Api {
+            self.gone = gone;
+        }
+    }
+
+    /// The newest of those that are gone.
+    pub fn gone(&self) -> &GonePods {
+        &self.gone
     }
 
     /// The API server's pods, as far as it has been heard.

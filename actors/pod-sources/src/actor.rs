@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{NodeObserved, Rejection, Source, SourcePod};
+use messages::facts::{GonePods, NodeObserved, Rejection, Source, SourcePod};
 use messages::node_status::ResendNode;
 use messages::pod_manager::PodsChanged;
 use messages::pod_sources::{self, ResendPods};
@@ -278,13 +278,17 @@ impl PodSources {
 
     fn tell_of_api(&self) {
         if let Some(pods) = self.api_pods.pods() {
-            self.tell(Source::Api, pods);
+            self.tell_with(Source::Api, pods, self.api_pods.lately_gone());
         }
     }
 
     fn tell(&self, source: Source, pods: Vec<SourcePod>) {
+        self.tell_with(source, pods, GonePods::default());
+    }
+
+    fn tell_with(&self, source: Source, pods: Vec<SourcePod>, gone: GonePods) {
         // Refused only while PodManager has ended; it asks for a resend when it is back.
-        let _ = self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods) });
+        let _ = self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods), gone });
     }
 
     fn report(&self, problem: &Problem) {

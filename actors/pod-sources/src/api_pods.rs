@@ -1,11 +1,11 @@
 //! PURE: the pods that the API server has bound to this node, followed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{Rejection, Source, SourcePod};
+use messages::facts::{GonePods, Rejection, Source, SourcePod};
 use messages::{PodRef, PodUid};
 
 use crate::static_pod::{CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
@@ -14,10 +14,16 @@ use crate::unsupported::{Supported, unsupported};
 /// Marks the pod that stands for a static pod.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
+/// Pods that are remembered for a while after they have gone.
+const GONE_MAX: usize = 128;
+
 /// All pods of the node, by UID; `None` until the list has been heard once.
 #[derive(Debug, Default)]
 pub struct ApiPods {
     pods: Option<BTreeMap<PodUid, SourcePod>>,
+    /// What their deletion granted them, the newest last. Who deletes a pod by force says so in the last change before
+    /// it goes, and nobody may have heard of that one yet.
+    gone: VecDeque<(PodUid, i64)>,
 }
 
 impl ApiPods {
@@ -42,9 +48,20 @@ impl ApiPods {
 
     /// One pod is gone.
     pub fn gone(&mut self, pod: &Pod) {
+        let uid = PodRef::of(pod).uid;
         if let Some(pods) = &mut self.pods {
-            pods.remove(&PodRef::of(pod).uid);
+            pods.remove(&uid);
         }
+        let Some(granted) = pod.metadata.deletion_grace_period_seconds else { return };
+        self.gone.push_back((uid, granted));
+        if self.gone.len() > GONE_MAX {
+            self.gone.pop_front();
+        }
+    }
+
+    /// The newest of those that are gone.
+    pub fn lately_gone(&self) -> GonePods {
+        Arc::new(self.gone.iter().cloned().collect())
     }
 
     /// All pods, once they have been heard of.
@@ -119,6 +136,23 @@ mod tests {
         assert_eq!(uids(&pods), ["b"]);
         pods.all(vec![plain("c")], &supported, Timestamp::UNIX_EPOCH);
         assert_eq!(uids(&pods), ["c"]);
+    }
+
+    #[test]
+    fn what_a_deletion_granted_is_remembered() {
+        let mut pods = ApiPods::default();
+        let deleted = |uid: &str| {
+            let mut last = plain(uid);
+            last.metadata.deletion_grace_period_seconds = Some(0);
+            last
+        };
+        pods.gone(&deleted("a"));
+        pods.gone(&plain("b"));
+        assert_eq!(*pods.lately_gone(), [(PodUid::new("a"), 0)].into());
+        for number in 0..2 * GONE_MAX {
+            pods.gone(&deleted(&number.to_string()));
+        }
+        assert_eq!(pods.lately_gone().len(), GONE_MAX);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{DesiredPod, DesiredPods, Source, WorkerReport, WorkerState};
+use messages::facts::{DesiredPod, DesiredPods, GonePods, Source, WorkerReport, WorkerState};
 use messages::pod_worker::worker::Want;
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
@@ -57,6 +57,7 @@ pub enum Order {
 #[derive(Debug, Default)]
 pub struct Roster {
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
+    gone: GonePods,
     sources_ready: bool,
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     workers: BTreeMap<PodUid, Worker>,
@@ -73,6 +74,7 @@ impl Roster {
     /// The desired pods.
     pub fn desire(&mut self, pods: &DesiredPods) {
         self.desired = pods.pods.clone();
+        self.gone = pods.gone.clone();
         self.sources_ready = pods.sources_ready;
     }
 
@@ -200,7 +202,7 @@ impl Roster {
                 (None, Told::Gone(_)) => {}
                 (None, told) if self.sources_ready => {
                     let known = match told {
-                        Told::Run(known) => Some(known.clone()),
+                        Told::Run(known) => Some(with_grace(known, self.gone.get(uid))),
                         _ => None,
                     };
                     worker.told = Told::Gone(known.clone());
@@ -267,6 +269,14 @@ impl Roster {
     }
 }
 
+/// What is known of a pod that is gone, with what its deletion granted it: nobody may have heard of that before.
+fn with_grace(known: &Arc<DesiredPod>, granted: Option<&i64>) -> Arc<DesiredPod> {
+    let Some(granted) = granted.copied() else { return known.clone() };
+    let mut pod = Pod::clone(&known.pod);
+    pod.metadata.deletion_grace_period_seconds = Some(granted);
+    Arc::new(DesiredPod { pod: Arc::new(pod), ..DesiredPod::clone(known) })
+}
+
 /// Whether a worker has the same to do. A pod of the API server changes with every status that it is told: of that
 /// only an end is news.
 fn is_same_work(known: &Arc<DesiredPod>, desired: &Arc<DesiredPod>) -> bool {
@@ -311,7 +321,7 @@ mod tests {
 
     fn pods(pods: &[Arc<DesiredPod>], sources_ready: bool) -> DesiredPods {
         let pods = pods.iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
-        DesiredPods { pods: Arc::new(pods), sources_ready }
+        DesiredPods { pods: Arc::new(pods), sources_ready, gone: GonePods::default() }
     }
 
     fn observed(uid: &str, name: &str) -> Arc<RuntimePod> {
@@ -367,6 +377,18 @@ mod tests {
         assert_eq!(text(&roster.decide()), ["forget a"]);
         assert!(!roster.has(&a.pod_ref.uid) && roster.has(&b.pod_ref.uid));
         assert!(!roster.report(&a.pod_ref.uid, &report(&a.pod_ref, WorkerState::Terminated, true, true)));
+    }
+
+    #[test]
+    fn a_pod_deleted_by_force_ends_with_the_grace_that_nobody_heard_of_before() {
+        let mut roster = Roster::default();
+        let a = desired("a", "a");
+        roster.desire(&pods(&[a], true));
+        roster.decide();
+        roster.desire(&DesiredPods { gone: Arc::new([(PodUid::new("a"), 0)].into()), ..pods(&[], true) });
+        let orders = roster.decide();
+        let [Order::Tell(_, Want::Gone(Some(known)))] = &orders[..] else { panic!("{:?}", text(&orders)) };
+        assert_eq!(known.pod.metadata.deletion_grace_period_seconds, Some(0));
     }
 
     #[test]

@@ -214,35 +214,6 @@ fn a_restart_keeps_what_was_settled_about_the_same_instance() {
 }
 
 #[test]
-fn a_container_of_another_kubelet_keeps_what_that_one_reported() {
-    let reported = |id: &str| {
-        let mut pod = (*desired(all_three())).clone();
-        let status = ContainerStatus {
-            name: "web".to_owned(),
-            container_id: Some(format!("containerd://{id}")),
-            ready: true,
-            started: Some(true),
-            ..ContainerStatus::default()
-        };
-        let mut object = (*pod.pod).clone();
-        object.status = Some(PodStatus { container_statuses: Some(vec![status]), ..PodStatus::default() });
-        pod.pod = Arc::new(object);
-        Arc::new(pod)
-    };
-    for (id, started, ready) in [("c1", -3600 - 11, true), ("c1", -3600 - 9, false), ("other", -7200, false)]
-    {
-        let mut probes = PodProbes::new(reported(id), SavedPod::new());
-        probes.observe(&seen("c1", ContainerState::Running, started), at(0));
-        let verdict = verdict(&probes);
-        assert_eq!(
-            (verdict.readiness, verdict.startup),
-            (Some(ready), ready.then_some(true)),
-            "{id} {started}"
-        );
-    }
-}
-
-#[test]
 fn sidecars_are_probed_and_other_init_containers_are_not() {
     let mut pod = (*desired(Container { name: "plain".to_owned(), ..Container::default() })).clone();
     let mut object = (*pod.pod).clone();
@@ -331,5 +302,37 @@ proptest! {
                 prop_assert!(verdict.readiness != Some(true) || verdict.startup == Some(true));
             }
         }
+    }
+}
+
+/// The container `id` as some kubelet has reported it.
+fn reported(id: &str, ready: bool) -> Arc<DesiredPod> {
+    let status = ContainerStatus {
+        name: "web".to_owned(),
+        container_id: Some(format!("containerd://{id}")),
+        ready,
+        started: Some(true),
+        ..ContainerStatus::default()
+    };
+    let mut pod = (*desired(all_three())).clone();
+    Arc::make_mut(&mut pod.pod).status =
+        Some(PodStatus { container_statuses: Some(vec![status]), ..PodStatus::default() });
+    Arc::new(pod)
+}
+
+#[test]
+fn what_an_earlier_kubelet_has_reported_holds_until_it_is_probed() {
+    let began = |before_us: i64| At { kubelet_started: wall(before_us), ..at(20) };
+    for (status, id, started, us, expected) in [
+        (reported("c1", true), "c1", 0, 1, (Some(true), Some(true))),
+        (reported("c1", true), "c1", 0, 15, (Some(true), Some(true))),
+        (reported("c1", false), "c1", 0, 15, (Some(true), Some(false))),
+        (reported("c1", true), "c2", 0, 15, (None, Some(false))),
+        (reported("c1", true), "c1", 2, 1, (None, Some(false))),
+    ] {
+        let mut probes = PodProbes::new(status, SavedPod::default());
+        probes.observe(&seen(id, ContainerState::Running, started), began(us));
+        let verdict = probes.verdicts().remove("web").expect("it is there");
+        assert_eq!((verdict.startup, verdict.readiness), expected, "{id} started at {started}, we at {us}");
     }
 }

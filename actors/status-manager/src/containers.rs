@@ -87,6 +87,9 @@ fn status(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Con
     waiting_reason(&mut status, spec, newest, context);
     status.volume_mounts = volume_mounts(spec, context);
     readiness(&mut status, spec, old, context);
+    if newest.is_some_and(|c| c.state == ContainerState::Exited && context.replaces(c)) {
+        (status.ready, status.started) = (false, Some(false));
+    }
     status
 }
 

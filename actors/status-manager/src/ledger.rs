@@ -302,7 +302,7 @@ mod tests {
 
     fn desired_pods(pods: Vec<DesiredPod>, sources_ready: bool) -> DesiredPods {
         let pods = pods.into_iter().map(|pod| (pod.pod_ref.uid.clone(), Arc::new(pod))).collect();
-        DesiredPods { pods: Arc::new(pods), sources_ready }
+        DesiredPods { pods: Arc::new(pods), sources_ready, gone: Arc::default() }
     }
 
     /// A ledger with one running pod.

@@ -16,8 +16,8 @@ use crate::objects::Objects;
 use crate::payload::ObjectVolume;
 use crate::plan::{self, Node, Step, VolumePlan};
 
-/// Everybody may write into an emptyDir.
-const EMPTY_DIR_MODE: u32 = 0o777;
+/// Everybody may write into a tmpfs, and takes away only what is theirs, as the kernel has it by default.
+const TMPFS_MODE: u32 = 0o1777;
 
 /// What mounting and unmounting goes through.
 #[derive(Clone, Debug)]
@@ -184,7 +184,7 @@ async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
     match step {
         Step::MakeEmptyDir { path } => mounts.make_empty_dir(path).await,
         Step::MountTmpfs { path, size_bytes } => {
-            let options = TmpfsOptions { size_bytes: *size_bytes, mode: EMPTY_DIR_MODE };
+            let options = TmpfsOptions { size_bytes: *size_bytes, mode: TMPFS_MODE };
             mounts.mount_tmpfs(path, options).await
         }
         Step::MountHugePages { path, page_bytes } => mounts.mount_huge_pages(path, *page_bytes).await,

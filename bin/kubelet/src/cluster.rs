@@ -1,65 +1,94 @@
-//! The cluster that the node is a member of: its API server, by a kubeconfig.
+//! The cluster that the node is a member of: its API server, and what it signs for us.
 
-use std::io::Read;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use node_status::{LeaseConfig, NodeStatusConfig};
 use runtime_bridge::Io;
+use runtime_bridge::certificates::{CertificateStore, CurrentPair, Purpose};
 use runtime_bridge::host::MachineFacts;
-use runtime_bridge::kube::{ApiClient, ConnectSettings, FileIdentity, Kubeconfig, RateLimit};
+use runtime_bridge::kube::{ApiClient, ConnectSettings, RateLimit};
 
 use crate::KUBERNETES_VERSION;
 use crate::config::{FeatureGates, KubeletConfiguration, Loaded};
+use crate::identity::Identified;
 use crate::settings::SettingError;
-use crate::wiring::{Cluster, Membership, Settings};
+use crate::wiring::{Cluster, Membership, Role, Settings};
 
 /// Longest time that a call may take; watches have their own.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
-/// Bytes of a kubeconfig.
-const KUBECONFIG_BYTES_MAX: u64 = 1024 * 1024;
 /// What client libraries take when they are told no rate.
 const DEFAULT_LIMIT: RateLimit = RateLimit { per_second: 5.0, burst: 10 };
 
-/// The way to the API server that `--kubeconfig` names; none without the flag. Nothing is connected yet.
+/// The way to the API server, and whom we are to it. Nothing is connected yet.
 ///
 /// # Errors
 /// A kubeconfig that cannot be used.
-pub fn cluster(loaded: &Loaded, node_name: &str, io: &Io) -> anyhow::Result<Option<Cluster>> {
-    if loaded.flags.kubeconfig.is_empty() {
-        return Ok(None);
-    }
-    let path = Path::new(&loaded.flags.kubeconfig);
-    let kubeconfig = Kubeconfig::read(path, &text(path)?).context("--kubeconfig")?;
+pub fn cluster(
+    loaded: &Loaded,
+    node_name: &str,
+    io: &Io,
+    identified: &Identified,
+) -> anyhow::Result<Cluster> {
+    let named = || format!("--kubeconfig {}", loaded.flags.kubeconfig);
     let settings = ConnectSettings {
-        identity: Arc::new(FileIdentity::new(kubeconfig.user.clone())),
-        kubeconfig,
+        identity: identified.source.clone(),
+        kubeconfig: identified.kubeconfig.clone(),
         user_agent: user_agent(),
+        http1_only: http1_only(),
     };
+    if settings.http1_only {
+        tracing::info!(
+            "HTTP2 has been explicitly disabled, Kubelet will forcefully close active connections on heartbeat failures"
+        );
+    }
     let client = |limit, deadline| -> anyhow::Result<ApiClient> {
-        ApiClient::connected(&settings, io, limit, deadline).context("--kubeconfig")
+        ApiClient::connected(&settings, io, limit, deadline).with_context(named)
     };
     let node = &loaded.config.node;
-    Ok(Some(Cluster {
-        api: client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?,
-        heartbeat: client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?,
-        events: client(event_limit(node.event_record_qps, node.event_burst), CALL_DEADLINE)?,
+    let api = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
+    let events = client(event_limit(node.event_record_qps, node.event_burst), CALL_DEADLINE)?;
+    let heartbeat = client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?;
+    Ok(Cluster {
+        // When heartbeats fail, all ways may be dead.
+        heartbeat: heartbeat.redialing_with(&[&api, &events]).beside(&api),
+        events: events.beside(&api),
+        api,
         node_name: node_name.to_owned(),
-    }))
+    })
 }
 
-fn text(path: &Path) -> anyhow::Result<String> {
-    let named = || format!("--kubeconfig {}", path.display());
-    let file = std::fs::File::open(path).with_context(named)?;
-    let mut text = String::new();
-    file.take(KUBECONFIG_BYTES_MAX).read_to_string(&mut text).with_context(named)?;
-    Ok(text)
+/// The certificates that the cluster signs.
+pub fn certificates(
+    cluster: &Cluster,
+    identified: Identified,
+    serving: Option<(Arc<dyn CertificateStore>, CurrentPair)>,
+) -> Vec<Role> {
+    let client = identified.renewed.map(|renewed| Role {
+        purpose: Purpose::Client,
+        store: renewed.store,
+        current: renewed.current,
+        api: cluster.api.clone(),
+        bootstrap: renewed.bootstrap,
+    });
+    let serving = serving.map(|(store, current)| Role {
+        purpose: Purpose::Serving,
+        store,
+        current,
+        api: cluster.api.clone(),
+        bootstrap: None,
+    });
+    client.into_iter().chain(serving).collect()
 }
 
-fn user_agent() -> String {
+/// Whether connections are those of HTTP/1.1, all of which are given up when heartbeats fail.
+pub(crate) fn http1_only() -> bool {
+    std::env::var_os("DISABLE_HTTP2").is_some_and(|value| !value.is_empty())
+}
+
+pub(crate) fn user_agent() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

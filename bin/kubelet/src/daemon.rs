@@ -9,7 +9,6 @@ use std::time::Duration;
 use actix_rt::{Arbiter, System};
 use anyhow::{Context, anyhow};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::node_status::PostNotReady;
 use prometheus::Registry;
 use resource_manager::capacity::MachineCapacity;
 use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
@@ -23,21 +22,20 @@ use runtime_bridge::host::{
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;
 use runtime_bridge::probes::NetProber;
+use runtime_bridge::stats::SystemStats;
 use runtime_bridge::{Io, IoRuntime};
 use supervision::{Place, Tree, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
-use crate::wiring::{self, Bridge, Node, Places, Settings};
-use crate::{cgroups, cluster, serving, settings};
+use crate::wiring::{self, Bridge, Lost, Node, Places, Settings};
+use crate::{cgroups, cluster, identity, serving, settings};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
 /// Containers whose exits are watched at once, a file descriptor each.
 const EXITS_MAX: usize = 4096;
-/// How long a vital failure waits for the cluster to be told.
-const NOT_READY_WITHIN: Duration = Duration::from_secs(2);
 /// The largest resolver configuration worth reading.
 const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
 
@@ -141,7 +139,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
             started(&tree);
         }
         let watchdog = watch(&tree, loaded, fed_every)?;
-        let code = until_the_end(&tree, &node, signals, wrong_driver).await;
+        let code = until_the_end(&tree, &node, signals, wrong_driver, &bridge.lost).await;
         tracing::info!("Stopping; containers go on running");
         notify(&[NotifyState::Stopping]);
         drop(watchdog);
@@ -232,10 +230,24 @@ fn bridge(
     let names = CgroupNames::new(driver, &loaded.config.cgroups.cgroup_root)?;
     let working = std::env::current_dir().ok();
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    let node = node_name(loaded)?;
+    let issued = serving::issued(loaded, &io, &*clock)?;
+    let pair = issued.as_ref().map(|(_, pair)| pair.clone());
+    let (cluster, certificates) = match identity::wanted(loaded, &node, &io, clock.clone()) {
+        Some(wanted) => {
+            let identified = identity::wait(&io, wanted.identify())??;
+            let cluster = cluster::cluster(loaded, &node, &io, &identified)?;
+            let certificates = cluster::certificates(&cluster, identified, issued);
+            (Some(cluster), certificates)
+        }
+        None => (None, Vec::new()),
+    };
     let docker_configs =
         DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
+    let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
     Ok(Bridge {
         runtime,
+        stats: Arc::new(stats),
         docker_configs: Arc::new(docker_configs),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock: clock.clone(),
@@ -249,8 +261,10 @@ fn bridge(
         cgroups: Arc::new(SystemCgroups::detect(names, handle.clone())?),
         resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),
         addresses: Arc::new(ThisHost::new(handle)),
-        cluster: cluster::cluster(loaded, &node_name(loaded)?, &io)?,
-        serving: serving::tls(loaded, &node_name(loaded)?, &io, clock.clone())?,
+        cluster,
+        serving: serving::tls(loaded, &node, &io, clock.clone(), pair)?,
+        certificates,
+        lost: Lost::default(),
         io,
     })
 }
@@ -358,12 +372,16 @@ async fn until_the_end(
     node: &Node,
     mut signals: Signals,
     wrong_driver: impl Future<Output = CgroupDriver>,
+    lost: &Lost,
 ) -> ExitCode {
+    let mut lost = lost.subscribe();
     tokio::select! {
         biased;
         failure = tree.failed() => {
             tracing::error!(subsystem = failure.actor, reason = failure.reason, "A vital subsystem has failed; the kubelet exits");
-            post_not_ready(node, &failure).await;
+            if let Some(last_words) = &node.last_words {
+                last_words.not_ready(&failure).await;
+            }
             ExitCode::FAILURE
         }
         driver = wrong_driver => {
@@ -373,15 +391,12 @@ async fn until_the_end(
             );
             ExitCode::FAILURE
         }
+        Ok(why) = lost.wait_for(Option::is_some) => {
+            // Whoever starts it again may have laid down what a new certificate is asked for with.
+            tracing::error!("{}", why.as_deref().unwrap_or_default());
+            ExitCode::FAILURE
+        }
         () = signals.next() => end_at_second(signals),
-    }
-}
-
-/// Tells the cluster, if that can be done in time, so that it need not wait until the lease has run out.
-async fn post_not_ready(node: &Node, failure: &supervision::Failure) {
-    if let Some(address) = &node.not_ready {
-        let why = Arc::from(format!("subsystem {} has failed: {}", failure.actor, failure.reason));
-        let _ = address.ask(PostNotReady { why }, NOT_READY_WITHIN).await;
     }
 }
 

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod config;
 pub mod daemon;
 pub mod flags;
+pub mod identity;
 mod serving;
 pub mod settings;
 pub mod systemd;

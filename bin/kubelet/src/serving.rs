@@ -1,11 +1,12 @@
 //! The HTTPS server: from the configuration to certificates, to whom it believes and to what it offers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use node_api::{AccessConfig, Offers};
 use runtime_bridge::Io;
+use runtime_bridge::certificates::{CertificateStore, CurrentPair, DirCertificates, Purpose};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::reviews::ReviewTtls;
 use runtime_bridge::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
@@ -13,6 +14,7 @@ use runtime_bridge::serving::{CertificateSource, ServingSettings, ServingTls, pr
 use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
 use crate::config::{KubeletConfiguration, Loaded};
+use crate::identity::wait;
 use crate::wiring::ServerSettings;
 
 /// Who may ask for what over HTTPS.
@@ -46,6 +48,48 @@ pub fn server(
     }
 }
 
+/// Whether there is an HTTPS server.
+fn is_there(loaded: &Loaded) -> bool {
+    loaded.config.server.enable_server && loaded.config.server.port != 0
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    Some(text).filter(|text| !text.is_empty()).map(PathBuf::from)
+}
+
+/// `tlsCertFile` and `tlsPrivateKeyFile`.
+fn files(loaded: &Loaded) -> Option<(PathBuf, PathBuf)> {
+    let server = &loaded.config.server;
+    path(&server.tls_cert_file).zip(path(&server.tls_private_key_file))
+}
+
+/// With `serverTLSBootstrap` the serving certificate that the cluster signs, as far as there is one already.
+///
+/// # Errors
+/// The I/O runtime has ended.
+pub fn issued(
+    loaded: &Loaded,
+    io: &Io,
+    clock: &dyn Clock,
+) -> anyhow::Result<Option<(Arc<dyn CertificateStore>, CurrentPair)>> {
+    if !loaded.config.server.server_tls_bootstrap || !is_there(loaded) {
+        return Ok(None);
+    }
+    let directory = Path::new(&loaded.flags.cert_dir);
+    let store = DirCertificates::new(io.clone(), directory, Purpose::Serving.prefix(), files(loaded));
+    let current = CurrentPair::default();
+    let now = clock.now();
+    match wait(io, store.load(now))? {
+        Ok(Some(pair)) if !pair.is_expired(now) => current.show(Some(pair), false),
+        Ok(Some(_)) => tracing::warn!("The serving certificate has expired; another one is asked for"),
+        Ok(None) => {}
+        Err(error) => {
+            tracing::error!(%error, "The serving certificate cannot be used; another one is asked for")
+        }
+    }
+    Ok(Some((Arc::new(store), current)))
+}
+
 /// The server's TLS; none if there is no server. Blocks.
 ///
 /// # Errors
@@ -55,9 +99,10 @@ pub fn tls(
     node: &str,
     io: &Io,
     clock: Arc<dyn Clock>,
+    issued: Option<CurrentPair>,
 ) -> anyhow::Result<Option<ServingTls>> {
     let server = &loaded.config.server;
-    if !server.enable_server || server.port == 0 {
+    if !is_there(loaded) {
         return Ok(None);
     }
     let protocol =
@@ -65,10 +110,10 @@ pub fn tls(
     for warning in &protocol.warnings {
         tracing::warn!("{warning}");
     }
-    let path = |text: &String| Some(text).filter(|text| !text.is_empty()).map(PathBuf::from);
-    let certificate = match (path(&server.tls_cert_file), path(&server.tls_private_key_file)) {
-        (Some(certificate), Some(key)) => CertificateSource::Files { certificate, key },
-        _ => CertificateSource::SelfSigned {
+    let certificate = match (issued, files(loaded)) {
+        (Some(pair), _) => CertificateSource::Issued(pair),
+        (None, Some((certificate, key))) => CertificateSource::Files { certificate, key },
+        (None, None) => CertificateSource::SelfSigned {
             directory: PathBuf::from(&loaded.flags.cert_dir),
             host: node.to_owned(),
         },

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use eviction_manager::{EvictionConfig, Thresholds};
 use garbage_collector::GcPolicy;
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
 use k8s_openapi::api::core::v1::Taint;
@@ -26,7 +27,7 @@ use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
-use crate::config::{KubeletConfiguration, Loaded};
+use crate::config::{GoDuration, KubeletConfiguration, Loaded};
 use crate::flags::KubeletFlags;
 use crate::serving;
 use crate::wiring::Settings;
@@ -64,6 +65,7 @@ pub fn settings(
     host_ip: Option<IpAddr>,
     machine: &MachineCapacity,
 ) -> Result<Settings, SettingError> {
+    let eviction = eviction(config)?;
     let reservations = reservations(config)?;
     capacity::validate(machine, &reservations)
         .map_err(|error| error_of("kubeReserved, systemReserved, evictionHard", String::new(), &error))?;
@@ -95,12 +97,12 @@ pub fn settings(
         static_pod_path: Some(&config.sources.static_pod_path).filter(|p| !p.is_empty()).map(PathBuf::from),
         file_check: config.sources.file_check_frequency.as_std(),
         url_check: config.sources.http_check_frequency.as_std(),
-        memory_bytes: allocatable_memory_bytes(&node_resources),
         node_resources,
         worker,
         images: image_settings(config),
         resources: resource_settings(config, machine, &reservations),
         garbage,
+        eviction,
         pleg: PlegConfig {
             relist: understudy.relist.notified.as_std(),
             unnotified: understudy.relist.unnotified.as_std(),
@@ -126,24 +128,66 @@ pub fn settings(
     })
 }
 
+/// When pods are evicted.
+fn eviction(config: &KubeletConfiguration) -> Result<EvictionConfig, SettingError> {
+    let eviction = &config.eviction;
+    let grace = |(signal, text): (&String, &String)| {
+        let invalid =
+            || Err(format!("invalid eviction grace period specified: {text}, must be a positive value"));
+        let period = GoDuration::parse(text)
+            .and_then(|period| if period.as_nanos() < 0 { invalid() } else { Ok(period.as_std()) });
+        let period = period
+            .map_err(|error| error_of("evictionSoftGracePeriod", format!("{signal}={text}"), &error))?;
+        Ok((signal.clone(), period))
+    };
+    let soft_grace: BTreeMap<String, Duration> =
+        eviction.eviction_soft_grace_period.iter().map(grace).collect::<Result<_, _>>()?;
+    let thresholds = Thresholds {
+        hard: &eviction.eviction_hard,
+        soft: &eviction.eviction_soft,
+        soft_grace: &soft_grace,
+        min_reclaim: &eviction.eviction_minimum_reclaim,
+        pods_enforced: config.cgroups.enforce_node_allocatable.iter().any(|what| what == "pods"),
+    };
+    let texts = [
+        ("evictionHard", &eviction.eviction_hard),
+        ("evictionSoft", &eviction.eviction_soft),
+        ("evictionMinimumReclaim", &eviction.eviction_minimum_reclaim),
+    ];
+    let shown = texts.into_iter().filter(|(_, texts)| !texts.is_empty());
+    let shown = shown.map(|(field, texts)| format!("{field}: {}", listed(texts)));
+    Ok(EvictionConfig {
+        thresholds: thresholds.parse().map_err(|error| {
+            error_of(
+                "evictionHard, evictionSoft, evictionSoftGracePeriod, evictionMinimumReclaim",
+                shown.collect::<Vec<_>>().join("; "),
+                &error,
+            )
+        })?,
+        transition: eviction.eviction_pressure_transition_period.as_std(),
+        soft_grace_seconds_max: i64::from(eviction.eviction_max_pod_grace_period),
+    })
+}
+
+fn listed(texts: &BTreeMap<String, String>) -> String {
+    texts.iter().map(|(name, text)| format!("{name}={text}")).collect::<Vec<_>>().join(",")
+}
+
 fn error_of(field: &'static str, value: String, error: &dyn std::fmt::Display) -> SettingError {
     SettingError { field, value, reason: error.to_string() }
 }
 
 /// What is kept from pods.
 fn reservations(config: &KubeletConfiguration) -> Result<Reservations, SettingError> {
-    let shown = |texts: &BTreeMap<String, String>| {
-        texts.iter().map(|(name, text)| format!("{name}={text}")).collect::<Vec<_>>().join(",")
-    };
     let reserved = |field, texts: &BTreeMap<String, String>| {
-        capacity::reserved(texts).map_err(|error| error_of(field, shown(texts), &error))
+        capacity::reserved(texts).map_err(|error| error_of(field, listed(texts), &error))
     };
     let hard = &config.eviction.eviction_hard;
     Ok(Reservations {
         kube: reserved("kubeReserved", &config.cgroups.kube_reserved)?,
         system: reserved("systemReserved", &config.cgroups.system_reserved)?,
         eviction_hard: capacity::thresholds(hard)
-            .map_err(|error| error_of("evictionHard", shown(hard), &error))?,
+            .map_err(|error| error_of("evictionHard", listed(hard), &error))?,
         pods_max: u64::try_from(config.pods.max_pods).unwrap_or(0),
         pods_per_core: u64::try_from(config.pods.pods_per_core).unwrap_or(0),
     })
@@ -152,11 +196,6 @@ fn reservations(config: &KubeletConfiguration) -> Result<Reservations, SettingEr
 fn pods_max(node: &NodeResources) -> usize {
     let pods = node.capacity.get("pods").copied().unwrap_or(Quantity::ZERO);
     usize::try_from(pods.units_rounded_up()).unwrap_or(0)
-}
-
-fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
-    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
-    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
 }
 
 /// The cgroups of pods and of the node.
@@ -344,7 +383,7 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{FeatureGates, GoDuration};
+    use crate::config::FeatureGates;
 
     #[test]
     fn flags_of_dead_containers_are_limits_unless_negative() {

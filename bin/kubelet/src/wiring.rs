@@ -1,20 +1,24 @@
 //! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
 //! architecture.
 
+mod certificates;
 mod heartbeat;
+mod last_words;
 mod quarantine;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use certificate_manager::{Lost, Role};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
+use eviction_manager::{EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
-use messages::event_recorder::{GetEvents, RecordEvent};
-use messages::facts::{NodeObserved, Source};
-use messages::garbage_collector::CollectNow;
-use messages::node_status::PostNotReady;
+use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
+use messages::facts::{NodeObserved, PressureObserved, Source};
+use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
+use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
@@ -22,6 +26,7 @@ use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, GetStaticOf, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
+use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
@@ -51,9 +56,12 @@ use runtime_bridge::mounts::Mounts;
 use runtime_bridge::probes::Prober;
 use runtime_bridge::reviews::{ClusterReviews, ReviewTtls, Reviews};
 use runtime_bridge::serving::ServingTls;
+use runtime_bridge::stats::NodeStats;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Place, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
+
+pub use last_words::{LastWords, NOT_READY_WITHIN};
 
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
 pub const ASKS: &[(&str, &str)] = &[
@@ -70,6 +78,9 @@ pub const ASKS: &[(&str, &str)] = &[
     ("StatusManager", "PodWorkerPool"),
     ("VolumeManager", "Pleg"),
     ("ResourceManager", "Pleg"),
+    ("EvictionManager", "PodManager"),
+    ("EvictionManager", "GarbageCollector"),
+    ("EvictionManager", "ImageManager"),
     ("NodeApi", "PodManager"),
     ("NodeApi", "StatusManager"),
     ("NodeApi", "Pleg"),
@@ -101,6 +112,8 @@ pub struct Bridge {
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.
     pub cgroups: Arc<dyn Cgroups>,
+    /// What the node and its pods use.
+    pub stats: Arc<dyn NodeStats>,
     /// The node's credentials for registries.
     pub docker_configs: Arc<dyn DockerConfigs>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
@@ -111,6 +124,10 @@ pub struct Bridge {
     pub cluster: Option<Cluster>,
     /// The HTTPS server's side of TLS; none without such a server.
     pub serving: Option<ServingTls>,
+    /// The node's certificates that the cluster signs.
+    pub certificates: Vec<Role>,
+    /// Where it is said that the kubelet must end for want of an identity.
+    pub lost: Lost,
 }
 
 /// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
@@ -152,8 +169,6 @@ pub struct Settings {
     pub file_check: Duration,
     /// `httpCheckFrequency`.
     pub url_check: Duration,
-    /// Bytes of memory that pods may have: the bound of tmpfs volumes without one of their own.
-    pub memory_bytes: u64,
     /// What the node has, and what of it pods may have.
     pub node_resources: Arc<NodeResources>,
     /// Pod workers.
@@ -164,6 +179,8 @@ pub struct Settings {
     pub images: ImageSettings,
     /// Dead containers.
     pub garbage: GcPolicy,
+    /// When pods are evicted.
+    pub eviction: EvictionConfig,
     /// Relist periods.
     pub pleg: PlegConfig,
     /// Listeners.
@@ -219,10 +236,16 @@ pub struct Node {
     pub events: Address<GetEvents>,
     /// Takes events.
     pub record: Address<RecordEvent>,
+    /// Takes events with annotations.
+    pub record_annotated: Address<RecordAnnotatedEvent>,
     /// Ends pods for a reason of the node.
     pub evict: Address<EvictPod>,
     /// Has the garbage collected now.
     pub collect: Address<CollectNow>,
+    /// Has all dead containers removed.
+    pub remove_dead: Address<RemoveDeadContainers>,
+    /// Has all unused images deleted.
+    pub delete_images: Address<DeleteUnusedImages>,
     /// Probe verdicts.
     pub verdicts: Address<GetVerdicts>,
     /// Mounted volumes.
@@ -246,7 +269,7 @@ pub struct Node {
     /// Who is told of the Node.
     pub node_observers: Vec<Address<NodeObserved>>,
     /// Has the Node written not ready, on a member of a cluster.
-    pub not_ready: Option<Address<PostNotReady>>,
+    pub last_words: Option<LastWords>,
     /// Calls to the runtime, as the actors make them.
     pub operations: Operations,
 }
@@ -281,6 +304,7 @@ pub fn wire(
     let images = tree.seat::<ImageManager>(Vitality::Degradable);
     let resources = tree.seat::<ResourceManager>(Vitality::Degradable);
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
+    let eviction = tree.seat::<EvictionManager>(Vitality::Degradable);
     let objects = tree.seat::<ObjectCache>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
@@ -293,8 +317,11 @@ pub fn wire(
         workers: pool.address(),
         events: events.address(),
         record: events.address(),
+        record_annotated: events.address(),
         evict: pool.address(),
         collect: garbage.address(),
+        remove_dead: garbage.address(),
+        delete_images: images.address(),
         verdicts: probes.address(),
         volumes: volumes.address(),
         objects_changed: volumes.address(),
@@ -307,7 +334,7 @@ pub fn wire(
         quarantined: status.address(),
         // Who admits pods knows the Node before who lists them.
         node_observers: vec![manager.address(), sources.address()],
-        not_ready: heartbeat.as_ref().map(heartbeat::Heartbeat::not_ready),
+        last_words: heartbeat.as_ref().map(|heartbeat| heartbeat.last_words(bridge.clock.clone())),
         operations: operations.clone(),
     };
     quarantine::tell_of_quarantine(tree, status.address(), events.address());
@@ -342,12 +369,14 @@ pub fn wire(
             volumes.address(),
             resources.address(),
             garbage.address(),
+            eviction.address(),
         ],
         sources: resend_sources,
         workers: pool.address(),
         statuses: status.address(),
         runtime_pods: pleg.address(),
         observed: pleg.address(),
+        pressure: eviction.address(),
         node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
         evict: pool.address(),
         mirrors: status.address(),
@@ -379,6 +408,7 @@ pub fn wire(
                 status.address(),
                 probes.address(),
                 garbage.address(),
+                eviction.address(),
             ],
             events: events.address(),
             operations: operations.clone(),
@@ -412,6 +442,18 @@ pub fn wire(
         metrics,
     };
 
+    let pressure_watchers: Vec<Address<PressureObserved>> = [manager.address()]
+        .into_iter()
+        .chain(heartbeat.iter().map(heartbeat::Heartbeat::pressure_watcher))
+        .collect();
+    let addresses = certificates::start(
+        tree,
+        place,
+        registry,
+        bridge,
+        settings,
+        heartbeat.as_ref().map(heartbeat::Heartbeat::node),
+    )?;
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,
@@ -420,7 +462,9 @@ pub fn wire(
             &heartbeat::Acquaintances {
                 operations: operations.clone(),
                 observers: node.node_observers.clone(),
+                address_observers: addresses,
                 observed: resend_observed(),
+                pressure: eviction.address(),
                 events: events.address(),
             },
         );
@@ -465,7 +509,7 @@ pub fn wire(
         ways: volume_manager::Ways {
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.clone(),
-            allocatable_memory_bytes: settings.memory_bytes,
+            allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             objects: volume_manager::Objects {
                 secrets: objects.address(),
                 config_maps: objects.address(),
@@ -520,6 +564,28 @@ pub fn wire(
         resend_desired: resend_desired(),
     };
 
+    let metrics = EvictionMetrics::new()?;
+    metrics.register(registry)?;
+    let eviction_deps = EvictionManagerDeps {
+        config: Arc::new(settings.eviction.clone()),
+        ways: eviction_manager::Ways {
+            stats: bridge.stats.clone(),
+            operations: operations.clone(),
+            dirs: bridge.dirs.clone(),
+            cgroups: bridge.cgroups.clone(),
+            containers: garbage.address(),
+            images: images.address(),
+        },
+        observers: pressure_watchers,
+        pressure: manager.address(),
+        evict: pool.address(),
+        manager: resend_desired(),
+        pool: pool.address(),
+        events: events.address(),
+        annotated: events.address(),
+        metrics,
+    };
+
     let garbage_deps = GarbageCollectorDeps {
         ways: garbage_collector::Ways { operations, dirs: bridge.dirs.clone() },
         clock: bridge.clock.clone(),
@@ -565,6 +631,7 @@ pub fn wire(
     resources.start(place, move || ResourceManager::new(resource_deps.clone()));
     objects.start(place, move || ObjectCache::new(object_deps.clone()));
     garbage.start(place, move || GarbageCollector::new(garbage_deps.clone()));
+    eviction.start(place, move || EvictionManager::new(eviction_deps.clone()));
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));
     Ok(node)
@@ -578,6 +645,12 @@ fn secured(bridge: &Bridge, settings: &ServerSettings, containers: Containers) -
     });
     let access = Access { config: Arc::new(settings.access.clone()), tls: bridge.serving.clone()?, reviews };
     Some(Secured { access, containers, offers: settings.offers.clone() })
+}
+
+/// The bound of tmpfs volumes without one of their own.
+fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
+    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
+    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
 }
 
 /// The sources that have to be heard before absence means removal.

@@ -137,6 +137,7 @@ mod tests {
             count: 3,
             first_seen: Timestamp::UNIX_EPOCH,
             last_seen: "2026-01-01T00:00:00Z".parse().unwrap(),
+            annotations: Arc::default(),
         };
         let node = RecordedEvent { object: EventObject::Node, ..recorded.clone() };
         let path = Arc::from("/etc/kubernetes/manifests/web.yaml");

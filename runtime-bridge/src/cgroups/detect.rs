@@ -32,7 +32,7 @@ pub struct Hierarchy {
 
 impl Hierarchy {
     /// Whether it has this controller.
-    pub(super) fn has(&self, controller: &str) -> bool {
+    pub(crate) fn has(&self, controller: &str) -> bool {
         self.controllers.iter().any(|own| own == controller)
     }
 }

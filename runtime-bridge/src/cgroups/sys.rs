@@ -58,10 +58,18 @@ impl SystemCgroups {
     /// # Errors
     /// [`CgroupError::NotMounted`] without any, [`CgroupError::Io`] when the mounts cannot be listed.
     pub fn detect(names: CgroupNames, io: Handle) -> Result<Self, CgroupError> {
-        let mounts = mountinfo::read().map_err(failed("list the mounts of", Path::new("/sys/fs/cgroup")))?;
-        let (version, hierarchies) = detect::hierarchies(&mounts).ok_or(CgroupError::NotMounted)?;
+        let (version, hierarchies) = Self::mounted()?;
         let sizes = PageSizes { page: rustix::param::page_size() as u64, huge: huge_page_sizes() };
         Ok(Self::at(version, hierarchies, sizes, names, io))
+    }
+
+    /// The version and the hierarchies that are mounted now.
+    ///
+    /// # Errors
+    /// As [`SystemCgroups::detect`].
+    pub(crate) fn mounted() -> Result<(CgroupVersion, Vec<Hierarchy>), CgroupError> {
+        let mounts = mountinfo::read().map_err(failed("list the mounts of", Path::new("/sys/fs/cgroup")))?;
+        detect::hierarchies(&mounts).ok_or(CgroupError::NotMounted)
     }
 
     /// Hierarchies that are mounted at these places, on a machine with pages of these sizes.

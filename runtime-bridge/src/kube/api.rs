@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,16 +15,23 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::connect::{ConnectError, ConnectSettings, Redial, dial};
-use super::error::{ApiError, StatusBody};
+use super::error::{ApiError, StatusBody, retry_after};
 use super::limits::{Bucket, RateLimit};
+use super::reach::{Reach, is_the_servers, is_well};
 use crate::Io;
+#[cfg(any(test, feature = "fake"))]
+use crate::clock::Clock;
+use crate::clock::SystemClock;
 
 /// Bytes of an answer; the largest list of one node's pods stays far below.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// And of a refusal.
 const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
+/// Times that one call is sent again because the server says when.
+const ASKED_AGAIN_MAX: u32 = 10;
 
 /// The outcome of a call.
 pub type Reply<T> = BoxFuture<'static, Result<T, ApiError>>;
@@ -94,7 +102,8 @@ pub struct ApiClient {
     io: Io,
     turns: Bucket,
     deadline: Duration,
-    redial: Option<Redial>,
+    redial: Vec<Arc<dyn Redial>>,
+    reach: Reach,
 }
 
 impl Debug for ApiClient {
@@ -119,22 +128,13 @@ fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Opt
 
 /// Percent-encoded as far as a query or a part of a path needs it.
 fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte);
-    text.bytes().fold(String::new(), |out, byte| {
-        if plain(byte) {
-            out + char::from(byte).encode_utf8(&mut [0; 4])
-        } else {
-            out + &format!("%{byte:02X}")
-        }
-    })
+    crate::percent::escaped(text, |byte| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte))
 }
 
-fn request(
-    method: http::Method,
-    path: &str,
-    content: Option<&str>,
-    body: Vec<u8>,
-) -> Result<Request<Body>, ApiError> {
+/// A request, ready to be sent.
+type Made = Result<Request<Body>, ApiError>;
+
+fn request(method: http::Method, path: &str, content: Option<&str>, body: Bytes) -> Made {
     let mut builder =
         Request::builder().method(method.clone()).uri(path).header(http::header::ACCEPT, "application/json");
     if let Some(content) = content {
@@ -163,8 +163,7 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
 
 async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
     let code = answer.status().as_u16();
-    let retry_after = answer.headers().get(http::header::RETRY_AFTER);
-    let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let retry_after = retry_after(answer.headers());
     let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
     let bytes = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let status = serde_json::from_slice::<StatusBody>(&bytes).unwrap_or_else(|_| StatusBody {
@@ -217,7 +216,14 @@ fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Res
 impl ApiClient {
     /// Speaks through `client`. `deadline` is that of each call but watches.
     pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
-        Self { client, io, turns: Bucket::new(limit), deadline, redial: None }
+        Self {
+            client,
+            io,
+            turns: Bucket::new(limit),
+            deadline,
+            redial: Vec::new(),
+            reach: Reach::new(Arc::new(SystemClock)),
+        }
     }
 
     /// With connections of its own, which can be given up. Nothing is connected yet.
@@ -231,14 +237,49 @@ impl ApiClient {
         deadline: Duration,
     ) -> Result<Self, ConnectError> {
         let (client, redial) = dial(settings, io)?;
-        Ok(Self { redial: Some(redial), ..Self::new(client, io.clone(), limit, deadline) })
+        Ok(Self { redial: vec![redial], ..Self::new(client, io.clone(), limit, deadline) })
     }
 
-    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs.
+    /// Speaking through `client`, whose connections are given up by `redial`.
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn redialing(mut self, redial: Arc<dyn Redial>) -> Self {
+        self.redial.push(redial);
+        self
+    }
+
+    /// The same, whose [`ApiClient::redial`] gives up the connections of `others` too.
+    #[must_use]
+    pub fn redialing_with(mut self, others: &[&Self]) -> Self {
+        self.redial.extend(others.iter().flat_map(|other| other.redial.iter().cloned()));
+        self
+    }
+
+    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs,
+    /// unless it was connected to close all.
     pub fn redial(&self) {
-        if let Some(redial) = &self.redial {
-            redial.redial();
-        }
+        self.redial.iter().for_each(|redial| redial.redial());
+    }
+
+    /// Whether the server says that it is well.
+    pub fn healthz(&self) -> Reply<()> {
+        let this = self.clone();
+        self.on_io(async move {
+            let made = || request(http::Method::GET, "/healthz", None, Bytes::new());
+            let operation = "GET /healthz";
+            this.within(operation, this.call(operation, made)).await.map(|_| ())
+        })
+    }
+
+    /// Learns from `other`'s calls whether the server answers, and the other way round: it is the same server.
+    #[must_use]
+    pub fn beside(self, other: &Self) -> Self {
+        Self { reach: other.reach.clone(), ..self }
+    }
+
+    /// The same, with the waits between its tries by the chance of `clock`.
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn by_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { reach: Reach::new(clock), ..self }
     }
 
     /// The same with another deadline.
@@ -326,7 +367,7 @@ impl ApiClient {
         }
         let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
         let this = self.clone();
-        let request = request(http::Method::GET, &path, None, Vec::new());
+        let request = request(http::Method::GET, &path, None, Bytes::new());
         self.on_io(async move {
             let request = request?;
             let operation = operation(&request);
@@ -390,21 +431,39 @@ impl ApiClient {
     ) -> Reply<Decoded> {
         let this = self.clone();
         self.on_io(async move {
-            let bytes = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
-            let request = request(method, &path, content, bytes)?;
-            let operation = operation(&request);
-            let bytes = this.within(&operation, this.call(&operation, request)).await?;
+            let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+            let operation = format!("{method} {}", path.split('?').next().unwrap_or_default());
+            let made = || request(method.clone(), &path, content, bytes.clone());
+            let bytes = this.within(&operation, this.call(&operation, made)).await?;
             decode(&bytes).map_err(|error| {
                 ApiError::unanswered(operation, format!("the answer cannot be read: {error}"))
             })
         })
     }
 
-    async fn call(&self, operation: &str, request: Request<Body>) -> Result<Bytes, ApiError> {
+    /// Sends a request, and sends it again when the server says when it wants that, as long as the deadline allows.
+    async fn call(&self, operation: &str, request: impl Fn() -> Made) -> Result<Bytes, ApiError> {
+        let begun = Instant::now();
+        for _ in 0..ASKED_AGAIN_MAX {
+            match self.call_once(operation, request()?).await {
+                Err(error) if error.is_transient() && error.code != 0 => {
+                    let asked = error.retry_after.filter(|wait| begun.elapsed() + *wait < self.deadline);
+                    let Some(wait) = asked else { return Err(error) };
+                    tracing::debug!(%error, wait_s = wait.as_secs(), "The API server wants to be asked again later");
+                    tokio::time::sleep(wait).await;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.call_once(operation, request()?).await
+    }
+
+    async fn call_once(&self, operation: &str, request: Request<Body>) -> Result<Bytes, ApiError> {
         let answer = self.send(operation, request).await?;
         if answer.status().is_success() {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             return body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+                self.doubt();
                 ApiError::unanswered(operation.to_owned(), format!("the answer broke off: {error}"))
             });
         }
@@ -413,8 +472,26 @@ impl ApiClient {
 
     async fn send(&self, operation: &str, request: Request<Body>) -> Result<Response<Body>, ApiError> {
         self.turns.turn().await;
-        let answer = self.client.send(request).await;
-        answer.map_err(|error| ApiError::unanswered(operation.to_owned(), causes(&error)))
+        match self.client.send(request).await {
+            Ok(answer) => {
+                match is_well(answer.status()) {
+                    true => self.reach.answered(),
+                    false => self.doubt(),
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                if is_the_servers(&error) {
+                    self.doubt();
+                }
+                Err(ApiError::unanswered(operation.to_owned(), causes(&error)))
+            }
+        }
+    }
+
+    /// The server does not seem to be well.
+    pub(super) fn doubt(&self) {
+        self.reach.doubted(&self.client, &self.io, &self.redial);
     }
 
     async fn within<T>(
@@ -423,6 +500,9 @@ impl ApiClient {
         work: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<T, ApiError> {
         tokio::time::timeout(self.deadline, work).await.unwrap_or_else(|_| {
+            self.doubt();
+            // Perhaps only the connection is dead: nobody else is to wait on it.
+            self.redial();
             let message = format!("no answer within {} s", self.deadline.as_secs_f64());
             Err(ApiError::unanswered(operation.to_owned(), message))
         })
@@ -443,5 +523,9 @@ impl ApiClient {
 
     pub(super) fn io(&self) -> &Io {
         &self.io
+    }
+
+    pub(super) fn reach(&self) -> &Reach {
+        &self.reach
     }
 }

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -21,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tower::Service;
 
 use super::identity::{Identity, IdentitySource, certificates};
@@ -34,6 +37,8 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// … and is given up without an answer after this.
 const PING_DEADLINE: Duration = Duration::from_secs(15);
+/// Calls that go on when the certificate changes have this long before the connections with the old one are closed.
+const OLD_CONNECTIONS_LIVE: Duration = Duration::from_secs(10);
 
 /// Why the API server cannot be spoken to as the kubeconfig says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,13 +70,16 @@ pub enum ConnectError {
         /// What it did.
         reason: String,
     },
+    /// There is no valid certificate of ours.
+    #[error("no valid client certificate: the cluster has not signed one yet, or the last one has expired")]
+    NoCertificate,
     /// A field of the kubeconfig that is not supported.
     #[error("{0} is not supported")]
     Unsupported(String),
 }
 
 impl ConnectError {
-    pub(super) fn file(path: &Path, reason: impl Into<String>) -> Self {
+    pub(in crate::kube) fn file(path: &Path, reason: impl Into<String>) -> Self {
         Self::File { path: path.to_owned(), reason: reason.into() }
     }
 }
@@ -85,6 +93,8 @@ pub struct ConnectSettings {
     pub identity: Arc<dyn IdentitySource>,
     /// `User-Agent`.
     pub user_agent: String,
+    /// HTTP/1.1 only, and whoever gives up connections closes even those in use (`DISABLE_HTTP2`).
+    pub http1_only: bool,
 }
 
 /// A client with connections of its own. Nothing is connected yet.
@@ -95,21 +105,28 @@ pub fn connect(settings: &ConnectSettings, io: &Io) -> Result<kube::Client, Conn
     dial(settings, io).map(|(client, _)| client)
 }
 
-/// Gives up connections that may be dead.
-#[derive(Clone)]
-pub(super) struct Redial(Arc<Shared>);
+/// Gives up connections that may be dead: whoever calls next gets a new one.
+pub(super) trait Redial: Send + Sync {
+    fn redial(&self);
+}
 
-impl Redial {
-    /// Whoever calls next gets a new connection; idle ones are closed, and calls in flight stay on theirs.
-    pub fn redial(&self) {
-        *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
+impl Redial for Shared {
+    /// Idle ones are closed, and calls in flight stay on theirs unless all are to be closed.
+    fn redial(&self) {
+        let gone = self.current.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(gone) = gone.filter(|_| self.http1_only) {
+            gone.closed.cancel();
+        }
     }
 }
 
-pub(super) fn dial(settings: &ConnectSettings, io: &Io) -> Result<(kube::Client, Redial), ConnectError> {
+pub(super) fn dial(
+    settings: &ConnectSettings,
+    io: &Io,
+) -> Result<(kube::Client, Arc<dyn Redial>), ConnectError> {
     let trust = Trust::of(&settings.kubeconfig)?;
     // A wrong key or certificate is known now, not at the first request.
-    trust.config(&settings.identity.identity()?)?;
+    trust.config(&settings.identity.at_start()?, settings.http1_only)?;
     let agent = HeaderValue::from_str(&settings.user_agent)
         .map_err(|_| ConnectError::Unsupported(format!("user agent {:?}", settings.user_agent)))?;
     let shared = Arc::new(Shared {
@@ -118,14 +135,37 @@ pub(super) fn dial(settings: &ConnectSettings, io: &Io) -> Result<(kube::Client,
         trust,
         agent,
         io: io.clone(),
+        http1_only: settings.http1_only,
         current: Mutex::new(None),
     });
+    if let Some(changes) = settings.identity.changes() {
+        drop(io.spawn(follow_identity(changes, Arc::downgrade(&shared))));
+    }
     // The client's buffer is a task of the I/O runtime.
     let client = io.enter(|| kube::Client::new(ApiService(shared.clone()), "default"));
-    Ok((client, Redial(shared)))
+    Ok((client, shared))
+}
+
+/// Whoever asks for nothing but watches is to be seen under the newest certificate, too.
+async fn follow_identity(mut changes: BoxStream<'static, ()>, shared: Weak<Shared>) {
+    while changes.next().await.is_some() {
+        let Some(shared) = shared.upgrade() else { return };
+        let in_use = shared.current.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if in_use && let Ok(identity) = shared.identity.identity() {
+            // What is wrong with it, the next call says.
+            let _ = shared.http(&identity);
+        }
+    }
 }
 
 type Http = HyperClient<Connector, Body>;
+
+/// The connections made with one identity.
+struct Connections {
+    generation: u64,
+    http: Http,
+    closed: CancellationToken,
+}
 
 struct Shared {
     kubeconfig: Kubeconfig,
@@ -133,22 +173,24 @@ struct Shared {
     trust: Trust,
     agent: HeaderValue,
     io: Io,
-    /// The connections made with this generation of the identity.
-    current: Mutex<Option<(u64, Http)>>,
+    http1_only: bool,
+    current: Mutex<Option<Connections>>,
 }
 
 impl Shared {
     fn http(&self, identity: &Identity) -> Result<Http, ConnectError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((generation, http)) = &*current
-            && *generation == identity.generation
+        if let Some(connections) = &*current
+            && connections.generation == identity.generation
         {
-            return Ok(http.clone());
+            return Ok(connections.http.clone());
         }
+        let closed = CancellationToken::new();
         let connector = Connector {
-            tls: self.trust.config(identity)?,
+            tls: self.trust.config(identity, self.http1_only)?,
             name: self.kubeconfig.tls_server_name.clone(),
             io: self.io.clone(),
+            closed: closed.clone(),
         };
         let http = HyperClient::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -158,7 +200,17 @@ impl Shared {
             .http2_keep_alive_timeout(PING_DEADLINE)
             .http2_keep_alive_while_idle(true)
             .build(connector);
-        *current = Some((identity.generation, http.clone()));
+        let (generation, kept) = (identity.generation, http.clone());
+        if let Some(old) = current.replace(Connections { generation, http: kept, closed }) {
+            tracing::info!(
+                "Certificate rotation detected, shutting down client connections to start using new credentials"
+            );
+            // Watches would stay with the old identity for minutes; calls come to their end first.
+            drop(self.io.spawn(async move {
+                tokio::time::sleep(OLD_CONNECTIONS_LIVE).await;
+                old.closed.cancel();
+            }));
+        }
         Ok(http)
     }
 }
@@ -219,10 +271,9 @@ impl Trust {
         }
         let mut roots = RootCertStore::empty();
         if let Some(pem) = &kubeconfig.certificate_authority {
-            let inline = "certificate-authority-data";
-            for certificate in certificates(pem, inline)? {
-                let added = roots.add(certificate);
-                added.map_err(|error| ConnectError::file(&pem.named(inline), error.to_string()))?;
+            let field = "certificate-authority";
+            for certificate in certificates(pem, field)? {
+                roots.add(certificate).map_err(|error| pem.wrong(field, error))?;
             }
         } else {
             roots = system::store(&system::files()).map_err(ConnectError::Tls)?;
@@ -230,7 +281,7 @@ impl Trust {
         Ok(Self { roots: Arc::new(roots), anyone: None })
     }
 
-    fn config(&self, identity: &Identity) -> Result<Arc<ClientConfig>, ConnectError> {
+    fn config(&self, identity: &Identity, http1_only: bool) -> Result<Arc<ClientConfig>, ConnectError> {
         let tls = |error: rustls::Error| ConnectError::Tls(error.to_string());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
@@ -246,7 +297,8 @@ impl Trust {
             }
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let protocols: &[&[u8]] = if http1_only { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Ok(Arc::new(config))
     }
 }
@@ -258,6 +310,7 @@ struct Connector {
     tls: Arc<ClientConfig>,
     name: Option<String>,
     io: Io,
+    closed: CancellationToken,
 }
 
 impl Service<Uri> for Connector {
@@ -292,26 +345,35 @@ impl Connector {
         let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
         let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let closed = Box::pin(self.closed.clone().cancelled_owned());
         if plain {
-            return Ok(Conn::Plain(TokioIo::new(stream)));
+            return Ok(Conn { stream: Stream::Plain(TokioIo::new(stream)), closed });
         }
         let name = self.name.as_deref().unwrap_or(host).to_owned();
-        let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+        let wrong = |error| format!("tls-server-name: Invalid value: {name:?}: {error}");
+        let name = ServerName::try_from(name.clone()).map_err(wrong)?;
         let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await;
-        Ok(Conn::Tls(TokioIo::new(Box::new(stream.map_err(|error| error.to_string())?))))
+        let stream = TokioIo::new(Box::new(stream.map_err(|error| error.to_string())?));
+        Ok(Conn { stream: Stream::Tls(stream), closed })
     }
 }
 
-enum Conn {
+enum Stream {
     Plain(TokioIo<TcpStream>),
     Tls(TokioIo<Box<TlsStream<TcpStream>>>),
 }
 
+/// A connection that can be closed from outside.
+struct Conn {
+    stream: Stream,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
 impl Connection for Conn {
     fn connected(&self) -> Connected {
-        match self {
-            Self::Plain(_) => Connected::new(),
-            Self::Tls(stream) => match stream.inner().get_ref().1.alpn_protocol() {
+        match &self.stream {
+            Stream::Plain(_) => Connected::new(),
+            Stream::Tls(stream) => match stream.inner().get_ref().1.alpn_protocol() {
                 Some(b"h2") => Connected::new().negotiated_h2(),
                 _ => Connected::new(),
             },
@@ -325,32 +387,37 @@ impl Read for Conn {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        let this = self.get_mut();
+        if this.closed.as_mut().poll(cx).is_ready() {
+            let why = "closed: it was given up for another one";
+            return Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, why)));
+        }
+        match &mut this.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
 
 impl Write for Conn {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

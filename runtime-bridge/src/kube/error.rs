@@ -36,6 +36,17 @@ pub(super) struct Details {
     retry_after_seconds: u32,
 }
 
+/// When the server wants to be asked again, by its answer's head.
+pub(super) fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(bounded(seconds))
+}
+
+/// A server that asks for an hour does not stop a node for an hour.
+fn bounded(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.min(60))
+}
+
 impl ApiError {
     /// Nothing was answered, or nothing that could be read. Whether a write was done is not known.
     pub(super) fn unanswered(operation: String, message: impl Into<String>) -> Self {
@@ -45,22 +56,15 @@ impl ApiError {
     pub(super) fn of_status(
         operation: String,
         http_code: u16,
-        retry_after: Option<u64>,
+        retry_after: Option<Duration>,
         status: StatusBody,
     ) -> Self {
         let in_body = status.details.map_or(0, |details| u64::from(details.retry_after_seconds));
-        let seconds = retry_after.or(Some(in_body).filter(|seconds| *seconds > 0));
+        let in_body = Some(in_body).filter(|seconds| *seconds > 0).map(bounded);
         let code = if http_code == 0 || http_code == 200 { status.code } else { http_code };
         let message =
             if status.message.is_empty() { format!("the server answered {code}") } else { status.message };
-        Self {
-            operation,
-            code,
-            reason: status.reason,
-            message,
-            // A server that asks for an hour does not stop a node for an hour.
-            retry_after: seconds.map(|seconds| Duration::from_secs(seconds.min(60))),
-        }
+        Self { operation, code, reason: status.reason, message, retry_after: retry_after.or(in_body) }
     }
 
     /// Nobody has answered.

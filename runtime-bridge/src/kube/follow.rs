@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt};
 use http_body_util::BodyExt;
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -15,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::api::{ApiClient, Object, Select, VersionBody};
 use super::error::{ApiError, StatusBody};
+use super::reach::{Hope, Reach};
 
 /// A watch lasts this long at least and twice as long at most, so that not all end at once.
 const WATCH_SECONDS_MIN: u64 = 300;
@@ -24,6 +24,8 @@ const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const BACKOFF_FIRST: Duration = Duration::from_millis(800);
 const BACKOFF_LAST: Duration = Duration::from_secs(30);
 const GOOD_TIME: Duration = Duration::from_secs(120);
+/// Bookmarks come every minute; a watch of this length should have heard one.
+const UNHEARD_MIN: Duration = Duration::from_secs(240);
 /// News that wait for whoever follows.
 const NEWS_MAX: usize = 64;
 
@@ -67,20 +69,21 @@ impl ApiClient {
     }
 }
 
-/// Up to as much again, so that nodes that lost their server together do not come back together.
-fn jittered(wait: Duration) -> Duration {
-    let mut bytes = [0; 2];
-    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
-    wait + wait.mul_f64(f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX))
-}
-
 struct Backoff(Duration);
 
 impl Backoff {
-    async fn wait(&mut self, at_least: Option<Duration>) {
-        let wait = jittered(self.0).max(at_least.unwrap_or_default());
+    /// Waits as long as the server has said, and then until the time is over or a server that was away is back.
+    async fn wait(&mut self, reach: &Reach, asked: Option<Duration>, mut hope: Hope) {
+        let asked = asked.unwrap_or_default();
+        let rest = reach.jittered(self.0).saturating_sub(asked);
         self.0 = (self.0 * 2).min(BACKOFF_LAST);
-        sleep(wait).await;
+        sleep(asked).await;
+        tokio::select! {
+            biased;
+            // Just after its start a server may refuse what it takes a moment later.
+            () = hope.fulfilled() => self.0 = BACKOFF_FIRST,
+            () = sleep(rest) => {}
+        }
     }
 }
 
@@ -91,18 +94,22 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
     let mut backoff = Backoff(BACKOFF_FIRST);
     loop {
         let begun = Instant::now();
+        let hope = api.reach().hope();
         let error = match follow_once(&api, &select, &news).await {
             Ok(error) => error,
             Err(Left) => return,
         };
-        if begun.elapsed() > GOOD_TIME {
+        let lasted = begun.elapsed() > GOOD_TIME;
+        if lasted {
             backoff = Backoff(BACKOFF_FIRST);
         }
         let wait = error.retry_after;
+        // What has come back since a good time began has gone away again since.
+        let hope = if lasted { api.reach().hope() } else { hope };
         if !error.is_gone() && news.send(Followed::Trouble(error)).await.is_err() {
             return;
         }
-        backoff.wait(wait).await;
+        backoff.wait(api.reach(), wait, hope).await;
     }
 }
 
@@ -125,59 +132,91 @@ async fn follow_once<K: Object>(
     let mut backoff = Backoff(BACKOFF_FIRST);
     loop {
         let begun = Instant::now();
-        let ended = watch(api, select, &mut version, news).await?;
-        let Some(error) = ended else {
+        let hope = api.reach().hope();
+        let error = match watch(api, select, &mut version, news).await? {
             // Watches end: the next one goes on where this one was. One that ends at once is not asked for at once.
-            if begun.elapsed() < Duration::from_secs(1) {
-                backoff.wait(None).await;
-            } else {
-                backoff = Backoff(BACKOFF_FIRST);
+            Ended::InTime => {
+                if begun.elapsed() < Duration::from_secs(1) {
+                    backoff.wait(api.reach(), None, hope).await;
+                } else {
+                    backoff = Backoff(BACKOFF_FIRST);
+                }
+                continue;
             }
-            continue;
+            Ended::Unopened(error) if error.is_unanswered() || error.code >= 500 => return Ok(error),
+            Ended::Unopened(error) | Ended::Broken(error) if error.is_gone() => return Ok(error),
+            Ended::Unheard => return Ok(unheard::<K>()),
+            Ended::Unopened(error) | Ended::Broken(error) => error,
         };
-        if error.is_gone() {
-            return Ok(error);
-        }
-        if begun.elapsed() > GOOD_TIME {
+        let lasted = begun.elapsed() > GOOD_TIME;
+        if lasted {
             backoff = Backoff(BACKOFF_FIRST);
         }
         let wait = error.retry_after;
+        let hope = if lasted { api.reach().hope() } else { hope };
         news.send(Followed::Trouble(error)).await.map_err(|_| Left)?;
-        backoff.wait(wait).await;
+        backoff.wait(api.reach(), wait, hope).await;
     }
 }
 
-/// One watch. None when it ended as watches do.
+/// How a watch was over.
+enum Ended {
+    /// As watches end.
+    InTime,
+    /// In time, and not even a bookmark was heard. A server whose data were put back to an earlier time takes a watch
+    /// from a version that it has not reached yet, and is silent until it has.
+    Unheard,
+    /// It did not begin. Without an answer, or with one of a server that is not well, the server has been away, and
+    /// what it holds may be older than before: only a list tells.
+    Unopened(ApiError),
+    /// In the middle.
+    Broken(ApiError),
+}
+
+fn unheard<K: Object>() -> ApiError {
+    let message = "a watch was silent to its end";
+    let error = ApiError::unanswered(format!("WATCH {}", K::plural(&())), message);
+    ApiError { code: 410, ..error }
+}
+
+/// One watch.
 async fn watch<K: Object>(
     api: &ApiClient,
     select: &Select,
     version: &mut String,
     news: &mpsc::Sender<Followed<K>>,
-) -> Result<Option<ApiError>, Left> {
-    let seconds = jittered(Duration::from_secs(WATCH_SECONDS_MIN)).as_secs();
+) -> Result<Ended, Left> {
+    let seconds = api.reach().jittered(Duration::from_secs(WATCH_SECONDS_MIN)).as_secs();
     let answer = match api.open_watch::<K>(select, version, seconds).await {
         Ok(answer) => answer,
-        Err(error) => return Ok(Some(error)),
+        Err(error) => return Ok(Ended::Unopened(error)),
     };
-    let broken = |message: String| Some(ApiError::unanswered(format!("WATCH {}", K::plural(&())), message));
+    let broken = |message: String| {
+        api.doubt();
+        Ended::Broken(ApiError::unanswered(format!("WATCH {}", K::plural(&())), message))
+    };
     let bytes = answer.into_body().into_data_stream().map(|part| part.map_err(std::io::Error::other));
     let codec = LinesCodec::new_with_max_length(EVENT_BYTES_MAX);
     let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
     // The server ends it in time; one that says nothing long after that is dead.
     let end = Duration::from_secs(seconds + 60);
+    let begun = Instant::now();
+    let mut was_heard = false;
     loop {
         let line = match timeout(end, lines.next()).await {
             Err(_) => {
                 return Ok(broken("nothing was heard long after the watch should have ended".to_owned()));
             }
-            Ok(None) => return Ok(None),
+            Ok(None) if !was_heard && begun.elapsed() >= UNHEARD_MIN => return Ok(Ended::Unheard),
+            Ok(None) => return Ok(Ended::InTime),
             Ok(Some(Err(error))) => return Ok(broken(error.to_string())),
             Ok(Some(Ok(line))) => line,
         };
+        was_heard = true;
         match heard(&line, version) {
             Ok(Some(item)) => news.send(item).await.map_err(|_| Left)?,
             Ok(None) => {}
-            Err(error) => return Ok(Some(error)),
+            Err(error) => return Ok(Ended::Broken(error)),
         }
     }
 }

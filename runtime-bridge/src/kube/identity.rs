@@ -1,11 +1,12 @@
 //! Who we are to the API server, which may change while we run: a rotated certificate, a refreshed token.
 
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -14,9 +15,12 @@ use tokio::time::Instant;
 use super::connect::ConnectError;
 use super::exec::ExecIdentity;
 use super::kubeconfig::{Pem, User};
+use crate::certificates::CurrentPair;
 
 /// Files are looked at again this often at most.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// A request without a certificate of ours waits this long for the first one.
+const FIRST_WAIT: Duration = Duration::from_secs(9);
 /// Bytes of a token or PEM file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -49,6 +53,14 @@ pub trait IdentitySource: Send + Sync + Debug {
     /// When nothing usable is there, naming the file.
     fn identity(&self) -> Result<Identity, ConnectError>;
 
+    /// As far as it is known before anything is asked.
+    ///
+    /// # Errors
+    /// What is there already cannot be used.
+    fn at_start(&self) -> Result<Identity, ConnectError> {
+        self.identity()
+    }
+
     /// Awaited on the I/O runtime before every request: makes fresh what takes time to get.
     ///
     /// # Errors
@@ -59,6 +71,11 @@ pub trait IdentitySource: Send + Sync + Debug {
 
     /// The server has answered 401.
     fn refused(&self) {}
+
+    /// An item for each change, if the source tells of them by itself.
+    fn changes(&self) -> Option<BoxStream<'static, ()>> {
+        None
+    }
 }
 
 #[derive(Debug, Default)]
@@ -105,11 +122,12 @@ impl FileIdentity {
                 Ok(Identity { token: Some(Arc::from(token.as_str())), ..Identity::default() })
             }
             User::TokenFile(path) => {
-                let text = String::from_utf8(read_file(path)?);
-                let text = text.map_err(|_| ConnectError::file(path, "is no text"))?;
+                let wrong = |reason: String| ConnectError::file(path, format!("tokenFile: {reason}"));
+                let text = String::from_utf8(read_file(path).map_err(wrong)?);
+                let text = text.map_err(|_| wrong("is no text".to_owned()))?;
                 let token = text.trim();
                 if token.is_empty() {
-                    return Err(ConnectError::file(path, "holds no token"));
+                    return Err(wrong("holds no token".to_owned()));
                 }
                 // Requests carry it, not connections.
                 Ok(Identity { token: Some(Arc::from(token)), ..Identity::default() })
@@ -133,33 +151,39 @@ impl Pem {
         }
     }
 
-    pub(super) fn bytes(&self) -> Result<Vec<u8>, ConnectError> {
+    /// `field` is the one of the kubeconfig that names the file.
+    pub(in crate::kube) fn bytes(&self, field: &str) -> Result<Vec<u8>, ConnectError> {
         match self {
             Self::Inline(bytes) => Ok(bytes.clone()),
-            Self::File(path) => read_file(path),
+            Self::File(path) => read_file(path).map_err(|reason| self.wrong(field, reason)),
         }
     }
 
-    pub(super) fn named(&self, inline: &str) -> PathBuf {
-        self.path().map_or_else(|| PathBuf::from(inline), Path::to_owned)
+    /// What is wrong with it, naming the file and the field.
+    pub(in crate::kube) fn wrong(&self, field: &str, reason: impl std::fmt::Display) -> ConnectError {
+        match self {
+            Self::Inline(_) => ConnectError::file(Path::new(&format!("{field}-data")), reason.to_string()),
+            Self::File(path) => ConnectError::file(path, format!("{field}: {reason}")),
+        }
     }
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, ConnectError> {
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read;
-    let failed = |error: std::io::Error| ConnectError::file(path, error.to_string());
+    let failed = |error: std::io::Error| error.to_string();
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }
 
-pub(super) fn certificates(pem: &Pem, inline: &str) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
-    let bytes = pem.bytes()?;
+/// The certificates that a field of the kubeconfig holds or names.
+pub(super) fn certificates(pem: &Pem, field: &str) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
+    let bytes = pem.bytes(field)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let certificates = read.map_err(|error| ConnectError::file(&pem.named(inline), error.to_string()))?;
+    let certificates = read.map_err(|error| pem.wrong(field, error))?;
     if certificates.is_empty() {
-        return Err(ConnectError::file(&pem.named(inline), "holds no certificate"));
+        return Err(pem.wrong(field, "holds no certificate"));
     }
     Ok(certificates)
 }
@@ -169,11 +193,10 @@ pub(super) fn certificate_pair(
     certificate: &Pem,
     pem_key: &Pem,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConnectError> {
-    let certificates = certificates(certificate, "client-certificate-data")?;
-    let bytes = pem_key.bytes()?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
-        ConnectError::file(&pem_key.named("client-key-data"), format!("no private key: {error}"))
-    })?;
+    let certificates = certificates(certificate, "client-certificate")?;
+    let bytes = pem_key.bytes("client-key")?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes)
+        .map_err(|error| pem_key.wrong("client-key", format!("no private key: {error}")))?;
     let provider = rustls::crypto::ring::default_provider();
     let matched = CertifiedKey::from_der(certificates.clone(), key.clone_key(), &provider);
     matched.map_err(|error| {
@@ -181,7 +204,7 @@ pub(super) fn certificate_pair(
             rustls::Error::InconsistentKeys(_) => "is not the key of the client certificate".to_owned(),
             other => other.to_string(),
         };
-        ConnectError::file(&pem_key.named("client-key-data"), reason)
+        pem_key.wrong("client-key", reason)
     })?;
     Ok((certificates, key))
 }
@@ -230,5 +253,44 @@ impl IdentitySource for FileIdentity {
             // Perhaps the files hold something newer.
             None => self.known.lock().unwrap_or_else(PoisonError::into_inner).looked = None,
         }
+    }
+}
+
+/// The identity of the pair that is shown at the moment: the certificate that the cluster has signed last.
+#[derive(Clone, Debug)]
+pub struct PairIdentity(CurrentPair);
+
+impl PairIdentity {
+    /// Whatever `pair` shows.
+    pub fn new(pair: CurrentPair) -> Self {
+        Self(pair)
+    }
+}
+
+impl IdentitySource for PairIdentity {
+    fn identity(&self) -> Result<Identity, ConnectError> {
+        match self.0.numbered() {
+            (generation, Some(pair)) => {
+                Ok(Identity { certificate: Some(pair.client.clone()), token: None, generation })
+            }
+            // The server would see nobody in us.
+            (_, None) => Err(ConnectError::NoCertificate),
+        }
+    }
+
+    fn at_start(&self) -> Result<Identity, ConnectError> {
+        Ok(self.identity().unwrap_or_default())
+    }
+
+    fn refresh(&self) -> BoxFuture<'_, Result<(), ConnectError>> {
+        Box::pin(async {
+            // Nothing more to wait for: the answer says it.
+            let _ = tokio::time::timeout(FIRST_WAIT, self.0.wait()).await;
+            Ok(())
+        })
+    }
+
+    fn changes(&self) -> Option<BoxStream<'static, ()>> {
+        Some(self.0.changes())
     }
 }

@@ -305,5 +305,6 @@ impl Kubeconfig {
     }
 }
 
+mod issued;
 #[cfg(test)]
 mod tests;

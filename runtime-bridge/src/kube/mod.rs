@@ -13,11 +13,12 @@ mod follow;
 mod identity;
 mod kubeconfig;
 mod limits;
+mod reach;
 
 pub use api::{ApiClient, Delete, Object, Patch, Reply, Select};
 pub use connect::{ConnectError, ConnectSettings, connect};
 pub use error::ApiError;
 pub use follow::Followed;
-pub use identity::{FileIdentity, Identity, IdentitySource};
+pub use identity::{FileIdentity, Identity, IdentitySource, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
 pub use limits::RateLimit;

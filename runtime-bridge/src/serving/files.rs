@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 
 use super::ServingError;
+use crate::certificates::CurrentPair;
 
 /// The largest file of certificates worth reading.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -14,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const SELF_SIGNED_DAYS: i64 = 365;
 
 /// Where the server's certificate comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum CertificateSource {
     /// `tlsCertFile` and `tlsPrivateKeyFile`.
     Files {
@@ -30,16 +31,19 @@ pub enum CertificateSource {
         /// The node's host name.
         host: String,
     },
+    /// The cluster has signed it: whatever is shown at the moment.
+    Issued(CurrentPair),
 }
 
 impl CertificateSource {
-    /// The two files.
-    pub fn files(&self) -> (PathBuf, PathBuf) {
+    /// The two files, if it is read from files.
+    pub fn files(&self) -> Option<(PathBuf, PathBuf)> {
         match self {
-            Self::Files { certificate, key } => (certificate.clone(), key.clone()),
+            Self::Files { certificate, key } => Some((certificate.clone(), key.clone())),
             Self::SelfSigned { directory, .. } => {
-                (directory.join("kubelet.crt"), directory.join("kubelet.key"))
+                Some((directory.join("kubelet.crt"), directory.join("kubelet.key")))
             }
+            Self::Issued(_) => None,
         }
     }
 }
@@ -47,8 +51,8 @@ impl CertificateSource {
 /// The bytes of all files that TLS is made of.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Material {
-    pub certificate: Vec<u8>,
-    pub key: Vec<u8>,
+    /// Certificate and key, unless the cluster issues them.
+    pub pair: Option<(Vec<u8>, Vec<u8>)>,
     pub client_ca: Option<Vec<u8>>,
 }
 
@@ -65,27 +69,31 @@ pub(super) fn material(
     source: &CertificateSource,
     client_ca: Option<&Path>,
 ) -> Result<Material, ServingError> {
-    let (certificate, key) = source.files();
-    Ok(Material {
-        certificate: read(&certificate)?,
-        key: read(&key)?,
-        client_ca: client_ca.map(read).transpose()?,
-    })
+    let pair = source.files().map(|(certificate, key)| Ok((read(&certificate)?, read(&key)?)));
+    Ok(Material { pair: pair.transpose()?, client_ca: client_ca.map(read).transpose()? })
 }
 
 /// Makes the self-signed certificate unless both of its files are there. `now` is in seconds of Unix time.
 pub(super) fn ensure(source: &CertificateSource, now: i64) -> Result<(), ServingError> {
     let CertificateSource::SelfSigned { directory, host } = source else { return Ok(()) };
-    let (certificate, key) = source.files();
-    if certificate.exists() && key.exists() {
-        return Ok(());
+    let Some((certificate, key)) = source.files() else { return Ok(()) };
+    match (certificate.exists(), key.exists()) {
+        (true, true) => return Ok(()),
+        (false, false) => {}
+        (true, false) => return Err(ServingError::Alone { there: certificate, missing: key }),
+        (false, true) => return Err(ServingError::Alone { there: key, missing: certificate }),
     }
     std::fs::create_dir_all(directory)
         .map_err(|error| ServingError::Write { path: directory.clone(), error })?;
     let (certificate_pem, key_pem) = self_signed(host, now)?;
-    // The key first: a certificate without its key would be taken for a pair that is whole.
-    write(&key, key_pem.as_bytes())?;
-    write(&certificate, certificate_pem.as_bytes())
+    // Both whole before either has its name: a kubelet that is killed leaves a pair or nothing, but for a moment.
+    let (key_file, certificate_file) =
+        (written(&key, key_pem.as_bytes())?, written(&certificate, certificate_pem.as_bytes())?);
+    let named = |from: PathBuf, to: PathBuf| {
+        std::fs::rename(from, &to).map_err(|error| ServingError::Write { path: to, error })
+    };
+    named(key_file, key)?;
+    named(certificate_file, certificate)
 }
 
 fn self_signed(host: &str, now: i64) -> Result<(String, String), ServingError> {
@@ -109,11 +117,11 @@ fn self_signed(host: &str, now: i64) -> Result<(String, String), ServingError> {
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-/// Written whole or not at all, and readable by root alone.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), ServingError> {
+/// Written beside where it belongs, and readable by root alone. Gives where it is.
+fn written(path: &Path, bytes: &[u8]) -> Result<PathBuf, ServingError> {
     let failed = |error| ServingError::Write { path: path.to_owned(), error };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(format!(".{name}.tmp"));
     let _ = std::fs::remove_file(&temporary);
     let mut file = std::fs::OpenOptions::new()
         .write(true)
@@ -122,5 +130,5 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), ServingError> {
         .open(&temporary)
         .map_err(failed)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
-    std::fs::rename(&temporary, path).map_err(failed)
+    Ok(temporary)
 }

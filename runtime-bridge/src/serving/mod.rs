@@ -19,6 +19,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -29,8 +31,11 @@ pub use files::CertificateSource;
 pub use suites::{Protocol, protocol};
 
 use crate::Io;
+use crate::certificates::CurrentPair;
 use crate::clock::Clock;
 
+/// Between two questions on an idle connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How often the files are looked at for a change.
 const RELOAD: Duration = Duration::from_secs(10);
 
@@ -69,6 +74,20 @@ pub enum ServingError {
         /// What is wrong.
         reason: String,
     },
+    /// One file of a pair is there without the other.
+    #[error(
+        "error reading {}, certificate and key must be supplied as a pair: there is no {}",
+        there.display(), missing.display()
+    )]
+    Alone {
+        /// The file that is there.
+        there: PathBuf,
+        /// The one that is not.
+        missing: PathBuf,
+    },
+    /// The parts do not fit together.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// No certificate could be made.
     #[error("make a self-signed certificate: {0}")]
     Made(String),
@@ -96,6 +115,7 @@ struct Loaded {
 #[derive(Clone)]
 pub struct ServingTls {
     loaded: watch::Receiver<Loaded>,
+    issued: Option<CurrentPair>,
     clock: Arc<dyn Clock>,
 }
 
@@ -105,16 +125,18 @@ impl std::fmt::Debug for ServingTls {
     }
 }
 
-fn load(settings: &ServingSettings, material: &files::Material) -> Result<Loaded, ServingError> {
-    let (certificate, key) = settings.certificate.files();
-    let wrong = |path: &PathBuf, reason: String| ServingError::Contents { path: path.clone(), reason };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&material.certificate).collect();
-    let chain = chain.map_err(|error| wrong(&certificate, format!("not PEM: {error:?}")))?;
-    if chain.is_empty() {
-        return Err(wrong(&certificate, "no certificate in it".to_owned()));
+/// Shows what the cluster has signed last.
+#[derive(Debug)]
+struct Issued(CurrentPair);
+
+impl ResolvesServerCert for Issued {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.get().map(|pair| pair.certified.clone())
     }
-    let private = PrivateKeyDer::from_pem_slice(&material.key)
-        .map_err(|error| wrong(&key, format!("no private key in it: {error:?}")))?;
+}
+
+fn load(settings: &ServingSettings, material: &files::Material) -> Result<Loaded, ServingError> {
+    let wrong = |path: &PathBuf, reason: String| ServingError::Contents { path: path.clone(), reason };
     let verifier = match (&settings.client_ca, &material.client_ca) {
         (Some(path), Some(pem)) => Some(
             client::verifier(pem, settings.protocol.provider.clone())
@@ -123,12 +145,26 @@ fn load(settings: &ServingSettings, material: &files::Material) -> Result<Loaded
         _ => None,
     };
     let asking = client::Asking::new(settings.protocol.provider.clone(), verifier.clone());
-    let mut config = ServerConfig::builder_with_provider(settings.protocol.provider.clone())
+    let tls = |error: rustls::Error| ServingError::Tls(error.to_string());
+    let builder = ServerConfig::builder_with_provider(settings.protocol.provider.clone())
         .with_protocol_versions(&settings.protocol.versions)
-        .map_err(|error| wrong(&certificate, error.to_string()))?
-        .with_client_cert_verifier(Arc::new(asking))
-        .with_single_cert(chain, private)
-        .map_err(|error| wrong(&certificate, error.to_string()))?;
+        .map_err(tls)?
+        .with_client_cert_verifier(Arc::new(asking));
+    let mut config = match (&settings.certificate, settings.certificate.files(), &material.pair) {
+        (CertificateSource::Issued(pair), ..) => builder.with_cert_resolver(Arc::new(Issued(pair.clone()))),
+        (_, Some((certificate, key)), Some((certificate_pem, key_pem))) => {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate_pem).collect();
+            let chain = chain.map_err(|error| wrong(&certificate, format!("not PEM: {error:?}")))?;
+            if chain.is_empty() {
+                return Err(wrong(&certificate, "no certificate in it".to_owned()));
+            }
+            let private = PrivateKeyDer::from_pem_slice(key_pem)
+                .map_err(|error| wrong(&key, format!("no private key in it: {error:?}")))?;
+            let made = builder.with_single_cert(chain, private);
+            made.map_err(|error| wrong(&certificate, error.to_string()))?
+        }
+        _ => return Err(ServingError::Tls("there is no certificate".to_owned())),
+    };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Loaded { config: Arc::new(config), verifier })
 }
@@ -142,8 +178,12 @@ impl ServingTls {
         files::ensure(&settings.certificate, clock.now().as_second())?;
         let material = files::material(&settings.certificate, settings.client_ca.as_deref())?;
         let (tell, loaded) = watch::channel(load(&settings, &material)?);
+        let issued = match &settings.certificate {
+            CertificateSource::Issued(pair) => Some(pair.clone()),
+            _ => None,
+        };
         drop(io.spawn(keep_current(settings, material, tell, io.clone())));
-        Ok(Self { loaded, clock })
+        Ok(Self { loaded, issued, clock })
     }
 
     /// Does a client's handshake. The caller bounds its time.
@@ -152,7 +192,13 @@ impl ServingTls {
     /// The handshake has failed.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Chain)> {
         let config = self.loaded.borrow().config.clone();
-        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        let stream = match TlsAcceptor::from(config).accept(stream).await {
+            Ok(stream) => stream,
+            Err(_) if self.issued.as_ref().is_some_and(|pair| pair.get().is_none()) => {
+                return Err(io::Error::other("no serving certificate available for the kubelet"));
+            }
+            Err(error) => return Err(error),
+        };
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
         Ok((stream, chain))
@@ -163,6 +209,17 @@ impl ServingTls {
         let verifier = self.loaded.borrow().verifier.clone();
         client::identify(verifier.as_deref(), chain, self.clock.now())
     }
+}
+
+/// Has the system ask now and then whether the other side still lives: without it, a client whose machine is gone holds
+/// its connection for ever when nothing is left to be sent.
+pub fn keep_alive(stream: &TcpStream) {
+    use rustix::net::sockopt;
+    // Without it the connection is as good.
+    let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE);
+    let _ = sockopt::set_tcp_keepcnt(stream, 9);
+    let _ = sockopt::set_socket_keepalive(stream, true);
 }
 
 /// Reads the files again and again until nobody serves with them any more.

@@ -58,13 +58,24 @@ fn a_certificate_of_our_own_is_made_once_and_private() {
     let source = CertificateSource::SelfSigned { directory: directory.path().join("pki"), host: "n".into() };
     files::ensure(&source, now().as_second()).unwrap();
     let first = files::material(&source, None).unwrap();
-    let (_, key) = source.files();
-    assert_eq!(std::fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
+    let (certificate, key) = source.files().unwrap();
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     files::ensure(&source, now().as_second()).unwrap();
     assert!(first == files::material(&source, None).unwrap(), "an existing pair is kept");
-    let settings =
-        ServingSettings { protocol: protocol("", &[], &[]).unwrap(), certificate: source, client_ca: None };
+    let settings = ServingSettings {
+        protocol: protocol("", &[], &[]).unwrap(),
+        certificate: source.clone(),
+        client_ca: None,
+    };
     assert!(load(&settings, &first).is_ok());
+    std::fs::remove_file(&key).unwrap();
+    let error = files::ensure(&source, now().as_second()).unwrap_err().to_string();
+    let said = format!(
+        "error reading {}, certificate and key must be supplied as a pair: there is no {}",
+        certificate.display(),
+        key.display()
+    );
+    assert_eq!(error, said);
 }
 
 #[test]

@@ -12,6 +12,8 @@
 mod connection;
 #[path = "api_contract/following.rs"]
 mod following;
+#[path = "api_contract/kubeconfigs.rs"]
+mod kubeconfigs;
 #[path = "api_contract/objects.rs"]
 mod objects;
 #[path = "api_contract/subject.rs"]
@@ -36,6 +38,10 @@ fn main() {
     for (name, case) in following::SCRIPTED {
         let (name, real) = (format!("{}::{name}", Place::Memory.name()), real.clone());
         trials.push(Trial::ignorable_test(name, move || finish(subject::run(Place::Memory, &real, *case))));
+    }
+    for (name, test) in kubeconfigs::ALL {
+        let name = format!("kubeconfig::{name}");
+        trials.push(Trial::ignorable_test(name, move || finish(subject::judged(*test))));
     }
     for (name, test) in connection::ALL {
         let real = real.clone();

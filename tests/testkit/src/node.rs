@@ -26,10 +26,12 @@ use runtime_bridge::host::{
     FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs, FakeStaticFiles, Layout,
     Machine,
 };
+use runtime_bridge::kube::RateLimit;
 use runtime_bridge::kube::fake::FakeApi;
 use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
 use runtime_bridge::mounts::FakeMounts;
 use runtime_bridge::probes::FakeProber;
+use runtime_bridge::stats::FakeStats;
 use supervision::{Place, Policy, Tree};
 
 use crate::sandbox::Sandbox;
@@ -40,6 +42,8 @@ pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 pub const NODE: &str = "node";
 /// An image that every node has.
 pub const IMAGE: &str = "understudy.dev/demo:1";
+/// As with the default `nodeStatusUpdateFrequency`.
+const HEARTBEAT_DEADLINE: Duration = Duration::from_secs(10);
 const START_SECOND: i64 = 1_800_000_000;
 
 /// The outside world of a node: it survives the kubelet.
@@ -57,6 +61,8 @@ pub struct World {
     pub clock: Arc<FakeClock>,
     /// Cgroups.
     pub cgroups: FakeCgroups,
+    /// What the node and its pods use.
+    pub stats: FakeStats,
     /// A manifest URL, if the node has one.
     pub url: Option<FakeManifestUrl>,
     /// The cluster's API server; none for a kubelet on its own.
@@ -82,6 +88,7 @@ impl World {
             checkpoints: FakeCheckpoints::new(),
             clock: Arc::new(FakeClock::new(seed, start)),
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
+            stats: FakeStats::default(),
             url: None,
             resolv_conf: None,
             api: None,
@@ -97,8 +104,11 @@ impl World {
 
     /// The node's ways to the API server, without rate limits.
     fn cluster(api: &FakeApi) -> wiring::Cluster {
-        let client = || api.client(&Io::current());
-        wiring::Cluster { api: client(), heartbeat: client(), events: client(), node_name: NODE.to_owned() }
+        let unlimited = RateLimit { per_second: 0.0, burst: 0 };
+        let pods = api.client(&Io::current());
+        let heartbeat = api.limited_client(&Io::current(), unlimited, HEARTBEAT_DEADLINE).beside(&pods);
+        let events = api.client(&Io::current()).beside(&pods);
+        wiring::Cluster { api: pods, heartbeat, events, node_name: NODE.to_owned() }
     }
 
     /// Writes a manifest.
@@ -126,11 +136,14 @@ impl World {
             mounts: Arc::new(FakeMounts::new(self.disk.clone())),
             prober: Arc::new(self.prober.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
+            stats: Arc::new(self.stats.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
             addresses: Arc::new(FakeHostAddresses::default()),
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
+            certificates: Vec::new(),
+            lost: wiring::Lost::default(),
         }
     }
 }
@@ -182,6 +195,23 @@ pub fn admission() -> NodeView {
     }
 }
 
+/// Hard thresholds of eviction, and five minutes until pressure is over.
+pub fn hard(thresholds: &[(&str, &str)]) -> eviction_manager::EvictionConfig {
+    let text = |(signal, value): &(&str, &str)| ((*signal).to_owned(), (*value).to_owned());
+    let thresholds = eviction_manager::Thresholds {
+        hard: &thresholds.iter().map(text).collect(),
+        soft: &BTreeMap::new(),
+        soft_grace: &BTreeMap::new(),
+        min_reclaim: &BTreeMap::new(),
+        pods_enforced: false,
+    };
+    eviction_manager::EvictionConfig {
+        thresholds: thresholds.parse().expect("thresholds"),
+        transition: Duration::from_secs(300),
+        soft_grace_seconds_max: 0,
+    }
+}
+
 /// The settings of a sandboxed kubelet.
 pub fn settings() -> Settings {
     let node_resources = node_resources();
@@ -195,7 +225,6 @@ pub fn settings() -> Settings {
         static_pod_path: Some(PathBuf::from(MANIFESTS)),
         file_check: Duration::from_secs(20),
         url_check: Duration::from_secs(20),
-        memory_bytes: 8 << 30,
         node_resources: node_resources.clone(),
         worker,
         resources: resource_manager::ResourceManagerConfig {
@@ -204,6 +233,7 @@ pub fn settings() -> Settings {
         },
         images: image_manager::ImageSettings::default(),
         garbage: garbage_collector::GcPolicy::default(),
+        eviction: hard(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
         server: kubelet::wiring::ServerSettings::default(),

@@ -21,6 +21,9 @@ use crate::server::Connection;
 /// What is known of an authenticated user's groups without asking.
 const AUTHENTICATED: &str = "system:authenticated";
 
+/// Callers without credentials, where they are let in.
+const ANONYMOUS: &str = "system:anonymous";
+
 /// How callers prove who they are, and who says what they may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessConfig {
@@ -52,18 +55,14 @@ pub struct Access {
 pub struct Caller(pub Arc<User>);
 
 fn grouped(mut user: User) -> User {
-    if user.name != "system:anonymous" && !user.groups.iter().any(|group| group == AUTHENTICATED) {
+    if user.name != ANONYMOUS && !user.groups.iter().any(|group| group == AUTHENTICATED) {
         user.groups.push(AUTHENTICATED.to_owned());
     }
     user
 }
 
 fn anonymous() -> User {
-    User {
-        name: "system:anonymous".to_owned(),
-        groups: vec!["system:unauthenticated".to_owned()],
-        ..User::default()
-    }
+    User { name: ANONYMOUS.to_owned(), groups: vec!["system:unauthenticated".to_owned()], ..User::default() }
 }
 
 impl Access {
@@ -149,6 +148,9 @@ pub async fn guard(State(access): State<Access>, mut request: Request, next: Nex
     let Some(user) = access.who(&connection, token).await else {
         return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
     };
+    if user.name != ANONYMOUS {
+        connection.known.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
     let user = Arc::new(user);
     let asked = attributes(request.method(), &path, access.config.exec_by_method);
     if let Some(refusal) = access.refusal(&user, &asked).await {

@@ -1,7 +1,7 @@
 //! What NodeStatus is told.
 
 use actix::Handler;
-use messages::facts::RuntimeObserved;
+use messages::facts::{PressureObserved, RuntimeObserved};
 use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
 use supervision::{Ctx, ReplyLater, reply_later};
 
@@ -12,7 +12,20 @@ impl Handler<RuntimeObserved> for NodeStatus {
     fn handle(&mut self, fact: RuntimeObserved, ctx: &mut Ctx<Self>) {
         self.runtime.learn(&fact.0, self.began.elapsed());
         self.heard_of_runtime = true;
-        self.update(ctx);
+        // While the API server is in trouble, the next round is soon enough.
+        if self.problem.is_none() {
+            self.update(ctx);
+        }
+    }
+}
+
+impl Handler<PressureObserved> for NodeStatus {
+    type Result = ();
+    fn handle(&mut self, PressureObserved(pressure): PressureObserved, ctx: &mut Ctx<Self>) {
+        if self.pressure != Some(pressure) {
+            self.pressure = Some(pressure);
+            self.update(ctx);
+        }
     }
 }
 
@@ -20,6 +33,7 @@ impl Handler<ResendNode> for NodeStatus {
     type Result = ();
     fn handle(&mut self, _: ResendNode, _ctx: &mut Ctx<Self>) {
         self.tell();
+        self.resend_addresses();
     }
 }
 

@@ -7,7 +7,7 @@ use supervision::Ctx;
 use tokio::time::Instant;
 
 use super::NodeStatus;
-use crate::cadence::TRIES_MAX;
+use crate::cadence::tries_max;
 use crate::changes::{changed, patch};
 use crate::status::{Updated, updated};
 
@@ -36,6 +36,7 @@ impl NodeStatus {
             return;
         };
         let made = updated(&before, &self.deps.config, &self.known());
+        self.tell_addresses(&made.node);
         for problem in &made.problems {
             tracing::warn!(problem, "Failed to set some node status fields");
         }
@@ -86,8 +87,12 @@ impl NodeStatus {
             self.over();
             return;
         }
+        if self.tries > 0 {
+            // Twice in a row: the connection may be dead (row 20.1).
+            self.deps.heartbeat.redial();
+        }
         self.tries += 1;
-        if self.tries < TRIES_MAX {
+        if self.tries < tries_max(error.is_transient()) {
             self.read(ctx);
         } else {
             tracing::error!("Unable to update node status: update node status exceeds retry count");
@@ -102,6 +107,7 @@ impl NodeStatus {
         let work = self.deps.heartbeat.get::<Node>(None, &self.deps.config.name);
         ctx.effect("read", None, work, |actor, answer, ctx| match answer {
             Ok(node) => {
+                actor.problem = None;
                 actor.learn(node);
                 actor.post(ctx);
             }

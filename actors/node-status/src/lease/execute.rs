@@ -8,9 +8,7 @@ use runtime_bridge::kube::{ApiClient, ApiError};
 
 use super::LeaseConfig;
 use super::plan::{NAMESPACE, renewed};
-
-/// Tries of one renewal.
-const TRIES_MAX: u32 = 5;
+use crate::cadence::tries_max;
 
 /// How a round has ended.
 #[derive(Debug)]
@@ -67,9 +65,15 @@ impl Renewal {
             match self.api.replace(&self.lease(Some(&base))).await {
                 Ok(lease) => return Ok(lease),
                 // It is gone, or the tries are.
-                Err(error) if error.is_not_found() || tries == TRIES_MAX => return Err(error),
+                Err(error) if error.is_not_found() || tries >= tries_max(error.is_transient()) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::warn!(%error, "Failed to update lease");
+                    if tries > 1 && !error.is_conflict() {
+                        // Twice in a row: the connection may be dead (row 20.1).
+                        self.api.redial();
+                    }
                     if error.is_conflict() {
                         base = self.api.get(Some(NAMESPACE), &self.config.node).await?;
                     }

@@ -105,6 +105,9 @@ impl Lease {
             }
             Round::NotFound(error) => {
                 self.failures = self.failures.saturating_add(1);
+                if self.failures > 1 {
+                    self.deps.heartbeat.redial();
+                }
                 wait = lease_wait(self.failures);
                 tracing::warn!(%error, retry_ms = wait.as_millis(), "Failed to ensure lease exists, will retry");
                 self.problem = Some(error.to_string());

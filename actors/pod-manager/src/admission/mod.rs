@@ -10,6 +10,7 @@ mod app_armor;
 pub(crate) mod fixtures;
 mod ports;
 pub mod preemption;
+pub mod pressure;
 mod resources;
 mod sysctl;
 mod taints;
@@ -194,8 +195,9 @@ fn misfits(pod: &Pod, spec: &PodSpec, source: Source, others: &[&Pod], node: &No
 }
 
 /// The reasons by which refusals are counted; all others are one.
-const COUNTED: [&str; 11] = [
+const COUNTED: [&str; 12] = [
     "AppArmor",
+    "Evicted",
     "PodOSSelectorNodeLabelDoesNotMatch",
     "PodOSNotSupported",
     "SupplementalGroupsPolicyNotSupported",

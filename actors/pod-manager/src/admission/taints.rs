@@ -4,16 +4,18 @@ use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 
 /// One of the taints that would end a running pod (`NoExecute`) is not tolerated; the kubelet heeds no others.
 pub(super) fn untolerated(pod: &Pod, taints: &[Taint]) -> bool {
-    let tolerations = || pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
-    taints
-        .iter()
-        .filter(|taint| taint.effect == "NoExecute")
-        .any(|taint| !tolerations().any(|toleration| tolerates(toleration, taint)))
+    taints.iter().filter(|taint| taint.effect == "NoExecute").any(|taint| !tolerated(pod, taint))
+}
+
+/// The pod bears this one.
+pub(super) fn tolerated(pod: &Pod, taint: &Taint) -> bool {
+    let mut tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    tolerations.any(|toleration| tolerates(toleration, taint))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    let of_effect = matches!(text(&toleration.effect).as_str(), "" | "NoExecute");
+    let of_effect = text(&toleration.effect).is_empty() || text(&toleration.effect) == taint.effect;
     let of_key = text(&toleration.key).is_empty() || text(&toleration.key) == taint.key;
     let of_value = match text(&toleration.operator).as_str() {
         "" | "Equal" => text(&toleration.value) == text(&taint.value),

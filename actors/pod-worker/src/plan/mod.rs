@@ -70,11 +70,17 @@ pub struct Known {
     pub hooking: BTreeMap<String, Arc<str>>,
     /// Instances whose postStart hook has failed: they are killed.
     pub hook_failed: BTreeMap<String, Arc<str>>,
+    /// Instances that were killed to start another: that is done whatever the restart policy says, until it has failed.
+    pub replaced: Arc<BTreeMap<String, Arc<str>>>,
 }
 
 impl Known {
     fn is_hooking(&self, instance: &RuntimeContainer) -> bool {
         self.hooking.get(&*instance.name) == Some(&instance.id)
+    }
+
+    fn is_replaced(&self, instance: &RuntimeContainer) -> bool {
+        self.replaced.get(&*instance.name) == Some(&instance.id)
     }
 
     fn has_failed_hook(&self, instance: &RuntimeContainer) -> bool {

@@ -39,7 +39,9 @@ pub(super) fn decide(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan)
                 }
                 ContainerState::Created => Some(StartReason::NeverRan),
                 ContainerState::Exited => {
-                    view.restarts_after(container, instance.exit_code).then_some(StartReason::Exited)
+                    let restarts = inputs.known.is_replaced(instance)
+                        || view.restarts_after(container, instance.exit_code);
+                    restarts.then_some(StartReason::Exited)
                 }
             },
         };

@@ -208,6 +208,22 @@ fn failed_probes_kill_the_instance_they_are_about() {
     assert!(plan.is_idle());
 }
 
+#[test]
+fn what_was_killed_to_be_replaced_comes_back_whatever_the_policy_says() {
+    for policy in ["OnFailure", "Never"] {
+        let seen = || vec![exited("a", 1, 0, 1, 0), running("b", 0)];
+        assert!(Case::new(two(policy), seen()).plan().is_idle());
+        let mut case = Case::new(two(policy), seen());
+        case.known.replaced = Arc::new(BTreeMap::from([("a".to_owned(), Arc::from("a-1"))]));
+        assert_eq!(starts(&case.plan()), ["a#2"]);
+        // Its image is being pulled: the pod has not come to its end either.
+        case.runtime = runtime_pod(vec![exited("a", 1, 0, 1, 0), exited("b", 0, 0, 1, 0)]);
+        case.known.pulling.insert("a".to_owned());
+        let plan = case.plan();
+        assert!(plan.start.is_empty() && plan.finished.is_none());
+    }
+}
+
 fn with_init(policy: &str) -> Pod {
     pod(policy, vec![container("i1"), container("i2")], vec![container("a")])
 }

@@ -195,7 +195,7 @@ impl PodWorker {
         let images: BTreeMap<_, _> = wanted.collect();
         self.starting |= plan.create_sandbox.is_some();
         self.to_be_hooked = with_hook(&desired.pod, &plan);
-        self.replaced = Arc::new(plan.replaced());
+        self.replaces(&plan);
         self.tell_report();
         let killed = plan.kill.iter().map(|kill| kill.id.clone());
         let live = runtime.live().map(|container| container.id.clone()).filter(|_| plan.kill_pod);

@@ -101,8 +101,6 @@ pub struct PodWorker {
     hooks: BTreeMap<String, Hooking>,
     /// Containers that the running sync starts, and that have a postStart hook.
     to_be_hooked: BTreeSet<String>,
-    /// Instances that the running sync kills to start another, until a look after it has come.
-    replaced: Arc<BTreeMap<String, Arc<str>>>,
     /// preStop hooks of containers that are stopped, by the runtime's ID.
     pre_stops: PreStops,
     progress: Progress,
@@ -157,7 +155,6 @@ impl PodWorker {
             pulls: BTreeMap::new(),
             hooks: BTreeMap::new(),
             to_be_hooked: BTreeSet::new(),
-            replaced: Arc::default(),
             pre_stops: PreStops::new(),
             progress: Progress::default(),
             resync_at: None,
@@ -232,7 +229,7 @@ impl PodWorker {
         self.retry_at = None;
         self.problem = None;
         self.last = None;
-        self.replaced = Arc::default();
+        self.known.replaced = Arc::default();
         self.cut_short(change, ctx);
         self.tell_report();
     }
@@ -325,7 +322,8 @@ impl Handler<SyncPod> for PodWorker {
             Want::Gone(known) => {
                 self.gone = true;
                 let orphaned = self.desired.is_none() && known.is_none();
-                if let (None, Some(known)) = (&self.desired, known) {
+                // Now with the grace that its deletion granted.
+                if let Some(known) = known {
                     self.desired = Some(known);
                 }
                 self.end(if orphaned { &Trigger::Orphaned } else { &Trigger::Removed }, ctx);
@@ -368,10 +366,7 @@ impl Handler<PodObserved> for PodWorker {
             self.awaited = None;
             self.seen_at = self.asked_at;
             ctx.cancel_timer(&Timer::Look);
-            if self.task.is_none() && !self.replaced.is_empty() {
-                self.replaced = Arc::default();
-                self.tell_report();
-            }
+            self.see_replaced();
         }
         self.see_hooks(ctx);
         self.forget_failures_of_running();

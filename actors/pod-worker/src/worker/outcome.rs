@@ -10,7 +10,7 @@ use crate::execute::{
     ImageAnswer, StartFailure, StopOutcome, SyncOutcome, ask_image, image_failure, image_step,
 };
 use crate::hash::container_hash;
-use crate::plan::Failure;
+use crate::plan::{Failure, PodPlan};
 use crate::retry::{self, jittered, later};
 use crate::spec::{ContainerKind, PodView};
 use crate::step::Release;
@@ -74,6 +74,32 @@ impl PodWorker {
         };
         let remembered = Failure { waiting: failure.waiting, retry_at, hash: container_hash(&container) };
         self.known.failures.insert(name.to_owned(), remembered);
+        // It has had its chance: from now on its end counts.
+        if self.known.replaced.contains_key(name) {
+            Arc::make_mut(&mut self.known.replaced).remove(name);
+        }
+    }
+
+    /// What this plan kills and starts again, and what an earlier one has killed whose successor has not come yet.
+    pub(super) fn replaces(&mut self, plan: &PodPlan) {
+        let replaced = plan.replaced();
+        if !replaced.is_empty() {
+            Arc::make_mut(&mut self.known.replaced).extend(replaced);
+        }
+    }
+
+    /// A look after everything that was done: an instance is replaced as long as it is dead and the newest one.
+    pub(super) fn see_replaced(&mut self) {
+        let Some(runtime) = self.observed.clone().filter(|_| !self.known.replaced.is_empty()) else { return };
+        let waits = |name: &str, id: &Arc<str>| {
+            let newest = runtime.latest(name).filter(|newest| newest.id == *id);
+            newest.is_some_and(|newest| newest.state == ContainerState::Exited)
+        };
+        let before = self.known.replaced.len();
+        Arc::make_mut(&mut self.known.replaced).retain(|name, id| waits(name, id));
+        if self.known.replaced.len() != before {
+            self.tell_report();
+        }
     }
 
     /// The image takes long: it is waited for apart from everything else.

@@ -28,7 +28,7 @@ impl PodWorker {
             state: self.lifecycle.state(),
             released: self.lifecycle.released(),
             starting: self.hooked(),
-            replaced: self.replaced.clone(),
+            replaced: self.known.replaced.clone(),
             waiting: self.waiting.clone(),
             failed: self.lifecycle.failed().cloned(),
             deleted: self.lifecycle.deleted(),

@@ -85,6 +85,12 @@ struct Slot {
     settled: Option<(Part, Part)>,
     /// The API server has no pod of this UID any more.
     gone: Option<String>,
+    /// The newest version of the object that others told of, as opposed to answers to our calls.
+    watched: Option<u64>,
+}
+
+fn version(pod: &Arc<Pod>) -> Option<u64> {
+    pod.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 impl Slot {
@@ -110,9 +116,23 @@ impl Slot {
         may_go.then(|| (Lane::Urgent, What::Delete { uid: uid.to_owned() }))
     }
 
+    /// Others tell of the object. An older one than they told of before is no late news: the server's data have been put
+    /// back to an earlier time, and what it answered since holds no more.
+    fn told(&mut self, told: Publication) {
+        let is_same = |ours: &Arc<Pod>, new: &Arc<Pod>| uid_of(ours) == uid_of(new);
+        let same = self.told.object.as_ref().zip(told.object.as_ref()).is_some_and(|(a, b)| is_same(a, b));
+        let now = told.object.as_ref().and_then(version);
+        if same && now.is_some() && now < self.watched {
+            self.told.object = None;
+            self.settled = None;
+            self.gone = None;
+        }
+        self.watched = now;
+        self.take(told);
+    }
+
     /// Takes the newest object there is: an answer may have come before the watch tells of what was before it.
     fn take(&mut self, told: Publication) {
-        let version = |pod: &Arc<Pod>| pod.metadata.resource_version.as_deref()?.parse::<u64>().ok();
         let keep = match (&self.told.object, &told.object) {
             (Some(ours), Some(new)) => uid_of(ours) == uid_of(new) && version(ours) > version(new),
             _ => false,
@@ -143,7 +163,7 @@ impl Publisher {
         if slot.told == publication {
             return;
         }
-        slot.take(publication);
+        slot.told(publication);
         self.line_up(uid);
     }
 

@@ -58,9 +58,6 @@ pub enum ConfigError {
     /// The log cannot be set up as configured.
     #[error("initialize logging: {0}")]
     Logging(String),
-    /// The configuration is right but asks for something that this program cannot do yet.
-    #[error("not supported yet: {0}")]
-    NotSupportedYet(String),
 }
 
 /// One field's problem, independent of the file it came from.

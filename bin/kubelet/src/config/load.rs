@@ -104,8 +104,7 @@ fn run(parsed: flags::Parsed, host: &Host) -> Result<Loaded, Vec<ConfigError>> {
     }
     let mut problems = validation::validate(&config, &gates, host);
     problems.extend(understudy.validate());
-    let mut errors: Vec<ConfigError> = problems.into_iter().map(ConfigError::Invalid).collect();
-    errors.extend(flags::not_supported_yet(&flags));
+    let errors: Vec<ConfigError> = problems.into_iter().map(ConfigError::Invalid).collect();
     if !errors.is_empty() {
         return Err(errors);
     }

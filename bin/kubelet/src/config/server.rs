@@ -25,9 +25,9 @@ section! {
         /// Oldest TLS version that is spoken, as `VersionTLS12`.
         "tlsMinVersion" tls_min_version: String = Value(String::new()), Used;
         /// Whether the client certificate is renewed through the API server.
-        "rotateCertificates" rotate_certificates: bool = Value(false), NotYet;
+        "rotateCertificates" rotate_certificates: bool = Value(false), Used;
         /// Whether the serving certificate is requested from the API server.
-        "serverTLSBootstrap" server_tls_bootstrap: bool = Value(false), NotYet;
+        "serverTLSBootstrap" server_tls_bootstrap: bool = Value(false), Used;
         /// Who a caller is.
         "authentication" authentication: Authentication = Value(Authentication::default()), Used;
         /// What a caller may do.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 pub use self::help::help_text;
 pub use self::parse::{Parsed, parse};
-pub use self::validate::{not_supported_yet, validate};
+pub use self::validate::validate;
 
 use crate::config::{Effect, GoDuration, KubeletConfiguration};
 

@@ -1,7 +1,6 @@
 //! Rules of settings that exist as flags only.
 
 use super::KubeletFlags;
-use crate::config::ConfigError;
 use crate::config::validation::{label_value_errors, qualified_name_errors};
 
 /// Namespaces of labels that a node may set on itself.
@@ -66,16 +65,4 @@ fn is_kubernetes_label(key: &str) -> bool {
 
 fn may_set_itself(key: &str) -> bool {
     LABELS.contains(&key) || LABEL_NAMESPACES.iter().any(|parent| in_namespace(namespace(key), parent))
-}
-
-/// What the flags ask for that this program cannot do, and that it must not pretend to do.
-pub fn not_supported_yet(flags: &KubeletFlags) -> Option<ConfigError> {
-    // Who has an identity already needs no first one: kubeadm names both files for good.
-    let has_identity = std::path::Path::new(&flags.kubeconfig).exists();
-    Some(&flags.bootstrap_kubeconfig).filter(|path| !path.is_empty() && !has_identity).map(|path| {
-        ConfigError::NotSupportedYet(format!(
-            "asking for a first certificate (--bootstrap-kubeconfig {path}); --kubeconfig must name one that the node \
-             has already"
-        ))
-    })
 }

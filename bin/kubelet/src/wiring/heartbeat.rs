@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{NodeObserved, RuntimeObserved};
-use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
+use messages::eviction_manager::ResendPressure;
+use messages::facts::{NodeAddressesObserved, NodeObserved, PressureObserved, RuntimeObserved};
+use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
+use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::Operations;
 use supervision::{Address, Place, Seated, Subsystem, SupervisionEvent, Tree, Vitality, What};
 
-use super::{Bridge, Cluster, Membership, Settings};
+use super::{Bridge, Cluster, LastWords, Membership, Settings};
 
 /// Both, seated.
 pub(super) struct Heartbeat {
@@ -27,8 +29,12 @@ pub(super) struct Acquaintances {
     pub operations: Operations,
     /// Who is told of the Node, besides Lease.
     pub observers: Vec<Address<NodeObserved>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Pleg.
     pub observed: Address<ResendObserved>,
+    /// EvictionManager.
+    pub pressure: Address<ResendPressure>,
     /// Where events go.
     pub events: Address<RecordEvent>,
 }
@@ -42,8 +48,13 @@ pub(super) fn seat(tree: &Tree, bridge: &Bridge, settings: &Settings) -> Option<
 }
 
 impl Heartbeat {
-    pub(super) fn not_ready(&self) -> Address<PostNotReady> {
-        self.status.address()
+    pub(super) fn last_words(&self, clock: Arc<dyn Clock>) -> LastWords {
+        LastWords {
+            status: self.status.address(),
+            heartbeat: self.cluster.heartbeat.clone(),
+            node_name: self.cluster.node_name.clone(),
+            clock,
+        }
     }
 
     pub(super) fn node(&self) -> Address<ResendNode> {
@@ -51,6 +62,10 @@ impl Heartbeat {
     }
 
     pub(super) fn runtime_watcher(&self) -> Address<RuntimeObserved> {
+        self.status.address()
+    }
+
+    pub(super) fn pressure_watcher(&self) -> Address<PressureObserved> {
         self.status.address()
     }
 
@@ -70,7 +85,9 @@ impl Heartbeat {
             addresses: bridge.addresses.clone(),
             clock: bridge.clock.clone(),
             observers: [self.lease.address()].into_iter().chain(known.observers.iter().cloned()).collect(),
+            address_observers: known.address_observers.clone(),
             observed: known.observed.clone(),
+            pressure: known.pressure.clone(),
             events: known.events.clone(),
         };
         self.status.start(place, move || NodeStatus::new(status_deps.clone()));

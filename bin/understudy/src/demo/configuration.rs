@@ -75,6 +75,8 @@ pub fn kubelet_configuration(places: &Places) -> String {
         "volumePluginDir": places.root.join("volume-plugins"),
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
+        // A full disk at home should not end the demo.
+        "evictionHard": {},
         // What any process may have without asking.
         "maxOpenFiles": 1024,
         "oomScoreAdj": 0,

@@ -74,3 +74,11 @@ fn container(container: &mut Map<String, Value>) {
         }
     }
 }
+
+/// A Node as the server shows it: the name of a runtime's handler is there, and be it empty.
+pub(super) fn node(node: &mut Value) {
+    let handlers = node.pointer_mut("/status/runtimeHandlers").and_then(Value::as_array_mut);
+    for handler in handlers.into_iter().flatten().filter_map(Value::as_object_mut) {
+        handler.entry("name").or_insert_with(|| "".into());
+    }
+}

@@ -106,8 +106,11 @@ pub struct Logged {
 #[derive(Debug, Default)]
 pub(super) struct Script {
     faults: Vec<(On, usize, Fault)>,
+    /// What goes wrong with every call that no other fault is for, and with the questions how the server is.
+    always: Option<Fault>,
     log: VecDeque<Logged>,
     counts: BTreeMap<(Verb, String), u64>,
+    attempts: BTreeMap<(Verb, String), u64>,
 }
 
 impl Script {
@@ -115,8 +118,28 @@ impl Script {
         self.faults.push((on, times, fault));
     }
 
+    pub fn set_always(&mut self, fault: Option<Fault>) {
+        self.always = fault;
+    }
+
     pub fn clear(&mut self) {
         self.faults.clear();
+        self.always = None;
+    }
+
+    /// Somebody tries to call, whether the server can be reached or not.
+    pub fn attempt(&mut self, verb: Verb, target: String) {
+        *self.attempts.entry((verb, target)).or_default() += 1;
+    }
+
+    pub fn attempts(&self) -> BTreeMap<(Verb, String), u64> {
+        self.attempts.clone()
+    }
+
+    /// Somebody asks how the server is.
+    pub fn arrive_health(&mut self, path: &str) -> Option<Fault> {
+        *self.counts.entry((Verb::Get, path.to_owned())).or_default() += 1;
+        self.always.clone()
     }
 
     /// Writes a call down and says what goes wrong with it: the oldest fault that is for it.
@@ -135,7 +158,8 @@ impl Script {
             name: call.name.clone().or(sent),
             body: call.body.clone(),
         });
-        let found = self.faults.iter().position(|(on, times, _)| *times > 0 && on.fits(call))?;
+        let found = self.faults.iter().position(|(on, times, _)| *times > 0 && on.fits(call));
+        let Some(found) = found else { return self.always.clone() };
         let fault = self.faults[found].2.clone();
         self.faults[found].1 -= 1;
         if self.faults[found].1 == 0 {
@@ -159,5 +183,6 @@ impl Script {
     pub fn forget(&mut self) {
         self.log.clear();
         self.counts.clear();
+        self.attempts.clear();
     }
 }

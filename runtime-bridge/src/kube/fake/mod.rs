@@ -14,6 +14,7 @@ mod reviews;
 mod rules;
 mod select;
 mod serve;
+mod signing;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use self::resources::Resource;
 use self::select::Selector;
 use self::serve::MemoryServer;
 use self::state::State;
+use super::connect::Redial;
 use super::{ApiClient, Object, Patch, RateLimit};
 use crate::Io;
 use crate::clock::Clock;
@@ -56,6 +58,7 @@ enum Broken {
     Cut,
     Ended,
     Expired,
+    Muted,
 }
 
 /// What watches wait for: any change of it.
@@ -71,6 +74,7 @@ struct Inner {
     state: State,
     script: Script,
     watches: usize,
+    redials: u64,
 }
 
 #[derive(Debug)]
@@ -98,6 +102,16 @@ impl Shared {
     }
 }
 
+/// What an API server held at one time.
+#[derive(Clone, Debug)]
+pub struct Backup(state::Backup);
+
+impl Redial for Shared {
+    fn redial(&self) {
+        self.locked().redials += 1;
+    }
+}
+
 /// An API server in memory. Cheap to clone; clones are the same server.
 ///
 /// What tests do through its own methods is neither logged nor subject to faults.
@@ -118,7 +132,7 @@ fn typed<K: Object>(value: &Value) -> K {
 impl FakeApi {
     /// A server with a new cluster's namespaces. Times, UIDs and generated names come from `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let inner = Inner { state: State::new(clock), script: Script::default(), watches: 0 };
+        let inner = Inner { state: State::new(clock), script: Script::default(), watches: 0, redials: 0 };
         let (link, _) =
             tokio::sync::watch::channel(LinkState { state: Link::Up, breaks: 0, how: Broken::Cut });
         let this = Self { shared: Arc::new(Shared { inner: Mutex::new(inner), link }) };
@@ -137,7 +151,8 @@ impl FakeApi {
     pub fn limited_client(&self, io: &Io, limit: RateLimit, deadline: Duration) -> ApiClient {
         let server = MemoryServer(self.shared.clone());
         let client = io.enter(|| kube::Client::new(server, "default"));
-        ApiClient::new(client, io.clone(), limit, deadline)
+        let clock = self.shared.locked().state.clock.clone();
+        ApiClient::new(client, io.clone(), limit, deadline).by_clock(clock).redialing(self.shared.clone())
     }
 
     // ---- what goes wrong ----
@@ -145,6 +160,12 @@ impl FakeApi {
     /// The next `times` calls that are `on` go wrong like this. The first fault that fits a call is taken.
     pub fn fault(&self, on: On, times: usize, fault: Fault) {
         self.shared.locked().script.add(on, times, fault);
+    }
+
+    /// Every call goes wrong like this, questions how the server is included, until it is told otherwise. Open watches
+    /// go on.
+    pub fn fault_always(&self, fault: Option<Fault>) {
+        self.shared.locked().script.set_always(fault);
     }
 
     /// Nothing goes wrong any more.
@@ -183,6 +204,11 @@ impl FakeApi {
         self.break_with(Broken::Ended);
     }
 
+    /// The connections of all open watches are dead, and nobody tells: nothing is heard on them any more.
+    pub fn mute_watches(&self) {
+        self.break_with(Broken::Muted);
+    }
+
     /// Ends all open watches with 410: whoever watched must list anew.
     pub fn expire_watches(&self) {
         self.break_with(Broken::Expired);
@@ -193,9 +219,21 @@ impl FakeApi {
         self.shared.locked().state.compact();
     }
 
+    /// Everything that is there, as a backup of etcd holds it.
+    pub fn backup(&self) -> Backup {
+        Backup(self.shared.locked().state.backup())
+    }
+
+    /// Puts everything back, the version included, as etcd does that is restored from a backup. A real server has to be
+    /// stopped for it: watches break.
+    pub fn restore(&self, backup: &Backup) {
+        self.shared.locked().state.restore(&backup.0);
+        self.break_with(Broken::Cut);
+    }
+
     // ---- what was asked ----
 
-    /// Calls so far of a verb on `pods`, `pods/status`, ….
+    /// Calls so far of a verb on `pods`, `pods/status`, …, or `get` of `/readyz`.
     pub fn count(&self, verb: Verb, target: &str) -> u64 {
         self.shared.locked().script.count(verb, target)
     }
@@ -203,6 +241,11 @@ impl FakeApi {
     /// All calls so far.
     pub fn counts(&self) -> BTreeMap<(Verb, String), u64> {
         self.shared.locked().script.counts()
+    }
+
+    /// All calls that were tried so far, those included that a server which is down or paused has not heard.
+    pub fn attempts(&self) -> BTreeMap<(Verb, String), u64> {
+        self.shared.locked().script.attempts()
     }
 
     /// The last ten thousand calls, oldest first.
@@ -213,6 +256,11 @@ impl FakeApi {
     /// Starts counts and log anew.
     pub fn forget_log(&self) {
         self.shared.locked().script.forget();
+    }
+
+    /// How often clients have given up their connections.
+    pub fn redials(&self) -> u64 {
+        self.shared.locked().redials
     }
 
     /// Watches that are open.

@@ -53,7 +53,8 @@ pub(super) fn validate(resource: &Resource, object: &Value) -> Result<(), Refusa
     if name.is_empty() {
         return invalid("metadata.name: Required value: name or generateName is required");
     }
-    if !is_name(name) {
+    // Requests for certificates may be called anything.
+    if !is_name(name) && resource.plural != "certificatesigningrequests" {
         let why = format!(
             "metadata.name: Invalid value: {name:?}: a lowercase RFC 1123 subdomain must consist of lower case \
              alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
@@ -95,6 +96,7 @@ pub(super) fn born(resource: &Resource, object: &mut Value, now: Timestamp, uid:
             set_meta(object, "generation", Some(1.into()));
             object["status"] = json!({"phase": "Pending"});
         }
+        "nodes" => super::defaults::node(object),
         "certificatesigningrequests" => object["status"] = json!({}),
         "namespaces" => object["status"] = json!({"phase": "Active"}),
         // Others keep the status that they are made with: a node registers with its own.
@@ -160,6 +162,9 @@ pub(super) fn updated(
         Some(_) => return Err(Refusal::unknown_path()),
         None if resource.status => keep(new, "status"),
         None => {}
+    }
+    if resource.plural == "nodes" {
+        super::defaults::node(new);
     }
     if resource.plural == "pods" && subresource.is_none() && old.get("spec") != new.get("spec") {
         pod_spec_updated(resource, old, new)?;

@@ -69,11 +69,34 @@ async fn reached(shared: &Shared) -> Result<(), BoxError> {
     if up.is_ok_and(|state| state == Link::Up) { Ok(()) } else { Err(unreachable()) }
 }
 
+/// What a call ends with that is not done, if it is not; a slow one waits here.
+async fn struck(shared: &Shared, fault: Option<&Fault>) -> Option<Result<Response<AnswerBody>, BoxError>> {
+    match fault? {
+        Fault::Unreachable => Some(Err(unreachable())),
+        Fault::Hang => std::future::pending().await,
+        Fault::Latency(time) => {
+            tokio::time::sleep(*time).await;
+            reached(shared).await.err().map(Err)
+        }
+        Fault::Refused { code, reason, retry_after_s } => {
+            let mut refusal = Refusal::new(*code, reason, format!("scripted refusal with {code}"));
+            refusal.retry_after_s = *retry_after_s;
+            Some(refused(&refusal))
+        }
+        Fault::LostReply => None,
+    }
+}
+
 async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Result<Response<AnswerBody>, BoxError> {
-    reached(&shared).await?;
     let (parts, body) = request.into_parts();
     let bytes = body.collect().await?.to_bytes();
-    if let "/healthz" | "/readyz" | "/livez" = parts.uri.path() {
+    if let path @ ("/healthz" | "/readyz" | "/livez") = parts.uri.path() {
+        shared.locked().script.attempt(Verb::Get, path.to_owned());
+        reached(&shared).await?;
+        let fault = shared.locked().script.arrive_health(path);
+        if let Some(failed) = struck(&shared, fault.as_ref()).await {
+            return failed;
+        }
         let body = Full::new(Bytes::from_static(b"ok")).map_err(|never| match never {});
         return Ok(Response::new(body.boxed_unsync()));
     }
@@ -81,24 +104,15 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Result<Response<A
         Ok(call) => call,
         Err(refusal) => return refused(&refusal),
     };
+    shared.locked().script.attempt(call.verb, call.target());
+    reached(&shared).await?;
     let fault = shared.arrive(&call);
-    match &fault {
-        Some(Fault::Unreachable) => return Err(unreachable()),
-        Some(Fault::Hang) => return std::future::pending().await,
-        Some(Fault::Latency(time)) => {
-            tokio::time::sleep(*time).await;
-            reached(&shared).await?;
-        }
-        Some(Fault::Refused { code, reason, retry_after_s }) => {
-            let mut refusal = Refusal::new(*code, reason, format!("scripted refusal with {code}"));
-            refusal.retry_after_s = *retry_after_s;
-            return refused(&refusal);
-        }
-        Some(Fault::LostReply) | None => {}
+    if let Some(failed) = struck(&shared, fault.as_ref()).await {
+        return failed;
     }
     if call.verb == Verb::Watch {
         return match watch(&shared, &call) {
-            Ok(_) if fault.is_some() => Err(broken()),
+            Ok(_) if fault.is_some_and(|fault| fault == Fault::LostReply) => Err(broken()),
             Ok(body) => {
                 let answer = Response::builder().header(http::header::CONTENT_TYPE, "application/json");
                 Ok(answer.body(body)?)

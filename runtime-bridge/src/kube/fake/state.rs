@@ -43,6 +43,13 @@ pub(super) struct State {
     pub reviews: Reviews,
 }
 
+/// What there was, and at which version.
+#[derive(Clone, Debug)]
+pub(super) struct Backup {
+    version: u64,
+    objects: BTreeMap<Key, Arc<Value>>,
+}
+
 type Answer = Result<(u16, Value), Refusal>;
 
 impl State {
@@ -150,6 +157,18 @@ impl State {
             self.compacted = forgotten.version;
         }
         self.history.push_back(change);
+    }
+
+    pub fn backup(&self) -> Backup {
+        Backup { version: self.version, objects: self.objects.clone() }
+    }
+
+    /// All is as it was, and nothing is known of what came before: a watch from a later version hears nothing until
+    /// that version has come again.
+    pub fn restore(&mut self, backup: &Backup) {
+        (self.version, self.objects) = (backup.version, backup.objects.clone());
+        self.compacted = self.version;
+        self.history.clear();
     }
 
     /// Forgets all changes so far: whoever wants to watch from before now must list anew.

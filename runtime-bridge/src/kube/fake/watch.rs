@@ -40,6 +40,7 @@ struct Watcher {
     bookmark_at: Instant,
     end: Instant,
     over: bool,
+    muted: bool,
 }
 
 fn event(r#type: &str, object: Value) -> Value {
@@ -103,6 +104,7 @@ pub(super) fn watch(shared: &Arc<Shared>, call: &Call) -> Result<AnswerBody, Ref
         bookmark_at: now + BOOKMARK_EVERY,
         end: now + timeout,
         over: false,
+        muted: false,
     };
     let frames = futures::stream::unfold(watcher, async |mut watcher| {
         let next = watcher.next().await?;
@@ -143,7 +145,7 @@ impl Watcher {
             tokio::select! {
                 biased;
                 changed = self.link.changed() => if changed.is_err() { return None },
-                () = tokio::time::sleep_until(self.end) => return None,
+                () = tokio::time::sleep_until(self.end), if !self.muted => return None,
                 () = tokio::time::sleep_until(bookmark_at), if self.bookmarks => {
                     self.bookmark_at = bookmark_at + BOOKMARK_EVERY;
                     let version = self.shared.locked().state.version;
@@ -151,7 +153,7 @@ impl Watcher {
                     let object = json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(),
                         "metadata": metadata});
                     // What happened up to there must have been told before.
-                    if self.link.borrow().state == Link::Up && self.version == version {
+                    if self.link.borrow().state == Link::Up && self.version == version && !self.muted {
                         return line(event("BOOKMARK", object));
                     }
                 }
@@ -161,10 +163,18 @@ impl Watcher {
 
     fn step(&mut self) -> Next {
         let now = *self.link.borrow_and_update();
+        if self.muted {
+            // Not even its end is heard.
+            return Next::Wait;
+        }
         if now.breaks > self.breaks || now.state == Link::Down {
             return match now.how {
                 _ if now.state == Link::Down => Next::Broken,
                 Broken::Cut => Next::Broken,
+                Broken::Muted => {
+                    self.muted = true;
+                    Next::Wait
+                }
                 Broken::Ended => Next::Over,
                 Broken::Expired => {
                     let refusal = Refusal::new(

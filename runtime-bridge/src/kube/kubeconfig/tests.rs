@@ -145,3 +145,23 @@ fn references_must_lead_somewhere() {
     assert!(refused("contexts: 7").starts_with("kubeconfig /etc/kubernetes/kubelet.conf: "));
     assert!(refused("\t{").starts_with("kubeconfig /etc/kubernetes/kubelet.conf: "));
 }
+
+#[test]
+fn a_node_writes_itself_one_for_the_same_server() {
+    let cluster = format!("{SERVER}, certificate-authority: ../pki/ca.crt, tls-server-name: kubernetes");
+    let written =
+        read(&text(&cluster, "token: t")).expect("it is right").text_with(Path::new("/pki/a b.pem"));
+    let again = Kubeconfig::read(Path::new("/elsewhere/kubelet.conf"), &written).expect(&written);
+    assert_eq!(again.server, "https://10.0.0.1:6443");
+    assert_eq!(again.certificate_authority, Some(Pem::File("/etc/kubernetes/../pki/ca.crt".into())));
+    assert_eq!(again.tls_server_name.as_deref(), Some("kubernetes"));
+    assert_eq!(again.client_files(), Some((Path::new("/pki/a b.pem"), Path::new("/pki/a b.pem"))));
+    for name in ["default-cluster", "default-auth", "default-context", "namespace: default"] {
+        assert!(written.contains(name), "{written}");
+    }
+    let cluster = format!("{SERVER}, certificate-authority-data: aGk=, insecure-skip-tls-verify: true");
+    let written = read(&text(&cluster, "")).expect("it is right").text_with(Path::new("/p"));
+    let again = Kubeconfig::read(Path::new("/k"), &written).expect(&written);
+    assert_eq!(again.certificate_authority, Some(Pem::Inline(b"hi".to_vec())));
+    assert!(again.insecure_skip_tls_verify);
+}

@@ -28,7 +28,7 @@ fn changed(count: usize, change: u64) -> PodsChanged {
     let mut pod = (*all[place].pod).clone();
     pod.metadata.annotations.get_or_insert_default().insert("change".to_owned(), change.to_string());
     all[place].pod = Arc::new(pod);
-    PodsChanged { source: Source::File, pods: Arc::new(all) }
+    PodsChanged { source: Source::File, pods: Arc::new(all), gone: Arc::default() }
 }
 
 impl Subject for Alone {
@@ -52,6 +52,7 @@ impl Subject for Alone {
             runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
             observed: sinks.sink(),
             node: None,
+            pressure: sinks.sink(),
             evict: sinks.sink(),
             mirrors: sinks.sink(),
             api: None,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use runtime_bridge::kube::fake::{Fault, On, Verb};
 use runtime_bridge::kube::{ApiError, Delete, Followed, Object, Patch, Select};
 use serde_json::json;
 
@@ -24,6 +25,13 @@ pub const SCRIPTED: &[(&str, Case)] = &[
     ("a_forgotten_version_means_a_new_list", |subject| {
         Box::pin(a_forgotten_version_means_a_new_list(subject))
     }),
+    ("a_server_that_is_back_is_listed_at_once", |subject| {
+        Box::pin(a_server_that_is_back_is_listed_at_once(subject))
+    }),
+    ("data_put_back_to_an_earlier_time_are_believed", |subject| {
+        Box::pin(data_put_back_to_an_earlier_time_are_believed(subject))
+    }),
+    ("who_is_told_when_to_come_again_does", |subject| Box::pin(who_is_told_when_to_come_again_does(subject))),
 ];
 
 /// What somebody who follows knows.
@@ -133,13 +141,13 @@ async fn broken_watches_lose_nothing(subject: &Subject) {
     fake.set_down(false);
     set(subject, "b", "1").await;
     view.until("what happened after", |view| data(view, "b").is_some()).await;
-    assert_eq!(view.lists, 1);
+    assert_eq!(view.lists, 2, "a server that was away may hold something older");
     // An hour in which nothing happens but bookmarks and the ends of watches.
-    let before = fake.count(runtime_bridge::kube::fake::Verb::Watch, "configmaps");
+    let before = fake.count(Verb::Watch, "configmaps");
     tokio::time::timeout(Duration::from_secs(3600), view.step()).await.expect_err("nothing is told");
-    let watches = fake.count(runtime_bridge::kube::fake::Verb::Watch, "configmaps") - before;
+    let watches = fake.count(Verb::Watch, "configmaps") - before;
     assert!((6..=12).contains(&watches), "{watches}");
-    assert_eq!(view.lists, 1);
+    assert_eq!(view.lists, 2);
 }
 
 async fn a_forgotten_version_means_a_new_list(subject: &Subject) {
@@ -158,4 +166,84 @@ async fn a_forgotten_version_means_a_new_list(subject: &Subject) {
     }
     fake.expire_watches();
     view.until("another list", |view| view.lists == 3).await;
+}
+
+async fn a_server_that_is_back_is_listed_at_once(subject: &Subject) {
+    let fake = subject.fake.as_ref().expect("the server in memory");
+    let mut view = View::<ConfigMap>::new(subject.api.follow(subject.all()));
+    view.until("the list", |view| view.lists == 1).await;
+    fake.set_down(true);
+    // Long enough for waits of half a minute and more.
+    let waiting = async {
+        loop {
+            view.step().await;
+        }
+    };
+    let waited: Result<(), _> = tokio::time::timeout(Duration::from_secs(600), waiting).await;
+    waited.expect_err("it is down");
+    let asked = |target: &str| fake.attempts().get(&(Verb::Get, target.to_owned())).copied().unwrap_or(0);
+    assert!((500..=1250).contains(&asked("/readyz")), "{}", asked("/readyz"));
+    let lists = fake.attempts()[&(Verb::List, "configmaps".to_owned())];
+    assert!(lists < 30, "{lists}");
+    fake.set_down(false);
+    let back = tokio::time::Instant::now();
+    view.until("a new list", |view| view.lists == 2).await;
+    assert!(back.elapsed() <= Duration::from_millis(1100), "{:?}", back.elapsed());
+    // Nobody asks any more.
+    let before = asked("/readyz");
+    tokio::time::timeout(Duration::from_secs(60), view.step()).await.expect_err("nothing is told");
+    assert!(asked("/readyz") <= before + 1);
+}
+
+async fn data_put_back_to_an_earlier_time_are_believed(subject: &Subject) {
+    let fake = subject.fake.as_ref().expect("the server in memory");
+    set(subject, "a", "1").await;
+    let backup = fake.backup();
+    let mut view = View::<ConfigMap>::new(subject.api.follow(subject.all()));
+    view.until("the list", |view| view.lists == 1).await;
+    set(subject, "b", "1").await;
+    for n in 0..50 {
+        set(subject, "a", &n.to_string()).await;
+    }
+    view.until("the changes", |view| data(view, "a").as_deref() == Some("49")).await;
+    fake.set_down(true);
+    view.until("a server that cannot be reached", |view| view.troubles.len() > 1).await;
+    fake.restore(&backup);
+    fake.set_down(false);
+    view.until("what was", |view| view.lists == 2 && view.known.len() == 1).await;
+    assert_eq!(data(&view, "a").as_deref(), Some("1"));
+    set(subject, "c", "1").await;
+    view.until("what comes", |view| data(view, "c").is_some()).await;
+
+    // Put back so quickly that nobody has missed the server: the watch is taken, from a version that is yet to come.
+    for n in 0..50 {
+        set(subject, "a", &n.to_string()).await;
+    }
+    view.until("the changes", |view| data(view, "a").as_deref() == Some("49")).await;
+    fake.restore(&backup);
+    let waited = tokio::time::timeout(Duration::from_secs(1200), async {
+        while view.known.len() != 1 {
+            view.step().await;
+        }
+    });
+    waited.await.expect("a watch that is silent to its end is not believed");
+    assert_eq!(data(&view, "a").as_deref(), Some("1"));
+}
+
+async fn who_is_told_when_to_come_again_does(subject: &Subject) {
+    let fake = subject.fake.as_ref().expect("the server in memory");
+    set(subject, "a", "1").await;
+    let get = || subject.api.get::<ConfigMap>(subject.ns(), "a");
+    let begun = tokio::time::Instant::now();
+    fake.fault(On::call(Verb::Get, "configmaps"), 2, Fault::too_many(3));
+    get().await.expect("in the end");
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(6) && took < Duration::from_secs(7), "{took:?}");
+    // Later than the call may last.
+    fake.fault(On::call(Verb::Get, "configmaps"), 1, Fault::too_many(50));
+    let error = get().await.expect_err("too late");
+    assert_eq!((error.code, error.retry_after), (429, Some(Duration::from_secs(50))));
+    // Without a time there is nothing to wait for.
+    fake.fault(On::call(Verb::Get, "configmaps"), 1, Fault::code(429));
+    assert_eq!(get().await.expect_err("refused").code, 429);
 }

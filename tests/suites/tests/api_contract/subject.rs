@@ -91,8 +91,12 @@ impl ControlPlane {
     pub fn client(&self, io: &Io, path: &Path, text: &str, deadline: Duration) -> Result<ApiClient, String> {
         let kubeconfig = Kubeconfig::read(path, text).map_err(|error| error.to_string())?;
         let identity = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
-        let settings =
-            ConnectSettings { kubeconfig, identity, user_agent: "understudy-contract/1".to_owned() };
+        let settings = ConnectSettings {
+            kubeconfig,
+            identity,
+            user_agent: "understudy-contract/1".to_owned(),
+            http1_only: false,
+        };
         ApiClient::connected(&settings, io, UNLIMITED, deadline).map_err(|error| error.to_string())
     }
 
@@ -155,7 +159,7 @@ pub fn run_alone(real: &RealServer, case: fn(&ControlPlane)) -> Outcome {
     }
 }
 
-fn judged(case: impl FnOnce()) -> Outcome {
+pub fn judged(case: impl FnOnce()) -> Outcome {
     match catch_unwind(AssertUnwindSafe(case)) {
         Ok(()) => Outcome::Passed,
         Err(panic) => {

@@ -28,6 +28,7 @@ impl Api {
             identity: Arc::new(FileIdentity::new(kubeconfig.user.clone())),
             kubeconfig,
             user_agent: "understudy-cluster/1".to_owned(),
+            http1_only: false,
         };
         let unlimited = RateLimit { per_second: 0.0, burst: 0 };
         let client = ApiClient::connected(&settings, &io.io(), unlimited, DEADLINE);

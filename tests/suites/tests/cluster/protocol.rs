@@ -98,7 +98,7 @@ fn upgrades(member: &Member) {
     for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
         let headers = format!("{UPGRADE}{protocol}\r\n");
         let exec = format!(
-            "{name}/exec?command=sh&command=-c&command=echo+said;echo+wrong+%3E%262;exit+3&stdout=1&stderr=1"
+            "{name}/exec?command=sh&command=-c&command=echo+said%3Becho+wrong+%3E%262%3Bexit+3&stdout=1&stderr=1"
         );
         let said = get(member, &exec, &headers, |text| text.contains("ExitCode"));
         assert!(said.starts_with("HTTP/1.1 101") && said.contains(protocol), "{said}");

@@ -10,4 +10,5 @@ mod access;
 mod bounds;
 mod client;
 mod containers;
+mod hostile;
 mod server;

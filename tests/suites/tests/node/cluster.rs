@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::{Behaviour, ExecScript, Fault, Match, OnTerm};
+use runtime_bridge::cri::fake::{Behaviour, ExecScript, Fault, Match, OnTerm, RegistryImage};
 use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::json;
 use supervision::Policy;
@@ -175,6 +175,33 @@ fn a_killed_container_that_comes_back_is_not_told_as_ended() {
             let state = container.state.expect("a state");
             assert!(state.terminated.is_none(), "{state:?}");
             container.restart_count == 1 && state.running.is_some()
+        })
+        .await;
+        node.stop().await;
+    });
+}
+
+/// Another image is started whatever the restart policy says, also when it has to be pulled first.
+#[test]
+fn a_container_gets_its_new_image_however_long_that_is_pulled() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(9);
+        let new = "registry.test/new:2";
+        world
+            .runtime
+            .publish(new, RegistryImage { takes: Duration::from_secs(30), ..RegistryImage::default() });
+        let mut once = pod("once", "serve");
+        once.spec.as_mut().expect("a spec").restart_policy = Some("Never".to_owned());
+        api.put(&once);
+        let node = started(sandbox, &world, &api, "once").await;
+        let image = json!({ "spec": { "containers": [{ "name": "main", "image": new }] } });
+        api.change::<Pod>(NS, "once", None, &runtime_bridge::kube::Patch::Strategic(image));
+        until("the other image to run", || {
+            let status = api.get::<Pod>(NS, "once").and_then(|pod| pod.status).expect("a status");
+            assert_eq!(status.phase.as_deref(), Some("Running"));
+            let container = status.container_statuses.and_then(|list| list.into_iter().next());
+            let container = container.expect("a container");
+            container.restart_count == 1 && container.ready
         })
         .await;
         node.stop().await;

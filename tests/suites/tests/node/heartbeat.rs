@@ -85,7 +85,9 @@ async fn beat(tree: &Tree) -> Heart {
                 keep_told.lock().expect("no panic").push(uid);
             }),
         ],
+        address_observers: Vec::new(),
         observed: Address::sink("observed", |_| {}),
+        pressure: Address::sink("pressure", |_| {}),
         events: Address::sink("events", move |event: RecordEvent| {
             keep_event.lock().expect("no panic").push(event.reason.to_string());
         }),

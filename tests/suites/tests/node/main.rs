@@ -7,10 +7,13 @@
 
 mod admission;
 mod api;
+mod api_outages;
 mod calls;
+mod certificates;
 mod cgroups;
 mod clock;
 mod cluster;
+mod evictions;
 mod garbage;
 mod heartbeat;
 mod hooks;

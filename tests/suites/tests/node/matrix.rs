@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::event_recorder::GetEvents;
+use messages::event_recorder::{EventObject, EventType, GetEvents, RecordAnnotatedEvent, RecordEvent};
 use messages::facts::{NodeObserved, Rejection};
-use messages::garbage_collector::CollectNow;
+use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
+use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
@@ -28,7 +29,7 @@ use crate::life::world;
 use crate::pods::{job, web};
 
 /// Only a node that is a member of a cluster has them.
-const MEMBERS_ONLY: [&str; 2] = ["NodeStatus", "Lease"];
+const MEMBERS_ONLY: [&str; 3] = ["NodeStatus", "Lease", "CertificateManager"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -84,6 +85,15 @@ async fn stir(node: &FakeNode) {
     for observer in &node.node.node_observers {
         let _ = observer.tell(NodeObserved(None));
     }
+    let _ = node.node.delete_images.ask(DeleteUnusedImages, soon).await;
+    let event = RecordEvent {
+        object: EventObject::Node,
+        event_type: EventType::Normal,
+        reason: Arc::from("Test"),
+        message: Arc::from(""),
+    };
+    let annotated = RecordAnnotatedEvent { event, annotations: Arc::default() };
+    let _ = node.node.record_annotated.tell(annotated);
     let nobody = PodUid::new("nobody");
     let _ = node.node.quarantined.tell(PodQuarantined {
         uid: nobody.clone(),
@@ -91,7 +101,15 @@ async fn stir(node: &FakeNode) {
         panic: None,
     });
     let _ = node.node.evict.tell(order_to_evict(&nobody));
-    for actor in ["PodManager", "PodWorkerPool", "StatusManager", "ProbeManager", "GarbageCollector"] {
+    let resending = [
+        "PodManager",
+        "PodWorkerPool",
+        "StatusManager",
+        "ProbeManager",
+        "GarbageCollector",
+        "EvictionManager",
+    ];
+    for actor in resending {
         node.tree.kill(actor).expect("every subsystem is in the tree");
     }
     for report in node.tree.snapshot().await.actors {
@@ -107,6 +125,8 @@ fn order_to_evict(uid: &PodUid) -> EvictPod {
 }
 
 async fn evict(node: &FakeNode) {
+    // Nothing that has ended is counted any more.
+    let _ = node.node.remove_dead.ask(RemoveDeadContainers, Duration::from_millis(500)).await;
     for uid in node.statuses().await.keys() {
         let _ = node.node.evict.tell(order_to_evict(uid));
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
+use kubelet::wiring::NOT_READY_WITHIN;
+use messages::supervision::Fault;
 use runtime_bridge::kube::Patch;
 use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::json;
@@ -143,6 +145,90 @@ fn mirrors_made_after_the_node_was_made_anew_belong_to_the_new_one() {
         assert_eq!(owner(), node_uid(&api));
         until("the mirror's status", || is_ready(&status(&api, name))).await;
         assert_eq!(world.runtime.sandboxes().len(), 1, "the pod itself has not noticed");
+        node.stop().await;
+    });
+}
+
+fn condition(api: &FakeApi, kind: &str) -> Option<(String, String, String)> {
+    let conditions = api.get::<Node>(None, NODE)?.status?.conditions?;
+    let found = conditions.into_iter().find(|condition| condition.type_ == kind)?;
+    Some((found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default()))
+}
+
+fn holds(api: &FakeApi, kind: &str, status: &str) -> bool {
+    condition(api, kind).is_some_and(|(now, ..)| now == status)
+}
+
+/// Crashes an actor until supervision has had enough of it.
+async fn crash_for_good(node: &FakeNode, actor: &str) {
+    let times = Policy::default().restart.restarts_max + 2;
+    node.tree.inject(actor, Fault::PanicWhileStarting { times }).expect("it is in the tree");
+    node.tree.inject(actor, Fault::PanicNow).expect("it is in the tree");
+}
+
+#[test]
+fn a_subsystem_that_sleeps_degrades_the_node_until_it_wakes() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = cluster(85);
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        until("a ready node", || holds(&api, "Ready", "True")).await;
+        assert_eq!(condition(&api, "KubeletDegraded"), None, "a stock node looks like any other");
+        crash_for_good(&node, "ImageManager").await;
+        until("the condition", || holds(&api, "KubeletDegraded", "True")).await;
+        let (_, reason, message) = condition(&api, "KubeletDegraded").expect("it is there");
+        assert_eq!(reason, "SubsystemDormant");
+        assert_eq!(message, "ImageManager: more crashes than its limit; it is tried again every 300 s");
+        assert!(holds(&api, "Ready", "True"), "what can be done without it is done");
+        let told = || {
+            let events: Vec<Event> = api.list();
+            events.iter().any(|event| event.reason.as_deref() == Some("SubsystemDormant"))
+        };
+        until("the event", told).await;
+        sandbox.pass(Duration::from_secs(310)).await;
+        until("the condition's end", || holds(&api, "KubeletDegraded", "False")).await;
+        let (_, reason, _) = condition(&api, "KubeletDegraded").expect("it stays");
+        assert_eq!(reason, "SubsystemsRunning");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_node_whose_vital_subsystem_has_failed_is_written_not_ready_whoever_it_was() {
+    for actor in ["Pleg", "NodeStatus"] {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (world, api) = cluster(86);
+            let node = FakeNode::start(sandbox, &world, &member().await);
+            until("a ready node", || holds(&api, "Ready", "True")).await;
+            crash_for_good(&node, actor).await;
+            let failure = node.tree.failed().await;
+            assert_eq!(failure.actor, actor);
+            let begun = tokio::time::Instant::now();
+            node.node.last_words.as_ref().expect("a member has them").not_ready(&failure).await;
+            assert!(begun.elapsed() <= NOT_READY_WITHIN);
+            let (status, reason, message) = condition(&api, "Ready").expect("it is there");
+            assert_eq!((status.as_str(), reason.as_str()), ("False", "KubeletNotReady"));
+            assert!(message.starts_with(&format!("subsystem {actor} has failed: ")), "{message}");
+            assert!(holds(&api, "MemoryPressure", "False"), "other conditions stay");
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn last_words_that_nobody_hears_hold_nothing_up() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = cluster(87);
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        until("a ready node", || holds(&api, "Ready", "True")).await;
+        api.set_down(true);
+        crash_for_good(&node, "NodeStatus").await;
+        let failure = node.tree.failed().await;
+        let begun = tokio::time::Instant::now();
+        node.node.last_words.as_ref().expect("a member has them").not_ready(&failure).await;
+        assert!(begun.elapsed() <= NOT_READY_WITHIN, "{:?}", begun.elapsed());
         node.stop().await;
     });
 }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, Watch};
 use crate::cri::{CONTAINER_NAME_LABEL, Cri, NAMESPACE_LABEL, POD_NAME_LABEL};
 
-/// `<pod>/<container>` and what the runtime says of it: ID and time of start. Sandboxes are containers without name.
-pub type Running = BTreeMap<String, (String, i64)>;
+/// `<pod>/<container>` and what the runtime says of it: IDs and times of start, in general one of each. Sandboxes are
+/// containers without name.
+pub type Running = BTreeMap<String, BTreeSet<(String, i64)>>;
 
 /// What runs of a namespace.
 pub fn running(cri: &Cri, namespace: &str) -> Running {
@@ -16,17 +17,29 @@ pub fn running(cri: &Cri, namespace: &str) -> Running {
     for container in cri.running(NAMESPACE_LABEL, namespace) {
         let name = format!("{}/{}", container.labels[POD_NAME_LABEL], container.labels[CONTAINER_NAME_LABEL]);
         let started = cri.status(&container.id).map_or(0, |status| status.started_at);
-        let other = found.insert(name.clone(), (container.id, started));
-        assert_eq!(other, None, "{name} runs twice");
+        found.entry(name).or_default().insert((container.id, started));
     }
     for sandbox in cri.sandboxes(NAMESPACE_LABEL, namespace) {
         if sandbox.state() == runtime_bridge::cri::wire::PodSandboxState::SandboxReady {
             let name = format!("{}/", sandbox.labels[POD_NAME_LABEL]);
-            let other = found.insert(name.clone(), (sandbox.id, sandbox.created_at));
-            assert_eq!(other, None, "{name} has two sandboxes");
+            found.entry(name).or_default().insert((sandbox.id, sandbox.created_at));
         }
     }
     found
+}
+
+/// Ok when both are the same; else what differs, with the name of its pod.
+pub fn same(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>) -> Result<(), String> {
+    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let differs = |name: &&String| before.get(*name) != now.get(*name);
+    let show =
+        |all: &BTreeMap<String, Value>, name| all.get(name).map_or("none".to_owned(), Value::to_string);
+    let lines: Vec<String> = names
+        .into_iter()
+        .filter(differs)
+        .map(|name| format!("{name}: {}\ninstead of {}", show(now, name), show(before, name)))
+        .collect();
+    if lines.is_empty() { Ok(()) } else { Err(lines.join("\n")) }
 }
 
 /// The part of `all` that belongs to these pods.

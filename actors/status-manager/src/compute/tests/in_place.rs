@@ -32,6 +32,7 @@ fn an_instance_that_makes_room_for_another_has_not_ended() {
         scene.reported(WorkerReport { replaced, ..report(WorkerState::Syncing) });
         let status = scene.observed(observed(vec![exited("a", "a0", 0, exit_code)]));
         assert_eq!((phase_of(status), running_of(status, "a")), ("Running", true), "{policy} {exit_code}");
+        assert_eq!((of(status, "a").ready, of(status, "a").started), (false, Some(false)));
 
         let status = scene.observed(observed(vec![running("a", "a1", 1), exited("a", "a0", 0, exit_code)]));
         assert_eq!((phase_of(status), running_of(status, "a")), ("Running", true));

@@ -180,3 +180,44 @@ fn nothing_is_kept_of_a_pod_that_is_forgotten() {
     assert!(publisher.pods.is_empty() && publisher.line.is_empty());
     assert_eq!(publisher.counts(), (0, 0));
 }
+
+#[test]
+fn a_server_put_back_to_an_earlier_time_is_told_again() {
+    let mut publisher = Publisher::default();
+    let at = |version: u64, theirs: &str| Publication {
+        object: Some(Arc::new(pod("a", version, json!({ "phase": theirs })))),
+        ..publication("a", json!({}), json!({ "phase": "Running" }))
+    };
+    publisher.told(&uid("a"), at(7, "Pending"));
+    assert!(publisher.next().is_some());
+    publisher.done(&uid("a"), patched("a", 90, json!({ "phase": "Running" })));
+    // Late news from before the answer change nothing; news of the answer itself neither.
+    publisher.told(&uid("a"), at(8, "Pending"));
+    assert_eq!(publisher.next(), None);
+    publisher.told(&uid("a"), at(90, "Running"));
+    assert_eq!(publisher.next(), None);
+    // Never before was it told backwards.
+    publisher.told(&uid("a"), at(7, "Pending"));
+    assert!(publisher.next().is_some(), "what the answer said is lost");
+    publisher.done(&uid("a"), patched("a", 9, json!({ "phase": "Running" })));
+    assert_eq!(publisher.next(), None);
+}
+
+#[test]
+fn a_pod_that_was_deleted_and_is_there_again_is_deleted_again() {
+    let mut publisher = Publisher::default();
+    let failed = json!({ "phase": "Failed" });
+    let gone = deleted(publication("a", failed.clone(), failed));
+    let at = |version: u64| {
+        let mut pod = (**gone.object.as_ref().unwrap()).clone();
+        pod.metadata.resource_version = Some(version.to_string());
+        Publication { object: Some(Arc::new(pod)), ..gone.clone() }
+    };
+    publisher.told(&uid("a"), at(20));
+    assert!(matches!(publisher.next(), Some(Call { what: What::Delete { .. }, .. })));
+    publisher.done(&uid("a"), Outcome::Deleted);
+    publisher.told(&uid("a"), at(21));
+    assert_eq!(publisher.next(), None, "the news that it is gone are on their way");
+    publisher.told(&uid("a"), at(10));
+    assert!(matches!(publisher.next(), Some(Call { what: What::Delete { .. }, .. })));
+}

@@ -1,6 +1,6 @@
 //! Which layer's word holds.
 
-use super::{Files, loaded, refusal, try_load};
+use super::{Files, loaded, refusal};
 
 #[test]
 fn flags_win_over_drop_ins_over_the_file_over_defaults() {
@@ -124,9 +124,10 @@ fn settings_without_effect_yet_are_named_in_one_line() {
 }
 
 #[test]
-fn a_first_certificate_cannot_be_asked_for_yet() {
-    let errors = refusal(&["--bootstrap-kubeconfig", "/etc/kubernetes/bootstrap.conf"]);
-    assert_eq!(errors.len(), 1);
-    assert!(errors[0].starts_with("not supported yet: asking for a first certificate"), "{errors:?}");
-    assert!(try_load(&["--kubeconfig", "/etc/kubernetes/kubelet.conf"]).is_ok());
+fn a_first_certificate_and_later_ones_can_be_asked_for() {
+    let args = ["--bootstrap-kubeconfig=/b.conf", "--rotate-certificates", "--rotate-server-certificates"];
+    let loaded = loaded(&args);
+    assert_eq!(loaded.warnings.iter().filter(|warning| warning.contains("no effect yet")).count(), 0);
+    assert_eq!(loaded.flags.bootstrap_kubeconfig, "/b.conf");
+    assert!(loaded.config.server.rotate_certificates && loaded.config.server.server_tls_bootstrap);
 }

@@ -34,7 +34,7 @@ pub(super) const ROWS: &[FlagRow] = &[
         "bootstrap-kubeconfig",
         Str,
         bootstrap_kubeconfig,
-        NotYet,
+        Used,
         "File that says how to ask the API server for a first client certificate"
     ),
     process_flag!("lock-file", Str, lock_file, NotYet, "File that is locked while the kubelet runs"),

@@ -43,7 +43,12 @@ impl Plane {
         let kubeconfig =
             Kubeconfig::read(&path, &text).map_err(|error| BenchError::Wrong(error.to_string()))?;
         let identity = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
-        let settings = ConnectSettings { kubeconfig, identity, user_agent: "understudy-bench/1".to_owned() };
+        let settings = ConnectSettings {
+            kubeconfig,
+            identity,
+            user_agent: "understudy-bench/1".to_owned(),
+            http1_only: false,
+        };
         let unlimited = RateLimit { per_second: 0.0, burst: 0 };
         let admin = ApiClient::connected(&settings, &Io::current(), unlimited, CALL_WITHIN);
         let admin = admin.map_err(|error| BenchError::Wrong(error.to_string()))?;

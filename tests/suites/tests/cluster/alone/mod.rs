@@ -1,6 +1,8 @@
 //! Cases that stop or kill their kubelet, or count what it does, and so have one of their own.
 
+mod certificates;
 mod counts;
+mod evictions;
 mod registration;
 
 use crate::Alone;
@@ -8,6 +10,12 @@ use crate::Alone;
 pub const ALL: &[(&str, Alone)] = &[
     ("a_restart_writes_no_status", counts::restart),
     ("an_idle_node_asks_for_little", counts::idle),
+    ("a_pod_that_fills_the_disk_is_evicted", evictions::full_disk),
     ("a_node_registers_and_lives", registration::registers),
     ("a_node_that_was_deleted_registers_again", registration::deleted),
+    ("a_first_certificate_is_asked_for_and_found_again", certificates::first),
+    ("certificates_are_renewed_while_the_node_serves", certificates::rotating),
+    ("a_killed_kubelet_leaves_a_whole_pair", certificates::killed),
+    ("a_denied_request_ends_the_kubelet", certificates::refused),
+    ("what_is_wrong_with_a_bootstrap_is_said", certificates::wrong),
 ];

@@ -159,24 +159,24 @@ fn forwarded(kubectl: &Kubectl, pod: &str, to: u16) -> (Running, u16) {
 }
 
 fn forward(member: &Member) {
-    let echo = shell("echo", "exec nc -lk -p 9000 -e cat");
-    let pod = member.pod("forwarded", containers([server("web"), echo]));
+    // The first connection that is refused ends kubectl: both must listen.
+    let listens = |port: u16| json!({"readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1}});
+    let echo = with(shell("echo", "exec nc -ll -p 9000 -e cat"), listens(9000));
+    let pod = member.pod("forwarded", containers([with(server("web"), listens(8080)), echo]));
     pod.ready();
     let kubectl = member.kubectl();
     let (_web, port) = forwarded(&kubectl, pod.name(), 8080);
-    eventually("the page comes through", SOON, || {
-        let page = Port::local(port).text("/index.html")?;
-        if page.contains("Understudy's demo image") { Ok(()) } else { Err(page) }
-    });
+    let page = Port::local(port).text("/index.html").expect("the page comes through");
+    assert!(page.contains("Understudy's demo image"), "{page}");
     assert_eq!(Port::local(port).get("/nowhere").map(|answer| answer.status), Ok(404), "a second connection");
 
     let (mut echoing, port) = forwarded(&kubectl, pod.name(), 9000);
-    eventually("many bytes come back", SOON, || echoed(port));
+    echoed(port).expect("many bytes come back");
     // Nobody listens: this connection fails, and says so.
     let (mut deaf, port) = forwarded(&kubectl, pod.name(), 9999);
     let _refused =
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut stream| stream.write_all(b"x"));
-    deaf.says("9999");
+    deaf.says("an error occurred forwarding");
     echoing.says("Handling connection");
 }
 

@@ -37,7 +37,6 @@ fn grace(member: &Member) {
     });
     let ending = pod.look().expect("it stays while it ends");
     assert_eq!(ending.0["metadata"]["deletionGracePeriodSeconds"], 600);
-    pod.wait("no longer ready", SOON, |pod| !pod.is_ready());
     pod.file.open_gate("leave");
     pod.gone(&seen);
 }

@@ -1,0 +1,311 @@
+//! The actor: looks at the time and at what is wanted, and has certificates asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Handler};
+use jiff::Timestamp;
+use messages::certificate_manager;
+use messages::facts::NodeAddressesObserved;
+use messages::node_status::ResendNode;
+use runtime_bridge::certificates::{CertificateStore, CurrentPair, Names, Pair, Purpose, Subject};
+use runtime_bridge::clock::Clock;
+use runtime_bridge::kube::ApiClient;
+use supervision::{Address, Ctx, EffectId, Subsystem};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::CertificateMetrics;
+use crate::execute::{Failure, Renewal, renew};
+use crate::rotation::{
+    AFTER_SUCCESS, FAILURES_MAX, Known, LOOK, LOST_AFTER, Next, deadline, is_outdated, names, next,
+    retry_wait,
+};
+
+/// Where it is said that the kubelet must end, and why: it has no identity, and the API server would take one.
+pub type Lost = watch::Sender<Option<Arc<str>>>;
+
+/// A certificate that is kept valid.
+#[derive(Clone, Debug)]
+pub struct Role {
+    /// What it is for. One role for each.
+    pub purpose: Purpose,
+    /// Where its pairs are kept.
+    pub store: Arc<dyn CertificateStore>,
+    /// What is shown to the other side.
+    pub current: CurrentPair,
+    /// Asks for another one while there is a valid client certificate.
+    pub api: ApiClient,
+    /// Asks for one while there is none; else `api` does.
+    pub bootstrap: Option<ApiClient>,
+}
+
+/// What CertificateManager is given.
+#[derive(Clone)]
+pub struct CertificateManagerDeps {
+    /// The node's name.
+    pub node_name: String,
+    /// What is kept valid.
+    pub roles: Vec<Role>,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// Asked for the node's addresses; none if there is no NodeStatus.
+    pub node: Option<Address<ResendNode>>,
+    /// Ends the kubelet.
+    pub lost: Lost,
+    /// What is counted.
+    pub metrics: CertificateMetrics,
+}
+
+/// CertificateManager's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Look whether a certificate is due.
+    Look(Purpose),
+}
+
+struct Kept {
+    role: Role,
+    /// None while it is not known what a certificate must hold.
+    subject: Option<Subject>,
+    asking: Option<(EffectId, Subject)>,
+    failures: u32,
+    not_before: Option<Instant>,
+    /// The pair's number, and when it is replaced.
+    due: Option<(u64, Timestamp)>,
+    valid_at: Instant,
+    /// The API server is well, as far as is known.
+    answers: bool,
+    told_of_loss: bool,
+    renewals: u64,
+    problem: Option<String>,
+}
+
+/// Keeps the node's certificates valid.
+pub struct CertificateManager {
+    deps: CertificateManagerDeps,
+    kept: BTreeMap<Purpose, Kept>,
+}
+
+impl Kept {
+    fn new(role: Role, node_name: &str) -> Self {
+        let subject = match role.purpose {
+            Purpose::Client => Some(Subject::node(node_name, Names::default())),
+            Purpose::Serving => None,
+        };
+        Self {
+            role,
+            subject,
+            asking: None,
+            failures: 0,
+            not_before: None,
+            due: None,
+            valid_at: Instant::now(),
+            answers: false,
+            told_of_loss: false,
+            renewals: 0,
+            problem: None,
+        }
+    }
+
+    /// The pair that is shown; one past its end is shown no more.
+    fn valid(&mut self, now: Timestamp) -> Option<Arc<Pair>> {
+        let pair = self.role.current.get()?;
+        if pair.is_expired(now) {
+            tracing::error!(purpose = self.role.purpose.prefix(), end = %pair.leaf.not_after, "Current certificate is expired");
+            self.role.current.show(None, false);
+            return None;
+        }
+        self.valid_at = Instant::now();
+        self.told_of_loss = false;
+        Some(pair)
+    }
+
+    fn next(&mut self, pair: Option<&Pair>, clock: &dyn Clock) -> Next {
+        let number = self.role.current.numbered().0;
+        if let Some(pair) = pair
+            && self.due.is_none_or(|(due, _)| due != number)
+        {
+            let at = deadline(&pair.leaf, clock.random_u64());
+            tracing::info!(
+                purpose = self.role.purpose.prefix(), expiration = %pair.leaf.not_after, deadline = %at,
+                "Certificate rotation deadline determined"
+            );
+            self.due = Some((number, at));
+        }
+        let known = Known {
+            leaf: pair.map(|pair| &pair.leaf),
+            provisional: self.role.current.is_provisional(),
+            deadline: self.due.map(|(_, at)| at),
+            subject: self.subject.as_ref(),
+        };
+        next(known, clock.now())
+    }
+
+    /// Why the kubelet must end, if it must.
+    fn loss(&mut self, valid: bool) -> Option<&'static str> {
+        if valid || self.role.purpose != Purpose::Client || self.valid_at.elapsed() < LOST_AFTER {
+            return None;
+        }
+        if self.answers {
+            return Some("No valid client certificate is found and the server is responsive, exiting.");
+        }
+        if !std::mem::replace(&mut self.told_of_loss, true) {
+            tracing::error!(
+                "No valid client certificate is found but the server is not responsive. A restart may be necessary to \
+                 retrieve new initial credentials."
+            );
+        }
+        None
+    }
+}
+
+impl CertificateManager {
+    /// An incarnation that has asked for nothing yet.
+    pub fn new(deps: CertificateManagerDeps) -> Self {
+        let roles = deps.roles.iter().cloned();
+        let kept = roles.map(|role| (role.purpose, Kept::new(role, &deps.node_name))).collect();
+        Self { deps, kept }
+    }
+
+    fn look(&mut self, purpose: Purpose, ctx: &mut Ctx<Self>) {
+        let clock = self.deps.clock.clone();
+        let Some(kept) = self.kept.get_mut(&purpose) else { return };
+        let pair = kept.valid(clock.now());
+        self.deps.metrics.ends(purpose, pair.as_deref().map(|pair| &pair.leaf), clock.now());
+        if let Some(why) = kept.loss(pair.is_some()) {
+            // Who is to end the kubelet may be ending it already.
+            self.deps.lost.send_replace(Some(Arc::from(why)));
+        }
+        if let Some((id, asked)) = &kept.asking
+            && is_outdated(asked, kept.subject.as_ref())
+        {
+            tracing::info!(purpose = purpose.prefix(), "Certificate template changed, rotating");
+            ctx.cancel_effect(*id);
+            kept.asking = None;
+        }
+        let mut wait = LOOK;
+        if kept.asking.is_none() {
+            match kept.next(pair.as_deref(), &*clock) {
+                Next::Nothing => {}
+                Next::Wait(due) => wait = wait.min(due),
+                Next::Ask => match kept.not_before.map(|at| at.saturating_duration_since(Instant::now())) {
+                    Some(rest) if !rest.is_zero() => wait = wait.min(rest),
+                    _ => self.ask(purpose, pair.is_some(), ctx),
+                },
+            }
+        }
+        // A timer of nothing would turn in place.
+        ctx.set_timer(Timer::Look(purpose), wait.max(Duration::from_millis(10)));
+    }
+
+    fn ask(&mut self, purpose: Purpose, valid: bool, ctx: &mut Ctx<Self>) {
+        let Some(kept) = self.kept.get_mut(&purpose) else { return };
+        let Some(subject) = kept.subject.clone() else { return };
+        let role = &kept.role;
+        let bootstrap = role.bootstrap.as_ref().filter(|_| !valid);
+        let work = Renewal {
+            api: bootstrap.unwrap_or(&role.api).clone(),
+            store: role.store.clone(),
+            clock: self.deps.clock.clone(),
+            purpose,
+            subject: subject.clone(),
+        };
+        tracing::info!(purpose = purpose.prefix(), "Rotating certificates");
+        let id = ctx.effect("renew", None, renew(work), move |actor, outcome, ctx| {
+            actor.renewed(purpose, outcome);
+            actor.look(purpose, ctx);
+        });
+        kept.asking = Some((id, subject));
+    }
+
+    fn renewed(&mut self, purpose: Purpose, outcome: Result<Arc<Pair>, Failure>) {
+        let (now, random) = (self.deps.clock.now(), self.deps.clock.random_u64());
+        let Some(kept) = self.kept.get_mut(&purpose) else { return };
+        kept.asking = None;
+        match outcome {
+            Ok(pair) => {
+                if let Some(old) = kept.role.current.get() {
+                    self.deps.metrics.rotated(purpose, &old.leaf, now);
+                }
+                tracing::info!(purpose = purpose.prefix(), expiration = %pair.leaf.not_after, "Certificate is in use");
+                kept.role.current.show(Some(pair), false);
+                kept.failures = 0;
+                kept.answers = true;
+                kept.renewals += 1;
+                kept.problem = None;
+                kept.not_before = Some(Instant::now() + AFTER_SUCCESS);
+            }
+            Err(failure) => {
+                tracing::error!(purpose = purpose.prefix(), err = failure.reason, "{}", failure.step);
+                self.deps.metrics.failed(purpose);
+                kept.answers = failure.answers.unwrap_or(kept.answers);
+                kept.failures = kept.failures.saturating_add(1);
+                if kept.failures == FAILURES_MAX {
+                    tracing::error!(
+                        purpose = purpose.prefix(),
+                        "Reached backoff limit, still unable to rotate certs"
+                    );
+                }
+                kept.problem = Some(format!("{}: {}", failure.step, failure.reason));
+                kept.not_before = Some(Instant::now() + retry_wait(kept.failures, random));
+            }
+        }
+    }
+}
+
+impl Actor for CertificateManager {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for CertificateManager {
+    const NAME: &'static str = certificate_manager::RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        if let Some(node) = &self.deps.node {
+            let _ = node.tell(ResendNode);
+        }
+        for purpose in self.kept.keys().copied().collect::<Vec<_>>() {
+            self.look(purpose, ctx);
+        }
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Look(purpose) => self.look(purpose, ctx),
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        let role = |kept: &Kept| {
+            serde_json::json!({
+                "notAfter": kept.role.current.get().map(|pair| pair.leaf.not_after.to_string()),
+                "rotatedAt": kept.due.map(|(_, at)| at.to_string()),
+                "asking": kept.asking.is_some(),
+                "renewals": kept.renewals,
+                "failures": kept.failures,
+                "problem": kept.problem,
+            })
+        };
+        let roles = self.kept.iter().map(|(purpose, kept)| (purpose.prefix().to_owned(), role(kept)));
+        serde_json::Value::Object(roles.collect())
+    }
+}
+
+impl Handler<NodeAddressesObserved> for CertificateManager {
+    type Result = ();
+    fn handle(&mut self, fact: NodeAddressesObserved, ctx: &mut Ctx<Self>) {
+        let Some(kept) = self.kept.get_mut(&Purpose::Serving) else { return };
+        let subject = names(&fact.0).map(|names| Subject::node(&self.deps.node_name, names));
+        if subject != kept.subject {
+            kept.subject = subject;
+            if kept.failures == 0 {
+                // What was given last is for something else.
+                kept.not_before = None;
+            }
+            self.look(Purpose::Serving, ctx);
+        }
+    }
+}

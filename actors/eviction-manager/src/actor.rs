@@ -1,0 +1,400 @@
+//! The actor: measures now and then, tells what the node runs out of, and has one pod after the other end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Handler};
+use messages::event_recorder::{EventObject, EventType, RecordAnnotatedEvent, RecordEvent};
+use messages::eviction_manager::{self, ResendPressure};
+use messages::facts::{
+    DesiredPods, Pressure, PressureObserved, Rejection, WorkerReport, WorkerReported, WorkerState,
+};
+use messages::pod_manager::{GetPressure, ResendDesired};
+use messages::pod_worker::{EvictPod, ResendReports};
+use messages::{PodRef, PodUid};
+use runtime_bridge::stats::RuntimePlaces;
+use supervision::{Address, AskError, Ctx, Subsystem};
+use tokio::time::Instant;
+
+use crate::candidates::{self, REASON};
+use crate::execute::{self, Measured, Ways};
+use crate::file_systems::FileSystems;
+use crate::message::{Said, said};
+use crate::metrics::EvictionMetrics;
+use crate::observation::{Observations, met, observations};
+use crate::rank::{Candidate, rank};
+use crate::threshold::{self, Threshold};
+use crate::watch::Watch;
+
+/// Between two measurements (row 19.2).
+const PERIOD: Duration = Duration::from_secs(10);
+/// How long a pod that has stopped is waited for to give back what it had (row 19.5).
+const CLEANUP: Duration = Duration::from_secs(30);
+/// How long PodManager may take to answer, and the pause before it is asked again.
+const ASK_DEADLINE: Duration = Duration::from_secs(5);
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What EvictionManager goes by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EvictionConfig {
+    /// Every threshold that is on; without any nothing is ever measured.
+    pub thresholds: Vec<Threshold>,
+    /// `evictionPressureTransitionPeriod`
+    pub transition: Duration,
+    /// `evictionMaxPodGracePeriod`, in seconds.
+    pub soft_grace_seconds_max: i64,
+}
+
+/// What EvictionManager is given.
+#[derive(Clone)]
+pub struct EvictionManagerDeps {
+    /// What it goes by.
+    pub config: Arc<EvictionConfig>,
+    /// Figures, and who takes things back.
+    pub ways: Ways,
+    /// Who is told what the node runs out of.
+    pub observers: Vec<Address<PressureObserved>>,
+    /// Asked after a restart what was told before.
+    pub pressure: Address<GetPressure>,
+    /// Ends pods.
+    pub evict: Address<EvictPod>,
+    /// Asked again after a restart.
+    pub manager: Address<ResendDesired>,
+    /// Likewise.
+    pub pool: Address<ResendReports>,
+    /// Where events go.
+    pub events: Address<RecordEvent>,
+    /// Those with annotations.
+    pub annotated: Address<RecordAnnotatedEvent>,
+    /// Counts.
+    pub metrics: EvictionMetrics,
+}
+
+/// EvictionManager's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Ask PodManager again.
+    Ask,
+    /// Measure.
+    Measure,
+    /// A pod has been waited for long enough.
+    Waited,
+}
+
+/// What a round came to need.
+struct Shortage {
+    /// Against this something is done.
+    threshold: Threshold,
+    /// All that are due.
+    due: Vec<Threshold>,
+    observed: Observations,
+    file_systems: FileSystems,
+    measured_at: Instant,
+}
+
+/// A pod that is waited for.
+struct Leaving {
+    pod: PodRef,
+    stopped: bool,
+}
+
+/// Keeps the node from running out.
+pub struct EvictionManager {
+    deps: EvictionManagerDeps,
+    began: Instant,
+    desired: Option<DesiredPods>,
+    reports: BTreeMap<PodUid, Arc<WorkerReport>>,
+    watch: Watch,
+    /// As last told; nothing before the first measurement.
+    pressure: Option<Pressure>,
+    places: Option<RuntimePlaces>,
+    leaving: Option<Leaving>,
+    evicted: u64,
+    problems: Vec<String>,
+}
+
+impl EvictionManager {
+    /// An incarnation that has measured nothing, and so says nothing.
+    pub fn new(deps: EvictionManagerDeps) -> Self {
+        Self {
+            deps,
+            began: Instant::now(),
+            desired: None,
+            reports: BTreeMap::new(),
+            watch: Watch::default(),
+            pressure: None,
+            places: None,
+            leaving: None,
+            evicted: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    fn tell(&self) {
+        let Some(pressure) = self.pressure else { return };
+        for observer in &self.deps.observers {
+            // Refused: the observer asks for it when it has restarted.
+            let _ = observer.tell(PressureObserved(pressure));
+        }
+    }
+
+    // ---- measuring ----
+
+    fn ask(&self, ctx: &mut Ctx<Self>) {
+        let asked = self.deps.pressure.ask(GetPressure, ASK_DEADLINE);
+        ctx.effect("ask for pressure", None, asked, Self::asked);
+    }
+
+    fn asked(&mut self, answer: Result<Option<Pressure>, AskError>, ctx: &mut Ctx<Self>) {
+        match answer {
+            Ok(known) => {
+                self.watch.inherit(known.unwrap_or_default(), self.began.elapsed());
+                self.measure(ctx);
+            }
+            Err(_) => ctx.set_timer(Timer::Ask, ASK_AGAIN),
+        }
+    }
+
+    fn measure(&mut self, ctx: &mut Ctx<Self>) {
+        let work = execute::measure(self.deps.ways.clone(), self.places.clone());
+        let measured_at = Instant::now();
+        ctx.effect("measure", None, work, move |actor, measured, ctx| {
+            actor.measured(measured, measured_at, ctx);
+        });
+    }
+
+    fn later(&self, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Measure, PERIOD);
+    }
+
+    fn measured(&mut self, measured: Measured, measured_at: Instant, ctx: &mut Ctx<Self>) {
+        let observed = self.learn(&measured);
+        let file_systems = FileSystems::of(&measured.usage);
+        let config = self.deps.config.clone();
+        let thresholds = threshold::on(&config.thresholds, file_systems);
+        let judged = self.watch.judge(&thresholds, &observed, config.transition, self.began.elapsed());
+        if self.pressure != Some(judged.pressure) {
+            tracing::info!(pressure = ?judged.pressure, "What the node runs out of");
+            self.pressure = Some(judged.pressure);
+            self.tell();
+        }
+        let Some(threshold) = judged.due.first().copied() else {
+            self.later(ctx);
+            return;
+        };
+        let shortage = Shortage { threshold, due: judged.due, observed, file_systems, measured_at };
+        self.relieve(shortage, ctx);
+    }
+
+    /// Takes in a measurement; what is wrong with it is said when it is something new.
+    fn learn(&mut self, measured: &Measured) -> Observations {
+        self.places = measured.places.clone();
+        let problems = &measured.usage.problems;
+        for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
+            tracing::warn!("Eviction manager: {problem}");
+        }
+        self.problems = problems.clone();
+        observations(&measured.usage)
+    }
+
+    // ---- doing something about it ----
+
+    fn relieve(&mut self, shortage: Shortage, ctx: &mut Ctx<Self>) {
+        let signal = shortage.threshold.signal;
+        let resource = signal.resource();
+        tracing::info!(signal = signal.as_str(), "Eviction manager: attempting to reclaim");
+        let _ = self.deps.events.tell(RecordEvent {
+            object: EventObject::Node,
+            event_type: EventType::Warning,
+            reason: Arc::from("EvictionThresholdMet"),
+            message: Arc::from(format!("Attempting to reclaim {}", resource.as_str())),
+        });
+        let reclaims = shortage.file_systems.reclaims(signal);
+        if !reclaims.any() {
+            self.look_for_victim(shortage, ctx);
+            return;
+        }
+        let work = execute::reclaim(self.deps.ways.clone(), reclaims, self.places.clone());
+        ctx.effect("reclaim", None, work, move |actor, measured, ctx| {
+            let observed = actor.learn(&measured);
+            let thresholds = threshold::on(&actor.deps.config.thresholds, shortage.file_systems);
+            if met(&thresholds, &observed, true).is_empty() && !observed.is_empty() {
+                tracing::info!("Eviction manager: no pod has to end for that");
+                actor.later(ctx);
+            } else {
+                actor.look_for_victim(shortage, ctx);
+            }
+        });
+    }
+
+    fn look_for_victim(&mut self, shortage: Shortage, ctx: &mut Ctx<Self>) {
+        let pods = self.desired.as_ref().map(|desired| candidates::active(desired, &self.reports));
+        let Some(pods) = pods.filter(|pods| !pods.is_empty()) else {
+            tracing::warn!("Eviction manager: thresholds have been met, but no pods are active to evict");
+            self.later(ctx);
+            return;
+        };
+        let work = execute::pods(self.deps.ways.clone(), pods, shortage.threshold.signal.resource());
+        ctx.effect("measure pods", None, work, move |actor, measured, ctx| {
+            actor.choose(&shortage, measured, ctx);
+        });
+    }
+
+    fn choose(&mut self, shortage: &Shortage, measured: Vec<Candidate>, ctx: &mut Ctx<Self>) {
+        let ranked = rank(measured, shortage.threshold.signal, shortage.file_systems);
+        for threshold in &shortage.due {
+            self.deps.metrics.used(threshold.signal, shortage.measured_at.elapsed());
+        }
+        match ranked.iter().find(|candidate| !candidates::is_critical(&candidate.pod)) {
+            Some(victim) => self.evict(shortage, victim, ctx),
+            None => {
+                tracing::warn!("Eviction manager: unable to evict any pods from the node");
+                self.later(ctx);
+            }
+        }
+    }
+
+    fn evict(&mut self, shortage: &Shortage, victim: &Candidate, ctx: &mut Ctx<Self>) {
+        let (threshold, pod) = (&shortage.threshold, &victim.pod);
+        let uid = &pod.pod_ref.uid;
+        let resource = threshold.signal.resource();
+        let said = said(resource, &pod.pod, victim.usage.as_ref(), &shortage.due, &shortage.observed);
+        let grace = candidates::grace_seconds(threshold, &pod.pod, self.deps.config.soft_grace_seconds_max);
+        let why = Rejection { reason: REASON.to_owned(), message: said.message.clone() };
+        let order = EvictPod { uid: uid.clone(), grace_seconds: Some(grace), why };
+        if self.deps.evict.tell(order).is_err() {
+            self.later(ctx);
+            return;
+        }
+        // One that is on its way already is told again, and waited for again.
+        if !candidates::is_being_evicted(self.reports.get(uid)) {
+            tracing::warn!(pod = %pod.pod_ref, signal = threshold.signal.as_str(), "Pod is evicted");
+            self.evicted += 1;
+            self.deps.metrics.evicted(threshold.signal);
+            self.announce(&pod.pod_ref, said);
+        }
+        self.leaving = Some(Leaving { pod: pod.pod_ref.clone(), stopped: false });
+        ctx.set_timer(Timer::Waited, candidates::stop_within(grace));
+        self.follow(ctx);
+    }
+
+    fn announce(&self, pod: &PodRef, said: Said) {
+        let _ = self.deps.annotated.tell(RecordAnnotatedEvent {
+            event: RecordEvent {
+                object: EventObject::Pod { pod: pod.clone(), field_path: Arc::from("") },
+                event_type: EventType::Warning,
+                reason: Arc::from(REASON),
+                message: Arc::from(said.message),
+            },
+            annotations: Arc::new(said.annotations),
+        });
+    }
+
+    // ---- waiting for it ----
+
+    /// Looks how far the pod has come that is waited for. When nothing is left of it, the node is measured at once.
+    fn follow(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(leaving) = &mut self.leaving else { return };
+        let uid = &leaving.pod.uid;
+        let desired = self.desired.as_ref().is_some_and(|desired| desired.pods.contains_key(uid));
+        let report = self.reports.get(uid);
+        let released = report.map_or(!desired, |report| report.released);
+        if released {
+            tracing::info!(pod = %leaving.pod, "Eviction manager: pod has been cleaned up");
+            self.leaving = None;
+            ctx.cancel_timer(&Timer::Waited);
+            self.measure(ctx);
+            return;
+        }
+        let stopped = report.is_some_and(|report| report.state == WorkerState::Terminated);
+        if stopped && !std::mem::replace(&mut leaving.stopped, true) {
+            ctx.set_timer(Timer::Waited, CLEANUP);
+        }
+    }
+
+    fn waited(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(leaving) = &mut self.leaving else { return };
+        if std::mem::replace(&mut leaving.stopped, true) {
+            tracing::warn!(pod = %leaving.pod, "Eviction manager: timed out waiting for pod to be cleaned up");
+            self.leaving = None;
+            self.measure(ctx);
+            return;
+        }
+        // Its end goes on (row 4.6).
+        let message = "Container runtime did not kill the pod within specified grace period.";
+        let _ = self.deps.events.tell(RecordEvent {
+            object: EventObject::Pod { pod: leaving.pod.clone(), field_path: Arc::from("") },
+            event_type: EventType::Warning,
+            reason: Arc::from("ExceededGracePeriod"),
+            message: Arc::from(message),
+        });
+        ctx.set_timer(Timer::Waited, CLEANUP);
+    }
+}
+
+impl Actor for EvictionManager {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for EvictionManager {
+    const NAME: &'static str = eviction_manager::RECEIVER;
+    type Timer = Timer;
+
+    fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        if self.deps.config.thresholds.is_empty() {
+            self.pressure = Some(Pressure::default());
+            self.tell();
+            return;
+        }
+        let _ = self.deps.manager.tell(ResendDesired);
+        let _ = self.deps.pool.tell(ResendReports);
+        self.ask(ctx);
+    }
+
+    fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
+        match timer {
+            Timer::Ask => self.ask(ctx),
+            Timer::Measure => self.measure(ctx),
+            Timer::Waited => self.waited(ctx),
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        serde_json::json!({
+            "pressure": self.pressure,
+            "evicted": self.evicted,
+            "waitsFor": self.leaving.as_ref().map(|leaving| leaving.pod.to_string()),
+            "problems": self.problems,
+        })
+    }
+}
+
+impl Handler<DesiredPods> for EvictionManager {
+    type Result = ();
+    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
+        self.reports.retain(|uid, report| !report.released || desired.pods.contains_key(uid));
+        self.desired = Some(desired);
+        self.follow(ctx);
+    }
+}
+
+impl Handler<WorkerReported> for EvictionManager {
+    type Result = ();
+    fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
+        let wanted = self.desired.as_ref().is_some_and(|desired| desired.pods.contains_key(&reported.uid));
+        if reported.report.released && !wanted {
+            self.reports.remove(&reported.uid);
+        } else {
+            self.reports.insert(reported.uid, reported.report);
+        }
+        self.follow(ctx);
+    }
+}
+
+impl Handler<ResendPressure> for EvictionManager {
+    type Result = ();
+    fn handle(&mut self, _: ResendPressure, _ctx: &mut Ctx<Self>) {
+        self.tell();
+    }
+}

@@ -1,0 +1,205 @@
+//! Measuring through the bridge, and having others take back what nobody needs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::facts::DesiredPod;
+use messages::garbage_collector::RemoveDeadContainers;
+use messages::image_manager::DeleteUnusedImages;
+use messages::resources::QosClass;
+use runtime_bridge::cgroups::Cgroups;
+use runtime_bridge::cri::Operations;
+use runtime_bridge::cri::wire::{
+    ContainerStats, FilesystemUsage, ImageFsInfoRequest, ListContainerStatsRequest,
+};
+use runtime_bridge::host::PodDirs;
+use runtime_bridge::stats::{DiskUsage, NodeStats, NodeUsage, PodPlaces, RuntimePlaces, Wanted};
+use supervision::Address;
+
+use crate::file_systems::Reclaims;
+use crate::rank::Candidate;
+use crate::signal::Resource;
+use crate::usage::{ContainerUse, PodUse, local_volumes};
+
+/// The runtime's labels of a container.
+const POD_UID: &str = "io.kubernetes.pod.uid";
+const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+/// How long it may take to remove containers or images.
+const RECLAIM_DEADLINE: Duration = Duration::from_secs(120);
+
+/// What measuring needs.
+#[derive(Clone)]
+pub struct Ways {
+    /// The machine's figures.
+    pub stats: Arc<dyn NodeStats>,
+    /// The runtime's.
+    pub operations: Operations,
+    /// Where logs and volumes are.
+    pub dirs: Arc<dyn PodDirs>,
+    /// Processes.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// GarbageCollector.
+    pub containers: Address<RemoveDeadContainers>,
+    /// ImageManager.
+    pub images: Address<DeleteUnusedImages>,
+}
+
+/// A measurement of the node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Measured {
+    pub(crate) usage: NodeUsage,
+    /// Where the runtime keeps its things, once it has told.
+    pub(crate) places: Option<RuntimePlaces>,
+}
+
+/// Measures the node. The runtime is asked only until it has told where it keeps its things.
+pub(crate) async fn measure(ways: Ways, known: Option<RuntimePlaces>) -> Measured {
+    let mut problem = None;
+    let places = match known {
+        Some(places) => Some(places),
+        None => match runtime_places(&ways.operations).await {
+            Ok(places) => Some(places),
+            Err(text) => {
+                problem = Some(text);
+                None
+            }
+        },
+    };
+    match ways.stats.node(places.clone().unwrap_or_default()).await {
+        Ok(mut usage) => {
+            usage.problems.extend(problem);
+            Measured { usage, places }
+        }
+        // The process is ending.
+        Err(_gone) => Measured::default(),
+    }
+}
+
+async fn runtime_places(operations: &Operations) -> Result<RuntimePlaces, String> {
+    let told = operations.image_fs_info(ImageFsInfoRequest {}).await.map_err(|error| error.to_string())?;
+    let place = |file_systems: &[FilesystemUsage]| {
+        let mount = file_systems.first()?.fs_id.as_ref()?.mountpoint.clone();
+        (!mount.is_empty()).then(|| PathBuf::from(mount))
+    };
+    let images = place(&told.image_filesystems).ok_or("imageFs information is unavailable")?;
+    let containers = place(&told.container_filesystems).unwrap_or_else(|| images.clone());
+    Ok(RuntimePlaces { images: Some(images), containers: Some(containers) })
+}
+
+/// Has others take back what nobody needs, and measures again.
+pub(crate) async fn reclaim(ways: Ways, reclaims: Reclaims, known: Option<RuntimePlaces>) -> Measured {
+    if reclaims.containers
+        && let Err(error) = ways.containers.ask(RemoveDeadContainers, RECLAIM_DEADLINE).await
+    {
+        tracing::warn!(%error, "Dead containers may be left");
+    }
+    if reclaims.images {
+        match ways.images.ask(DeleteUnusedImages, RECLAIM_DEADLINE).await {
+            Ok(deleted) => tracing::info!(deleted, "Unused images have been deleted"),
+            Err(error) => tracing::warn!(%error, "Unused images may be left"),
+        }
+    }
+    measure(ways, known).await
+}
+
+/// Measures what each pod uses of a resource, and what its message tells of it.
+pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resource) -> Vec<Candidate> {
+    let wanted = Wanted {
+        memory: resource == Resource::Memory,
+        disk: matches!(resource, Resource::EphemeralStorage | Resource::Inodes),
+    };
+    let places = pods.iter().map(|pod| places(pod, &*ways.dirs)).collect();
+    let on_node = ways.stats.pods(places, wanted).await.unwrap_or_default();
+    let mut in_runtime = match resource {
+        Resource::Pids => BTreeMap::new(),
+        _ => container_uses(&ways.operations).await,
+    };
+    let mut candidates = Vec::new();
+    for pod in pods {
+        let uid = pod.pod_ref.uid.as_str();
+        let containers = in_runtime.remove(uid);
+        let found = on_node.get(uid);
+        if found.is_none() && containers.is_none() {
+            candidates.push(Candidate { pod, usage: None });
+            continue;
+        }
+        let mut usage = PodUse { containers: containers.unwrap_or_default(), ..PodUse::default() };
+        if let Some(found) = found {
+            usage.memory_bytes = found.memory_bytes;
+            usage.volumes = found.volumes.clone();
+            for (name, logs) in &found.logs {
+                usage.containers.entry(name.clone()).or_default().logs = Some(*logs);
+            }
+        }
+        if usage.memory_bytes.is_none() {
+            // A pod without a cgroup of its own.
+            let each = usage.containers.values().filter_map(|one| one.memory_bytes);
+            usage.memory_bytes = each.reduce(u64::saturating_add);
+        }
+        if resource == Resource::Pids {
+            usage.processes = ways.cgroups.pids(uid).await.map_or(0, |pids| pids.len() as u64);
+        }
+        candidates.push(Candidate { pod, usage: Some(usage) });
+    }
+    candidates
+}
+
+fn places(pod: &DesiredPod, dirs: &dyn PodDirs) -> PodPlaces {
+    let (layout, id) = (dirs.layout(), &pod.pod_ref);
+    let uid = id.uid.as_str();
+    let spec = pod.pod.spec.iter();
+    let names = spec.flat_map(|spec| {
+        let regular = spec.containers.iter().map(|one| one.name.as_str());
+        let init = spec.init_containers.iter().flatten().map(|one| one.name.as_str());
+        regular.chain(init).chain(spec.ephemeral_containers.iter().flatten().map(|one| one.name.as_str()))
+    });
+    let logs = names.filter_map(|name| {
+        Some((name.to_owned(), layout.container_log_dir(&id.namespace, &id.name, uid, name).ok()?))
+    });
+    let volumes = local_volumes(&pod.pod)
+        .filter_map(|(name, plugin)| Some((name.to_owned(), layout.pod_volume(uid, plugin, name).ok()?)));
+    PodPlaces {
+        uid: uid.to_owned(),
+        qos: QosClass::of(&pod.pod),
+        logs: logs.collect(),
+        volumes: volumes.collect(),
+    }
+}
+
+/// What the runtime tells of every container, by pod and name; of several instances the newest.
+async fn container_uses(operations: &Operations) -> BTreeMap<String, BTreeMap<String, ContainerUse>> {
+    let mut found: BTreeMap<String, BTreeMap<String, (u32, ContainerUse)>> = BTreeMap::new();
+    let stats = match operations.list_container_stats(ListContainerStatsRequest::default()).await {
+        Ok(answer) => answer.stats,
+        Err(error) => {
+            tracing::warn!(%error, "The runtime does not tell what containers use");
+            Vec::new()
+        }
+    };
+    for stats in stats {
+        let Some(about) = &stats.attributes else { continue };
+        let label = |name: &str| about.labels.get(name).cloned();
+        let (Some(uid), Some(name)) = (label(POD_UID), label(CONTAINER_NAME)) else { continue };
+        let attempt = about.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
+        let usage = container_use(&stats);
+        let known = found.entry(uid).or_default().entry(name).or_insert((attempt, usage));
+        if known.0 <= attempt {
+            *known = (attempt, usage);
+        }
+    }
+    let newest = |all: BTreeMap<String, (u32, ContainerUse)>| {
+        all.into_iter().map(|(name, (_, usage))| (name, usage)).collect()
+    };
+    found.into_iter().map(|(uid, all)| (uid, newest(all))).collect()
+}
+
+fn container_use(stats: &ContainerStats) -> ContainerUse {
+    let memory = stats.memory.as_ref().and_then(|memory| memory.working_set_bytes.as_ref());
+    let layer = stats.writable_layer.as_ref().map(|layer| DiskUsage {
+        bytes: layer.used_bytes.as_ref().map_or(0, |bytes| bytes.value),
+        inodes: layer.inodes_used.as_ref().map_or(0, |inodes| inodes.value),
+    });
+    ContainerUse { memory_bytes: memory.map(|bytes| bytes.value), layer, logs: None }
+}

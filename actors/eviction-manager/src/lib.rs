@@ -1,0 +1,29 @@
+//! Duty: keeps the node from running out of memory, disk and processes: measures, takes back what nobody needs, and ends
+//!   one pod after the other.
+//! Receives: DesiredPods, WorkerReported, ResendPressure.
+//! Sends: PressureObserved, EvictPod, RecordEvent (EvictionThresholdMet, ExceededGracePeriod), RecordAnnotatedEvent
+//!   (Evicted), GetPressure, RemoveDeadContainers, DeleteUnusedImages, ResendDesired, ResendReports.
+//! State (rebuilt from): the node's figures (cgroups, file systems, kernel), what it was last said to run out of
+//!   (PodManager is asked), pods and their workers (resends are asked for).
+//! On crash: pressure stays as it was told until the node has been measured again; a pod that is being ended is found
+//!   again, and goes on being waited for; grace periods of soft thresholds begin anew.
+//! Never does: ends a critical pod, or takes a pressure back that it has not measured.
+
+mod actor;
+mod candidates;
+mod execute;
+mod file_systems;
+mod message;
+mod metrics;
+mod observation;
+mod rank;
+mod signal;
+pub mod threshold;
+mod usage;
+mod watch;
+
+pub use actor::{EvictionConfig, EvictionManager, EvictionManagerDeps, Timer};
+pub use execute::Ways;
+pub use metrics::EvictionMetrics;
+pub use signal::Signal;
+pub use threshold::{Threshold, ThresholdError, Thresholds, Value};

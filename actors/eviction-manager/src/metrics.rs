@@ -1,0 +1,49 @@
+//! Upstream's metrics of evictions (FEATURES 27).
+
+use std::time::Duration;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+
+use crate::signal::Signal;
+
+/// Handles of the metrics; clones count into the same ones.
+#[derive(Clone, Debug)]
+pub struct EvictionMetrics {
+    evictions: IntCounterVec,
+    age: HistogramVec,
+}
+
+impl EvictionMetrics {
+    /// Fresh metrics, all empty.
+    ///
+    /// # Errors
+    /// Never but by a mistake in the source.
+    pub fn new() -> prometheus::Result<Self> {
+        let evictions = Opts::new("kubelet_evictions", "Number of pods evicted, by eviction signal.");
+        let age = HistogramOpts::new(
+            "kubelet_eviction_stats_age_seconds",
+            "Age of the figures by which a pod is evicted, by eviction signal, in seconds.",
+        );
+        Ok(Self {
+            evictions: IntCounterVec::new(evictions, &["eviction_signal"])?,
+            age: HistogramVec::new(age, &["eviction_signal"])?,
+        })
+    }
+
+    /// Makes them known to a registry.
+    ///
+    /// # Errors
+    /// When a metric of these names is registered already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.evictions.clone()))?;
+        registry.register(Box::new(self.age.clone()))
+    }
+
+    pub(crate) fn evicted(&self, signal: Signal) {
+        self.evictions.with_label_values(&[signal.as_str()]).inc();
+    }
+
+    pub(crate) fn used(&self, signal: Signal, age: Duration) {
+        self.age.with_label_values(&[signal.as_str()]).observe(age.as_secs_f64());
+    }
+}

@@ -1,0 +1,229 @@
+//! PURE: who ends first (row 19.4). Not by class of service, whatever is said elsewhere.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use messages::facts::DesiredPod;
+use messages::quantity::Quantity;
+use messages::resources::{Amounts, parsed, pod_amounts};
+
+use crate::candidates::priority;
+use crate::file_systems::FileSystems;
+use crate::signal::{Resource, Signal};
+use crate::usage::PodUse;
+
+/// A pod that may have to end, with what it uses, if that could be measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) pod: Arc<DesiredPod>,
+    pub(crate) usage: Option<PodUse>,
+}
+
+/// What a pod as a whole requests, with its overhead if it requests anything.
+pub(crate) fn request(pod: &Pod, resource: &str) -> Quantity {
+    let Some(spec) = &pod.spec else { return Quantity::ZERO };
+    let own = pod_amounts(spec, Amounts::Requests).get(resource).copied().unwrap_or(Quantity::ZERO);
+    let overhead = parsed(spec.overhead.as_ref()).get(resource).copied().unwrap_or(Quantity::ZERO);
+    if own.signum() == 0 { own } else { own.plus(overhead) }
+}
+
+/// How much more than it requests. A pod that could not be measured counts before every other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excess {
+    Unknown,
+    Known { exceeds: bool, excess: Quantity },
+}
+
+impl Excess {
+    fn first_those_that_exceed(&self, other: &Self) -> Ordering {
+        let place = |one: &Self| match one {
+            Self::Unknown => 0,
+            Self::Known { exceeds: true, .. } => 1,
+            Self::Known { exceeds: false, .. } => 2,
+        };
+        match (self, other) {
+            (Self::Known { .. }, Self::Known { .. }) => place(self).cmp(&place(other)),
+            _ => (*self != Self::Unknown).cmp(&(*other != Self::Unknown)),
+        }
+    }
+
+    fn largest_first(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Known { excess: one, .. }, Self::Known { excess: other, .. }) => other.cmp(one),
+            _ => (*self != Self::Unknown).cmp(&(*other != Self::Unknown)),
+        }
+    }
+}
+
+fn excess(candidate: &Candidate, signal: Signal, file_systems: FileSystems) -> Excess {
+    let Some(usage) = &candidate.usage else { return Excess::Unknown };
+    let pod = &candidate.pod.pod;
+    // What it uses, what it may use of that, and what is subtracted in the end.
+    let (used, requested, subtracted) = match signal.resource() {
+        Resource::Memory => {
+            let used = Quantity::binary(usage.memory_bytes.unwrap_or(0));
+            let requested = request(pod, "memory");
+            (used, requested, requested)
+        }
+        Resource::EphemeralStorage => {
+            let used = Quantity::binary(usage.disk(file_systems.parts(signal)).bytes);
+            let requested = request(pod, "ephemeral-storage");
+            (used, requested, requested)
+        }
+        // Nobody requests inodes; upstream subtracts the bytes all the same.
+        Resource::Inodes => {
+            let used = Quantity::decimal(usage.disk(file_systems.parts(signal)).inodes);
+            (used, Quantity::ZERO, request(pod, "ephemeral-storage"))
+        }
+        Resource::Pids => (Quantity::decimal(usage.processes), Quantity::ZERO, Quantity::ZERO),
+    };
+    Excess::Known { exceeds: used > requested, excess: used.minus(subtracted) }
+}
+
+/// Puts those first who end first.
+pub(crate) fn rank(candidates: Vec<Candidate>, signal: Signal, file_systems: FileSystems) -> Vec<Candidate> {
+    let with_excess = |candidate: Candidate| (excess(&candidate, signal, file_systems), candidate);
+    let mut ranked: Vec<(Excess, Candidate)> = candidates.into_iter().map(with_excess).collect();
+    ranked.sort_by(|(one, first), (other, second)| {
+        let by_priority = priority(&first.pod.pod).cmp(&priority(&second.pod.pod));
+        match signal.resource() {
+            Resource::Pids => by_priority.then_with(|| one.largest_first(other)),
+            _ => one.first_those_that_exceed(other).then(by_priority).then_with(|| one.largest_first(other)),
+        }
+    });
+    ranked.into_iter().map(|(_, candidate)| candidate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::facts::Source;
+    use messages::{PodRef, PodUid};
+    use proptest::prelude::*;
+    use runtime_bridge::stats::DiskUsage;
+    use serde_json::json;
+
+    use super::*;
+    use crate::usage::ContainerUse;
+
+    const MIB: u64 = 1 << 20;
+
+    fn candidate(name: &str, priority: i32, memory: &str, storage: &str, usage: Option<PodUse>) -> Candidate {
+        let requests = json!({ "memory": memory, "ephemeral-storage": storage });
+        let spec = json!({
+            "priority": priority,
+            "containers": [{ "name": "c", "resources": { "requests": requests } }],
+        });
+        let pod = Arc::new(serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap());
+        let pod_ref = PodRef { uid: PodUid::new(name), namespace: Arc::from("n"), name: Arc::from(name) };
+        Candidate { pod: Arc::new(DesiredPod { pod_ref, pod, source: Source::Api, rejected: None }), usage }
+    }
+
+    fn memory(mib: u64) -> Option<PodUse> {
+        Some(PodUse { memory_bytes: Some(mib * MIB), ..PodUse::default() })
+    }
+
+    fn ranked(candidates: Vec<Candidate>, signal: Signal, file_systems: FileSystems) -> Vec<String> {
+        let ranked = rank(candidates, signal, file_systems);
+        ranked.iter().map(|one| one.pod.pod_ref.name.to_string()).collect()
+    }
+
+    #[test]
+    fn memory_above_the_request_then_priority_then_how_far_above() {
+        let pods = vec![
+            candidate("within-low", -10, "1Gi", "0", memory(500)),
+            candidate("above-high", 1000, "100Mi", "0", memory(500)),
+            candidate("above-little", 0, "400Mi", "0", memory(500)),
+            candidate("above-much", 0, "0", "0", memory(300)),
+            candidate("unmeasured", 5000, "1Gi", "0", None),
+            candidate("within", -10, "1Gi", "0", memory(900)),
+        ];
+        let order = ranked(pods, Signal::MemoryAvailable, FileSystems::One);
+        assert_eq!(order, ["unmeasured", "above-much", "above-little", "above-high", "within", "within-low"]);
+    }
+
+    fn on_disk(layer: u64, logs: u64, volume: u64) -> Option<PodUse> {
+        let usage = |mib: u64| DiskUsage { bytes: mib * MIB, inodes: mib };
+        let container =
+            ContainerUse { memory_bytes: None, layer: Some(usage(layer)), logs: Some(usage(logs)) };
+        Some(PodUse {
+            containers: [("c".to_owned(), container)].into(),
+            volumes: [("v".to_owned(), usage(volume))].into(),
+            ..PodUse::default()
+        })
+    }
+
+    #[test]
+    fn disk_by_what_lies_on_that_file_system() {
+        let pods = || {
+            vec![
+                candidate("layer", 0, "0", "0", on_disk(100, 1, 1)),
+                candidate("logs", 0, "0", "0", on_disk(1, 60, 1)),
+                candidate("volume", 0, "0", "0", on_disk(2, 1, 80)),
+                candidate("requested", -5, "0", "1Gi", on_disk(300, 300, 300)),
+            ]
+        };
+        let order = |signal, file_systems| ranked(pods(), signal, file_systems);
+        let one = ["layer", "volume", "logs", "requested"];
+        assert_eq!(order(Signal::NodeFsAvailable, FileSystems::One), one);
+        let node = ["volume", "logs", "layer", "requested"];
+        assert_eq!(order(Signal::NodeFsAvailable, FileSystems::SeparateImages), node);
+        let images = ["layer", "volume", "logs", "requested"];
+        assert_eq!(order(Signal::ImageFsAvailable, FileSystems::SeparateImages), images);
+        // All exceed a request of no inodes, and so the lower priority counts.
+        let inodes = ["requested", "layer", "volume", "logs"];
+        assert_eq!(order(Signal::NodeFsInodesFree, FileSystems::One), inodes);
+    }
+
+    #[test]
+    fn processes_by_priority_and_number() {
+        let with = |processes| Some(PodUse { processes, ..PodUse::default() });
+        let pods = vec![
+            candidate("few", 0, "0", "0", with(2)),
+            candidate("many-high", 10, "0", "0", with(900)),
+            candidate("many", 0, "0", "0", with(100)),
+        ];
+        assert_eq!(ranked(pods, Signal::PidAvailable, FileSystems::One), ["many", "few", "many-high"]);
+    }
+
+    #[test]
+    fn a_request_has_overhead_only_if_it_is_one() {
+        let pod = |request: &str| -> Pod {
+            let container = json!({ "name": "c", "resources": { "requests": { "memory": request } } });
+            let spec = json!({ "containers": [container], "overhead": { "memory": "8Mi" } });
+            serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap()
+        };
+        assert_eq!(request(&pod("0"), "memory").to_string(), "0");
+        assert_eq!(request(&pod("16Mi"), "memory").to_string(), "24Mi");
+        assert_eq!(request(&pod("16Mi"), "ephemeral-storage").to_string(), "0");
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_is_lost_and_who_uses_less_of_the_same_never_comes_first(
+            pods in proptest::collection::vec((0i32..3, 0u64..4, proptest::option::of(0u64..8)), 0..12),
+        ) {
+            let made = |(index, (priority, request, used)): (usize, &(i32, u64, Option<u64>))| {
+                let usage = used.and_then(memory);
+                candidate(&format!("{index}"), *priority, &format!("{request}Mi"), "0", usage)
+            };
+            let order = rank(pods.iter().enumerate().map(made).collect(), Signal::MemoryAvailable, FileSystems::One);
+            prop_assert_eq!(order.len(), pods.len());
+            let excess = |one: &Candidate| {
+                let used = one.usage.as_ref().and_then(|usage| usage.memory_bytes);
+                used.map(|used| Quantity::binary(used).minus(request(&one.pod.pod, "memory")))
+            };
+            for pair in order.windows(2) {
+                let (first, second) = (&pair[0], &pair[1]);
+                prop_assert!(!(first.usage.is_some() && second.usage.is_none()));
+                if let (Some(one), Some(other)) = (excess(first), excess(second)) {
+                    prop_assert!(one.signum() > 0 || other.signum() <= 0);
+                    let same = (one.signum() > 0) == (other.signum() > 0);
+                    let priorities = priority(&first.pod.pod).cmp(&priority(&second.pod.pod));
+                    prop_assert!(!same || priorities.is_le());
+                    prop_assert!(!same || priorities.is_ne() || one >= other);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! PURE: what a pod uses.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, Volume};
+use runtime_bridge::stats::DiskUsage;
+
+use crate::file_systems::Parts;
+
+/// What a container uses. What cannot be told is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ContainerUse {
+    /// Bytes of its working set.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Its writable layer.
+    pub(crate) layer: Option<DiskUsage>,
+    /// Its logs.
+    pub(crate) logs: Option<DiskUsage>,
+}
+
+/// What a pod uses; of which only what was wanted has been measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PodUse {
+    /// Bytes of its working set.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Processes.
+    pub(crate) processes: u64,
+    /// By container.
+    pub(crate) containers: BTreeMap<String, ContainerUse>,
+    /// By volume.
+    pub(crate) volumes: BTreeMap<String, DiskUsage>,
+}
+
+impl PodUse {
+    /// What it has on a disk.
+    pub(crate) fn disk(&self, parts: Parts) -> DiskUsage {
+        let layers = self.containers.values().filter_map(|one| one.layer.filter(|_| parts.layers));
+        let logs = self.containers.values().filter_map(|one| one.logs.filter(|_| parts.logs));
+        let volumes = self.volumes.values().copied().filter(|_| parts.volumes);
+        layers.chain(logs).chain(volumes).fold(DiskUsage::default(), |sum, one| DiskUsage {
+            bytes: sum.bytes.saturating_add(one.bytes),
+            inodes: sum.inodes.saturating_add(one.inodes),
+        })
+    }
+}
+
+/// The volumes that take room on the node's own disk, with the plugins that they are of.
+pub(crate) fn local_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &'static str)> {
+    let plugin = |volume: &Volume| {
+        let on_disk = |medium: &Option<String>| medium.as_deref().is_none_or(str::is_empty);
+        if volume.empty_dir.as_ref().is_some_and(|dir| on_disk(&dir.medium)) {
+            return Some("kubernetes.io/empty-dir");
+        }
+        volume.config_map.is_some().then_some("kubernetes.io/configmap")
+    };
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(move |volume| Some((volume.name.as_str(), plugin(volume)?)))
+}

@@ -1,0 +1,335 @@
+//! Who the kubelet is to its cluster: by a kubeconfig as it is, by a first certificate asked for with a bootstrap
+//! kubeconfig, or by certificates that are renewed while it runs (rows 20.2, 20.3).
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use runtime_bridge::Io;
+use runtime_bridge::certificates::{
+    CertificateStore, CurrentPair, DirCertificates, KeyPem, Names, Pair, Purpose, Subject,
+    request_certificate, wait_for_certificate,
+};
+use runtime_bridge::clock::Clock;
+use runtime_bridge::kube::{
+    ApiClient, ConnectSettings, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, RateLimit,
+};
+
+use crate::cluster::{http1_only, user_agent};
+use crate::config::Loaded;
+
+/// Bytes of a kubeconfig.
+const KUBECONFIG_BYTES_MAX: u64 = 1024 * 1024;
+/// Longest time that a call about certificates may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a kubelet without a certificate waits for the API server before it asks anyway.
+const SERVER_WITHIN: Duration = Duration::from_secs(60);
+/// How long it waits for its first certificate.
+const SIGNED_WITHIN: Duration = Duration::from_secs(3600);
+/// The key of a request that was not signed yet.
+const KEY_FILE: &str = "kubelet-client.key.tmp";
+const UNLIMITED: RateLimit = RateLimit { per_second: 0.0, burst: 1 };
+
+/// What is known of the identity before anything is asked.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// `--kubeconfig`.
+    pub kubeconfig: PathBuf,
+    /// `--bootstrap-kubeconfig`.
+    pub bootstrap: Option<PathBuf>,
+    /// `--cert-dir`.
+    pub directory: PathBuf,
+    /// `rotateCertificates`.
+    pub rotate: bool,
+    /// The node's name.
+    pub node: String,
+    /// Where it is asked.
+    pub io: Io,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Who the kubelet is, and to which server.
+pub struct Identified {
+    /// The server.
+    pub kubeconfig: Kubeconfig,
+    /// Who we are at the moment.
+    pub source: Arc<dyn IdentitySource>,
+    /// What is renewed while the kubelet runs.
+    pub renewed: Option<Renewed>,
+}
+
+/// A client certificate that is renewed.
+pub struct Renewed {
+    /// Where its pairs are kept.
+    pub store: Arc<dyn CertificateStore>,
+    /// The one that is used.
+    pub current: CurrentPair,
+    /// Asks for one while there is none that is valid.
+    pub bootstrap: Option<ApiClient>,
+}
+
+/// What the flags and the configuration want; none without `--kubeconfig`.
+pub fn wanted(loaded: &Loaded, node: &str, io: &Io, clock: Arc<dyn Clock>) -> Option<Wanted> {
+    let flags = &loaded.flags;
+    let path = |text: &String| Some(text).filter(|text| !text.is_empty()).map(PathBuf::from);
+    let Some(kubeconfig) = path(&flags.kubeconfig) else {
+        if !flags.bootstrap_kubeconfig.is_empty() {
+            tracing::warn!(
+                "--bootstrap-kubeconfig has no effect without --kubeconfig: the kubelet runs standalone"
+            );
+        }
+        return None;
+    };
+    Some(Wanted {
+        kubeconfig,
+        bootstrap: path(&flags.bootstrap_kubeconfig),
+        directory: PathBuf::from(&flags.cert_dir),
+        rotate: loaded.config.server.rotate_certificates,
+        node: node.to_owned(),
+        io: io.clone(),
+        clock,
+    })
+}
+
+/// The answer of something that runs on the I/O runtime, before there is any actor.
+///
+/// # Errors
+/// The I/O runtime has ended.
+pub fn wait<T: Send + 'static>(io: &Io, work: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+    let (done, answer) = std::sync::mpsc::channel();
+    drop(io.spawn(async move { done.send(work.await) }));
+    answer.recv().map_err(|_| anyhow!("the I/O runtime ended"))
+}
+
+fn text(flag: &str, path: &Path) -> anyhow::Result<String> {
+    use std::io::Read;
+    let named = || format!("{flag} {}", path.display());
+    let file = std::fs::File::open(path).with_context(named)?;
+    let mut text = String::new();
+    file.take(KUBECONFIG_BYTES_MAX).read_to_string(&mut text).with_context(named)?;
+    Ok(text)
+}
+
+fn read(flag: &'static str, path: &Path) -> anyhow::Result<Kubeconfig> {
+    Kubeconfig::read(path, &text(flag, path)?).context(flag)
+}
+
+/// A client with the identity that a kubeconfig says.
+fn client(kubeconfig: &Kubeconfig, io: &Io) -> anyhow::Result<ApiClient> {
+    let settings = ConnectSettings {
+        identity: Arc::new(FileIdentity::new(kubeconfig.user.clone())),
+        kubeconfig: kubeconfig.clone(),
+        user_agent: user_agent(),
+        http1_only: http1_only(),
+    };
+    Ok(ApiClient::connected(&settings, io, UNLIMITED, CALL_DEADLINE)?)
+}
+
+impl Wanted {
+    fn store(&self, first: Option<(PathBuf, PathBuf)>) -> DirCertificates {
+        DirCertificates::new(self.io.clone(), &self.directory, Purpose::Client.prefix(), first)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::node(&self.node, Names::default())
+    }
+
+    /// Whether the kubeconfig is there and its client certificate can be used.
+    fn is_still_valid(&self) -> anyhow::Result<bool> {
+        let path = &self.kubeconfig;
+        let there = path.try_exists();
+        if !there
+            .with_context(|| format!("error reading existing bootstrap kubeconfig {}", path.display()))?
+        {
+            return Ok(false);
+        }
+        let usable = || -> anyhow::Result<()> {
+            let kubeconfig = read("--kubeconfig", path)?;
+            // Authorities and everything else that a connection needs.
+            client(&kubeconfig, &self.io)?;
+            let pair = kubeconfig.client_pair()?.context("it names no client certificate")?;
+            if self.clock.now() > pair.first_end {
+                bail!("part of the existing bootstrap client certificate is expired: {}", pair.first_end);
+            }
+            Ok(())
+        };
+        let usable = usable();
+        if let Err(error) = &usable {
+            tracing::error!(
+                path = %path.display(), err = format!("{error:#}"),
+                "The existing kubeconfig cannot be used; a certificate is asked for with the bootstrap kubeconfig"
+            );
+        }
+        Ok(usable.is_ok())
+    }
+
+    /// Who the kubelet is. Without rotation it may take until its first certificate is signed.
+    ///
+    /// # Errors
+    /// A kubeconfig that cannot be used, or no certificate to be had.
+    pub async fn identify(self) -> anyhow::Result<Identified> {
+        let Some(bootstrap) = &self.bootstrap else {
+            return self.as_it_is().await;
+        };
+        if self.is_still_valid()? {
+            tracing::info!("Current kubeconfig file contents are still valid, no bootstrap necessary");
+            return self.as_it_is().await;
+        }
+        let by = read("--bootstrap-kubeconfig", bootstrap)?;
+        if !self.rotate {
+            self.first_certificate(&by).await?;
+            return self.as_it_is().await;
+        }
+        // The kubeconfig first: it leads to the certificate as soon as there is one.
+        by.write_with(&self.store(None).current_path(), &self.kubeconfig)?;
+        tracing::info!(
+            "Use the bootstrap credentials to request a cert, and set kubeconfig to point to the certificate dir"
+        );
+        let kubeconfig = read("--kubeconfig", &self.kubeconfig)?;
+        self.renewed(kubeconfig, &by, true).await
+    }
+
+    async fn as_it_is(&self) -> anyhow::Result<Identified> {
+        let missing = self.bootstrap.is_none() && !self.kubeconfig.exists();
+        let kubeconfig = read("--kubeconfig", &self.kubeconfig);
+        let kubeconfig = if missing {
+            kubeconfig.context("there is no --bootstrap-kubeconfig to ask for a first certificate with")?
+        } else {
+            kubeconfig?
+        };
+        if self.rotate {
+            let by = kubeconfig.clone();
+            return self.renewed(kubeconfig, &by, false).await;
+        }
+        let source = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
+        Ok(Identified { kubeconfig, source, renewed: None })
+    }
+
+    /// With certificates that are renewed; `by` asks for them while there is none.
+    async fn renewed(
+        &self,
+        kubeconfig: Kubeconfig,
+        by: &Kubeconfig,
+        bootstrapping: bool,
+    ) -> anyhow::Result<Identified> {
+        tracing::info!("Client rotation is on, will bootstrap in background");
+        let files =
+            kubeconfig.client_files().map(|(certificate, key)| (certificate.to_owned(), key.to_owned()));
+        let store = Arc::new(self.store(files));
+        let now = self.clock.now();
+        let kept = match store.load(now).await {
+            Ok(kept) => kept,
+            Err(error) if bootstrapping => {
+                tracing::error!(%error, "The client certificate cannot be used; another one is asked for");
+                None
+            }
+            Err(error) => return Err(error).context("failed to initialize client certificate store"),
+        };
+        let current = CurrentPair::default();
+        match kept {
+            Some(pair) if !pair.is_expired(now) => current.show(Some(pair), false),
+            kept => {
+                if let Some(expired) = kept {
+                    tracing::error!(end = %expired.leaf.not_after, "The client certificate has expired");
+                }
+                if let Some(pair) = self.seed(&kubeconfig, &store).await? {
+                    current.show(Some(pair), true);
+                }
+            }
+        }
+        let bootstrap = match client(by, &self.io) {
+            Ok(client) => Some(client),
+            Err(error) if current.get().is_some() => {
+                tracing::warn!(
+                    err = format!("{error:#}"),
+                    "Without a valid certificate there will be no way to ask for one"
+                );
+                None
+            }
+            Err(error) => {
+                let flag = if bootstrapping { "--bootstrap-kubeconfig" } else { "--kubeconfig" };
+                return Err(error.context(flag));
+            }
+        };
+        let source = Arc::new(PairIdentity::new(current.clone()));
+        Ok(Identified { kubeconfig, source, renewed: Some(Renewed { store, current, bootstrap }) })
+    }
+
+    /// The pair in the kubeconfig itself, as control planes are given it: kept, and replaced at once.
+    async fn seed(
+        &self,
+        kubeconfig: &Kubeconfig,
+        store: &DirCertificates,
+    ) -> anyhow::Result<Option<Arc<Pair>>> {
+        if kubeconfig.client_files().is_some() {
+            return Ok(None);
+        }
+        let Some((certificate, key, named)) = kubeconfig.client_pem().context("--kubeconfig")? else {
+            return Ok(None);
+        };
+        let pair = Pair::read(&certificate, key.text().as_bytes(), &named).context("--kubeconfig")?;
+        let now = self.clock.now();
+        if pair.is_expired(now) {
+            tracing::error!(end = %pair.leaf.not_after, "The client certificate of --kubeconfig has expired");
+            return Ok(None);
+        }
+        if let Err(error) = store.save(&certificate, &key, now).await {
+            tracing::error!(%error, "Unable to set the cert/key pair to the bootstrap certificate");
+        }
+        Ok(Some(Arc::new(pair)))
+    }
+
+    /// Asks for a certificate, waits for it, and writes the kubeconfig that names it.
+    async fn first_certificate(&self, by: &Kubeconfig) -> anyhow::Result<()> {
+        tracing::info!("Using bootstrap kubeconfig to generate TLS client cert, key and kubeconfig file");
+        let api = client(by, &self.io).context("--bootstrap-kubeconfig")?;
+        let store = self.store(None);
+        let kept = store.load(self.clock.now()).await.ok().flatten();
+        let key_file = self.directory.join(KEY_FILE);
+        let key = match kept.and_then(|pair| KeyPem::of(&pair).ok()) {
+            Some(key) => key,
+            // A request that an earlier kubelet made is found again by its key.
+            None => KeyPem::of_file(&key_file)?,
+        };
+        self.wait_for_server(&api).await;
+        let subject = self.subject();
+        let name = key.request_name(&subject, &Purpose::Client.usages())?;
+        let requested = request_certificate(&api, &key, &subject, Purpose::Client, Some(&name)).await?;
+        tracing::info!(csr = requested.name, "Waiting for client certificate to be issued");
+        let signed = tokio::time::timeout(SIGNED_WITHIN, wait_for_certificate(&api, &requested)).await;
+        let signed = signed.map_err(|_| {
+            anyhow!("certificate signing request {:?}: timed out waiting for the condition", requested.name)
+        })??;
+        store.save(&signed, &key, self.clock.now()).await?;
+        if let Err(error) = std::fs::remove_file(&key_file)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path = %key_file.display(), "Failed cleaning up private key file");
+        }
+        by.write_with(&store.current_path(), &self.kubeconfig)?;
+        Ok(())
+    }
+
+    async fn wait_for_server(&self, api: &ApiClient) {
+        let api = api.with_deadline(Duration::from_secs(1));
+        let up = async {
+            while let Err(error) = api.healthz().await {
+                if error.is_unauthorized() || error.is_forbidden() {
+                    // It is up, and what it thinks of us it says again at once.
+                    return;
+                }
+                tracing::info!(%error, "Failed to connect to apiserver");
+                tokio::time::sleep(Duration::from_millis(2000 + self.clock.random_u64() % 400)).await;
+            }
+        };
+        if tokio::time::timeout(SERVER_WITHIN, up).await.is_err() {
+            tracing::warn!(
+                err = "timed out waiting to connect to apiserver",
+                "Error waiting for apiserver to come up"
+            );
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the cluster is told of a kubelet that ends by a failure of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use messages::node_status::PostNotReady;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::kube::{ApiClient, ApiError, Patch};
+use serde_json::json;
+use supervision::{Address, Failure};
+use tokio::time::{Instant, timeout};
+
+/// How long a vital failure waits for the cluster to be told.
+pub const NOT_READY_WITHIN: Duration = Duration::from_secs(2);
+
+/// The ways to the Node's Ready condition.
+#[derive(Clone)]
+pub struct LastWords {
+    pub(super) status: Address<PostNotReady>,
+    pub(super) heartbeat: ApiClient,
+    pub(super) node_name: String,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl LastWords {
+    /// Has the Node not ready because of this failure, if that can be done in time, so that nobody need wait until the
+    /// lease has run out. NodeStatus does it; if it cannot, because it is what has failed, the condition is written
+    /// without it.
+    pub async fn not_ready(&self, failure: &Failure) {
+        let why: Arc<str> = Arc::from(format!("subsystem {} has failed: {}", failure.actor, failure.reason));
+        let end = Instant::now() + NOT_READY_WITHIN;
+        if self.status.ask(PostNotReady { why: why.clone() }, NOT_READY_WITHIN).await.is_ok() {
+            return;
+        }
+        match timeout(end.saturating_duration_since(Instant::now()), self.write(&why)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "The Node could not be written not ready"),
+            Err(_) => tracing::warn!("The Node could not be written not ready in time"),
+        }
+    }
+
+    async fn write(&self, why: &str) -> Result<(), ApiError> {
+        let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let ready = json!({
+            "type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": why,
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        });
+        // Merged by type: the other conditions stay.
+        let patch = Patch::Strategic(json!({ "status": { "conditions": [ready] } }));
+        self.heartbeat.patch_status::<Node>(None, &self.node_name, &patch).await.map(drop)
+    }
+}

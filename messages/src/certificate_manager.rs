@@ -1,0 +1,6 @@
+//! What CertificateManager receives.
+
+use crate::facts::NodeAddressesObserved;
+use crate::receives;
+
+receives!("CertificateManager": NodeAddressesObserved);

@@ -1,0 +1,181 @@
+//! A certificate with its key, and the one that is shown at the moment.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::CertificateError;
+
+/// What is read of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// The subject's common name.
+    pub common_name: String,
+    /// The subject's organisations.
+    pub organizations: BTreeSet<String>,
+    /// Names of hosts.
+    pub dns_names: BTreeSet<String>,
+    /// Addresses.
+    pub ips: BTreeSet<IpAddr>,
+    /// It is valid from then …
+    pub not_before: Timestamp,
+    /// … until then.
+    pub not_after: Timestamp,
+}
+
+/// A certificate with those that lead to its authority, and its key.
+pub struct Pair {
+    /// As a server shows it.
+    pub certified: Arc<CertifiedKey>,
+    /// As a client shows it: the certificate with its chain, and its key.
+    pub client: Arc<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    /// What the certificate says.
+    pub leaf: Leaf,
+    /// The first end of it and of those that lead to its authority.
+    pub first_end: Timestamp,
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pair").field("leaf", &self.leaf).finish_non_exhaustive()
+    }
+}
+
+fn leaf(der: &CertificateDer<'_>) -> Result<Leaf, String> {
+    let (_, parsed) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
+    let at = |time: x509_parser::time::ASN1Time| {
+        Timestamp::from_second(time.timestamp()).map_err(|error| error.to_string())
+    };
+    let subject = parsed.subject();
+    let name = subject.iter_common_name().filter_map(|one| one.as_str().ok()).last().unwrap_or_default();
+    let organizations = subject.iter_organization().filter_map(|one| one.as_str().ok());
+    let mut leaf = Leaf {
+        common_name: name.to_owned(),
+        organizations: organizations.map(str::to_owned).collect(),
+        dns_names: BTreeSet::new(),
+        ips: BTreeSet::new(),
+        not_before: at(parsed.validity().not_before)?,
+        not_after: at(parsed.validity().not_after)?,
+    };
+    let names = parsed.subject_alternative_name().map_err(|error| error.to_string())?;
+    for name in names.iter().flat_map(|names| &names.value.general_names) {
+        match name {
+            GeneralName::DNSName(name) => {
+                leaf.dns_names.insert((*name).to_owned());
+            }
+            GeneralName::IPAddress(bytes) => {
+                let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+                leaf.ips.extend(v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)));
+            }
+            _ => {}
+        }
+    }
+    Ok(leaf)
+}
+
+impl Pair {
+    /// Reads PEM; both may be the same file's. `named` is where they come from, for errors.
+    ///
+    /// # Errors
+    /// There is no certificate or no key, or they do not belong together.
+    pub fn read(certificate: &[u8], key: &[u8], named: &Path) -> Result<Self, CertificateError> {
+        let wrong = |reason: String| CertificateError::pair(named, reason);
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+        let chain = chain.map_err(|error| wrong(format!("not PEM: {error}")))?;
+        let first = chain.first().ok_or_else(|| wrong("it holds no certificate".to_owned()))?;
+        let leaf =
+            leaf(first).map_err(|reason| wrong(format!("unable to parse certificate data: {reason}")))?;
+        let ends = chain.iter().map(self::leaf).filter_map(Result::ok).map(|leaf| leaf.not_after);
+        let first_end = ends.min().unwrap_or(leaf.not_after);
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| wrong(format!("it holds no private key: {error}")))?;
+        let provider = rustls::crypto::ring::default_provider();
+        let certified =
+            CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider).map_err(|error| {
+                wrong(match error {
+                    rustls::Error::InconsistentKeys(_) => "the key is not that of the certificate".to_owned(),
+                    other => other.to_string(),
+                })
+            })?;
+        Ok(Self { certified: Arc::new(certified), client: Arc::new((chain, key)), leaf, first_end })
+    }
+
+    /// Whether it is past its end.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        now > self.leaf.not_after
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    pair: Option<Arc<Pair>>,
+    provisional: bool,
+    generation: u64,
+}
+
+/// The pair that is shown to the other side at the moment, if there is one. Cheap to clone; clones are the same.
+#[derive(Clone, Debug)]
+pub struct CurrentPair {
+    shown: watch::Sender<Shown>,
+}
+
+impl Default for CurrentPair {
+    fn default() -> Self {
+        Self { shown: watch::Sender::new(Shown::default()) }
+    }
+}
+
+impl CurrentPair {
+    /// Another pair is shown from now on, or none. A provisional one is to be replaced soon, however long it is valid.
+    pub fn show(&self, pair: Option<Arc<Pair>>, provisional: bool) {
+        self.shown.send_modify(|shown| {
+            shown.generation += 1;
+            shown.pair = pair;
+            shown.provisional = provisional;
+        });
+    }
+
+    /// The pair, if there is one.
+    pub fn get(&self) -> Option<Arc<Pair>> {
+        self.shown.borrow().pair.clone()
+    }
+
+    /// Whether it is to be replaced soon.
+    pub fn is_provisional(&self) -> bool {
+        self.shown.borrow().provisional
+    }
+
+    /// The pair with a number that is another one for each pair.
+    pub fn numbered(&self) -> (u64, Option<Arc<Pair>>) {
+        let shown = self.shown.borrow();
+        (shown.generation, shown.pair.clone())
+    }
+
+    /// An item whenever another one is shown.
+    pub fn changes(&self) -> BoxStream<'static, ()> {
+        let shown = self.shown.subscribe();
+        futures::stream::unfold(shown, async |mut shown| {
+            shown.changed().await.ok()?;
+            Some(((), shown))
+        })
+        .boxed()
+    }
+
+    /// Waits until there is one.
+    pub async fn wait(&self) {
+        let mut shown = self.shown.subscribe();
+        // The sender lives as long as we do.
+        let _ = shown.wait_for(|shown| shown.pair.is_some()).await;
+    }
+}

@@ -1,0 +1,94 @@
+//! What the kernel's files say.
+
+use std::fs;
+use std::path::Path;
+
+use super::{FileSystemRoom, Room};
+
+/// From this limit on memory counts as unbounded, as upstream has it.
+const UNLIMITED: u64 = 1 << 62;
+
+/// Why a figure is not to be had.
+pub(super) type Problem = String;
+
+pub(super) fn text(path: &Path) -> Result<String, Problem> {
+    fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))
+}
+
+pub(super) fn number(path: &Path) -> Result<u64, Problem> {
+    let text = text(path)?;
+    text.trim().parse().map_err(|_| format!("{}: {:?} is no number", path.display(), text.trim()))
+}
+
+/// The number after `key` in lines of a key and a number each.
+pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
+    let value = |line: &str| {
+        let (name, value) = line.split_once(char::is_whitespace)?;
+        (name == key).then(|| value.trim().trim_end_matches(" kB").parse().ok()).flatten()
+    };
+    text.lines().find_map(value)
+}
+
+/// Bytes in use that cannot simply be dropped, of a cgroup of version 1.
+pub(super) fn working_set_v1(dir: &Path) -> Result<u64, Problem> {
+    let used = number(&dir.join("memory.usage_in_bytes"))?;
+    let stat = text(&dir.join("memory.stat"))?;
+    Ok(used.saturating_sub(keyed(&stat, "total_inactive_file").unwrap_or(0)))
+}
+
+/// The same for version 2. Its root has no `memory.current`: there it is what version 1 counts.
+pub(super) fn working_set_v2(dir: &Path) -> Result<u64, Problem> {
+    let stat = text(&dir.join("memory.stat"))?;
+    let current = dir.join("memory.current");
+    let used = match current.exists() {
+        true => number(&current)?,
+        false => {
+            let of = |key| {
+                keyed(&stat, key).ok_or_else(|| format!("{} has no {key}", dir.join("memory.stat").display()))
+            };
+            of("anon")?.saturating_add(of("file")?)
+        }
+    };
+    Ok(used.saturating_sub(keyed(&stat, "inactive_file").unwrap_or(0)))
+}
+
+/// The bound of a cgroup's memory; none if it has none.
+pub(super) fn limit(file: &Path) -> Result<Option<u64>, Problem> {
+    let text = text(file)?;
+    match text.trim() {
+        "max" => Ok(None),
+        number => {
+            let bytes: u64 =
+                number.parse().map_err(|_| format!("{}: {number:?} is no number", file.display()))?;
+            Ok(Some(bytes).filter(|bytes| *bytes < UNLIMITED))
+        }
+    }
+}
+
+/// Processes and threads: the tighter one of the kernel's two bounds, and how many there are.
+pub(super) fn pids(proc: &Path) -> Result<Room, Problem> {
+    let bounds = ["sys/kernel/pid_max", "sys/kernel/threads-max"];
+    let bound = bounds.iter().filter_map(|file| number(&proc.join(file)).ok()).min();
+    let capacity = bound.ok_or("neither pid_max nor threads-max can be read")?;
+    let loadavg = text(&proc.join("loadavg"))?;
+    let all = loadavg.split_whitespace().nth(3).and_then(|tasks| tasks.split_once('/')?.1.parse().ok());
+    let all: i64 = all.ok_or_else(|| format!("loadavg: {:?} tells of no tasks", loadavg.trim()))?;
+    let available = i64::try_from(capacity).unwrap_or(i64::MAX).saturating_sub(all);
+    Ok(Room { available, capacity })
+}
+
+/// What the file system has on which `path` lies.
+pub(super) fn file_system(path: &Path) -> Result<FileSystemRoom, Problem> {
+    let failed = |error: rustix::io::Errno| format!("{}: {}", path.display(), std::io::Error::from(error));
+    let told = rustix::fs::statvfs(path).map_err(failed)?;
+    let device = rustix::fs::stat(path).map_err(failed)?.st_dev;
+    let room = |available: u64, capacity: u64| Room {
+        available: i64::try_from(available).unwrap_or(i64::MAX),
+        capacity,
+    };
+    Ok(FileSystemRoom {
+        device,
+        bytes: room(told.f_bavail.saturating_mul(told.f_frsize), told.f_blocks.saturating_mul(told.f_frsize)),
+        inodes: (told.f_files > 0).then(|| room(told.f_ffree, told.f_files)),
+    })
+}
