@@ -26,6 +26,7 @@ use messages::pleg::{GetRuntimePods, ResendObserved};
 use messages::pod_manager::{GetPods, GetStaticOf, ResendDesired};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
+use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
@@ -168,8 +169,6 @@ pub struct Settings {
     pub file_check: Duration,
     /// `httpCheckFrequency`.
     pub url_check: Duration,
-    /// Bytes of memory that pods may have: the bound of tmpfs volumes without one of their own.
-    pub memory_bytes: u64,
     /// What the node has, and what of it pods may have.
     pub node_resources: Arc<NodeResources>,
     /// Pod workers.
@@ -510,7 +509,7 @@ pub fn wire(
         ways: volume_manager::Ways {
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.clone(),
-            allocatable_memory_bytes: settings.memory_bytes,
+            allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             objects: volume_manager::Objects {
                 secrets: objects.address(),
                 config_maps: objects.address(),
@@ -646,6 +645,12 @@ fn secured(bridge: &Bridge, settings: &ServerSettings, containers: Containers) -
     });
     let access = Access { config: Arc::new(settings.access.clone()), tls: bridge.serving.clone()?, reviews };
     Some(Secured { access, containers, offers: settings.offers.clone() })
+}
+
+/// The bound of tmpfs volumes without one of their own.
+fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
+    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
+    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
 }
 
 /// The sources that have to be heard before absence means removal.

@@ -125,14 +125,7 @@ fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Opt
 
 /// Percent-encoded as far as a query or a part of a path needs it.
 fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte);
-    text.bytes().fold(String::new(), |out, byte| {
-        if plain(byte) {
-            out + char::from(byte).encode_utf8(&mut [0; 4])
-        } else {
-            out + &format!("%{byte:02X}")
-        }
-    })
+    crate::percent::escaped(text, |byte| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte))
 }
 
 /// A request, ready to be sent.

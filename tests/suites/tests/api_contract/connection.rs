@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use runtime_bridge::Io;
-use runtime_bridge::kube::{ApiClient, Patch, Select};
+use runtime_bridge::kube::{ApiClient, FileIdentity, IdentitySource, Kubeconfig, Patch, Select};
 use serde_json::json;
 
 use crate::following::View;
@@ -214,11 +214,17 @@ fn other_certificate(plane: &ControlPlane) {
     put("contract-a", &certificate, "crt");
     put("contract-a", &key, "key");
     let user = format!("client-certificate: '{}', client-key: '{}'", certificate.display(), key.display());
-    let api = client(plane, &io.io(), &kubeconfig(plane, &user)).expect("a client");
+    let text = kubeconfig(plane, &user);
+    let api = client(plane, &io.io(), &text).expect("a client");
     becomes(&api, "system:node:contract-a");
+    let user = Kubeconfig::read(Path::new("/contract/kubeconfig"), &text).expect("a kubeconfig").user;
+    let identity = FileIdentity::new(user);
+    let pair = || identity.identity().expect("an identity");
+    let whole = pair();
     // Half a pair: whoever looks now still uses the old one.
     put("contract-b", &certificate, "crt");
-    std::thread::sleep(Duration::from_secs(11));
+    identity.refused();
+    assert_eq!(pair().generation, whole.generation, "it has looked again, and keeps what it has");
     assert_eq!(who(&api), "system:node:contract-a");
     put("contract-b", &key, "key");
     becomes(&api, "system:node:contract-b");
