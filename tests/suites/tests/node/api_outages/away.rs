@@ -131,7 +131,7 @@ fn static_pods_start_without_a_server_and_the_node_joins_when_there_is_one() {
         sandbox.pass(10 * MINUTE).await;
         let attempts = api.attempts();
         for (call, bound) in
-            [((Verb::Create, "nodes"), 100), ((Verb::Get, "/readyz"), 1210), ((Verb::List, "pods"), 30)]
+            [((Verb::Create, "nodes"), 100), ((Verb::Get, "/readyz"), 1210), ((Verb::List, "nodes"), 30)]
         {
             let count = attempts.get(&(call.0, call.1.to_owned())).copied().unwrap_or(0);
             println!("{call:?}: {count} in 10 minutes without a server from the start");
