@@ -1,35 +1,32 @@
 //! The actor: one operation per pod at a time, whatever the number of askers; pods side by side.
 
+mod handlers;
+mod sweeping;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::MessageResult;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPod, DesiredPods};
-use messages::object_cache::PodObjectsChanged;
 use messages::pleg::GetRuntimePods;
 use messages::pod_manager::ResendDesired;
-use messages::volume_manager::{
-    GetVolumes, MountVolumes, MountedVolumes, PrepareSubpaths, UnmountVolumes, VolumeError,
-};
+use messages::volume_manager::{MountedVolumes, VolumeError};
 use messages::{PodRef, PodUid};
-use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, Ctx, Reply, Subsystem};
 use tokio::time::Instant;
 
 use crate::execute::{self, Leave, MountOutcome, Timed, Ways};
 use crate::metrics::{Operation, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
-use crate::orphans::{Known, Orphans, SweepPolicy};
+use crate::orphans::{Orphans, SweepPolicy};
 use crate::plan;
-use crate::sweep::{self, Looked};
 
 /// An asker hears no later than this that its volumes are not there yet (row 10.1).
 const SLOW: Duration = Duration::from_secs(123);
 
 type MountAnswer = Result<Arc<MountedVolumes>, VolumeError>;
 type UnmountAnswer = Result<(), VolumeError>;
-type SubpathsAnswer = Result<BTreeMap<usize, String>, VolumeError>;
 
 /// How often volumes of objects are looked over when nothing is heard of them: tokens grow old (rows 10.8 and 10.9).
 const REFRESH: Duration = Duration::from_secs(60);
@@ -315,54 +312,6 @@ impl VolumeManager {
             asker.refuse(VolumeError { volume: String::new(), message: message.clone() });
         }
     }
-
-    /// Looks for orphans, once every source has been heard.
-    fn sweep(&mut self, ctx: &mut Ctx<Self>) {
-        let Some(desired) = self.desired.as_ref().filter(|desired| desired.sources_ready) else {
-            return ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
-        };
-        let busy = self.asked_for.keys().chain(self.operations.keys());
-        let known = desired.pods.keys().chain(busy).cloned().collect();
-        let look = sweep::look(self.deps.ways.clone(), self.deps.runtime_pods.clone(), known);
-        ctx.effect("look for orphans", None, look, |actor, looked, ctx| actor.looked(&looked, ctx));
-    }
-
-    fn looked(&mut self, looked: &Looked, ctx: &mut Ctx<Self>) {
-        ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
-        let desired = self.desired.as_ref().filter(|desired| desired.sources_ready);
-        let desired: Option<BTreeSet<PodUid>> = desired.map(|desired| desired.pods.keys().cloned().collect());
-        let asked_for = self.asked_for.keys().chain(self.operations.keys()).cloned().collect();
-        let known = Known {
-            desired: desired.as_ref(),
-            in_runtime: looked.in_runtime.as_ref(),
-            asked_for: &asked_for,
-            mounts: &looked.mounts,
-        };
-        let pods_dir = self.deps.ways.pod_dirs.layout().pods();
-        let verdicts = self.orphans.judge(&looked.unknown, &pods_dir, known, self.origin.elapsed());
-        self.stuck.retain(|uid| looked.unknown.contains(uid));
-        let orphans: Vec<PodUid> =
-            verdicts.into_iter().filter(|(_, verdict)| verdict.is_ok()).map(|(uid, _)| uid).collect();
-        self.deps.metrics.swept(orphans.len(), self.stuck.len());
-        for uid in orphans {
-            self.ask(uid, Kind::Unmount, Asker::Sweep, ctx);
-        }
-    }
-
-    fn swept(&mut self, uid: &PodUid, done: &UnmountAnswer) {
-        match done {
-            Ok(()) => tracing::info!(%uid, "removed what was left of a pod that is gone"),
-            Err(error) if self.stuck.insert(uid.clone()) => {
-                let message = format!(
-                    "orphaned pod {:?} found, but its directory cannot be removed: {}",
-                    uid.as_str(),
-                    error.message
-                );
-                self.tell_event(EventObject::Node, "FailedOrphanedPodCleanup", message);
-            }
-            Err(_) => {}
-        }
-    }
 }
 
 /// Reason and message of the event for a volume that could not be mounted.
@@ -439,88 +388,6 @@ impl Subsystem for VolumeManager {
             "operations": self.operations.len(),
             "stuckOrphans": self.stuck.len(),
         })
-    }
-}
-
-impl actix::Handler<DesiredPods> for VolumeManager {
-    type Result = ();
-
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        let before = self.desired.replace(desired.clone());
-        self.forget_ended(ctx);
-        // A fresh incarnation has missed changes.
-        let Some(before) = before else { return self.refresh_all(ctx) };
-        // What a pod shows of itself is in its metadata.
-        for (uid, pod) in desired.pods.iter() {
-            let now = &pod.pod.metadata;
-            let is_other = before.pods.get(uid).is_some_and(|before| {
-                let then = &before.pod.metadata;
-                then.labels != now.labels || then.annotations != now.annotations
-            });
-            if is_other {
-                self.refresh(uid, ctx);
-            }
-        }
-    }
-}
-
-impl actix::Handler<PodObjectsChanged> for VolumeManager {
-    type Result = ();
-
-    fn handle(&mut self, changed: PodObjectsChanged, ctx: &mut Ctx<Self>) {
-        self.refresh(&changed.uid, ctx);
-    }
-}
-
-impl actix::Handler<MountVolumes> for VolumeManager {
-    type Result = ReplyLater<MountAnswer>;
-
-    fn handle(&mut self, ask: MountVolumes, ctx: &mut Ctx<Self>) -> Self::Result {
-        let (later, reply) = reply_later();
-        let uid = ask.pod.pod_ref.uid.clone();
-        self.asked_for.insert(uid.clone(), ask.pod);
-        self.ask(uid, Kind::Mount, Asker::Mount(reply), ctx);
-        later
-    }
-}
-
-impl actix::Handler<UnmountVolumes> for VolumeManager {
-    type Result = ReplyLater<UnmountAnswer>;
-
-    fn handle(&mut self, ask: UnmountVolumes, ctx: &mut Ctx<Self>) -> Self::Result {
-        let (later, reply) = reply_later();
-        self.ask(ask.pod.uid, Kind::Unmount, Asker::Unmount(reply), ctx);
-        later
-    }
-}
-
-impl actix::Handler<PrepareSubpaths> for VolumeManager {
-    type Result = ReplyLater<SubpathsAnswer>;
-
-    /// Beside the pod's other operations: a worker asks for one thing at a time. Should it come down to it, an unmount
-    /// that finds a part mounted fails and is asked for again.
-    fn handle(&mut self, ask: PrepareSubpaths, ctx: &mut Ctx<Self>) -> Self::Result {
-        let (later, reply) = reply_later();
-        let uid = ask.pod.uid.clone();
-        if self.asked_for.contains_key(&uid) {
-            let prepare = execute::prepare_subpaths(self.deps.ways.clone(), ask);
-            ctx.effect("prepare subpaths", Some(uid), prepare, |_, answer, _| reply.send(answer));
-        } else {
-            // Said by an incarnation that has not been asked for the pod's volumes, or has undone them.
-            let message = "the pod's volumes are not mounted".to_owned();
-            reply.send(Err(VolumeError { volume: String::new(), message }));
-        }
-        later
-    }
-}
-
-impl actix::Handler<GetVolumes> for VolumeManager {
-    type Result = MessageResult<GetVolumes>;
-
-    fn handle(&mut self, _: GetVolumes, _: &mut Ctx<Self>) -> Self::Result {
-        MessageResult(
-            self.mounted.iter().map(|(uid, mounted)| (uid.clone(), mounted.volumes.clone())).collect(),
-        )
     }
 }
 

@@ -106,6 +106,12 @@ pub fn mount(
     volumes.map(|volume| mount_one(volume, pod, uid, node, mounts)).collect()
 }
 
+/// Some kubelet has started containers of the pod, as the API server knows.
+pub fn was_started(pod: &Pod) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.into_iter().any(|container| container.container_id.is_some())
+}
+
 /// The names of the volumes that containers of the pod use, in order.
 pub fn used_names(pod: &Pod) -> Vec<String> {
     pod.spec.as_ref().map(used_volumes).unwrap_or_default().into_iter().map(str::to_owned).collect()

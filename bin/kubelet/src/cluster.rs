@@ -32,6 +32,7 @@ pub fn cluster(
     io: &Io,
     identified: &Identified,
 ) -> anyhow::Result<Cluster> {
+    let named = || format!("--kubeconfig {}", loaded.flags.kubeconfig);
     let settings = ConnectSettings {
         identity: identified.source.clone(),
         kubeconfig: identified.kubeconfig.clone(),
@@ -43,7 +44,6 @@ pub fn cluster(
             "HTTP2 has been explicitly disabled, Kubelet will forcefully close active connections on heartbeat failures"
         );
     }
-    let named = || format!("--kubeconfig {}", loaded.flags.kubeconfig);
     let client = |limit, deadline| -> anyhow::Result<ApiClient> {
         ApiClient::connected(&settings, io, limit, deadline).with_context(named)
     };
@@ -51,12 +51,11 @@ pub fn cluster(
     let api = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
     let events = client(event_limit(node.event_record_qps, node.event_burst), CALL_DEADLINE)?;
     let heartbeat = client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?;
-    let (heartbeat, events) = (heartbeat.beside(&api), events.beside(&api));
     Ok(Cluster {
         // When heartbeats fail, all ways may be dead.
-        heartbeat: heartbeat.redialing_with(&[&api, &events]),
+        heartbeat: heartbeat.redialing_with(&[&api, &events]).beside(&api),
+        events: events.beside(&api),
         api,
-        events,
         node_name: node_name.to_owned(),
     })
 }

@@ -97,7 +97,6 @@ pub fn settings(
         static_pod_path: Some(&config.sources.static_pod_path).filter(|p| !p.is_empty()).map(PathBuf::from),
         file_check: config.sources.file_check_frequency.as_std(),
         url_check: config.sources.http_check_frequency.as_std(),
-        memory_bytes: allocatable_memory_bytes(&node_resources),
         node_resources,
         worker,
         images: image_settings(config),
@@ -197,11 +196,6 @@ fn reservations(config: &KubeletConfiguration) -> Result<Reservations, SettingEr
 fn pods_max(node: &NodeResources) -> usize {
     let pods = node.capacity.get("pods").copied().unwrap_or(Quantity::ZERO);
     usize::try_from(pods.units_rounded_up()).unwrap_or(0)
-}
-
-fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
-    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
-    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
 }
 
 /// The cgroups of pods and of the node.

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -158,6 +160,16 @@ impl CurrentPair {
     pub fn numbered(&self) -> (u64, Option<Arc<Pair>>) {
         let shown = self.shown.borrow();
         (shown.generation, shown.pair.clone())
+    }
+
+    /// An item whenever another one is shown.
+    pub fn changes(&self) -> BoxStream<'static, ()> {
+        let shown = self.shown.subscribe();
+        futures::stream::unfold(shown, async |mut shown| {
+            shown.changed().await.ok()?;
+            Some(((), shown))
+        })
+        .boxed()
     }
 
     /// Waits until there is one.

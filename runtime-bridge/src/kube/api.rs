@@ -22,6 +22,9 @@ use super::error::{ApiError, StatusBody, retry_after};
 use super::limits::{Bucket, RateLimit};
 use super::reach::{Reach, is_the_servers, is_well};
 use crate::Io;
+#[cfg(any(test, feature = "fake"))]
+use crate::clock::Clock;
+use crate::clock::SystemClock;
 
 /// Bytes of an answer; the largest list of one node's pods stays far below.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -125,14 +128,7 @@ fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Opt
 
 /// Percent-encoded as far as a query or a part of a path needs it.
 fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte);
-    text.bytes().fold(String::new(), |out, byte| {
-        if plain(byte) {
-            out + char::from(byte).encode_utf8(&mut [0; 4])
-        } else {
-            out + &format!("%{byte:02X}")
-        }
-    })
+    crate::percent::escaped(text, |byte| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte))
 }
 
 /// A request, ready to be sent.
@@ -220,7 +216,14 @@ fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Res
 impl ApiClient {
     /// Speaks through `client`. `deadline` is that of each call but watches.
     pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
-        Self { client, io, turns: Bucket::new(limit), deadline, redial: Vec::new(), reach: Reach::new() }
+        Self {
+            client,
+            io,
+            turns: Bucket::new(limit),
+            deadline,
+            redial: Vec::new(),
+            reach: Reach::new(Arc::new(SystemClock)),
+        }
     }
 
     /// With connections of its own, which can be given up. Nothing is connected yet.
@@ -271,6 +274,12 @@ impl ApiClient {
     #[must_use]
     pub fn beside(self, other: &Self) -> Self {
         Self { reach: other.reach.clone(), ..self }
+    }
+
+    /// The same, with the waits between its tries by the chance of `clock`.
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn by_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { reach: Reach::new(clock), ..self }
     }
 
     /// The same with another deadline.

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -136,9 +138,24 @@ pub(super) fn dial(
         http1_only: settings.http1_only,
         current: Mutex::new(None),
     });
+    if let Some(changes) = settings.identity.changes() {
+        drop(io.spawn(follow_identity(changes, Arc::downgrade(&shared))));
+    }
     // The client's buffer is a task of the I/O runtime.
     let client = io.enter(|| kube::Client::new(ApiService(shared.clone()), "default"));
     Ok((client, shared))
+}
+
+/// Whoever asks for nothing but watches is to be seen under the newest certificate, too.
+async fn follow_identity(mut changes: BoxStream<'static, ()>, shared: Weak<Shared>) {
+    while changes.next().await.is_some() {
+        let Some(shared) = shared.upgrade() else { return };
+        let in_use = shared.current.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if in_use && let Ok(identity) = shared.identity.identity() {
+            // What is wrong with it, the next call says.
+            let _ = shared.http(&identity);
+        }
+    }
 }
 
 type Http = HyperClient<Connector, Body>;

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::api::{ApiClient, Object, Select, VersionBody};
 use super::error::{ApiError, StatusBody};
-use super::reach::{Hope, jittered};
+use super::reach::{Hope, Reach};
 
 /// A watch lasts this long at least and twice as long at most, so that not all end at once.
 const WATCH_SECONDS_MIN: u64 = 300;
@@ -73,9 +73,9 @@ struct Backoff(Duration);
 
 impl Backoff {
     /// Waits as long as the server has said, and then until the time is over or a server that was away is back.
-    async fn wait(&mut self, asked: Option<Duration>, mut hope: Hope) {
+    async fn wait(&mut self, reach: &Reach, asked: Option<Duration>, mut hope: Hope) {
         let asked = asked.unwrap_or_default();
-        let rest = jittered(self.0).saturating_sub(asked);
+        let rest = reach.jittered(self.0).saturating_sub(asked);
         self.0 = (self.0 * 2).min(BACKOFF_LAST);
         sleep(asked).await;
         tokio::select! {
@@ -109,7 +109,7 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
         if !error.is_gone() && news.send(Followed::Trouble(error)).await.is_err() {
             return;
         }
-        backoff.wait(wait, hope).await;
+        backoff.wait(api.reach(), wait, hope).await;
     }
 }
 
@@ -137,7 +137,7 @@ async fn follow_once<K: Object>(
             // Watches end: the next one goes on where this one was. One that ends at once is not asked for at once.
             Ended::InTime => {
                 if begun.elapsed() < Duration::from_secs(1) {
-                    backoff.wait(None, hope).await;
+                    backoff.wait(api.reach(), None, hope).await;
                 } else {
                     backoff = Backoff(BACKOFF_FIRST);
                 }
@@ -155,7 +155,7 @@ async fn follow_once<K: Object>(
         let wait = error.retry_after;
         let hope = if lasted { api.reach().hope() } else { hope };
         news.send(Followed::Trouble(error)).await.map_err(|_| Left)?;
-        backoff.wait(wait, hope).await;
+        backoff.wait(api.reach(), wait, hope).await;
     }
 }
 
@@ -186,7 +186,7 @@ async fn watch<K: Object>(
     version: &mut String,
     news: &mpsc::Sender<Followed<K>>,
 ) -> Result<Ended, Left> {
-    let seconds = jittered(Duration::from_secs(WATCH_SECONDS_MIN)).as_secs();
+    let seconds = api.reach().jittered(Duration::from_secs(WATCH_SECONDS_MIN)).as_secs();
     let answer = match api.open_watch::<K>(select, version, seconds).await {
         Ok(answer) => answer,
         Err(error) => return Ok(Ended::Unopened(error)),

@@ -1,11 +1,12 @@
 //! Who we are to the API server, which may change while we run: a rotated certificate, a refreshed token.
 
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -70,6 +71,11 @@ pub trait IdentitySource: Send + Sync + Debug {
 
     /// The server has answered 401.
     fn refused(&self) {}
+
+    /// An item for each change, if the source tells of them by itself.
+    fn changes(&self) -> Option<BoxStream<'static, ()>> {
+        None
+    }
 }
 
 #[derive(Debug, Default)]
@@ -154,16 +160,11 @@ impl Pem {
     }
 
     /// What is wrong with it, naming the file and the field.
-    pub(super) fn wrong(&self, field: &str, reason: impl std::fmt::Display) -> ConnectError {
+    pub(in crate::kube) fn wrong(&self, field: &str, reason: impl std::fmt::Display) -> ConnectError {
         match self {
             Self::Inline(_) => ConnectError::file(Path::new(&format!("{field}-data")), reason.to_string()),
             Self::File(path) => ConnectError::file(path, format!("{field}: {reason}")),
         }
-    }
-
-    /// The file, or `inline` if it is none.
-    pub(in crate::kube) fn named(&self, inline: &str) -> PathBuf {
-        self.path().map_or_else(|| PathBuf::from(inline), Path::to_owned)
     }
 }
 
@@ -287,5 +288,9 @@ impl IdentitySource for PairIdentity {
             let _ = tokio::time::timeout(FIRST_WAIT, self.0.wait()).await;
             Ok(())
         })
+    }
+
+    fn changes(&self) -> Option<BoxStream<'static, ()>> {
+        Some(self.0.changes())
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use kube::Client;
 use kube::client::Body;
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
 use super::connect::{ConnectError, Redial};
 use super::error::retry_after;
 use crate::Io;
+use crate::clock::Clock;
 
 /// Answered as soon as requests can be served; every authenticated user may ask.
 const READY: &str = "/readyz";
@@ -34,7 +34,10 @@ struct State {
 
 /// What is known of the server. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Reach(Arc<Sender<State>>);
+pub(super) struct Reach {
+    state: Arc<Sender<State>>,
+    clock: Arc<dyn Clock>,
+}
 
 /// How an answer tells of the server as a whole.
 pub(super) fn is_well(status: StatusCode) -> bool {
@@ -48,39 +51,45 @@ pub(super) fn is_the_servers(error: &kube::Error) -> bool {
     ours.is_none_or(|error| matches!(error, ConnectError::Connection { .. }))
 }
 
-/// A little more than `wait` at random.
-pub(super) fn jittered(wait: Duration) -> Duration {
-    let mut bytes = [0; 2];
-    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
-    wait + wait.mul_f64(f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX))
+/// Up to twice `wait`, at random.
+fn jittered(wait: Duration, clock: &dyn Clock) -> Duration {
+    let share = clock.random_u64() as f64 / u64::MAX as f64;
+    wait + wait.mul_f64(share)
 }
 
 impl Reach {
-    pub fn new() -> Self {
-        Self(Arc::new(Sender::new(State::default())))
+    /// Chance comes from `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { state: Arc::new(Sender::new(State::default())), clock }
+    }
+
+    /// Up to twice `wait`, at random: those who wait for the server do not ask in step.
+    pub fn jittered(&self, wait: Duration) -> Duration {
+        jittered(wait, &*self.clock)
     }
 
     /// A call was answered by a server that is well.
     pub fn answered(&self) {
-        back(&self.0);
+        back(&self.state);
     }
 
     /// A call was not answered, or by a server that is not well: it is asked how it is, unless it is asked already.
     pub fn doubted(&self, client: &Client, io: &Io, redial: &[Arc<dyn Redial>]) {
         let mut is_first = false;
-        self.0.send_if_modified(|state| {
+        self.state.send_if_modified(|state| {
             is_first = !std::mem::replace(&mut state.asking, true);
             false
         });
         if is_first {
-            let asking = ask(Arc::downgrade(&self.0), client.clone(), redial.to_vec());
+            let state = Arc::downgrade(&self.state);
+            let asking = ask(state, client.clone(), redial.to_vec(), self.clock.clone());
             drop(io.spawn(asking));
         }
     }
 
     /// What to wait for.
     pub fn hope(&self) -> Hope {
-        let heard = self.0.subscribe();
+        let heard = self.state.subscribe();
         let before = heard.borrow().back;
         Hope { heard, before }
     }
@@ -111,7 +120,12 @@ fn back(state: &Sender<State>) {
 }
 
 /// Asks until the server is well, or some other call was answered, or nobody is left who would care.
-async fn ask(reach: Weak<Sender<State>>, client: Client, redial: Vec<Arc<dyn Redial>>) {
+async fn ask(
+    reach: Weak<Sender<State>>,
+    client: Client,
+    redial: Vec<Arc<dyn Redial>>,
+    clock: Arc<dyn Clock>,
+) {
     let mut is_first = true;
     loop {
         let (well, asked) = match timeout(ASK_DEADLINE, question(&client)).await {
@@ -132,7 +146,7 @@ async fn ask(reach: Weak<Sender<State>>, client: Client, redial: Vec<Arc<dyn Red
         state.send_modify(|state| state.silent = true);
         drop(state);
         is_first = false;
-        sleep(jittered(ASK_EVERY).max(asked.unwrap_or_default())).await;
+        sleep(jittered(ASK_EVERY, &*clock).max(asked.unwrap_or_default())).await;
     }
 }
 

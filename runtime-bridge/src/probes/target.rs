@@ -2,6 +2,7 @@
 
 use super::words::join_host_port;
 use super::{HttpProbe, Scheme};
+use crate::percent::escaped;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -153,16 +154,8 @@ fn has_broken_escape(text: &str) -> bool {
 }
 
 fn escape(text: &str, also: &[u8]) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        let plain = byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte) && !also.contains(&byte);
-        if plain {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
+    let odd = |byte| b"\"<>\\^`{|}#".contains(&byte) || also.contains(&byte);
+    escaped(text, |byte| byte.is_ascii_graphic() && !odd(byte))
 }
 
 #[cfg(test)]

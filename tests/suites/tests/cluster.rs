@@ -5,8 +5,9 @@
 //! (`UNDERSTUDY_KUBELET`, `UNDERSTUDY_CRI_SOCKET`, `UNDERSTUDY_TEST_IMAGE`, `UNDERSTUDY_CGROUP_PARENT`,
 //! `UNDERSTUDY_CONTAINERD_DIR`) the control plane of `tests/env/control-plane up DIR --audit`
 //! (`UNDERSTUDY_CONTROL_PLANE_DIR`, `UNDERSTUDY_ADMIN_KUBECONFIG`) and `KUBECTL`, which else is looked for in `PATH` and
-//! in the cache directory (`UNDERSTUDY_CACHE`). Without them everything is skipped, and without kubectl the cases of
-//! [`kubectl`]; where `CI` is set and `UNDERSTUDY_REQUIRE_CLUSTER=1`, that fails instead.
+//! in the cache directory (`UNDERSTUDY_CACHE`). Without them everything is skipped, which fails instead where `CI` is set
+//! and `UNDERSTUDY_REQUIRE_CLUSTER=1`. Without kubectl the cases of [`kubectl`] are skipped: [`protocol`] asks for logs and
+//! commands as kubectl does, and nothing forwards a port.
 //!
 //! A kubelet takes every pod of its runtime to be its own, so only one may run at a time. The cases of [`pods`],
 //! [`protocol`] and [`kubectl`] share one and run in parallel; those of [`alone`] each start their own, one after another.

@@ -225,7 +225,6 @@ pub fn settings() -> Settings {
         static_pod_path: Some(PathBuf::from(MANIFESTS)),
         file_check: Duration::from_secs(20),
         url_check: Duration::from_secs(20),
-        memory_bytes: 8 << 30,
         node_resources: node_resources.clone(),
         worker,
         resources: resource_manager::ResourceManagerConfig {

@@ -1,5 +1,9 @@
 //! Lifecycle hooks of the worker's containers (row 5.19). A postStart hook is waited for apart from everything else, as
 //! an image is: it holds up what comes after its container, and nothing that is done for the others.
+//!
+//! A hook runs at most once for an instance, and nobody writes down that it runs. So a worker that crashes while one does,
+//! or a kubelet that is restarted, finds a running container and takes it as started, whatever becomes of the hook: as
+//! upstream has it after a restart.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

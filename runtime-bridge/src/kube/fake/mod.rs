@@ -151,7 +151,8 @@ impl FakeApi {
     pub fn limited_client(&self, io: &Io, limit: RateLimit, deadline: Duration) -> ApiClient {
         let server = MemoryServer(self.shared.clone());
         let client = io.enter(|| kube::Client::new(server, "default"));
-        ApiClient::new(client, io.clone(), limit, deadline).redialing(self.shared.clone())
+        let clock = self.shared.locked().state.clock.clone();
+        ApiClient::new(client, io.clone(), limit, deadline).by_clock(clock).redialing(self.shared.clone())
     }
 
     // ---- what goes wrong ----

@@ -31,14 +31,12 @@ impl Kubeconfig {
     /// A file cannot be read, or does not hold a key.
     pub fn client_pem(&self) -> Result<Option<(Vec<u8>, KeyPem, std::path::PathBuf)>, ConnectError> {
         let User::Certificate { certificate, key } = &self.user else { return Ok(None) };
-        let named = key.named("client-key-data");
-        let key = KeyPem::read(&key.bytes("client-key")?, &named);
-        let key = key.map_err(|error| ConnectError::file(&named, error.to_string()))?;
-        Ok(Some((
-            certificate.bytes("client-certificate")?,
-            key,
-            certificate.named("client-certificate-data"),
-        )))
+        let field = "client-key";
+        let text = KeyPem::read(&key.bytes(field)?, key.path().unwrap_or(Path::new(field)));
+        let text = text.map_err(|error| key.wrong(field, error))?;
+        let field = "client-certificate";
+        let named = certificate.path().map_or_else(|| format!("{field}-data").into(), Path::to_owned);
+        Ok(Some((certificate.bytes(field)?, text, named)))
     }
 
     /// Certificate and key, if they are files.

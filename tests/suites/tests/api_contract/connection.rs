@@ -12,11 +12,14 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use runtime_bridge::Io;
-use runtime_bridge::kube::{ApiClient, Patch, Select};
+use runtime_bridge::certificates::{CurrentPair, Pair};
+use runtime_bridge::kube::{
+    ApiClient, ConnectSettings, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, Patch, Select,
+};
 use serde_json::json;
 
 use crate::following::View;
-use crate::subject::{ControlPlane, DEADLINE, json as value, object, wait_real_time as block_on};
+use crate::subject::{ControlPlane, DEADLINE, UNLIMITED, json as value, object, wait_real_time as block_on};
 
 /// A case by its name.
 pub type Case = (&'static str, fn(&ControlPlane));
@@ -26,6 +29,7 @@ pub const ALL: &[Case] = &[
     ("a_server_that_hangs_meets_the_deadline", hang),
     ("a_dead_connection_is_given_up", dead_connection),
     ("another_certificate_is_taken_up", other_certificate),
+    ("a_signed_certificate_is_waited_for_and_replaced_under_a_watch", signed_certificate),
     ("another_token_is_taken_up", other_token),
     ("a_program_says_who_we_are", program),
     ("a_wrong_ca_is_named", wrong_ca),
@@ -214,14 +218,61 @@ fn other_certificate(plane: &ControlPlane) {
     put("contract-a", &certificate, "crt");
     put("contract-a", &key, "key");
     let user = format!("client-certificate: '{}', client-key: '{}'", certificate.display(), key.display());
-    let api = client(plane, &io.io(), &kubeconfig(plane, &user)).expect("a client");
+    let text = kubeconfig(plane, &user);
+    let api = client(plane, &io.io(), &text).expect("a client");
     becomes(&api, "system:node:contract-a");
+    let user = Kubeconfig::read(Path::new("/contract/kubeconfig"), &text).expect("a kubeconfig").user;
+    let identity = FileIdentity::new(user);
+    let pair = || identity.identity().expect("an identity");
+    let whole = pair();
     // Half a pair: whoever looks now still uses the old one.
     put("contract-b", &certificate, "crt");
-    std::thread::sleep(Duration::from_secs(11));
+    identity.refused();
+    assert_eq!(pair().generation, whole.generation, "it has looked again, and keeps what it has");
     assert_eq!(who(&api), "system:node:contract-a");
     put("contract-b", &key, "key");
     becomes(&api, "system:node:contract-b");
+}
+
+fn signed_certificate(plane: &ControlPlane) {
+    let (io, path) = (io(), Path::new("/contract/kubeconfig"));
+    let admin = plane.admin(&io.io());
+    let namespace = namespace(&admin);
+    let pair = |name: &str| {
+        let read = |ending: &str| {
+            std::fs::read(plane.directory.join(format!("pki/{name}.{ending}"))).expect("a file")
+        };
+        Arc::new(Pair::read(&read("crt"), &read("key"), Path::new(name)).expect("a pair"))
+    };
+    let current = CurrentPair::default();
+    let settings = ConnectSettings {
+        kubeconfig: Kubeconfig::read(path, &plane.kubeconfig_text()).expect("a kubeconfig"),
+        identity: Arc::new(PairIdentity::new(current.clone())),
+        user_agent: "understudy-contract/1".to_owned(),
+        http1_only: false,
+    };
+    let api = ApiClient::connected(&settings, &io.io(), UNLIMITED, DEADLINE).expect("a client");
+    let error = block_on(api.list::<Namespace>(&Select::default())).expect_err("nobody yet");
+    assert!(error.message.contains("no valid client certificate"), "{error}");
+    let waiting = block_on(async {
+        let asked = api.list::<Namespace>(&Select::default());
+        current.show(Some(pair("admin")), false);
+        asked.await
+    });
+    waiting.expect("it was waited for");
+    assert_eq!(who(&api), "kubernetes-admin");
+    let mut view = View::<ConfigMap>::new(api.follow(Select::named(Some(&namespace), "signed")));
+    block_on(view.until("the list", |view| view.lists > 0));
+    let troubles = view.troubles.len();
+    current.show(Some(pair("kubelet-client")), false);
+    assert_eq!(who(&api), "kube-apiserver-kubelet-client");
+    block_on(view.until("the watch to be closed", |view| view.troubles.len() > troubles));
+    let map = json!({"metadata": {"name": "signed", "namespace": namespace}, "data": {"a": "1"}});
+    block_on(admin.create(&object::<ConfigMap>(map))).expect("created");
+    block_on(view.until("the watch to go on", |view| view.known.contains_key("signed")));
+    current.show(None, false);
+    let error = block_on(api.list::<Namespace>(&Select::default())).expect_err("nobody any more");
+    assert!(error.message.contains("no valid client certificate"), "{error}");
 }
 
 fn token(api: &ApiClient, namespace: &str, name: &str) -> String {

@@ -32,18 +32,32 @@ impl Mark {
 
     /// What a user has asked for since then.
     pub fn requests_of(&self, user: &str) -> Requests {
-        let mut log = File::open(&self.file).expect("the log is there");
-        log.seek(SeekFrom::Start(self.bytes)).expect("the log only grows");
         let mut requests = Requests::default();
-        for line in BufReader::new(log).lines().map_while(Result::ok) {
-            // The last line may be half written.
-            let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
-            if entry["user"]["username"] != user || !counts(&entry) {
-                continue;
-            }
+        for entry in self.entries(user) {
             *requests.0.entry(name(&entry)).or_default() += 1;
         }
         requests
+    }
+
+    /// How often a user has written the status of which pods since then, by their names.
+    pub fn status_writes_of(&self, user: &str) -> BTreeMap<String, usize> {
+        let mut writes = BTreeMap::new();
+        for entry in self.entries(user) {
+            if matches!(name(&entry).as_str(), "patch pods/status" | "update pods/status") {
+                let pod = entry["objectRef"]["name"].as_str().unwrap_or_default();
+                *writes.entry(pod.to_owned()).or_default() += 1;
+            }
+        }
+        writes
+    }
+
+    fn entries(&self, user: &str) -> Vec<Value> {
+        let mut log = File::open(&self.file).expect("the log is there");
+        log.seek(SeekFrom::Start(self.bytes)).expect("the log only grows");
+        let lines = BufReader::new(log).lines().map_while(Result::ok);
+        // The last line may be half written.
+        let entries = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        entries.filter(|entry| entry["user"]["username"] == user && counts(entry)).collect()
     }
 }
 
@@ -62,16 +76,10 @@ fn name(entry: &Value) -> String {
 }
 
 impl Requests {
-    /// How many of them change the status of a pod.
-    pub fn status_writes(&self) -> usize {
-        let all =
-            self.0.iter().filter(|(name, _)| name.ends_with(" pods/status") && !name.starts_with("get"));
-        all.map(|(_, count)| count).sum()
-    }
-
-    /// How many are about this resource, whatever the verb and subresource.
+    /// How many are about this resource, whatever the verb and subresource. A watch that begins again is none of them:
+    /// the API server ends each after some minutes.
     pub fn about(&self, resource: &str) -> usize {
-        let of = |name: &str| name.split([' ', '/']).nth(1) == Some(resource);
+        let of = |name: &str| !name.starts_with("watch ") && name.split([' ', '/']).nth(1) == Some(resource);
         self.0.iter().filter(|(name, _)| of(name)).map(|(_, count)| count).sum()
     }
 

@@ -35,6 +35,15 @@ pub struct Member {
 impl Member {
     /// Starts the kubelet and waits until the API server has its Node as ready; the error is for people.
     pub fn start(setting: &Arc<Setting>, case: &str) -> Result<Self, String> {
+        Self::begin(setting, case, json!({}), |_| ())
+    }
+
+    fn begin(
+        setting: &Arc<Setting>,
+        case: &str,
+        kubelet: Value,
+        before: impl FnOnce(&Node),
+    ) -> Result<Self, String> {
         static MEMBERS: AtomicU32 = AtomicU32::new(0);
         let number = MEMBERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("{case}-{}-{number}", std::process::id());
@@ -44,24 +53,29 @@ impl Member {
         let authority = setting.plane.join("pki/ca.crt");
         let flags = ["--kubeconfig", &kubeconfig, "--hostname-override", &name, "--node-ip", &ip];
         let options = Options {
-            kubelet: json!({
-                "address": ip,
-                "tlsCertFile": certificate,
-                "tlsPrivateKeyFile": format!("{}key", certificate.trim_end_matches("crt")),
-                "authentication": {
-                    "anonymous": {"enabled": false},
-                    "webhook": {"enabled": true},
-                    "x509": {"clientCAFile": authority},
-                },
-                "authorization": {"mode": "Webhook"},
-            }),
+            kubelet: with(
+                kubelet,
+                json!({
+                    "address": ip,
+                    "tlsCertFile": certificate,
+                    "tlsPrivateKeyFile": format!("{}key", certificate.trim_end_matches("crt")),
+                    "authentication": {
+                        "anonymous": {"enabled": false},
+                        "webhook": {"enabled": true},
+                        "x509": {"clientCAFile": authority},
+                    },
+                    "authorization": {"mode": "Webhook"},
+                }),
+            ),
             name: Some(name.clone()),
             flags: flags.map(Into::into).to_vec(),
             ..Options::default()
         };
         let api = Api::new(&setting.admin);
         make_namespace(&api, &name, &fs::read_to_string(&authority).map_err(|error| error.to_string())?);
-        let node = Node::start(&setting.runtime, case, options)?;
+        let node = Node::prepare(&setting.runtime, case, options);
+        before(&node);
+        let node = node.started()?;
         let member = Self { setting: Arc::clone(setting), api, node, name, pods: AtomicU32::new(0) };
         member.becomes_ready();
         Ok(member)
@@ -71,6 +85,14 @@ impl Member {
     /// When it does not become ready.
     pub fn alone(setting: &Arc<Setting>, case: &str) -> Self {
         Self::start(setting, case).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`alone`](Self::alone), with more in the KubeletConfiguration, and something done before it starts.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub fn prepared(setting: &Arc<Setting>, case: &str, kubelet: Value, before: impl FnOnce(&Node)) -> Self {
+        Self::begin(setting, case, kubelet, before).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The namespace of its pods.
@@ -119,6 +141,11 @@ impl Member {
     /// What the kubelet has asked the API server for since then.
     pub fn requests(&self, since: &Mark) -> Requests {
         since.requests_of(&format!("system:node:{}", self.name))
+    }
+
+    /// How often it has written the status of which pods since then.
+    pub fn status_writes(&self, since: &Mark) -> std::collections::BTreeMap<String, usize> {
+        since.status_writes_of(&format!("system:node:{}", self.name))
     }
 
     // ---- pods ----

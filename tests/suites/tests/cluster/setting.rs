@@ -44,7 +44,8 @@ impl Setting {
             reason: "no kubectl: neither KUBECTL nor one in PATH nor in the cache directory; \
                      tests/env/kube-apiserver builds one"
                 .to_owned(),
-            fails: required(),
+            // Where it is built, it is built with kube-apiserver; who brings that one need not have it.
+            fails: false,
         })
     }
 

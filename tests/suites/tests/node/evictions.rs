@@ -263,7 +263,7 @@ fn a_full_disk_takes_back_first_what_nobody_needs() {
         let message = status(&api, "plain").message.unwrap_or_default();
         assert!(
             message.starts_with(
-                "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 5Gi. "
+                "The node was low on resource: ephemeral-storage. Threshold quantity: 10737418400, available: 5Gi. "
             ),
             "{message}"
         );

@@ -142,6 +142,32 @@ fn a_post_start_hook_that_never_returns_holds_up_nothing_else() {
 }
 
 #[test]
+fn a_worker_that_crashes_while_a_post_start_hook_runs_takes_its_container_as_started() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let world = world(28);
+        world.runtime.script_exec("warm", takes(EVER, 0));
+        let hook = "postStart: {exec: {command: [warm, up]}}";
+        world.manifest("p.yaml", &pod("p", 5, &[container("a", hook), container("b", "")]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        node.until("the hook to run", |pods| {
+            pods.contains_key("p") && world.runtime.counts().get(&Rpc::ExecSync) == Some(&1)
+        })
+        .await;
+        let workers = node.tree.snapshot().await.actors.into_iter().filter(|one| one.kind == "PodWorker");
+        for worker in workers {
+            node.tree.kill(&worker.name).expect("it was just seen");
+        }
+        until_ready(&node, "p").await;
+        sandbox.pass(Duration::from_secs(120)).await;
+        until_ready(&node, "p").await;
+        assert_eq!(world.runtime.counts()[&Rpc::ExecSync], 1, "it is not run again");
+        assert_eq!(world.runtime.counts()[&Rpc::CreateContainer], 2, "nothing was restarted for it");
+        node.stop().await;
+    });
+}
+
+#[test]
 fn a_pre_stop_hook_comes_first_and_takes_of_the_grace() {
     sandbox(Policy::default(), async |sandbox| {
         let world = world(24);

@@ -132,6 +132,56 @@ fn a_volume_follows_its_config_map_and_is_left_alone_otherwise() {
 }
 
 #[test]
+fn what_changed_while_no_kubelet_ran_is_shown_by_the_next_one_at_once() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(27);
+        config_map(&api, "conf", json!({"a": "one"}));
+        pod(&api, mounts_v(), json!([{"name": "v", "configMap": {"name": "conf"}}]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod to be Ready", || told_ready(&api)).await;
+        let v = volume(&world, "configmap");
+        node.stop().await;
+
+        api.change::<ConfigMap>(NS, "conf", None, &Patch::Merge(json!({"data": {"a": "other"}})));
+        let began = tokio::time::Instant::now();
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the new content", || read(&world, &v, "a").as_deref() == Some("other")).await;
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert_eq!(world.runtime.containers().len(), 1);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn why_a_finished_pod_ended_stays_on_disk_while_it_is_listed() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(29);
+        let mut once = pod(&api, json!({}), json!([{"name": "v", "emptyDir": {}}]));
+        api.delete::<Pod>(NS, "web", Some(0));
+        once.metadata =
+            serde_json::from_value(json!({"name": "web", "namespace": "default"})).expect("metadata");
+        once.spec.as_mut().expect("a spec").restart_policy = Some("Never".to_owned());
+        api.put(&once);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod to be Ready", || told_ready(&api)).await;
+        let id = world.runtime.containers()[0].id.clone();
+        assert!(world.runtime.exit_container(&id, 0, false), "it runs");
+        let over =
+            || api.get::<Pod>(NS, "web").and_then(|pod| pod.status?.phase).as_deref() == Some("Succeeded");
+        until("its end", over).await;
+        sandbox.pass(Duration::from_secs(300)).await;
+        let pods = world.disk.children("/var/lib/kubelet/pods");
+        let left: Vec<_> = pods.iter().flat_map(|pod| world.disk.children(pod)).collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(left[0].ends_with("containers"), "{left:?}");
+
+        api.delete::<Pod>(NS, "web", None);
+        until("the directory to go", || world.disk.children("/var/lib/kubelet/pods").is_empty()).await;
+        node.stop().await;
+    });
+}
+
+#[test]
 fn variables_wait_for_their_objects_and_say_for_which() {
     sandbox(Policy::default(), async |sandbox| {
         let (world, api) = clustered(22);

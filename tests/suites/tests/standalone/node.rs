@@ -63,7 +63,12 @@ pub struct Node {
 impl Node {
     /// Makes everything, starts the kubelet and waits until it is healthy; the error is for people.
     pub fn start(environment: &Arc<Environment>, case: &str, options: Options) -> Result<Self, String> {
-        let node = Self::prepare(environment, case, options);
+        Self::prepare(environment, case, options).started()
+    }
+
+    /// Starts the kubelet of a node that has been prepared, and waits until it is healthy; the error is for people.
+    pub fn started(self) -> Result<Self, String> {
+        let node = self;
         node.start_kubelet();
         let begun = Instant::now();
         while let Err(error) = node.healthz.text("/healthz") {

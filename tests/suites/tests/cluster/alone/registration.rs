@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node as NodeObject;
+use rustix::process::Signal;
 use serde_json::json;
 use testkit::process::eventually;
 
@@ -38,7 +39,8 @@ pub fn registers(setting: &Arc<Setting>) {
     // Others' labels stay, whatever the kubelet writes.
     member.api.merge::<NodeObject>(None, &member.name, json!({"metadata": {"labels": {"disk": "golden"}}}));
     let pid = member.node.kubelet_pid();
-    member.node.terminate_kubelet();
+    member.node.signal_kubelet(Signal::TERM);
+    assert!(member.node.kubelet_ends().success());
     member.node.start_kubelet();
     assert_ne!(member.node.kubelet_pid(), pid);
     let stopped = member.renewed().expect("a lease");

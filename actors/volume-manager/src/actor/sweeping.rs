@@ -1,0 +1,62 @@
+//! What is left of pods that are gone.
+
+use std::collections::BTreeSet;
+
+use messages::PodUid;
+use messages::event_recorder::EventObject;
+use supervision::Ctx;
+
+use super::{Asker, Timer, UnmountAnswer, VolumeManager};
+use crate::operations::Kind;
+use crate::orphans::Known;
+use crate::sweep::{self, Looked};
+
+impl VolumeManager {
+    /// Looks for orphans, once every source has been heard.
+    pub(super) fn sweep(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(desired) = self.desired.as_ref().filter(|desired| desired.sources_ready) else {
+            return ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
+        };
+        let busy = self.asked_for.keys().chain(self.operations.keys());
+        let known = desired.pods.keys().chain(busy).cloned().collect();
+        let look = sweep::look(self.deps.ways.clone(), self.deps.runtime_pods.clone(), known);
+        ctx.effect("look for orphans", None, look, |actor, looked, ctx| actor.looked(&looked, ctx));
+    }
+
+    fn looked(&mut self, looked: &Looked, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
+        let desired = self.desired.as_ref().filter(|desired| desired.sources_ready);
+        let desired: Option<BTreeSet<PodUid>> = desired.map(|desired| desired.pods.keys().cloned().collect());
+        let asked_for = self.asked_for.keys().chain(self.operations.keys()).cloned().collect();
+        let known = Known {
+            desired: desired.as_ref(),
+            in_runtime: looked.in_runtime.as_ref(),
+            asked_for: &asked_for,
+            mounts: &looked.mounts,
+        };
+        let pods_dir = self.deps.ways.pod_dirs.layout().pods();
+        let verdicts = self.orphans.judge(&looked.unknown, &pods_dir, known, self.origin.elapsed());
+        self.stuck.retain(|uid| looked.unknown.contains(uid));
+        let orphans: Vec<PodUid> =
+            verdicts.into_iter().filter(|(_, verdict)| verdict.is_ok()).map(|(uid, _)| uid).collect();
+        self.deps.metrics.swept(orphans.len(), self.stuck.len());
+        for uid in orphans {
+            self.ask(uid, Kind::Unmount, Asker::Sweep, ctx);
+        }
+    }
+
+    pub(super) fn swept(&mut self, uid: &PodUid, done: &UnmountAnswer) {
+        match done {
+            Ok(()) => tracing::info!(%uid, "removed what was left of a pod that is gone"),
+            Err(error) if self.stuck.insert(uid.clone()) => {
+                let message = format!(
+                    "orphaned pod {:?} found, but its directory cannot be removed: {}",
+                    uid.as_str(),
+                    error.message
+                );
+                self.tell_event(EventObject::Node, "FailedOrphanedPodCleanup", message);
+            }
+            Err(_) => {}
+        }
+    }
+}
