@@ -96,7 +96,7 @@ fn what_can_never_work() {
     assert!(error.contains(&missing.display().to_string()) && error.contains("No such file"), "{error}");
     // What stands in place of what, and what the error names.
     let table: &[(&str, &str, &[&str])] = &[
-        (GOOD, "", &["current-context", "Required value"]),
+        (GOOD, "", &["kubelet.conf"]),
         (GOOD, "{", &["kubelet.conf"]),
         (GOOD, "- a\n- b\n", &["kubelet.conf"]),
         (GOOD, "\u{0}\u{1}", &["kubelet.conf"]),
