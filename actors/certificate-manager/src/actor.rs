@@ -192,7 +192,7 @@ impl CertificateManager {
                 Next::Wait(due) => wait = wait.min(due),
                 Next::Ask => match kept.not_before.map(|at| at.saturating_duration_since(Instant::now())) {
                     Some(rest) if !rest.is_zero() => wait = wait.min(rest),
-                    _ => self.ask(purpose, pair.is_some(), ctx),
+                    _ => self.request(purpose, pair.is_some(), ctx),
                 },
             }
         }
@@ -200,7 +200,7 @@ impl CertificateManager {
         ctx.set_timer(Timer::Look(purpose), wait.max(Duration::from_millis(10)));
     }
 
-    fn ask(&mut self, purpose: Purpose, valid: bool, ctx: &mut Ctx<Self>) {
+    fn request(&mut self, purpose: Purpose, valid: bool, ctx: &mut Ctx<Self>) {
         let Some(kept) = self.kept.get_mut(&purpose) else { return };
         let Some(subject) = kept.subject.clone() else { return };
         let role = &kept.role;

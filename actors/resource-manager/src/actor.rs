@@ -12,7 +12,7 @@ use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::resources::QosClass;
 use messages::{PodRef, PodUid};
-use runtime_bridge::cgroups::{CgroupError, Cgroups};
+use runtime_bridge::cgroups::{CgroupError, CgroupValues, Cgroups};
 use supervision::{Address, Ctx, ReplyLater, Subsystem, reply_later};
 
 use crate::capacity::Amounts;
@@ -71,6 +71,8 @@ pub struct ResourceManagerDeps {
     pub metrics: ResourceMetrics,
 }
 
+type ClassValues = [(QosClass, CgroupValues); 2];
+
 /// ResourceManager's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
@@ -89,6 +91,8 @@ pub struct ResourceManager {
     unenforced: Vec<Enforcement>,
     /// The classes' values are being written; and they changed meanwhile.
     updating: Option<bool>,
+    /// What the classes hold as far as is known: not written again for every pod that comes or goes.
+    held: Option<ClassValues>,
     listing: bool,
     orphans_removed: u64,
 }
@@ -107,6 +111,7 @@ impl ResourceManager {
             ledger: Ledger::default(),
             unenforced,
             updating: None,
+            held: None,
             listing: false,
             orphans_removed: 0,
         }
@@ -149,12 +154,17 @@ impl ResourceManager {
             self.updating = Some(true);
             return;
         }
-        self.updating = Some(false);
         let values = [QosClass::Burstable, QosClass::BestEffort]
             .map(|qos| (qos, class_values(qos, self.ledger.counted())));
+        if self.held.as_ref() == Some(&values) {
+            return;
+        }
+        self.updating = Some(false);
+        self.held = None;
         let executor = self.executor.clone();
-        let work = async move { executor.classes(values).await };
-        ctx.effect("classes", None, work, |actor, (), ctx| {
+        let work = async move { executor.classes(&values).await.then_some(values) };
+        ctx.effect("classes", None, work, |actor, held, ctx| {
+            actor.held = held;
             if actor.updating.take() == Some(true) {
                 actor.update_classes(ctx);
             }
@@ -179,6 +189,8 @@ impl ResourceManager {
                     Vec::new()
                 }
             };
+            // Somebody else may have changed them.
+            actor.held = None;
             actor.update_classes(ctx);
             let executor = actor.executor.clone();
             let known =

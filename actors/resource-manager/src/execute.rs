@@ -45,15 +45,20 @@ impl Executor {
         Ok(())
     }
 
-    /// Has the cgroups of both classes hold their values.
-    pub(crate) async fn classes(&self, values: [(QosClass, CgroupValues); 2]) {
+    /// Has the cgroups of both classes hold their values; whether they do.
+    pub(crate) async fn classes(&self, values: &[(QosClass, CgroupValues); 2]) -> bool {
+        let mut held = true;
         for (qos, values) in values {
-            let cgroup = self.cgroups.names().qos(qos);
-            match self.ensure(&cgroup, values).await {
+            let cgroup = self.cgroups.names().qos(*qos);
+            match self.ensure(&cgroup, values.clone()).await {
                 Ok(ensured) => tell(&cgroup, &ensured),
-                Err(error) => tracing::error!(%error, cgroup, "Failed to update QoS cgroup configuration"),
+                Err(error) => {
+                    held = false;
+                    tracing::error!(%error, cgroup, "Failed to update QoS cgroup configuration");
+                }
             }
         }
+        held
     }
 
     /// Removes cgroups of pods that nobody knows; gives those that are gone. Processes in them are killed if not even

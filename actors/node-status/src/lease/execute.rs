@@ -64,16 +64,16 @@ impl Renewal {
         loop {
             match self.api.replace(&self.lease(Some(&base))).await {
                 Ok(lease) => return Ok(lease),
-                // It is gone, or the tries are.
-                Err(error) if error.is_not_found() || tries >= tries_max(error.is_transient()) => {
-                    return Err(error);
-                }
+                Err(error) if error.is_not_found() => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "Failed to update lease");
                     if tries > 1 && !error.is_conflict() {
                         // Twice in a row: the connection may be dead (row 20.1).
                         self.api.redial();
                     }
+                    if tries >= tries_max(error.is_transient()) {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, "Failed to update lease");
                     if error.is_conflict() {
                         base = self.api.get(Some(NAMESPACE), &self.config.node).await?;
                     }

@@ -117,7 +117,8 @@ fn a_client_certificate_is_asked_for_by_the_bootstrap_and_renewed_by_itself() {
         tokio::time::sleep(DAY.mul_f64(0.69)).await;
         assert!(manager.api.pending_requests().is_empty());
         tokio::time::sleep(DAY.mul_f64(0.22)).await;
-        assert_eq!(manager.api.pending_requests().len(), 1, "by its own certificate");
+        // One that nobody signs is given up after a quarter of an hour, and another one made.
+        assert!(!manager.api.pending_requests().is_empty(), "by its own certificate");
         assert_eq!(
             manager.current.numbered().1.map(|pair| pair.leaf.not_before),
             Some(first.leaf.not_before)
@@ -260,12 +261,13 @@ fn what_is_not_on_disk_is_not_shown_and_crashes_keep_what_is() {
         assert!(manager.current.get().is_none(), "the disk was full");
         let first = manager.signed(&manager.bootstrap, DAY).await;
         tokio::time::sleep(DAY.mul_f64(0.91)).await;
-        assert_eq!(manager.api.pending_requests().len(), 1);
+        let asked = manager.api.pending_requests().len();
+        assert!(asked > 0);
         sandbox.tree.inject("CertificateManager", ActorFault::PanicNow).expect("it is in the tree");
         tokio::time::sleep(Duration::from_secs(5)).await;
         let shown = manager.current.get().expect("it stays").leaf.not_before;
         assert_eq!(shown, first.leaf.not_before);
-        assert_eq!(manager.api.pending_requests().len(), 2, "asked anew");
+        assert!(manager.api.pending_requests().len() > asked, "asked anew");
         manager.signed(&manager.api, DAY).await;
     });
 }

@@ -1,0 +1,234 @@
+//! What the node is made of: its effects, its settings, and the ways in.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use certificate_manager::{Lost, Role};
+use eviction_manager::EvictionConfig;
+use garbage_collector::GcPolicy;
+use image_manager::ImageSettings;
+use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
+use messages::facts::NodeObserved;
+use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
+use messages::image_manager::DeleteUnusedImages;
+use messages::object_cache::{
+    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
+};
+use messages::pleg::GetRuntimePods;
+use messages::pod_manager::{GetPods, GetStaticOf};
+use messages::pod_worker::{EvictPod, GetWorkers};
+use messages::probe_manager::GetVerdicts;
+use messages::resources::NodeResources;
+use messages::status_manager::GetPodStatuses;
+use messages::supervision::PodQuarantined;
+use messages::volume_manager::GetVolumes;
+use node_api::{AccessConfig, NodeApiConfig, Offers};
+use node_status::{LeaseConfig, NodeStatusConfig};
+use pleg::PlegConfig;
+use pod_manager::admission::NodeView;
+use pod_worker::PodWorkerConfig;
+use resource_manager::ResourceManagerConfig;
+use runtime_bridge::Io;
+use runtime_bridge::cgroups::Cgroups;
+use runtime_bridge::checkpoint::CheckpointStore;
+use runtime_bridge::clock::Clock;
+use runtime_bridge::cri::{ExitWatcher, Operations, Runtime};
+use runtime_bridge::host::{DockerConfigs, HostAddresses, PodDirs, StaticFiles};
+use runtime_bridge::kube::ApiClient;
+use runtime_bridge::manifest_url::ManifestUrl;
+use runtime_bridge::mounts::Mounts;
+use runtime_bridge::probes::Prober;
+use runtime_bridge::reviews::ReviewTtls;
+use runtime_bridge::serving::ServingTls;
+use runtime_bridge::stats::NodeStats;
+use supervision::{Address, Place};
+
+use super::LastWords;
+
+/// Every effect on the outside world: real in the daemon, fake in tests and simulation.
+#[derive(Clone)]
+pub struct Bridge {
+    /// Where sockets and blocking calls live.
+    pub io: Io,
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// Ends of containers' processes.
+    pub exits: Arc<dyn ExitWatcher>,
+    /// Wall time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// What survives the process.
+    pub checkpoints: Arc<dyn CheckpointStore>,
+    /// Static-pod manifests.
+    pub files: Arc<dyn StaticFiles>,
+    /// The manifest URL, if there is one.
+    pub url: Option<Arc<dyn ManifestUrl>>,
+    /// Pods' directories and logs.
+    pub dirs: Arc<dyn PodDirs>,
+    /// Mounts.
+    pub mounts: Arc<dyn Mounts>,
+    /// HTTP and TCP probes.
+    pub prober: Arc<dyn Prober>,
+    /// Pods' cgroups.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// What the node and its pods use.
+    pub stats: Arc<dyn NodeStats>,
+    /// The node's credentials for registries.
+    pub docker_configs: Arc<dyn DockerConfigs>,
+    /// The node's resolver configuration; none if pods get no DNS from the node.
+    pub resolv_conf: Option<pod_worker::ReadResolvConf>,
+    /// The machine's addresses.
+    pub addresses: Arc<dyn HostAddresses>,
+    /// The cluster that the node is a member of; none if it stands alone.
+    pub cluster: Option<Cluster>,
+    /// The HTTPS server's side of TLS; none without such a server.
+    pub serving: Option<ServingTls>,
+    /// The node's certificates that the cluster signs.
+    pub certificates: Vec<Role>,
+    /// Where it is said that the kubelet must end for want of an identity.
+    pub lost: Lost,
+}
+
+/// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// For pods and what they need (`kubeAPIQPS`, `kubeAPIBurst`).
+    pub api: ApiClient,
+    /// For the Node's status and its lease: no rate limit, and no call outlasts the time to the next one.
+    pub heartbeat: ApiClient,
+    /// For events (`eventRecordQPS`, `eventBurst`).
+    pub events: ApiClient,
+    /// The Node object's name.
+    pub node_name: String,
+}
+
+/// What the HTTPS server goes by.
+#[derive(Clone, Debug, Default)]
+pub struct ServerSettings {
+    /// Who may ask.
+    pub access: AccessConfig,
+    /// How long the API server's answers about callers are remembered.
+    pub ttls: ReviewTtls,
+    /// What is on.
+    pub offers: Offers,
+    /// The feature gate PodLogsQuerySplitStreams.
+    pub split_streams: bool,
+}
+
+/// What the subsystems go by.
+#[derive(Clone)]
+pub struct Settings {
+    /// The node's name.
+    pub node: String,
+    /// The node's addresses, shown as `hostIPs`.
+    pub host_ips: Vec<String>,
+    /// `staticPodPath`.
+    pub static_pod_path: Option<PathBuf>,
+    /// `fileCheckFrequency`.
+    pub file_check: Duration,
+    /// `httpCheckFrequency`.
+    pub url_check: Duration,
+    /// What the node has, and what of it pods may have.
+    pub node_resources: Arc<NodeResources>,
+    /// Pod workers.
+    pub worker: PodWorkerConfig,
+    /// Cgroups.
+    pub resources: ResourceManagerConfig,
+    /// Images.
+    pub images: ImageSettings,
+    /// Dead containers.
+    pub garbage: GcPolicy,
+    /// When pods are evicted.
+    pub eviction: EvictionConfig,
+    /// Relist periods.
+    pub pleg: PlegConfig,
+    /// Listeners.
+    pub api: NodeApiConfig,
+    /// The HTTPS server.
+    pub server: ServerSettings,
+    /// The node that pods are admitted to.
+    pub admission: NodeView,
+    /// When it is looked for directories and cgroups of pods that are gone.
+    pub sweep: volume_manager::SweepPolicy,
+    /// The node as a member of a cluster; none if it stands alone.
+    pub membership: Option<Membership>,
+    /// Only in tests: called before each step of a worker's work.
+    pub fault_point: Option<pod_worker::FaultPoint>,
+}
+
+/// How the node presents itself to its cluster.
+#[derive(Clone)]
+pub struct Membership {
+    /// The Node object.
+    pub node: Arc<NodeStatusConfig>,
+    /// Its lease.
+    pub lease: Arc<LeaseConfig>,
+}
+
+/// Which thread each actor lives on.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// All but the heartbeat.
+    pub actors: Place,
+    /// NodeStatus and Lease: nothing that pods keep busy is on their thread.
+    pub heartbeat: Place,
+}
+
+impl Places {
+    /// Everything in one place.
+    pub fn one(place: Place) -> Self {
+        Self { actors: place.clone(), heartbeat: place }
+    }
+}
+
+/// The node, running.
+pub struct Node {
+    /// Pods as desired.
+    pub pods: Address<GetPods>,
+    /// Static pods by their mirrors.
+    pub static_of: Address<GetStaticOf>,
+    /// Pods as they are.
+    pub statuses: Address<GetPodStatuses>,
+    /// Workers' reports.
+    pub workers: Address<GetWorkers>,
+    /// Events.
+    pub events: Address<GetEvents>,
+    /// Takes events.
+    pub record: Address<RecordEvent>,
+    /// Takes events with annotations.
+    pub record_annotated: Address<RecordAnnotatedEvent>,
+    /// Ends pods for a reason of the node.
+    pub evict: Address<EvictPod>,
+    /// Has the garbage collected now.
+    pub collect: Address<CollectNow>,
+    /// Has all dead containers removed.
+    pub remove_dead: Address<RemoveDeadContainers>,
+    /// Has all unused images deleted.
+    pub delete_images: Address<DeleteUnusedImages>,
+    /// Probe verdicts.
+    pub verdicts: Address<GetVerdicts>,
+    /// Mounted volumes.
+    pub volumes: Address<GetVolumes>,
+    /// Takes news of what pods refer to.
+    pub objects_changed: Address<PodObjectsChanged>,
+    /// Secrets.
+    pub secrets: Address<GetSecret>,
+    /// Config maps.
+    pub config_maps: Address<GetConfigMap>,
+    /// Runtime classes.
+    pub runtime_classes: Address<GetRuntimeClass>,
+    /// Services.
+    pub services: Address<GetServices>,
+    /// Tokens of service accounts.
+    pub tokens: Address<GetToken>,
+    /// What the runtime holds.
+    pub runtime_pods: Address<GetRuntimePods>,
+    /// Takes quarantines.
+    pub quarantined: Address<PodQuarantined>,
+    /// Who is told of the Node.
+    pub node_observers: Vec<Address<NodeObserved>>,
+    /// Has the Node written not ready, on a member of a cluster.
+    pub last_words: Option<LastWords>,
+    /// Calls to the runtime, as the actors make them.
+    pub operations: Operations,
+}
