@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use resource_manager::capacity::MachineCapacity;
 use runtime_bridge::kube::Kubeconfig;
 
 use super::{Files, Loaded, loaded};
@@ -149,13 +150,20 @@ fn a_duration_of_zero_is_a_default() {
 #[test]
 fn what_the_files_say_becomes_settings() {
     let loaded = Machine::new(EXTRA).load();
+    let machine = MachineCapacity {
+        cpus: 4,
+        memory_bytes: 8 << 30,
+        storage_bytes: Some(100 << 30),
+        pids: Some(32768),
+        ..MachineCapacity::default()
+    };
     let settings = settings::settings(
         &loaded.config,
         &loaded.understudy,
         settings::garbage(&loaded.flags),
         "worker-1",
         None,
-        &resource_manager::capacity::MachineCapacity::default(),
+        &machine,
     );
     let settings = settings.expect("a configuration of kubeadm is in order");
     assert_eq!(settings.node, "worker-1");
@@ -181,10 +189,9 @@ fn the_administrators_own_flags_come_last() {
 #[test]
 fn a_directory_of_drop_ins_may_stand_beside_the_file() {
     let machine = Machine::new(EXTRA);
-    let directory = machine.at("/etc/kubernetes/kubelet.conf.d");
     machine.files.kubelet("etc/kubernetes/kubelet.conf.d/10-pods.conf", "maxPods: 250");
-    let extra = format!("KUBELET_EXTRA_ARGS=--config-dir={directory}\n");
-    machine.files.write("etc/default/kubelet", &extra);
+    let extra = "KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n";
+    machine.files.write("etc/default/kubelet", extra);
     let arguments = machine.arguments(DROP_IN);
     let loaded = loaded(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(
