@@ -1,6 +1,5 @@
 //! The actor: reads when told or when it is time, and sends the whole set on.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +28,6 @@ const FAILURES_LOGGED: u32 = 3;
 
 /// Until it has been heard of the Node it is asked for so often (row 1.5).
 const ASK_FOR_NODE: Duration = Duration::from_secs(1);
-
-/// A pod whose file was deleted and put back is taken away for so long.
-const AWAY: Duration = Duration::from_millis(500);
 
 /// Pause before the API server's pods are followed again after that has ended.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
@@ -75,8 +71,6 @@ pub struct PodSourcesDeps {
 pub enum Timer {
     /// Read the files again.
     Read,
-    /// Give back what was taken away.
-    GiveBack,
     /// Ask the URL again.
     Fetch,
     /// Follow the API server's pods again.
@@ -92,10 +86,6 @@ pub struct PodSources {
     read: bool,
     reading: bool,
     again: bool,
-    /// Files that were deleted since the last reading.
-    deleted: BTreeSet<String>,
-    /// Files that were deleted and are there again: their pods begin anew (row 4.7).
-    away: BTreeSet<String>,
     path_problem: Option<String>,
     fetched: Fetched,
     fetch_failures: u32,
@@ -115,8 +105,6 @@ impl PodSources {
             read: false,
             reading: false,
             again: false,
-            deleted: BTreeSet::new(),
-            away: BTreeSet::new(),
             path_problem: None,
             fetched: Fetched::default(),
             fetch_failures: 0,
@@ -144,7 +132,7 @@ impl PodSources {
         match files {
             Ok(files) => {
                 self.path_problem = None;
-                self.take(files, ctx);
+                self.take(files);
             }
             Err(error) => {
                 // What was known of the pods still holds.
@@ -165,38 +153,21 @@ impl PodSources {
         }
     }
 
-    fn take(&mut self, files: Vec<ManifestFile>, ctx: &mut Ctx<Self>) {
+    fn take(&mut self, files: Vec<ManifestFile>) {
         let files = files
             .into_iter()
             .map(|file| (file.path.display().to_string(), file.content.map_err(|error| error.to_string())))
             .collect();
         let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
         let before = self.manifests.pods();
-        let known: Vec<_> = std::mem::take(&mut self.deleted)
-            .into_iter()
-            .map(|path| (self.manifests.uid_of(&path).map(str::to_owned), path))
-            .collect();
         let reading = self.manifests.read(files, |path, bytes| one_pod(path, bytes, &node, seen));
         for problem in &reading.problems {
             self.report(problem);
         }
-        let is_back = |(uid, path): &(Option<String>, String)| {
-            uid.is_some() && self.manifests.uid_of(path) == uid.as_deref()
-        };
-        let back: Vec<String> = known.into_iter().filter(is_back).map(|(_, path)| path).collect();
-        let anew = !back.is_empty();
-        if anew {
-            self.away.extend(back);
-            ctx.set_timer(Timer::GiveBack, AWAY);
-        }
-        if !self.read || before != reading.pods || anew {
+        if !self.read || before != reading.pods {
             self.read = true;
-            self.tell_of_files();
+            self.tell(Source::File, reading.pods);
         }
-    }
-
-    fn tell_of_files(&self) {
-        self.tell(Source::File, self.manifests.pods_without(&self.away));
     }
 
     fn fetch(&mut self, ctx: &mut Ctx<Self>) {
@@ -384,11 +355,7 @@ impl Subsystem for PodSources {
             ctx.stream(
                 "manifests changed",
                 changes,
-                |actor, changed, ctx| {
-                    let deleted = changed.deleted.iter().map(|path| path.display().to_string());
-                    actor.deleted.extend(deleted);
-                    actor.read(ctx);
-                },
+                |actor, (), ctx| actor.read(ctx),
                 |_, _| {
                     tracing::warn!(
                         "Static pod manifests are no longer watched; they are read at every check"
@@ -404,10 +371,6 @@ impl Subsystem for PodSources {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Read => self.read(ctx),
-            Timer::GiveBack => {
-                self.away.clear();
-                self.tell_of_files();
-            }
             Timer::Fetch => self.fetch(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
@@ -441,7 +404,7 @@ impl Handler<ResendPods> for PodSources {
     type Result = ();
     fn handle(&mut self, _: ResendPods, _ctx: &mut Ctx<Self>) {
         if self.read {
-            self.tell_of_files();
+            self.tell(Source::File, self.manifests.pods());
         }
         if let Some(pods) = self.fetched.pods() {
             self.tell(Source::Http, pods.to_vec());

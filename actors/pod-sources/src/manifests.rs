@@ -1,7 +1,7 @@
 //! PURE: the manifests of one static-pod path, remembered: what is unchanged is not decoded again, and a
 //! manifest that has become wrong keeps its last good pod until the file is gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -79,20 +79,9 @@ impl Manifests {
         reading
     }
 
-    /// The pods of the last reading, but for these files'.
-    pub fn pods_without(&self, paths: &BTreeSet<String>) -> Vec<SourcePod> {
-        let listed = self.by_path.iter().filter(|(path, _)| !paths.contains(*path));
-        listed.filter_map(|(_, manifest)| manifest.pod.clone()).collect()
-    }
-
     /// The pods of the last reading.
     pub fn pods(&self) -> Vec<SourcePod> {
-        self.pods_without(&BTreeSet::new())
-    }
-
-    /// The UID of this file's pod.
-    pub fn uid_of(&self, path: &str) -> Option<&str> {
-        self.by_path.get(path)?.pod.as_ref()?.pod.metadata.uid.as_deref()
+        self.by_path.values().filter_map(|manifest| manifest.pod.clone()).collect()
     }
 }
 

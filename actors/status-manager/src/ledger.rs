@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{ContainerVerdict, DesiredPods, Source, WorkerReport};
 use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
@@ -272,7 +272,7 @@ impl Entry {
         let was_removed = self.facts.report.as_ref().is_some_and(|r| r.released && r.deleted);
         if self.is_desired && is_static && was_removed {
             self.facts.report = None;
-            self.status = self.status.as_deref().map(|known| Arc::new(anew(known)));
+            self.status = None;
         }
     }
 
@@ -280,27 +280,6 @@ impl Entry {
     fn is_over(&self) -> bool {
         let runtime_empty = self.facts.observed.as_ref().is_none_or(|o| o.is_absent());
         !self.is_desired && self.facts.report.as_ref().map_or(runtime_empty, |r| r.released)
-    }
-}
-
-/// The status of a pod that begins anew: of its containers only how often they have been started is told on.
-fn anew(known: &PodStatus) -> PodStatus {
-    let begin = |container: &ContainerStatus| {
-        let ran = container.container_id.is_some();
-        ContainerStatus {
-            name: container.name.clone(),
-            image: container.image.clone(),
-            restart_count: container.restart_count.saturating_add(i32::from(ran)),
-            ..ContainerStatus::default()
-        }
-    };
-    let all = |list: &Option<Vec<ContainerStatus>>| {
-        list.as_ref().map(|list| list.iter().map(begin).collect::<Vec<_>>())
-    };
-    PodStatus {
-        container_statuses: all(&known.container_statuses),
-        init_container_statuses: all(&known.init_container_statuses),
-        ..PodStatus::default()
     }
 }
 

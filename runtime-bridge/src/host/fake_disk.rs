@@ -21,8 +21,6 @@ struct State {
     nodes: BTreeMap<PathBuf, Node>,
     mounts: Vec<MountPoint>,
     failures: Vec<Failure>,
-    /// Numbers what is made, as inodes are.
-    made: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -31,8 +29,6 @@ struct Node {
     mode: u32,
     content: Vec<u8>,
     target: PathBuf,
-    /// Which making of something at its path this was; writing over it makes nothing.
-    made: u64,
 }
 
 #[derive(Debug)]
@@ -216,15 +212,8 @@ impl FakeDisk {
             self.mkdir(parent, 0o755);
         }
         self.change(|state| {
-            state.made += 1;
-            let made = state.nodes.get(path).map_or(state.made, |there| there.made);
-            state.nodes.insert(path.to_path_buf(), Node { made, ..node });
+            state.nodes.insert(path.to_path_buf(), node);
         });
-    }
-
-    /// A number that another file has that comes to `path` after this one was removed.
-    pub(super) fn made(&self, path: &Path) -> Option<u64> {
-        self.locked().nodes.get(path).map(|node| node.made)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
@@ -240,6 +229,6 @@ impl FakeDisk {
 
 impl Node {
     fn new(kind: FileKind, mode: u32) -> Self {
-        Self { kind, mode, content: Vec::new(), target: PathBuf::new(), made: 0 }
+        Self { kind, mode, content: Vec::new(), target: PathBuf::new() }
     }
 }

@@ -41,6 +41,6 @@ pub use remove_tree::RemoveTreeError;
 #[cfg(any(test, feature = "fake"))]
 pub use static_files::FakeStaticFiles;
 pub use static_files::{
-    DiskStaticFiles, FilesChanged, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile,
-    ReadError, StaticFiles, StaticFilesError,
+    DiskStaticFiles, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile, ReadError,
+    StaticFiles, StaticFilesError,
 };

@@ -6,8 +6,8 @@ use futures::{FutureExt, StreamExt};
 
 use super::watch::COALESCE;
 use super::{
-    FilesChanged, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile, ReadError,
-    StaticFiles, StaticFilesError,
+    MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile, ReadError, StaticFiles,
+    StaticFilesError,
 };
 use crate::host::FakeDisk;
 use crate::mounts::FileKind;
@@ -73,7 +73,7 @@ impl StaticFiles for FakeStaticFiles {
         std::future::ready(self.read_now(path)).boxed()
     }
 
-    fn watch(&self, path: &Path) -> BoxStream<'static, FilesChanged> {
+    fn watch(&self, path: &Path) -> BoxStream<'static, ()> {
         let mut changes = self.disk.changes();
         changes.mark_changed();
         let watching = (self.clone(), path.to_path_buf(), changes, None);
@@ -89,13 +89,8 @@ impl StaticFiles for FakeStaticFiles {
                 // Only what lies at the path and directly below it counts.
                 let now = files.fingerprint(&path);
                 if before.as_ref() != Some(&now) {
-                    let deleted = before.iter().flatten().filter(|old| {
-                        old.path != path
-                            && !now.iter().any(|new| (&new.path, new.made) == (&old.path, old.made))
-                    });
-                    let changed = FilesChanged { deleted: deleted.map(|old| old.path.clone()).collect() };
                     before = Some(now);
-                    return Some((changed, (files, path, changes, before)));
+                    return Some(((), (files, path, changes, before)));
                 }
             }
         })
@@ -104,15 +99,7 @@ impl StaticFiles for FakeStaticFiles {
 }
 
 /// What a watch compares: the files that count, with their content.
-type Fingerprint = Vec<Seen>;
-
-#[derive(PartialEq)]
-struct Seen {
-    path: PathBuf,
-    made: Option<u64>,
-    kind: Option<FileKind>,
-    content: Option<Vec<u8>>,
-}
+type Fingerprint = Vec<(PathBuf, Option<FileKind>, Option<Vec<u8>>)>;
 
 impl FakeStaticFiles {
     fn fingerprint(&self, path: &Path) -> Fingerprint {
@@ -121,7 +108,7 @@ impl FakeStaticFiles {
             .filter(|path| path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b".")))
             .map(|path| {
                 let (kind, content) = (self.disk.kind_followed(&path), self.disk.read(&path));
-                Seen { made: self.disk.made(&path), path, kind, content }
+                (path, kind, content)
             })
             .collect()
     }

@@ -7,7 +7,6 @@ mod read;
 mod tests;
 mod watch;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
@@ -82,14 +81,6 @@ pub enum StaticFilesError {
     RuntimeGone(#[from] RuntimeGone),
 }
 
-/// What a watch has seen besides that something has changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FilesChanged {
-    /// Files that were deleted, also when another one has their name by now: reading could not tell. A file that
-    /// another one was renamed over was not deleted. No more than [`MANIFESTS_MAX`], and none that went with the path.
-    pub deleted: BTreeSet<PathBuf>,
-}
-
 /// The files of the static pod path.
 pub trait StaticFiles: Send + Sync + std::fmt::Debug {
     /// Reads `path`: every file of a directory but those whose name begins with a dot and not its sub-directories,
@@ -99,7 +90,7 @@ pub trait StaticFiles: Send + Sync + std::fmt::Debug {
     /// Yields an item whenever `path` may read differently: at first, and after changes, several within 100 ms as
     /// one. It never ends, also when the path is missing, replaced or removed; what it may then miss for up to 20 s
     /// the caller's own regular reading finds. Items that nobody takes are kept as one. Dropping it ends the watch.
-    fn watch(&self, path: &Path) -> BoxStream<'static, FilesChanged>;
+    fn watch(&self, path: &Path) -> BoxStream<'static, ()>;
 }
 
 /// The static pod path on this machine's disk.
@@ -122,7 +113,7 @@ impl StaticFiles for DiskStaticFiles {
         offload(&self.io, move || read::read(&path))
     }
 
-    fn watch(&self, path: &Path) -> BoxStream<'static, FilesChanged> {
+    fn watch(&self, path: &Path) -> BoxStream<'static, ()> {
         watch::watch(&self.io, path.to_path_buf())
     }
 }

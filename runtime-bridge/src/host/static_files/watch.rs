@@ -1,5 +1,4 @@
-use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -14,9 +13,7 @@ use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
-use super::{FilesChanged, MANIFESTS_MAX};
 use crate::host::{RuntimeGone, offload};
 
 /// Changes within this time after the first are one item.
@@ -29,10 +26,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(20);
 /// renamed, something mounted above) only looking tells.
 const SAME_CHECK: Duration = Duration::from_secs(20);
 
-pub(super) fn watch(io: &Handle, path: PathBuf) -> BoxStream<'static, FilesChanged> {
-    // One place: that something has changed is said once, whatever nobody has taken yet.
+pub(super) fn watch(io: &Handle, path: PathBuf) -> BoxStream<'static, ()> {
+    // One place: items that nobody has taken yet say no more than one does.
     let (tell, told) = mpsc::channel(1);
-    let watching = Watching { io: io.clone(), path, tell, deleted: BTreeSet::new() };
+    let watching = Watching { io: io.clone(), path, tell };
     // Detached: it ends when the stream, and with it the receiver, is dropped.
     drop(io.spawn(watching.run()));
     tokio_stream::wrappers::ReceiverStream::new(told).boxed()
@@ -41,9 +38,7 @@ pub(super) fn watch(io: &Handle, path: PathBuf) -> BoxStream<'static, FilesChang
 struct Watching {
     io: Handle,
     path: PathBuf,
-    tell: mpsc::Sender<FilesChanged>,
-    /// Not told yet.
-    deleted: BTreeSet<PathBuf>,
+    tell: mpsc::Sender<()>,
 }
 
 /// Why a watch is no longer good.
@@ -55,7 +50,7 @@ enum Ended {
 }
 
 impl Watching {
-    async fn run(mut self) {
+    async fn run(self) {
         let mut backoff = BACKOFF_MIN;
         let mut was_there = true;
         loop {
@@ -84,29 +79,13 @@ impl Watching {
         }
     }
 
-    fn tell(&mut self) {
-        let changed = FilesChanged { deleted: std::mem::take(&mut self.deleted) };
-        // Full: the item that waits there stands for this one too, but for what was deleted: the next tells that.
-        // Closed: noticed at the next wait.
-        if let Err(TrySendError::Full(changed)) = self.tell.try_send(changed) {
-            self.deleted = changed.deleted;
-        }
+    fn tell(&self) {
+        // Full: the item that waits there stands for this one too. Closed: noticed at the next wait.
+        let _ = self.tell.try_send(());
     }
 
-    fn note(&mut self, armed: &Armed, names: BTreeSet<OsString>) {
-        for name in names {
-            if self.deleted.len() < MANIFESTS_MAX {
-                self.deleted.insert(match &armed.only {
-                    Some(_) => self.path.clone(),
-                    None => self.path.join(name),
-                });
-            }
-        }
-    }
-
-    async fn until_ended(&mut self, armed: &Armed) -> Ended {
+    async fn until_ended(&self, armed: &Armed) -> Ended {
         loop {
-            let mut deleted = BTreeSet::new();
             tokio::select! {
                 () = self.tell.closed() => return Ended::Unwanted,
                 () = tokio::time::sleep(SAME_CHECK) => {
@@ -116,12 +95,11 @@ impl Watching {
                         return Ended::Replaced;
                     }
                 }
-                seen = armed.events(&mut deleted) => match seen {
+                seen = armed.events() => match seen {
                     Seen::Nothing => {}
                     Seen::Gone => return Ended::Replaced,
                     Seen::Change => {
-                        let more = armed.settle(&mut deleted).await;
-                        self.note(armed, deleted);
+                        let more = armed.settle().await;
                         self.tell();
                         if more == Seen::Gone {
                             return Ended::Replaced;
@@ -203,25 +181,25 @@ fn arm(path: &Path) -> Result<Armed, NotArmed> {
 }
 
 impl Armed {
-    async fn events(&self, deleted: &mut BTreeSet<OsString>) -> Seen {
+    async fn events(&self) -> Seen {
         match self.inotify.readable().await {
             Ok(mut ready) => {
-                let seen = self.drain(deleted);
+                let seen = self.drain();
                 ready.clear_ready();
                 // An event may have come between the last read and the clearing.
-                seen.max(self.drain(deleted))
+                seen.max(self.drain())
             }
             Err(_) => Seen::Gone,
         }
     }
 
     /// Waits until changes have stopped for a moment, or for as long as they may be taken together.
-    async fn settle(&self, deleted: &mut BTreeSet<OsString>) -> Seen {
+    async fn settle(&self) -> Seen {
         let end = tokio::time::Instant::now() + COALESCE;
         let mut seen = Seen::Change;
         loop {
             tokio::time::sleep(QUIET).await;
-            let more = self.drain(deleted);
+            let more = self.drain();
             seen = seen.max(more);
             if more != Seen::Change || tokio::time::Instant::now() >= end {
                 return seen;
@@ -229,22 +207,13 @@ impl Armed {
         }
     }
 
-    fn drain(&self, deleted: &mut BTreeSet<OsString>) -> Seen {
+    fn drain(&self) -> Seen {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
         let mut seen = Seen::Nothing;
         loop {
             match reader.next() {
-                Ok(event) => {
-                    let judged = self.judge(event.events(), event.file_name());
-                    if let Some(name) = event.file_name().filter(|_| judged == Seen::Change)
-                        && event.events().contains(ReadFlags::DELETE)
-                        && deleted.len() < MANIFESTS_MAX
-                    {
-                        deleted.insert(OsStr::from_bytes(name.to_bytes()).to_owned());
-                    }
-                    seen = seen.max(judged);
-                }
+                Ok(event) => seen = seen.max(self.judge(event.events(), event.file_name())),
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => return seen,
                 Err(_) => return Seen::Gone,

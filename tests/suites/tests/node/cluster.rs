@@ -1,6 +1,5 @@
 //! A node that is a member of a cluster: its pods come from the API server, which is told of them.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -125,35 +124,6 @@ fn a_static_pod_has_a_mirror_that_comes_back_and_goes_with_it() {
         world.remove_manifest("web.yaml");
         node.until_empty().await;
         until("no mirror", || api.get::<Pod>(NS, "web-node").is_none()).await;
-        node.stop().await;
-    });
-}
-
-#[test]
-fn a_static_pod_whose_file_is_deleted_and_put_back_at_once_begins_anew() {
-    sandbox(Policy::default(), async |sandbox| {
-        let (world, api) = clustered(10);
-        world.manifest("web.yaml", &web("web"));
-        let node = started(sandbox, &world, &api, "web-node").await;
-        let ids = || {
-            let containers = world.runtime.containers();
-            containers.into_iter().map(|container| container.id).collect::<BTreeSet<_>>()
-        };
-        let before = ids();
-        // Written over it is the same pod, and nothing happens.
-        world.manifest("web.yaml", &web("web"));
-        sandbox.pass(Duration::from_secs(60)).await;
-        assert_eq!(ids(), before);
-        world.remove_manifest("web.yaml");
-        world.manifest("web.yaml", &web("web"));
-        until("the pod to run again", || {
-            let status = api.get::<Pod>(NS, "web-node").and_then(|pod| pod.status).unwrap_or_default();
-            let counted = status.container_statuses.iter().flatten().all(|c| c.restart_count == 1);
-            is_ready(&status) && counted && ids().is_disjoint(&before)
-        })
-        .await;
-        sandbox.pass(Duration::from_secs(60)).await;
-        assert!(is_told_ready(&api, "web-node"));
         node.stop().await;
     });
 }
