@@ -147,8 +147,11 @@ impl Reader<'_> {
         let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
         let uri: http::Uri =
             text.parse().map_err(|error| self.wrong(&field, format!("Invalid value: {text:?}: {error}")))?;
+        // A port beyond 65535 is parsed as none.
+        let host = uri.host().unwrap_or_default();
+        let has_port = uri.authority().is_some_and(|whole| !whole.as_str().ends_with(host));
         match uri.scheme_str() {
-            Some("https" | "http") if uri.host().is_some() => Ok(uri),
+            Some("https" | "http") if !host.is_empty() && has_port == uri.port_u16().is_some() => Ok(uri),
             _ => Err(self.wrong(field, format!("Invalid value: {text:?}: must be https://host[:port]"))),
         }
     }
