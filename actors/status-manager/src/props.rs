@@ -11,6 +11,7 @@ use messages::facts::{
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod};
 use proptest::prelude::*;
 
+use crate::conditions::INITIALIZED;
 use crate::ledger::Ledger;
 use crate::phase::Phase;
 use crate::scenes::*;
@@ -221,9 +222,11 @@ fn end(known: Option<&PodStatus>, facts: &[Fact]) -> Option<PodStatus> {
     ledger.restored(restored);
     facts.iter().for_each(|fact| tell(&mut ledger, fact));
     let mut status = ledger.status(&uid).map(|s| (*s).clone());
-    // When a condition changed does depend on the order.
-    for condition in status.iter_mut().flat_map(|s| &mut s.conditions).flatten() {
-        condition.last_transition_time = None;
+    for conditions in status.iter_mut().flat_map(|s| &mut s.conditions) {
+        // Once told, a pod stays initialized: whether it was told on the way depends on what came first.
+        conditions.retain(|condition| condition.type_ != INITIALIZED);
+        // And so does when a condition changed.
+        conditions.iter_mut().for_each(|condition| condition.last_transition_time = None);
     }
     status
 }

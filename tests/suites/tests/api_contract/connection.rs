@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use runtime_bridge::Io;
 use runtime_bridge::certificates::{CurrentPair, Pair};
 use runtime_bridge::kube::{
-    ApiClient, ConnectSettings, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, Patch, Select,
+    ApiClient, ConnectSettings, Delete, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, Patch, Select,
 };
 use serde_json::json;
 
@@ -204,7 +204,9 @@ fn dead_connection(plane: &ControlPlane) {
     assert!(error.message.contains("no answer within 2 s"), "{error}");
     hurried.redial();
     list(&api).expect("an answer on a new connection");
-    assert_eq!(middle.connections.load(Ordering::SeqCst), 2);
+    // The one for that, and before it perhaps one that asked whether the server is there at all.
+    let connections = middle.connections.load(Ordering::SeqCst);
+    assert!((2..=3).contains(&connections), "{connections} connections");
 }
 
 fn other_certificate(plane: &ControlPlane) {
@@ -263,13 +265,16 @@ fn signed_certificate(plane: &ControlPlane) {
     assert_eq!(who(&api), "kubernetes-admin");
     let mut view = View::<ConfigMap>::new(api.follow(Select::named(Some(&namespace), "signed")));
     block_on(view.until("the list", |view| view.lists > 0));
+    let map = object::<ConfigMap>(json!({"metadata": {"name": "signed", "namespace": namespace}}));
+    block_on(admin.create(&map)).expect("created");
+    block_on(view.until("the watch, which is open", |view| view.known.contains_key("signed")));
     let troubles = view.troubles.len();
     current.show(Some(pair("kubelet-client")), false);
     assert_eq!(who(&api), "kube-apiserver-kubelet-client");
     block_on(view.until("the watch to be closed", |view| view.troubles.len() > troubles));
-    let map = json!({"metadata": {"name": "signed", "namespace": namespace}, "data": {"a": "1"}});
-    block_on(admin.create(&object::<ConfigMap>(map))).expect("created");
-    block_on(view.until("the watch to go on", |view| view.known.contains_key("signed")));
+    let deleted = admin.delete::<ConfigMap>(Some(&namespace), "signed", &Delete::default());
+    block_on(deleted).expect("deleted");
+    block_on(view.until("the watch to go on", |view| view.known.is_empty()));
     current.show(None, false);
     let error = block_on(api.list::<Namespace>(&Select::default())).expect_err("nobody any more");
     assert!(error.message.contains("no valid client certificate"), "{error}");
