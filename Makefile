@@ -14,7 +14,8 @@ e2e: ## the tests that need an API server, alone, on a kube-apiserver of their o
 
 soak: ## the tests, with 500 kubelets killed on each runtime and long outages; UNDERSTUDY_KILLS=N for another number
 	@UNDERSTUDY_KILLS=$${UNDERSTUDY_KILLS:-500} UNDERSTUDY_FREEZE_SECONDS=$${UNDERSTUDY_FREEZE_SECONDS:-120} \
-	  UNDERSTUDY_OUTAGE_SECONDS=$${UNDERSTUDY_OUTAGE_SECONDS:-180} tests/env/run-tests
+	  UNDERSTUDY_OUTAGE_SECONDS=$${UNDERSTUDY_OUTAGE_SECONDS:-180} \
+	  UNDERSTUDY_API_OUTAGE_SECONDS=$${UNDERSTUDY_API_OUTAGE_SECONDS:-600} tests/env/run-tests
 
 bench: ## the benchmarks; a node on a containerd of its own beside the bare calls to it, alone and in a cluster
 	@tests/env/run-bench
