@@ -244,11 +244,11 @@ pub fn settings() -> Settings {
     }
 }
 
-/// The settings of a sandboxed kubelet that registers its Node.
-pub async fn member() -> Settings {
-    let machine = FakeMachine::named(NODE).facts().await.expect("a machine with facts");
-    let node = NodeStatusConfig {
-        name: Arc::from(NODE),
+/// How a node of this name presents itself to its cluster: with nothing but what every node has.
+pub async fn node_status(name: &str) -> NodeStatusConfig {
+    let machine = FakeMachine::named(name).facts().await.expect("a machine with facts");
+    NodeStatusConfig {
+        name: Arc::from(name),
         register: true,
         labels: BTreeMap::new(),
         taints: Vec::new(),
@@ -265,9 +265,14 @@ pub async fn member() -> Settings {
         update: Duration::from_secs(10),
         report: Duration::from_secs(300),
         declared_features: Vec::new(),
-    };
+    }
+}
+
+/// The settings of a sandboxed kubelet that registers its Node.
+pub async fn member() -> Settings {
+    let node = Arc::new(node_status(NODE).await);
     let lease = LeaseConfig { node: NODE.to_owned(), duration_seconds: 40 };
-    Settings { membership: Some(Membership { node: Arc::new(node), lease: Arc::new(lease) }), ..settings() }
+    Settings { membership: Some(Membership { node, lease: Arc::new(lease) }), ..settings() }
 }
 
 impl FakeNode {

@@ -13,6 +13,7 @@ mod error;
 mod floor;
 mod http;
 mod kubelet;
+mod make;
 mod member;
 mod pods;
 mod process;

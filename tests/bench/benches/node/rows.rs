@@ -5,37 +5,8 @@ use std::collections::BTreeMap;
 use bench::{Row, Samples, Unit};
 
 use crate::floor::Floor;
+use crate::make::{Maker, at_most, beside, over};
 use crate::scenario::Figures;
-
-type Of = fn(&Figures) -> Option<f64>;
-
-/// A row of figures of the kubelets.
-struct Maker<'a> {
-    ours: Option<&'a Figures>,
-    go: Option<&'a Figures>,
-}
-
-impl Maker<'_> {
-    fn row(&self, what: impl Into<String>, unit: Unit, of: Of) -> Row {
-        Row { ours: self.ours.and_then(of), go: self.go.and_then(of), ..Row::new(what, unit) }
-    }
-}
-
-fn over(mut row: Row, floor: Option<f64>, words: &str, limit: fn(f64) -> f64) -> Row {
-    row.floor = floor;
-    row.goal = Some((words.to_owned(), floor.map(limit)));
-    row
-}
-
-fn at_most(mut row: Row, limit: f64, words: &str) -> Row {
-    row.goal = Some((words.to_owned(), Some(limit)));
-    row
-}
-
-fn beside(mut row: Row, floor: Option<f64>) -> Row {
-    row.floor = floor;
-    row
-}
 
 /// All rows, whatever was measured.
 pub fn rows(pods: usize, floor: &Floor, ours: Option<&Figures>, go: Option<&Figures>) -> Vec<Row> {
@@ -47,7 +18,7 @@ pub fn rows(pods: usize, floor: &Floor, ours: Option<&Figures>, go: Option<&Figu
     rows
 }
 
-fn single_pods(make: &Maker<'_>, floor: &Floor) -> Vec<Row> {
+fn single_pods(make: &Maker<'_, Figures>, floor: &Floor) -> Vec<Row> {
     use Unit::Seconds;
     let start = floor.start_s.p50();
     let delete = floor.delete_s.p50();
@@ -76,7 +47,7 @@ fn single_pods(make: &Maker<'_>, floor: &Floor) -> Vec<Row> {
     ]
 }
 
-fn bursts(make: &Maker<'_>, floor: &Floor, pods: usize) -> Vec<Row> {
+fn bursts(make: &Maker<'_, Figures>, floor: &Floor, pods: usize) -> Vec<Row> {
     use Unit::Seconds;
     let mean = |samples: &Samples| samples.mean();
     let cpu = |bursts: &[crate::process::RuntimeCpu], part: fn(&crate::process::RuntimeCpu) -> f64| {
@@ -147,7 +118,7 @@ fn per_pod(figures: &Figures, calls: &BTreeMap<String, f64>) -> Option<f64> {
     (!calls.is_empty()).then(|| calls.values().sum::<f64>() / pods as f64)
 }
 
-fn idle(make: &Maker<'_>, floor: &Floor, pods: usize) -> Vec<Row> {
+fn idle(make: &Maker<'_, Figures>, floor: &Floor, pods: usize) -> Vec<Row> {
     use Unit::Cores;
     vec![
         at_most(
@@ -175,7 +146,7 @@ fn idle(make: &Maker<'_>, floor: &Floor, pods: usize) -> Vec<Row> {
     ]
 }
 
-fn process(make: &Maker<'_>, pods: usize) -> Vec<Row> {
+fn process(make: &Maker<'_, Figures>, pods: usize) -> Vec<Row> {
     use Unit::{Count, Mebibytes, Megabytes, Seconds};
     vec![
         at_most(make.row("RSS without pods", Mebibytes, |f| Some(f.memory_empty?.rss_mib)), 15.0, "15 MiB"),

@@ -2,7 +2,7 @@
 //! ports are forwarded by a protocol inside a WebSocket's that only kubectl's cases show.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use testkit::process::eventually;
+use testkit::process::{eventually, heard};
 
 use crate::Shared;
 use crate::member::Member;
@@ -53,16 +53,7 @@ fn get(member: &Member, path: &str, headers: &str, enough: impl Fn(&str) -> bool
     let mut stream = connect(&member.setting.plane).expect("the API server listens");
     let path = format!("/api/v1/namespaces/{}/pods/{path}", member.name);
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").expect("the request goes out");
-    let mut bytes = Vec::new();
-    let mut part = [0; 4096];
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    while !enough(&text(&bytes)) {
-        match stream.read(&mut part) {
-            Ok(0) | Err(_) => break,
-            Ok(count) => bytes.extend_from_slice(&part[..count]),
-        }
-    }
-    text(&bytes)
+    heard(&mut stream, enough)
 }
 
 fn logs(member: &Member) {

@@ -13,12 +13,12 @@ use node_status::{Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, N
 use runtime_bridge::Io;
 use runtime_bridge::cri::fake::FakeRuntime;
 use runtime_bridge::cri::{CriMetrics, Operations};
-use runtime_bridge::host::{FakeHostAddresses, FakeMachine, FoundAddresses, Machine};
+use runtime_bridge::host::{FakeHostAddresses, FoundAddresses};
 use runtime_bridge::kube::Patch;
 use runtime_bridge::kube::fake::{FakeApi, Fault, On, Verb};
 use serde_json::json;
 use supervision::{Address, Place, Policy, Tree, Vitality};
-use testkit::node::node_resources;
+use testkit::node::node_status;
 use testkit::sandbox;
 
 use crate::life::world;
@@ -44,25 +44,9 @@ async fn beat(tree: &Tree) -> Heart {
     let client = api.client(&Io::current());
     let (events, told) = (recording(), recording());
     let (keep_event, keep_told) = (events.clone(), told.clone());
-    let machine = FakeMachine::named(NAME).facts().await.expect("a machine with facts");
     let config = NodeStatusConfig {
-        name: Arc::from(NAME),
-        register: true,
         labels: [("disk".to_owned(), "ssd".to_owned())].into(),
-        taints: Vec::new(),
-        provider_id: String::new(),
-        controller_attach_detach: true,
-        external_cloud: false,
-        node_ips: Vec::new(),
-        machine,
-        resources: node_resources(),
-        storage_isolation: true,
-        kubelet_version: "v1.36.2",
-        port: 10250,
-        images_max: Some(50),
-        update: Duration::from_secs(10),
-        report: Duration::from_secs(300),
-        declared_features: Vec::new(),
+        ..node_status(NAME).await
     };
     let found = FoundAddresses {
         default_routes: vec!["192.0.2.10".parse().expect("an address")],

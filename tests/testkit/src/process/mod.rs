@@ -6,4 +6,4 @@ mod port;
 
 pub use kubelet::{KubeletCommand, KubeletProcess};
 pub use poll::{eventually, holds};
-pub use port::{Answer, Port, free_ports};
+pub use port::{Answer, Port, free_ports, heard};

@@ -98,6 +98,20 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
     })
 }
 
+/// What is read until it is `enough`, or the end, or nothing comes any more.
+pub fn heard(stream: &mut impl Read, enough: impl Fn(&str) -> bool) -> String {
+    let mut bytes = Vec::new();
+    let mut part = [0; 4096];
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    while !enough(&text(&bytes)) {
+        match stream.read(&mut part) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => bytes.extend_from_slice(&part[..count]),
+        }
+    }
+    text(&bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};

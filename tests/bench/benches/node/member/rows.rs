@@ -4,35 +4,7 @@ use bench::{Row, Samples, Unit};
 
 use super::Figures;
 use crate::floor::Floor;
-
-type Of = fn(&Figures) -> Option<f64>;
-
-struct Maker<'a> {
-    ours: Option<&'a Figures>,
-    go: Option<&'a Figures>,
-}
-
-impl Maker<'_> {
-    fn row(&self, what: impl Into<String>, unit: Unit, of: Of) -> Row {
-        Row { ours: self.ours.and_then(of), go: self.go.and_then(of), ..Row::new(what, unit) }
-    }
-}
-
-fn beside(mut row: Row, floor: Option<f64>) -> Row {
-    row.floor = floor;
-    row
-}
-
-fn over(row: Row, floor: Option<f64>, words: &str, limit: fn(f64) -> f64) -> Row {
-    let mut row = beside(row, floor);
-    row.goal = Some((words.to_owned(), floor.map(limit)));
-    row
-}
-
-fn at_most(mut row: Row, limit: f64, words: &str) -> Row {
-    row.goal = Some((words.to_owned(), Some(limit)));
-    row
-}
+use crate::make::{Maker, at_most, beside, over};
 
 /// All rows, whatever was measured.
 pub fn rows(pods: usize, floor: &Floor, ours: Option<&Figures>, go: Option<&Figures>) -> Vec<Row> {
@@ -45,7 +17,7 @@ pub fn rows(pods: usize, floor: &Floor, ours: Option<&Figures>, go: Option<&Figu
     rows
 }
 
-fn single_pods(make: &Maker<'_>, floor: &Floor) -> Vec<Row> {
+fn single_pods(make: &Maker<'_, Figures>, floor: &Floor) -> Vec<Row> {
     use Unit::Seconds;
     vec![
         over(
@@ -73,7 +45,7 @@ fn single_pods(make: &Maker<'_>, floor: &Floor) -> Vec<Row> {
     ]
 }
 
-fn bursts(make: &Maker<'_>, floor: &Floor, pods: usize) -> Vec<Row> {
+fn bursts(make: &Maker<'_, Figures>, floor: &Floor, pods: usize) -> Vec<Row> {
     use Unit::{Ratio, Seconds};
     let mean = |samples: &Samples| samples.mean();
     vec![
@@ -110,7 +82,7 @@ fn bursts(make: &Maker<'_>, floor: &Floor, pods: usize) -> Vec<Row> {
     ]
 }
 
-fn idle(make: &Maker<'_>, floor: &Floor, pods: usize) -> Vec<Row> {
+fn idle(make: &Maker<'_, Figures>, floor: &Floor, pods: usize) -> Vec<Row> {
     use Unit::Cores;
     vec![
         at_most(
@@ -134,7 +106,7 @@ fn idle(make: &Maker<'_>, floor: &Floor, pods: usize) -> Vec<Row> {
     ]
 }
 
-fn restarts(make: &Maker<'_>, pods: usize) -> Vec<Row> {
+fn restarts(make: &Maker<'_, Figures>, pods: usize) -> Vec<Row> {
     use Unit::{Count, Seconds};
     vec![
         at_most(make.row("start to node Ready, p50", Seconds, |f| f.node_ready_s.p50()), 0.25, "0.25 s"),
@@ -167,7 +139,7 @@ fn restarts(make: &Maker<'_>, pods: usize) -> Vec<Row> {
     ]
 }
 
-fn process(make: &Maker<'_>, pods: usize) -> Vec<Row> {
+fn process(make: &Maker<'_, Figures>, pods: usize) -> Vec<Row> {
     use Unit::{Mebibytes, Megabytes};
     vec![
         at_most(make.row("RSS without pods", Mebibytes, |f| Some(f.memory_empty?.rss_mib)), 15.0, "15 MiB"),

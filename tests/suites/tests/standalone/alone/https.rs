@@ -1,7 +1,7 @@
 //! The HTTPS server with a real runtime behind it: logs of a container, and commands in it.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
-use testkit::process::Port;
+use testkit::process::{Port, heard};
 
 use crate::Alone;
 use crate::environment::Environment;
@@ -127,16 +127,7 @@ fn ask(
         }
     };
     write!(stream, "{request} HTTP/1.1\r\nHost: kubelet\r\n{headers}\r\n").expect("the request goes out");
-    let mut bytes = Vec::new();
-    let mut part = [0; 4096];
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    while !enough(&text(&bytes)) {
-        match stream.read(&mut part) {
-            Ok(0) | Err(_) => break,
-            Ok(count) => bytes.extend_from_slice(&part[..count]),
-        }
-    }
-    text(&bytes)
+    heard(&mut stream, enough)
 }
 
 const CLOSE: &str = "Connection: close\r\n";
