@@ -50,12 +50,15 @@ pub fn cluster(
     let node = &loaded.config.node;
     let api = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
     let events = client(event_limit(node.event_record_qps, node.event_burst), CALL_DEADLINE)?;
+    // Callers that prove nothing make the kubelet ask: nothing of that is shared with its own calls.
+    let reviews = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
     let heartbeat = client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?;
     Ok(Cluster {
         // When heartbeats fail, all ways may be dead.
-        heartbeat: heartbeat.redialing_with(&[&api, &events]).beside(&api),
+        heartbeat: heartbeat.redialing_with(&[&api, &events, &reviews]).beside(&api),
         events: events.beside(&api),
         api,
+        reviews,
         node_name: node_name.to_owned(),
     })
 }

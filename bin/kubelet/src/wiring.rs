@@ -428,7 +428,7 @@ pub fn wire(
 /// The HTTPS server, if there is one.
 fn secured(bridge: &Bridge, settings: &ServerSettings, containers: Containers) -> Option<Secured> {
     let reviews = bridge.cluster.as_ref().map(|cluster| {
-        let reviews = ClusterReviews::new(cluster.api.clone(), settings.ttls);
+        let reviews = ClusterReviews::new(&cluster.reviews, settings.ttls);
         Arc::new(reviews) as Arc<dyn Reviews>
     });
     let access = Access { config: Arc::new(settings.access.clone()), tls: bridge.serving.clone()?, reviews };

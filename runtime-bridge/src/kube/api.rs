@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::connect::{ConnectError, ConnectSettings, Redial, dial};
@@ -101,6 +102,8 @@ pub struct ApiClient {
     client: Client,
     io: Io,
     turns: Bucket,
+    /// Places of calls that wait for an answer; none is no bound.
+    in_flight: Option<Arc<Semaphore>>,
     deadline: Duration,
     redial: Vec<Arc<dyn Redial>>,
     reach: Reach,
@@ -220,6 +223,7 @@ impl ApiClient {
             client,
             io,
             turns: Bucket::new(limit),
+            in_flight: None,
             deadline,
             redial: Vec::new(),
             reach: Reach::new(Arc::new(SystemClock)),
@@ -280,6 +284,14 @@ impl ApiClient {
     #[cfg(any(test, feature = "fake"))]
     pub(super) fn by_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { reach: Reach::new(clock), ..self }
+    }
+
+    /// The same over the same connections, whose calls neither wait for the others' turns nor take them: with a bucket of
+    /// its own of the same rate, and no more than `at_once` calls in flight.
+    #[must_use]
+    pub fn lane(&self, at_once: usize) -> Self {
+        let in_flight = Some(Arc::new(Semaphore::new(at_once)));
+        Self { turns: self.turns.anew(), in_flight, ..self.clone() }
     }
 
     /// The same with another deadline.
@@ -371,7 +383,8 @@ impl ApiClient {
         self.on_io(async move {
             let request = request?;
             let operation = operation(&request);
-            let answer = this.within(&operation, this.send(&operation, request)).await?;
+            let until = Instant::now() + this.deadline;
+            let answer = this.within(&operation, this.send(&operation, request, until)).await?;
             if answer.status().is_success() { Ok(answer) } else { Err(refusal(&operation, answer).await) }
         })
     }
@@ -443,11 +456,11 @@ impl ApiClient {
 
     /// Sends a request, and sends it again when the server says when it wants that, as long as the deadline allows.
     async fn call(&self, operation: &str, request: impl Fn() -> Made) -> Result<Bytes, ApiError> {
-        let begun = Instant::now();
+        let until = Instant::now() + self.deadline;
         for _ in 0..ASKED_AGAIN_MAX {
-            match self.call_once(operation, request()?).await {
+            match self.call_once(operation, request()?, until).await {
                 Err(error) if error.is_transient() && error.code != 0 => {
-                    let asked = error.retry_after.filter(|wait| begun.elapsed() + *wait < self.deadline);
+                    let asked = error.retry_after.filter(|wait| Instant::now() + *wait < until);
                     let Some(wait) = asked else { return Err(error) };
                     tracing::debug!(%error, wait_s = wait.as_secs(), "The API server wants to be asked again later");
                     tokio::time::sleep(wait).await;
@@ -455,11 +468,16 @@ impl ApiClient {
                 outcome => return outcome,
             }
         }
-        self.call_once(operation, request()?).await
+        self.call_once(operation, request()?, until).await
     }
 
-    async fn call_once(&self, operation: &str, request: Request<Body>) -> Result<Bytes, ApiError> {
-        let answer = self.send(operation, request).await?;
+    async fn call_once(
+        &self,
+        operation: &str,
+        request: Request<Body>,
+        until: Instant,
+    ) -> Result<Bytes, ApiError> {
+        let answer = self.send(operation, request, until).await?;
         if answer.status().is_success() {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             return body.map(http_body_util::Collected::to_bytes).map_err(|error| {
@@ -470,8 +488,18 @@ impl ApiClient {
         Err(refusal(operation, answer).await)
     }
 
-    async fn send(&self, operation: &str, request: Request<Body>) -> Result<Response<Body>, ApiError> {
-        self.turns.turn().await;
+    /// Waits for its turn, which must come before `until`, and sends a request.
+    async fn send(
+        &self,
+        operation: &str,
+        request: Request<Body>,
+        until: Instant,
+    ) -> Result<Response<Body>, ApiError> {
+        self.turns.turn(until).await.map_err(|late| ApiError::not_sent(operation.to_owned(), late))?;
+        let _place = match &self.in_flight {
+            Some(places) => places.acquire().await.ok(),
+            None => None,
+        };
         match self.client.send(request).await {
             Ok(answer) => {
                 match is_well(answer.status()) {

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+/// The reason of a call that is one too many for the client itself.
+const TOO_MANY: &str = "ClientRateLimited";
+
 /// Why a call has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation}: {message}")]
@@ -53,6 +56,11 @@ impl ApiError {
         Self { operation, code: 0, reason: String::new(), message: message.into(), retry_after: None }
     }
 
+    /// The call was not sent: by the client's own rate limit, its turn would have come after its deadline.
+    pub(super) fn not_sent(operation: String, why: impl std::fmt::Display) -> Self {
+        Self { reason: TOO_MANY.to_owned(), ..Self::unanswered(operation, why.to_string()) }
+    }
+
     pub(super) fn of_status(
         operation: String,
         http_code: u16,
@@ -65,6 +73,11 @@ impl ApiError {
         let message =
             if status.message.is_empty() { format!("the server answered {code}") } else { status.message };
         Self { operation, code, reason: status.reason, message, retry_after: retry_after.or(in_body) }
+    }
+
+    /// It was not sent, since its turn would have come too late: to ask again at once is of no use.
+    pub fn is_not_sent(&self) -> bool {
+        self.code == 0 && self.reason == TOO_MANY
     }
 
     /// Nobody has answered.

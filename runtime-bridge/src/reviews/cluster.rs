@@ -10,11 +10,16 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::cache::Remembered;
+use super::flights::Flights;
 use super::{NodeAccess, ReviewError, Reviews, User};
 use crate::kube::{ApiClient, ApiError};
 
 /// Answers of each kind that are remembered.
 const ANSWERS_MAX: usize = 4096;
+/// Questions of each kind that the API server is asked at a time.
+const AT_ONCE: usize = 32;
+/// A token of nobody is remembered for no longer, however long others are: it may be a new one.
+const UNKNOWN_TTL: Duration = Duration::from_secs(10);
 /// A caller is not kept waiting for longer.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Waits between the attempts of one review.
@@ -41,26 +46,63 @@ type TokenKey = [u8; 32];
 
 #[derive(Debug)]
 struct Answers {
-    tokens: Mutex<Remembered<TokenKey, Option<User>>>,
+    tokens: Mutex<Remembered<TokenKey, User>>,
+    /// Apart from the others, which they would push out.
+    unknown: Mutex<Remembered<TokenKey, ()>>,
     accesses: Mutex<Remembered<NodeAccess, bool>>,
+    token_flights: Flights<TokenKey, Option<User>>,
+    access_flights: Flights<NodeAccess, bool>,
 }
 
-/// Asks the API server.
+/// Asks the API server. Tokens of strangers do not hold up what is asked about known users.
 #[derive(Clone, Debug)]
 pub struct ClusterReviews {
-    api: ApiClient,
+    tokens: ApiClient,
+    accesses: ApiClient,
     ttls: ReviewTtls,
     answers: Arc<Answers>,
 }
 
 impl ClusterReviews {
-    /// Remembers nothing yet.
-    pub fn new(api: ApiClient, ttls: ReviewTtls) -> Self {
+    /// Remembers nothing yet. Each kind of question has turns of its own, at the rate of `api`.
+    pub fn new(api: &ApiClient, ttls: ReviewTtls) -> Self {
         let answers = Answers {
             tokens: Mutex::new(Remembered::new(ANSWERS_MAX)),
+            unknown: Mutex::new(Remembered::new(ANSWERS_MAX)),
             accesses: Mutex::new(Remembered::new(ANSWERS_MAX)),
+            token_flights: Flights::new(),
+            access_flights: Flights::new(),
         };
-        Self { api, ttls, answers: Arc::new(answers) }
+        let api = api.with_deadline(DEADLINE);
+        Self { tokens: api.lane(AT_ONCE), accesses: api.lane(AT_ONCE), ttls, answers: Arc::new(answers) }
+    }
+
+    fn known_token(&self, key: &TokenKey) -> Option<Option<User>> {
+        let known = remembered(&self.answers.tokens, key).map(Some);
+        known.or_else(|| remembered(&self.answers.unknown, key).map(|()| None))
+    }
+
+    async fn review_token(self, key: TokenKey, token: String) -> Result<Option<User>, ReviewError> {
+        let review = TokenReview {
+            spec: TokenReviewSpec { token, ..TokenReviewSpec::default() },
+            ..TokenReview::default()
+        };
+        let status = asked(|| self.tokens.create(&review)).await?.status.unwrap_or_default();
+        let whose = status.authenticated.unwrap_or(false).then_some(status.user).flatten().map(user);
+        match whose.clone() {
+            Some(user) => remember(&self.answers.tokens, key, user, self.ttls.token),
+            None => remember(&self.answers.unknown, key, (), self.ttls.token.min(UNKNOWN_TTL)),
+        }
+        Ok(whose)
+    }
+
+    async fn review_access(self, access: NodeAccess) -> Result<bool, ReviewError> {
+        let review = review_of(&access);
+        let status = asked(|| self.accesses.create(&review)).await?.status.unwrap_or_default();
+        let allowed = status.allowed && status.denied != Some(true);
+        let ttl = if allowed { self.ttls.allowed } else { self.ttls.refused };
+        remember(&self.answers.accesses, access, allowed, ttl);
+        Ok(allowed)
     }
 }
 
@@ -72,7 +114,9 @@ where
     let attempts = async {
         for wait in RETRY {
             match ask().await {
-                Err(error) if error.is_transient() => tokio::time::sleep(wait).await,
+                Err(error) if error.is_transient() && !error.is_not_sent() => {
+                    tokio::time::sleep(wait).await;
+                }
                 answer => return answer,
             }
         }
@@ -86,6 +130,10 @@ where
 
 fn remembered<K: Ord + Clone, V: Clone>(answers: &Mutex<Remembered<K, V>>, key: &K) -> Option<V> {
     answers.lock().unwrap_or_else(PoisonError::into_inner).get(key, Instant::now())
+}
+
+fn remember<K: Ord + Clone, V: Clone>(answers: &Mutex<Remembered<K, V>>, key: K, value: V, ttl: Duration) {
+    answers.lock().unwrap_or_else(PoisonError::into_inner).put(key, value, Instant::now(), ttl);
 }
 
 fn user(info: UserInfo) -> User {
@@ -123,64 +171,25 @@ fn review_of(access: &NodeAccess) -> SubjectAccessReview {
 impl Reviews for ClusterReviews {
     fn token(&self, token: &str) -> BoxFuture<'static, Result<Option<User>, ReviewError>> {
         let key: TokenKey = Sha256::digest(token.as_bytes()).into();
-        let review = TokenReview {
-            spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() },
-            ..TokenReview::default()
-        };
-        let this = self.clone();
-        Box::pin(async move {
-            if let Some(known) = remembered(&this.answers.tokens, &key) {
-                return Ok(known);
+        match self.known_token(&key) {
+            Some(known) => Box::pin(async move { Ok(known) }),
+            None => {
+                let review = || self.clone().review_token(key, token.to_owned());
+                Box::pin(self.answers.token_flights.join(key, review))
             }
-            let status = asked(|| this.api.create(&review)).await?.status.unwrap_or_default();
-            let whose = match status.authenticated {
-                Some(true) => status.user.map(user),
-                _ => None,
-            };
-            let mut answers = this.answers.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.put(key, whose.clone(), Instant::now(), this.ttls.token);
-            Ok(whose)
-        })
+        }
     }
 
     fn access(&self, access: NodeAccess) -> BoxFuture<'static, Result<bool, ReviewError>> {
-        let this = self.clone();
-        Box::pin(async move {
-            if let Some(known) = remembered(&this.answers.accesses, &access) {
-                return Ok(known);
+        match remembered(&self.answers.accesses, &access) {
+            Some(known) => Box::pin(async move { Ok(known) }),
+            None => {
+                let review = || self.clone().review_access(access.clone());
+                Box::pin(self.answers.access_flights.join(access.clone(), review))
             }
-            let review = review_of(&access);
-            let status = asked(|| this.api.create(&review)).await?.status.unwrap_or_default();
-            let allowed = status.allowed && status.denied != Some(true);
-            let ttl = if allowed { this.ttls.allowed } else { this.ttls.refused };
-            let mut answers = this.answers.accesses.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.put(access, allowed, Instant::now(), ttl);
-            Ok(allowed)
-        })
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_review_asks_for_the_node() {
-        let user = User { name: "jane".into(), groups: vec!["g".into()], ..User::default() };
-        let access = NodeAccess {
-            user: Arc::new(user),
-            verb: "get".into(),
-            node: "n1".into(),
-            subresource: "pods".into(),
-        };
-        assert_eq!(
-            serde_json::to_value(review_of(&access)).unwrap()["spec"],
-            serde_json::json!({
-                "user": "jane", "groups": ["g"],
-                "resourceAttributes": {
-                    "verb": "get", "version": "v1", "resource": "nodes", "subresource": "pods", "name": "n1"
-                }
-            })
-        );
-    }
-}
+#[cfg(all(test, feature = "fake"))]
+mod tests;

@@ -4,6 +4,7 @@ mod cache;
 mod cluster;
 #[cfg(feature = "fake")]
 mod fake;
+mod flights;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

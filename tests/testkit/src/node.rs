@@ -108,7 +108,8 @@ impl World {
         let pods = api.client(&Io::current());
         let heartbeat = api.limited_client(&Io::current(), unlimited, HEARTBEAT_DEADLINE).beside(&pods);
         let events = api.client(&Io::current()).beside(&pods);
-        wiring::Cluster { api: pods, heartbeat, events, node_name: NODE.to_owned() }
+        let reviews = api.client(&Io::current());
+        wiring::Cluster { api: pods, heartbeat, events, reviews, node_name: NODE.to_owned() }
     }
 
     /// Writes a manifest.

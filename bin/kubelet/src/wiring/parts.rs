@@ -98,6 +98,8 @@ pub struct Cluster {
     pub heartbeat: ApiClient,
     /// For events (`eventRecordQPS`, `eventBurst`).
     pub events: ApiClient,
+    /// For what is asked about callers of the HTTPS port: at the rate of `api`, beside it.
+    pub reviews: ApiClient,
     /// The Node object's name.
     pub node_name: String,
 }

@@ -1,0 +1,91 @@
+//! Questions that are being asked: equal ones at a time are one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared};
+
+use super::ReviewError;
+
+type Asking<V> = BoxFuture<'static, Result<V, ReviewError>>;
+type Askings<K, V> = Arc<Mutex<BTreeMap<K, WeakShared<Asking<V>>>>>;
+
+/// Questions under way by what they ask. One ends when nobody waits for its answer any more.
+#[derive(Debug)]
+pub(super) struct Flights<K: Ord, V>(Askings<K, V>);
+
+/// Forgets a question that has ended.
+struct Landing<K: Ord, V: Clone>(Askings<K, V>, K);
+
+fn locked<K, V: Clone>(askings: &Askings<K, V>) -> MutexGuard<'_, BTreeMap<K, WeakShared<Asking<V>>>> {
+    askings.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<K: Ord, V: Clone> Drop for Landing<K, V> {
+    fn drop(&mut self) {
+        locked(&self.0).remove(&self.1);
+    }
+}
+
+impl<K: Ord + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Flights<K, V> {
+    pub(super) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// The answer to a question, which is `ask`ed unless it is being asked already.
+    pub(super) fn join<F>(&self, key: K, ask: impl FnOnce() -> F) -> Shared<Asking<V>>
+    where
+        F: Future<Output = Result<V, ReviewError>> + Send + 'static,
+    {
+        let mut askings = locked(&self.0);
+        if let Some(asking) = askings.get(&key).and_then(WeakShared::upgrade) {
+            return asking;
+        }
+        let (work, landing) = (ask(), Landing(self.0.clone(), key.clone()));
+        let asking = async move {
+            let _landing = landing;
+            work.await
+        };
+        let asking = asking.boxed().shared();
+        askings.extend(asking.downgrade().map(|weak| (key, weak)));
+        asking
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn equal_questions_are_asked_once_and_given_up_with_the_last_asker() {
+        let flights: Flights<u32, u32> = Flights::new();
+        let (asked, answered, go) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+        let ask = |key| {
+            flights.join(key, || {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let (answered, go) = (answered.clone(), go.clone());
+                async move {
+                    go.notified().await;
+                    answered.fetch_add(1, Ordering::Relaxed);
+                    Ok(key)
+                }
+            })
+        };
+        let (one, two, other) = (ask(1), ask(1), ask(2));
+        assert_eq!((one.clone().now_or_never(), other.clone().now_or_never()), (None, None));
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        drop((one, other));
+        assert_eq!(flights.0.lock().unwrap().len(), 1, "nobody asks for the other one any more");
+        go.notify_one();
+        assert_eq!(two.await, Ok(1));
+        assert_eq!(answered.load(Ordering::Relaxed), 1);
+        assert!(flights.0.lock().unwrap().is_empty());
+        drop(ask(1));
+        assert_eq!(asked.load(Ordering::Relaxed), 3, "a later one is asked anew");
+    }
+}
