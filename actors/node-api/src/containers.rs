@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use messages::PodUid;
 use messages::facts::{DesiredPod, Source};
@@ -28,9 +28,10 @@ use tokio::sync::mpsc;
 
 use crate::access::Caller;
 use crate::logs::{LogSource, has_container, has_terminal, instance, log_options, send};
+use crate::moving::Patience;
 use crate::routes::{ASK_DEADLINE, unavailable};
 use crate::server::Connection;
-use crate::streaming::{Streams, Target, ports, proxied, query_pairs};
+use crate::streaming::{Streams, Target, needs_translation, ports, proxied, query_pairs, refusal};
 
 /// Chunks of a log on their way to a slow reader.
 const LOG_CHUNKS_MAX: usize = 4;
@@ -135,8 +136,15 @@ impl Containers {
         Ok(desired.pods.values().find(is).cloned())
     }
 
+    /// The pod of this name, and of the UID that was asked for, if any.
     async fn existing(&self, named: &Named) -> Result<Arc<DesiredPod>, Response> {
-        self.pod(named).await?.ok_or_else(|| plain(StatusCode::NOT_FOUND, "pod does not exist"))
+        let pod = self.pod(named).await?;
+        let pod = pod.ok_or_else(|| plain(StatusCode::NOT_FOUND, "pod does not exist"))?;
+        if self.is_meant(&pod, named).await? {
+            Ok(pod)
+        } else {
+            Err(plain(StatusCode::NOT_FOUND, "pod not found"))
+        }
     }
 
     /// The UID that was asked for, if any, is the pod's own or that of its mirror.
@@ -159,14 +167,19 @@ impl Containers {
 
     /// The runtime's ID of the running container; `missing` is the answer when there is none.
     async fn running(&self, pod: &DesiredPod, named: &Named, missing: String) -> Result<String, Response> {
-        let held = if self.is_meant(pod, named).await? { self.held(pod).await? } else { None };
+        let held = self.held(pod).await?;
         let running = held.iter().flat_map(|held| held.instances(&named.container));
         let running = running.into_iter().find(|one| one.state == ContainerState::Running);
         let id = running.map(|one| one.id.to_string());
         id.ok_or_else(|| plain(StatusCode::INTERNAL_SERVER_ERROR, missing))
     }
 
-    async fn log_of(&self, named: &Named, query: &[(String, String)]) -> Result<Response, Response> {
+    async fn log_of(
+        &self,
+        named: &Named,
+        query: &[(String, String)],
+        patience: &Patience,
+    ) -> Result<Response, Response> {
         let options = log_options(query, self.clock.now(), self.split_streams).map_err(|refused| {
             let (code, text) = refused.answer();
             plain(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), text)
@@ -198,7 +211,9 @@ impl Containers {
         let (chunks, body) = mpsc::channel(LOG_CHUNKS_MAX);
         let source = LogSource { file, container_id: id.to_owned(), operations: self.operations.clone() };
         // Ends with the body: nobody else holds the other end.
-        drop(self.io.spawn(send(source, options, chunks)));
+        let sending = send(source, options, chunks);
+        drop(self.io.spawn(tokio::time::timeout(patience.streams(), sending)));
+        patience.streaming(true);
         let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(body));
         Ok(([(header::CONTENT_TYPE, "text/plain")], body).into_response())
     }
@@ -225,22 +240,34 @@ impl Containers {
         Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
     }
 
-    async fn exec_target(&self, named: &Named, query: Vec<(String, String)>) -> Result<Target, Response> {
+    async fn exec_target(
+        &self,
+        named: &Named,
+        headers: &HeaderMap,
+        query: Vec<(String, String)>,
+    ) -> Result<Target, Response> {
         let streams = Streams::of(&query).map_err(|text| plain(StatusCode::BAD_REQUEST, text))?;
         let pod = self.existing(named).await?;
         let missing = format!("container not found ({:?})", named.container);
         let container_id = self.running(&pod, named, missing).await?;
+        may_go_on(headers)?;
         let Streams { stdin, stdout, stderr, tty } = streams;
         let cmd = all(query, "command");
         let request = ExecRequest { container_id, cmd, tty, stdin, stdout, stderr };
         target(self.operations.exec(request).await.map(|answer| answer.url))
     }
 
-    async fn attach_target(&self, named: &Named, query: &[(String, String)]) -> Result<Target, Response> {
+    async fn attach_target(
+        &self,
+        named: &Named,
+        headers: &HeaderMap,
+        query: &[(String, String)],
+    ) -> Result<Target, Response> {
         let streams = Streams::of(query).map_err(|text| plain(StatusCode::BAD_REQUEST, text))?;
         let pod = self.existing(named).await?;
         let missing = format!("container {} not found in pod {}", named.container, named.full_name());
         let container_id = self.running(&pod, named, missing).await?;
+        may_go_on(headers)?;
         // A process has a terminal or has none since it began.
         let tty = has_terminal(&pod.pod, &named.container);
         let Streams { stdin, stdout, stderr, .. } = streams;
@@ -248,14 +275,20 @@ impl Containers {
         target(self.operations.attach(request).await.map(|answer| answer.url))
     }
 
-    async fn forward_target(&self, named: &Named, port: Vec<i32>) -> Result<Target, Response> {
+    async fn forward_target(
+        &self,
+        named: &Named,
+        headers: &HeaderMap,
+        port: Vec<i32>,
+    ) -> Result<Target, Response> {
         let pod = self.existing(named).await?;
-        let held = if self.is_meant(&pod, named).await? { self.held(&pod).await? } else { None };
+        let held = self.held(&pod).await?;
         let sandbox = held.as_ref().and_then(|held| held.ready_sandbox());
         let Some(sandbox) = sandbox else {
             let text = format!("pod not found ({:?})", named.full_name());
             return Err(plain(StatusCode::INTERNAL_SERVER_ERROR, text));
         };
+        may_go_on(headers)?;
         let request = PortForwardRequest { pod_sandbox_id: sandbox.id.to_string(), port };
         target(self.operations.port_forward(request).await.map(|answer| answer.url))
     }
@@ -265,6 +298,12 @@ impl Containers {
 fn target(url: Result<String, CriError>) -> Result<Target, Response> {
     let url = url.map_err(|error| refused(&error))?;
     Target::of(&url).map_err(|text| plain(StatusCode::INTERNAL_SERVER_ERROR, text))
+}
+
+/// Whether the request is one that can be passed on to the runtime, once there is something to pass it on to.
+#[expect(clippy::result_large_err, reason = "a refusal is the answer itself, made once for a request")]
+fn may_go_on(headers: &HeaderMap) -> Result<(), Response> {
+    refusal(headers).map_or(Ok(()), Err)
 }
 
 fn either(answer: Result<Response, Response>) -> Response {
@@ -281,9 +320,6 @@ async fn joined(
     let Some(connection) = request.extensions().get::<Connection>().cloned() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    if let Some(refusal) = crate::streaming::refusal(request.headers()) {
-        return refusal;
-    }
     match found.await {
         Ok(target) => {
             audit();
@@ -294,8 +330,13 @@ async fn joined(
 }
 
 /// `/containerLogs`.
-pub async fn logs(State(containers): State<Containers>, Path(parts): Parts, request: Request) -> Response {
-    either(containers.log_of(&Named::of(parts), &query_of(&request)).await)
+pub async fn logs(
+    State(containers): State<Containers>,
+    Extension(connection): Extension<Connection>,
+    Path(parts): Parts,
+    request: Request,
+) -> Response {
+    either(containers.log_of(&Named::of(parts), &query_of(&request), &connection.patience).await)
 }
 
 /// `/run`.
@@ -323,7 +364,8 @@ pub async fn exec(
     let (named, query) = (Named::of(parts), query_of(&request));
     let command = all(query.clone(), "command");
     let audit = || audit("exec", &caller, &connection, &named, &command);
-    joined(&containers, request, containers.exec_target(&named, query), audit).await
+    let headers = request.headers().clone();
+    joined(&containers, request, containers.exec_target(&named, &headers, query), audit).await
 }
 
 /// `/attach`.
@@ -336,7 +378,8 @@ pub async fn attach(
 ) -> Response {
     let (named, query) = (Named::of(parts), query_of(&request));
     let audit = || audit("attach", &caller, &connection, &named, &[]);
-    joined(&containers, request, containers.attach_target(&named, &query), audit).await
+    let headers = request.headers().clone();
+    joined(&containers, request, containers.attach_target(&named, &headers, &query), audit).await
 }
 
 /// `/portForward`.
@@ -354,8 +397,11 @@ pub async fn port_forward(
     let named = Named { namespace, pod, uid, container: String::new() };
     let port = match ports(request.headers(), &query_of(&request)) {
         Ok(port) => port,
+        // It names them in its streams.
+        Err(_) if needs_translation(request.headers()) => Vec::new(),
         Err(text) => return plain(StatusCode::BAD_REQUEST, text),
     };
     let audit = || audit("portForward", &caller, &connection, &named, &[]);
-    joined(&containers, request, containers.forward_target(&named, port), audit).await
+    let headers = request.headers().clone();
+    joined(&containers, request, containers.forward_target(&named, &headers, port), audit).await
 }

@@ -10,6 +10,8 @@ mod access;
 mod actor;
 mod containers;
 mod logs;
+mod moving;
+mod places;
 mod pods;
 mod routes;
 mod secured;

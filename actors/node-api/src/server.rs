@@ -1,9 +1,7 @@
 //! A bounded HTTP/1.1 listener.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,26 +14,66 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::moving::{Moving, Patience};
+use crate::places::Seats;
+
 /// Bytes of a head, and of what waits to be written: longer commands than a shell takes do not come.
 const BUFFER_BYTES_MAX: usize = 128 * 1024;
 /// A TLS client must have ended its handshake by then.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Longest silence on a stream, and longest time of a request (row 21.1).
+const STREAM_DEADLINE: Duration = Duration::from_secs(4 * 60 * 60);
+
 /// The bounds of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Connections at once, upgraded ones included; more wait in the kernel's backlog. With TLS, the oldest one on
-    /// which nobody has shown yet who it is gives its place to a new one, so that strangers keep nobody out.
+    /// Connections at once, upgraded ones included; more wait in the kernel's backlog. A new one takes the place of one
+    /// on which nothing was allowed yet, so that strangers keep nobody out, or of one beyond the half that a user or a
+    /// peer may have.
     pub connections_max: usize,
     /// A client must have sent the head of a request by then, counted from the connection or the answer before.
     pub head_deadline: Duration,
+    /// A client must take something of its answer by then.
+    pub write_deadline: Duration,
+    /// Longest time of a request, and in which nothing moves on a stream.
+    pub stream_deadline: Duration,
 }
 
 impl Bounds {
     /// Of a listener for people and probes.
-    pub const PLAIN: Self = Self { connections_max: 256, head_deadline: Duration::from_secs(10) };
+    pub const PLAIN: Self = Self {
+        connections_max: 256,
+        head_deadline: Duration::from_secs(10),
+        write_deadline: Duration::from_secs(30),
+        stream_deadline: STREAM_DEADLINE,
+    };
     /// Of the listener that the API server keeps connections to: they may be idle for a while (row 21.1).
-    pub const SECURED: Self = Self { connections_max: 1024, head_deadline: Duration::from_secs(90) };
+    pub const SECURED: Self =
+        Self { connections_max: 1024, head_deadline: Duration::from_secs(90), ..Self::PLAIN };
+}
+
+type AllSeats = Arc<Mutex<Seats<CancellationToken>>>;
+
+/// The place of a connection, held as long as anything goes on over it, also when it is no HTTP any more.
+#[derive(Debug)]
+pub struct Place {
+    seats: AllSeats,
+    id: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// A request of this user was allowed.
+    pub fn known(&self, user: &str) {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner).known(self.id, user);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner).gone(self.id);
+    }
 }
 
 /// What every request knows of its connection.
@@ -45,39 +83,12 @@ pub struct Connection {
     pub chain: Chain,
     /// The client's address.
     pub peer: Option<SocketAddr>,
-    /// Held as long as anything goes on over the connection, also when it is no HTTP any more.
-    pub place: Arc<OwnedSemaphorePermit>,
-    /// Somebody known has asked something over it.
-    pub known: Arc<AtomicBool>,
-    /// The listener has ended: so does everything that came through it.
+    /// One of those that there are.
+    pub place: Arc<Place>,
+    /// How long the client is waited for.
+    pub patience: Patience,
+    /// The place was given to another one, or the listener has ended: so does everything that came through it.
     pub ended: CancellationToken,
-}
-
-/// Connections on which nobody has shown yet who it is, oldest first.
-#[derive(Debug, Default)]
-struct Strangers(VecDeque<(Weak<AtomicBool>, CancellationToken)>);
-
-impl Strangers {
-    /// A new connection, which ends with the token.
-    fn add(&mut self, known: &Arc<AtomicBool>, leave: CancellationToken, connections_max: usize) {
-        self.0.push_back((Arc::downgrade(known), leave));
-        if self.0.len() > 2 * connections_max {
-            self.0.retain(|(known, _)| is_stranger(known));
-        }
-    }
-
-    /// The oldest one has to leave.
-    fn send_one_away(&mut self) {
-        while let Some((known, leave)) = self.0.pop_front() {
-            if is_stranger(&known) {
-                return leave.cancel();
-            }
-        }
-    }
-}
-
-fn is_stranger(known: &Weak<AtomicBool>) -> bool {
-    known.upgrade().is_some_and(|known| !known.load(Ordering::Relaxed))
 }
 
 /// Serves until it is dropped, or until the listener cannot be opened.
@@ -101,11 +112,11 @@ pub async fn serve_on(
     bounds: Bounds,
 ) -> std::io::Error {
     let places = Arc::new(Semaphore::new(bounds.connections_max));
+    let seats: AllSeats = Arc::new(Mutex::new(Seats::new(bounds.connections_max / 2)));
     let ended = CancellationToken::new();
     // Dropping these ends the connections, and what they were upgraded to, with the listener.
     let _ending = ended.clone().drop_guard();
     let mut connections = JoinSet::new();
-    let mut strangers = Strangers::default();
     loop {
         while connections.try_join_next().is_some() {}
         let (stream, peer) = match listener.accept().await {
@@ -117,24 +128,30 @@ pub async fn serve_on(
                 continue;
             }
         };
-        if tls.is_some() && places.available_permits() == 0 {
-            strangers.send_one_away();
+        if places.available_permits() == 0 {
+            let leaving = seats.lock().unwrap_or_else(PoisonError::into_inner).send_away();
+            leaving.inspect(CancellationToken::cancel);
         }
-        let Ok(place) = places.clone().acquire_owned().await else { return std::io::ErrorKind::Other.into() };
+        let Ok(permit) = places.clone().acquire_owned().await else {
+            return std::io::ErrorKind::Other.into();
+        };
+        let leave = ended.child_token();
+        let id = {
+            let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
+            seats.come(peer.ip().into(), leave.clone())
+        };
         let connection = Connection {
             chain: Arc::from([]),
             peer: Some(peer),
-            place: Arc::new(place),
-            known: Arc::default(),
-            ended: ended.clone(),
+            place: Arc::new(Place { seats: seats.clone(), id, _permit: permit }),
+            patience: Patience::new(bounds.write_deadline, bounds.stream_deadline),
+            ended: leave.clone(),
         };
-        let leave = CancellationToken::new();
-        strangers.add(&connection.known, leave.clone(), bounds.connections_max);
         let work = connected(stream, connection, routes.clone(), tls.clone(), bounds.head_deadline);
         connections.spawn(async move {
             tokio::select! {
                 biased;
-                () = leave.cancelled() => tracing::debug!(%peer, "A connection of nobody known gave up its place"),
+                () = leave.cancelled() => tracing::debug!(%peer, "A connection gave up its place"),
                 () = work => {}
             }
         });
@@ -169,6 +186,7 @@ async fn converse(
     routes: Router,
     head_deadline: Duration,
 ) {
+    let stream = Moving::new(stream, connection.patience.clone());
     let service = TowerToHyperService::new(routes.layer(axum::Extension(connection)));
     let conversation = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,14 +1,27 @@
 //! PURE: the token that a request brings along.
 
 use axum::http::HeaderMap;
-use axum::http::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use axum::http::header::{AUTHORIZATION, CONNECTION, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
 /// How browsers, which cannot set headers, send a token: as a WebSocket protocol.
 const PROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+/// What no protocol has in its name but one that is meant to be a token.
+const PROTOCOL_MARK: &[u8] = b"bearer";
 
-/// Takes the bearer token out of a request's headers, so that nobody behind sees it. Only a token that is well-formed
-/// counts as one.
-pub fn take_token(headers: &mut HeaderMap) -> Option<String> {
+/// What a request brings along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Presented {
+    /// No token.
+    Nothing,
+    /// This one.
+    Token(String),
+    /// One that cannot be read, or more than one.
+    Malformed,
+}
+
+/// Takes the bearer token out of a request's headers, so that nobody behind sees it: neither one that is believed, nor
+/// one that only looks like it.
+pub fn take_token(headers: &mut HeaderMap) -> Presented {
     let from_protocol = take_protocol(headers);
     let header = headers.remove(AUTHORIZATION);
     let bearer = header.as_ref().and_then(|value| {
@@ -17,26 +30,40 @@ pub fn take_token(headers: &mut HeaderMap) -> Option<String> {
         kind.eq_ignore_ascii_case("bearer").then(|| token.trim_start())
     });
     let token = bearer.and_then(|rest| rest.split(' ').next()).filter(|token| !token.is_empty());
-    token.map(str::to_owned).or(from_protocol)
+    token.map_or(from_protocol, |token| Presented::Token(token.to_owned()))
 }
 
-fn take_protocol(headers: &mut HeaderMap) -> Option<String> {
-    let mut token = None;
-    let mut others = Vec::new();
-    for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
-        for protocol in value.to_str().ok()?.split(',').map(str::trim) {
-            match protocol.strip_prefix(PROTOCOL_PREFIX) {
-                Some(encoded) if token.is_none() => token = Some(decode(encoded)?),
-                Some(_) => return None,
-                None => others.push(protocol.to_owned()),
-            }
-        }
+fn has(headers: &HeaderMap, name: &axum::http::HeaderName, word: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+}
+
+/// Leaves of the protocols those that are no token.
+fn take_protocol(headers: &mut HeaderMap) -> Presented {
+    let lines: Vec<HeaderValue> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
+    if lines.is_empty() {
+        return Presented::Nothing;
     }
-    // A client needs another protocol to speak: with the token's alone the request is none of a token's.
-    let token = token.filter(|_| !others.is_empty())?;
-    let rest = HeaderValue::from_str(&others.join(", ")).ok()?;
-    headers.insert(SEC_WEBSOCKET_PROTOCOL, rest);
-    Some(token)
+    let offered = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let (tokens, others): (Vec<_>, Vec<_>) = offered.map(<[u8]>::trim_ascii).partition(|one| {
+        one.to_ascii_lowercase().windows(PROTOCOL_MARK.len()).any(|part| part == PROTOCOL_MARK)
+    });
+    let others: Vec<_> = others.into_iter().filter_map(|one| std::str::from_utf8(one).ok()).collect();
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    let is_other = others.iter().any(|one| !one.is_empty());
+    if is_other && let Ok(rest) = HeaderValue::from_str(&others.join(", ")) {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, rest);
+    }
+    let is_websocket = has(headers, &CONNECTION, "upgrade") && has(headers, &UPGRADE, "websocket");
+    let encoded =
+        tokens.into_iter().filter_map(|one| std::str::from_utf8(one).ok()?.strip_prefix(PROTOCOL_PREFIX));
+    let encoded: Vec<&str> = encoded.filter(|_| is_websocket).collect();
+    match encoded[..] {
+        [] | [""] => Presented::Nothing,
+        // A client needs another protocol to speak: with the token's alone the request is none of a token's.
+        [one] if is_other => decode(one).map_or(Presented::Malformed, Presented::Token),
+        _ => Presented::Malformed,
+    }
 }
 
 /// Base64 with the alphabet of URLs and without padding, of UTF-8.
@@ -68,12 +95,20 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn token(text: &str) -> Presented {
+        Presented::Token(text.to_owned())
     }
 
     #[test]
     fn the_header_gives_the_token_and_loses_it() {
-        for (value, token) in [
+        for (value, expected) in [
             ("Bearer abc", Some("abc")),
             ("bearer  abc", Some("abc")),
             ("Bearer abc def", Some("abc")),
@@ -82,25 +117,57 @@ mod tests {
             ("Basic abc", None),
             ("abc", None),
         ] {
-            let mut headers = headers(&[("authorization", value)]);
-            assert_eq!(take_token(&mut headers).as_deref(), token, "{value:?}");
+            let mut headers = headers(&[("authorization", value), ("authorization", "Bearer second")]);
+            assert_eq!(take_token(&mut headers), expected.map_or(Presented::Nothing, token), "{value:?}");
             assert!(headers.is_empty(), "nobody behind sees it");
         }
     }
 
+    /// What a WebSocket with these lines of protocols brings, and which protocols are left of them.
+    fn offered(lines: &[&'static str]) -> (Presented, Option<String>) {
+        let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+        let lines = lines.iter().map(|line| ("sec-websocket-protocol", *line));
+        let mut headers = headers(&upgrade.into_iter().chain(lines).collect::<Vec<_>>());
+        let presented = take_token(&mut headers);
+        assert!(headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().count() <= 1);
+        let rest = headers.get(SEC_WEBSOCKET_PROTOCOL);
+        (presented, rest.map(|value| value.to_str().unwrap().to_owned()))
+    }
+
     #[test]
     fn a_websocket_protocol_may_be_a_token() {
-        let protocol = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj";
-        let mut with = headers(&[("sec-websocket-protocol", protocol)]);
-        assert_eq!(take_token(&mut with).as_deref(), Some("abc"));
-        assert_eq!(with[SEC_WEBSOCKET_PROTOCOL], "v4.channel.k8s.io");
-        for refused in [
-            "base64url.bearer.authorization.k8s.io.YWJj",
-            "x, base64url.bearer.authorization.k8s.io.YW=j",
-            "x, base64url.bearer.authorization.k8s.io.",
-            "x, base64url.bearer.authorization.k8s.io.YQ, base64url.bearer.authorization.k8s.io.YQ",
+        let left = |text: &str| Some(text.to_owned());
+        let prefixed = "base64url.bearer.authorization.k8s.io.YWJj";
+        let both = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj";
+        assert_eq!(offered(&[both]), (token("abc"), left("v4.channel.k8s.io")));
+        assert_eq!(offered(&[prefixed, "a,b", "c"]), (token("abc"), left("a, b, c")));
+        assert_eq!(offered(&[prefixed]), (Presented::Malformed, None), "another protocol is needed");
+        let mut plain = headers(&[("sec-websocket-protocol", both)]);
+        assert_eq!(take_token(&mut plain), Presented::Nothing, "no WebSocket");
+        assert_eq!(plain[SEC_WEBSOCKET_PROTOCOL], "v4.channel.k8s.io");
+    }
+
+    #[test]
+    fn what_looks_like_a_token_goes_no_further() {
+        for (line, is_malformed) in [
+            ("x, base64url.bearer.authorization.k8s.io.YW=j", true),
+            ("x, base64url.bearer.authorization.k8s.io.YWJj==", true),
+            ("x, base64url.bearer.authorization.k8s.io.", false),
+            ("base64url.bearer.authorization.k8s.io.YQ,x,base64url.bearer.authorization.k8s.io.YQ", true),
+            ("x, Base64URL.Bearer.Authorization.K8s.io.YWJj", false),
+            ("x,BASE64URL.BEARER.AUTHORIZATION.K8S.IO.YWJj", false),
+            ("x ,\t base64.bearer.authorization.k8s.io.YWJj", false),
+            ("\"base64url.bearer.authorization.k8s.io.YWJj\", x", false),
+            ("base64url.bearer.authorization.k8s.io .YWJj, x", false),
+            ("base64url . bearer . authorization.YWJj, x", false),
         ] {
-            assert_eq!(take_token(&mut headers(&[("sec-websocket-protocol", refused)])), None, "{refused}");
+            let expected = if is_malformed { Presented::Malformed } else { Presented::Nothing };
+            assert_eq!(offered(&[line]), (expected, Some("x".to_owned())), "{line}");
         }
+        let raw =
+            HeaderValue::from_bytes(b"x, base64url.bearer.authorization.k8s.io.YW\xffJj, \xfe").unwrap();
+        let mut headers = HeaderMap::from_iter([(SEC_WEBSOCKET_PROTOCOL, raw)]);
+        assert_eq!(take_token(&mut headers), Presented::Nothing);
+        assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL], "x", "what is no text goes no further either");
     }
 }

@@ -14,7 +14,7 @@ use runtime_bridge::reviews::{NodeAccess, Reviews, User};
 use runtime_bridge::serving::{ClientCertificate, ServingTls};
 
 pub use attributes::{Attributes, attributes, is_plain};
-use credentials::take_token;
+use credentials::{Presented, take_token};
 
 use crate::server::Connection;
 
@@ -68,7 +68,7 @@ fn anonymous() -> User {
 impl Access {
     /// Who asks. Credentials of a way that is on and that are bad are nobody's, also where callers without any are let
     /// in.
-    async fn who(&self, connection: &Connection, token: Option<String>) -> Option<User> {
+    async fn who(&self, connection: &Connection, presented: Presented) -> Option<User> {
         let mut bad = false;
         match self.tls.identify(&connection.chain) {
             ClientCertificate::Valid(identity) => {
@@ -83,7 +83,15 @@ impl Access {
             }
             ClientCertificate::Absent => {}
         }
-        if let Some(token) = token.filter(|_| self.config.tokens) {
+        if self.config.tokens && presented == Presented::Malformed {
+            tracing::warn!(
+                "Unable to authenticate the request: the token among its WebSocket protocols is none"
+            );
+            bad = true;
+        }
+        if let Presented::Token(token) = presented
+            && self.config.tokens
+        {
             let asked = match &self.reviews {
                 Some(reviews) => reviews.token(&token).await.map_err(|error| error.to_string()),
                 None => Err("no API server to ask".to_owned()),
@@ -141,21 +149,24 @@ pub async fn guard(State(access): State<Access>, mut request: Request, next: Nex
     if !is_plain(&path) {
         return (StatusCode::BAD_REQUEST, "the path has escapes or empty segments\n").into_response();
     }
-    let token = take_token(request.headers_mut());
+    let presented = take_token(request.headers_mut());
     let Some(connection) = request.extensions().get::<Connection>().cloned() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let Some(user) = access.who(&connection, token).await else {
+    connection.patience.streaming(false);
+    let Some(user) = access.who(&connection, presented).await else {
         return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
     };
-    if user.name != ANONYMOUS {
-        connection.known.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
     let user = Arc::new(user);
     let asked = attributes(request.method(), &path, access.config.exec_by_method);
     if let Some(refusal) = access.refusal(&user, &asked).await {
         return refusal;
     }
+    // Having a name is not enough: many have one that may do nothing here.
+    if user.name != ANONYMOUS {
+        connection.place.known(&user.name);
+    }
     request.extensions_mut().insert(Caller(user));
-    next.run(request).await
+    let answer = tokio::time::timeout(connection.patience.streams(), next.run(request)).await;
+    answer.unwrap_or_else(|_| StatusCode::GATEWAY_TIMEOUT.into_response())
 }

@@ -4,4 +4,4 @@ mod params;
 mod proxy;
 
 pub use params::{Streams, ports, query_pairs};
-pub use proxy::{Target, proxied, refusal};
+pub use proxy::{Target, needs_translation, proxied, refusal};

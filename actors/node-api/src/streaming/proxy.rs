@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
-use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::http::header::{CONNECTION, HOST, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use runtime_bridge::Io;
-use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 
+use crate::moving;
 use crate::server::Connection;
 
 /// The runtime's server is on this machine: it answers soon or never.
@@ -25,6 +25,11 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 /// Protocols that the kubelet would have to translate for the runtime.
 const TRANSLATED: [&str; 2] = ["v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
+
+/// What a caller and the runtime tell each other to agree on a protocol, beside `Sec-WebSocket-…`. Nothing else passes:
+/// neither who asks nor by which way, and nothing that the runtime would have the caller keep or do.
+const NEGOTIATION: [&str; 5] =
+    ["upgrade", "origin", "user-agent", "x-stream-protocol-version", "x-accepted-stream-protocol-versions"];
 
 /// Where the runtime serves a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +49,7 @@ impl Target {
         let uri: Uri = url.parse().map_err(|error| format!("the runtime's URL {url:?}: {error}"))?;
         let wrong = |what: &str| format!("the runtime's URL {url:?}: {what}");
         if uri.scheme_str() != Some("http") {
-            return Err(wrong("only http is supported"));
+            return Err(wrong("not supported: only http is"));
         }
         let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -66,7 +71,7 @@ fn is_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// A WebSocket request that offers nothing but protocols of which the runtime knows none.
-fn needs_translation(headers: &HeaderMap) -> bool {
+pub fn needs_translation(headers: &HeaderMap) -> bool {
     let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let offered: Vec<&str> = offered.flat_map(|value| value.split(',')).map(str::trim).collect();
     !offered.is_empty() && offered.iter().all(|one| TRANSLATED.contains(one))
@@ -75,7 +80,8 @@ fn needs_translation(headers: &HeaderMap) -> bool {
 /// Why a request cannot be passed on, whatever the target.
 pub fn refusal(headers: &HeaderMap) -> Option<Response> {
     if !is_upgrade(headers) {
-        return Some((StatusCode::BAD_REQUEST, "Upgrade request required\n").into_response());
+        // As upstream, where the request has come as far as to the runtime's server then.
+        return Some((StatusCode::INTERNAL_SERVER_ERROR, "Upgrade request required\n").into_response());
     }
     needs_translation(headers).then(|| {
         let text = format!(
@@ -86,15 +92,22 @@ pub fn refusal(headers: &HeaderMap) -> Option<Response> {
     })
 }
 
-/// The headers that go on: all but those of this hop and of the caller's identity.
+fn negotiates(name: &HeaderName) -> bool {
+    name.as_str().starts_with("sec-websocket-") || NEGOTIATION.contains(&name.as_str())
+}
+
+/// The headers that pass between caller and runtime.
+fn passing(headers: &HeaderMap) -> HeaderMap {
+    let passing = headers.iter().filter(|(name, _)| negotiates(name));
+    let mut passing: HeaderMap = passing.map(|(name, value)| (name.clone(), value.clone())).collect();
+    passing.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    passing
+}
+
+/// The headers that go on to the runtime.
 fn onward(headers: &HeaderMap, authority: &str) -> Option<HeaderMap> {
-    let mut onward = headers.clone();
-    for name in ["authorization", "cookie", "transfer-encoding", "x-forwarded-for", "forwarded"] {
-        onward.remove(name);
-    }
-    onward.remove(CONTENT_LENGTH);
+    let mut onward = passing(headers);
     onward.insert(HOST, HeaderValue::from_str(authority).ok()?);
-    onward.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     Some(onward)
 }
 
@@ -113,18 +126,18 @@ pub async fn proxied(io: &Io, connection: Connection, mut request: Request, targ
         return refused(answer).await;
     }
     let theirs = hyper::upgrade::on(&mut answer);
-    let ended = connection.ended.clone();
+    let (ended, idle) = (connection.ended.clone(), connection.patience.streams());
+    connection.patience.streaming(true);
     drop(io.spawn(ended.run_until_cancelled_owned(async move {
         let _place = connection.place;
         let (Ok(ours), Ok(theirs)) = (upgraded.await, theirs.await) else { return };
-        let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
-        if let Err(error) = copy_bidirectional(&mut ours, &mut theirs).await {
+        if let Err(error) = moving::joined(TokioIo::new(ours), TokioIo::new(theirs), idle).await {
             tracing::debug!(%error, "A stream into a container ended");
         }
     })));
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *response.headers_mut() = answer.headers().clone();
+    *response.headers_mut() = passing(answer.headers());
     response
 }
 
@@ -187,8 +200,8 @@ mod tests {
                 .collect()
         };
         let status = |pairs: &[_]| refusal(&headers(pairs)).map(|answer| answer.status().as_u16());
-        assert_eq!(status(&[]), Some(400));
-        assert_eq!(status(&[("upgrade", "SPDY/3.1")]), Some(400));
+        assert_eq!(status(&[]), Some(500));
+        assert_eq!(status(&[("upgrade", "SPDY/3.1")]), Some(500));
         let spdy = [("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")];
         assert_eq!(status(&spdy), None);
         let websocket = |protocols| {
@@ -202,10 +215,22 @@ mod tests {
     #[test]
     fn nobody_behind_sees_who_asks() {
         let mut headers = HeaderMap::new();
-        headers.insert("authorization", HeaderValue::from_static("Bearer x"));
+        for name in [
+            "authorization",
+            "proxy-authorization",
+            "cookie",
+            "forwarded",
+            "x-forwarded-for",
+            "x-remote-user",
+            "impersonate-user",
+            "content-length",
+            "transfer-encoding",
+        ] {
+            headers.insert(name, HeaderValue::from_static("secret"));
+        }
         headers.insert("x-stream-protocol-version", HeaderValue::from_static("v4.channel.k8s.io"));
         let onward = onward(&headers, "127.0.0.1:1").unwrap();
-        assert!(!onward.contains_key("authorization"));
+        assert!(onward.values().all(|value| value != "secret"), "{onward:?}");
         assert_eq!(
             (&onward["host"], &onward["connection"]),
             (&HeaderValue::from_static("127.0.0.1:1"), &HeaderValue::from_static("Upgrade"))

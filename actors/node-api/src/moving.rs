@@ -1,0 +1,218 @@
+//! Streams on which something has to move: a client that does not take what it is sent is not waited for without end.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+/// How long a client may leave what it is sent: longer while it is sent a stream, which people pause.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    answers: Duration,
+    streams: Duration,
+    is_stream: Arc<AtomicBool>,
+}
+
+impl Patience {
+    pub fn new(answers: Duration, streams: Duration) -> Self {
+        Self { answers, streams, is_stream: Arc::default() }
+    }
+
+    /// What is sent from now on is a stream, or is none.
+    pub fn streaming(&self, is_stream: bool) {
+        self.is_stream.store(is_stream, Ordering::Relaxed);
+    }
+
+    /// Longest time of a stream.
+    pub fn streams(&self) -> Duration {
+        self.streams
+    }
+
+    fn now(&self) -> Duration {
+        if self.is_stream.load(Ordering::Relaxed) { self.streams } else { self.answers }
+    }
+}
+
+/// A stream whose writes fail when nothing of them moves for too long.
+pub struct Moving<S> {
+    stream: S,
+    patience: Patience,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Moving<S> {
+    pub fn new(stream: S, patience: Patience) -> Self {
+        Self { stream, patience, stalled: None }
+    }
+}
+
+impl<S: Unpin> Moving<S> {
+    fn moved<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(done) = write(Pin::new(&mut self.stream), cx) {
+            self.stalled = None;
+            return Poll::Ready(done);
+        }
+        let patience = &self.patience;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(patience.now())));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.get_mut().moved(cx, |stream, cx| stream.poll_write(cx, buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().moved(cx, |stream, cx| stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().moved(cx, |stream, cx| stream.poll_shutdown(cx))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().moved(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// Notes when something was read from it.
+struct Noted<S> {
+    stream: S,
+    last: Arc<Mutex<Instant>>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let done = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        Poll::Ready(done)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Passes bytes both ways until both have ended, or until nothing has come from either for `idle`.
+pub async fn joined<A, B>(one: A, other: B, idle: Duration) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let last = Arc::new(Mutex::new(Instant::now()));
+    let mut one = Noted { stream: one, last: last.clone() };
+    let mut other = Noted { stream: other, last: last.clone() };
+    let silence = async {
+        loop {
+            let end = *last.lock().unwrap_or_else(PoisonError::into_inner) + idle;
+            if end <= Instant::now() {
+                return;
+            }
+            sleep_until(end).await;
+        }
+    };
+    tokio::select! {
+        done = copy_bidirectional(&mut one, &mut other) => done.map(|_| ()),
+        () = silence => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said for too long")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_does_not_move_fails() {
+        let (ours, mut theirs) = duplex(4);
+        let patience = Patience::new(SECOND, 60 * SECOND);
+        let mut ours = Moving::new(ours, patience.clone());
+        let begun = Instant::now();
+        let reading = async {
+            let mut bytes = [0; 4];
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_millis(900)).await;
+                theirs.read_exact(&mut bytes).await.unwrap();
+            }
+        };
+        let (written, ()) = tokio::join!(ours.write_all(&[7; 100]), reading);
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), Duration::from_millis(3700), "as long as something moves it goes on");
+        patience.streaming(true);
+        let mut ours = Moving::new(duplex(4).0, patience);
+        let (far, mut near) = duplex(4);
+        ours.stream = far;
+        let begun = Instant::now();
+        assert!(ours.write_all(&[7; 100]).await.is_err());
+        assert_eq!(begun.elapsed(), 60 * SECOND);
+        assert_eq!(near.read(&mut [0; 9]).await.unwrap(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_join_ends_when_nothing_is_said_by_either() {
+        let (client, ours) = duplex(64);
+        let (theirs, runtime) = duplex(64);
+        let begun = Instant::now();
+        let talk = async {
+            let (mut client, mut runtime) = (client, runtime);
+            for _ in 0..5 {
+                tokio::time::sleep(9 * SECOND).await;
+                client.write_all(b"x").await.unwrap();
+                assert_eq!(runtime.read_u8().await.unwrap(), b'x');
+                tokio::time::sleep(9 * SECOND).await;
+                runtime.write_all(b"y").await.unwrap();
+                assert_eq!(client.read_u8().await.unwrap(), b'y');
+            }
+            (client, runtime)
+        };
+        let (ended, _) = tokio::join!(joined(ours, theirs, 10 * SECOND), talk);
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), 100 * SECOND);
+    }
+}
