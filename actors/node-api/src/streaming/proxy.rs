@@ -228,13 +228,15 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static("secret"));
         }
-        headers.insert("x-stream-protocol-version", HeaderValue::from_static("v4.channel.k8s.io"));
+        for version in ["v4.channel.k8s.io", "v3.channel.k8s.io"] {
+            headers.append("x-stream-protocol-version", HeaderValue::from_static(version));
+        }
         let onward = onward(&headers, "127.0.0.1:1").unwrap();
         assert!(onward.values().all(|value| value != "secret"), "{onward:?}");
         assert_eq!(
             (&onward["host"], &onward["connection"]),
             (&HeaderValue::from_static("127.0.0.1:1"), &HeaderValue::from_static("Upgrade"))
         );
-        assert!(onward.contains_key("x-stream-protocol-version"));
+        assert_eq!(onward.get_all("x-stream-protocol-version").iter().count(), 2);
     }
 }

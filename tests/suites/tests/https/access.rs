@@ -103,7 +103,7 @@ async fn running_something_needs_create_unless_that_is_off() {
     let server = Server::start(Options { reviews: get(), exec_by_method: true, ..Options::default() }).await;
     let client = server.client(Some(&server.admin));
     for path in &paths {
-        assert_eq!(client.get(path).await, (400, "Upgrade request required\n".to_owned()), "{path}");
+        assert_eq!(client.get(path).await, (500, "Upgrade request required\n".to_owned()), "{path}");
     }
 }
 

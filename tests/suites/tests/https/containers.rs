@@ -50,7 +50,7 @@ async fn a_command_is_run() {
     assert_eq!(run("default/no/main?cmd=whoami").await, (404, "pod does not exist".to_owned()));
     let missing = "container not found (\"late\")";
     assert_eq!(run("default/web/late?cmd=whoami").await, (500, missing.to_owned()));
-    assert_eq!(run("default/web/other-uid/main?cmd=whoami").await.0, 500);
+    assert_eq!(run("default/web/other-uid/main?cmd=whoami").await, (404, "pod not found".to_owned()));
     assert_eq!(run(&format!("default/web/{MIRROR}/main?cmd=whoami")).await, (200, "root\n".to_owned()));
     assert_eq!(client.get("/run/default/web/main?cmd=whoami").await.0, 405);
 }
@@ -109,8 +109,16 @@ async fn a_stream_that_cannot_be_says_why() {
     assert_eq!(ask("/exec/default/no/main?output=1").await, (404, "pod does not exist".to_owned()));
     let missing = "container late not found in pod web_default";
     assert_eq!(ask("/attach/default/web/late?output=1").await, (500, missing.to_owned()));
-    let missing = "pod not found (\"web_default\")";
-    assert_eq!(ask("/portForward/default/web/other").await, (500, missing.to_owned()));
+    for path in [
+        "exec/default/web/other/main?output=1",
+        "attach/default/web/other/main?output=1",
+        "portForward/default/web/other",
+    ] {
+        assert_eq!(ask(&format!("/{path}")).await, (404, "pod not found".to_owned()), "{path}");
+        // What is not there is said before it is asked how it would be spoken to.
+        let plain = client.ask("POST", &format!("/{path}"), &[]).await;
+        assert_eq!(plain, (404, "pod not found".to_owned()), "{path}");
+    }
     let (status, text) = ask("/exec/default/web/main?command=sh&output=1").await;
     assert_eq!(status, 500, "{text}");
     assert!(text.contains("error dialing backend"), "{text}");
@@ -119,6 +127,88 @@ async fn a_stream_that_cannot_be_says_why() {
     let (status, text) = client.ask("GET", "/exec/default/web/main?command=sh&output=1", &newer).await;
     assert_eq!(status, 501);
     assert!(text.contains("not supported"), "{text}");
+    let tunnel = [
+        "Connection: Upgrade, close",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io",
+    ];
+    assert_eq!(client.ask("GET", "/portForward/default/web", &tunnel).await.0, 501);
+    let (_server, client) = open("https://127.0.0.1:1", true).await;
+    let (status, text) = client.ask("POST", "/exec/default/web/main?command=sh&output=1", &upgrade).await;
+    assert!(status == 500 && text.contains("not supported: only http is"), "{status} {text}");
+}
+
+/// What of a token the runtime is told, for each way to send one along.
+#[tokio::test]
+async fn no_spelling_of_a_token_reaches_the_runtime() {
+    let runtime = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", runtime.local_addr().unwrap());
+    let (_server, client) = open(&address, true).await;
+    // Records what it is told, and tells what is no business of the caller's.
+    let (told, mut heard) = tokio::sync::mpsc::channel::<String>(1);
+    let _runtime = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = runtime.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                Sec-WebSocket-Protocol: v4.channel.k8s.io\r\nSet-Cookie: a=b\r\nLocation: /other\r\n\
+                Proxy-Authenticate: Basic\r\n\r\n";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            let _ = told.send(String::from_utf8_lossy(&head).into_owned()).await;
+        }
+    }));
+    // `secret-token`, in base64.
+    let secret = "c2VjcmV0LXRva2Vu";
+    let p = "Sec-WebSocket-Protocol";
+    for lines in [
+        format!("{p}: v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.{secret}"),
+        format!("{p}: base64url.bearer.authorization.k8s.io.{secret}\r\n{p}: v4.channel.k8s.io"),
+        format!(
+            "{p}: v4.channel.k8s.io\r\nsec-websocket-PROTOCOL: base64url.bearer.authorization.k8s.io.{secret}"
+        ),
+        format!("{p}: v4.channel.k8s.io, Base64Url.Bearer.Authorization.K8s.Io.{secret}"),
+        format!("{p}: v4.channel.k8s.io,BASE64URL.BEARER.AUTHORIZATION.K8S.IO.{secret}"),
+        format!("{p}:\tv4.channel.k8s.io ,\t base64url.bearer.authorization.k8s.io.{secret} "),
+        format!("{p}: v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.{secret}=="),
+        format!("{p}: v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.{secret}!"),
+        format!("{p}: v4.channel.k8s.io, \"base64url.bearer.authorization.k8s.io.{secret}\""),
+        format!("{p}: v4.channel.k8s.io, base64url.bearer.authorization.k8s.io. {secret}\u{e9}"),
+        format!(
+            "{p}: base64url.bearer.authorization.k8s.io.{secret},v4.channel.k8s.io,base64url.bearer.authorization.k8s.io.{secret}"
+        ),
+        format!("{p}: v4.channel.k8s.io\r\nAuthorization: Bearer {secret}\r\nauthorization: Bearer {secret}"),
+        format!("{p}: v4.channel.k8s.io\r\nCookie: token={secret}\r\nProxy-Authorization: Bearer {secret}"),
+        format!(
+            "{p}: v4.channel.k8s.io\r\nForwarded: for={secret}\r\nX-Forwarded-For: {secret}\r\nX-Remote-User: {secret}"
+        ),
+        format!(
+            "{p}: v4.channel.k8s.io\r\nImpersonate-User: {secret}\r\nX-Api-Key: {secret}\r\nVia: {secret}"
+        ),
+    ] {
+        let mut stream = client.connect().await.unwrap();
+        let request = format!(
+            "GET /exec/default/web/main?command=sh&output=1&token={secret} HTTP/1.1\r\nHost: kubelet\r\nConnection: Upgrade\r\n\
+             Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n{lines}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let head = tokio::time::timeout(SOON, heard.recv()).await.expect("a request").unwrap();
+        let lower = head.to_ascii_lowercase();
+        assert!(!head.contains(secret) && !lower.contains("bearer"), "{lines}: {head}");
+        assert!(lower.contains("sec-websocket-protocol: v4.channel.k8s.io\r\n"), "{lines}: {head}");
+        assert!(lower.contains("sec-websocket-key: x"), "{head}");
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(stream.read_u8().await.unwrap());
+        }
+        let answer = String::from_utf8_lossy(&answer).to_ascii_lowercase();
+        assert!(answer.starts_with("http/1.1 101") && answer.contains("v4.channel.k8s.io"), "{answer}");
+        for header in ["set-cookie", "location", "proxy-authenticate"] {
+            assert!(!answer.contains(header), "{answer}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,15 @@
 //! Clients that mean harm: crowds without a name, heads and bodies without an end, words that mean two things.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use node_api::Bounds;
+use runtime_bridge::Io;
+use runtime_bridge::clock::SystemClock;
+use runtime_bridge::kube::RateLimit;
+use runtime_bridge::kube::fake::{FakeApi, Verb};
+use runtime_bridge::reviews::{ClusterReviews, ReviewTtls};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -262,4 +269,40 @@ async fn no_request_hides_in_another() {
         assert!(!answer.starts_with("HTTP/1.1 200"), "{nonsense:?}: {answer}");
     }
     assert_eq!(client.get("/metrics").await.0, 200);
+}
+
+#[tokio::test]
+async fn random_tokens_of_clients_that_hang_up_delay_nobody() {
+    const REQUESTS: usize = 500;
+    let api = FakeApi::new(Arc::new(SystemClock));
+    api.accept_token("good", "jane", &[]);
+    api.allow("jane", "get", "nodes/pods");
+    let mut node = Node::default();
+    node.metadata.name = Some("n1".to_owned());
+    api.put(&node);
+    let slow = RateLimit { per_second: 5.0, burst: 5 };
+    let client = || api.limited_client(&Io::current(), slow, Duration::from_secs(30));
+    let minute = Duration::from_secs(60);
+    let ttls = ReviewTtls { token: minute, allowed: minute, refused: minute };
+    let asked = Arc::new(ClusterReviews::new(&client(), ttls));
+    let server = Server::start(Options { asked: Some(asked), ..Options::default() }).await;
+    let stranger = server.client(None);
+    for n in 0..REQUESTS {
+        let mut stream = stranger.connect().await.unwrap();
+        let head = "GET /pods HTTP/1.1\r\nHost: kubelet\r\nAuthorization: Bearer";
+        stream.write_all(format!("{head} random-{n}\r\n\r\n").as_bytes()).await.unwrap();
+    }
+    let own = client();
+    let begun = Instant::now();
+    for _ in 0..5 {
+        own.get::<Node>(None, "n1").await.unwrap();
+    }
+    let waited = begun.elapsed();
+    // The debt of five hundred would be a hundred seconds, ten times as long as a review may take.
+    let (status, body) = stranger.ask("GET", "/pods", &["Authorization: Bearer good"]).await;
+    assert_eq!(status, 200, "{body}");
+    let reviews = api.count(Verb::Create, "tokenreviews");
+    println!("own calls waited {waited:?}; {reviews} reviews for {REQUESTS} requests");
+    assert!(waited < Duration::from_secs(1), "the kubelet's own calls waited {waited:?}");
+    assert!(reviews < 250, "{reviews} reviews: those who hung up are asked for");
 }

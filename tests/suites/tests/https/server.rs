@@ -46,6 +46,8 @@ pub struct Options {
     pub exec_by_method: bool,
     /// The API server: none, or one that knows this.
     pub reviews: Option<FakeReviews>,
+    /// One that is asked instead.
+    pub asked: Option<Arc<dyn Reviews>>,
     pub debugging: bool,
     /// Where the runtime is said to stream.
     pub streaming: String,
@@ -60,6 +62,7 @@ impl Default for Options {
             always_allow: false,
             exec_by_method: false,
             reviews: Some(reviews(&[])),
+            asked: None,
             debugging: true,
             streaming: "http://127.0.0.1:1".to_owned(),
             bounds: Bounds::SECURED,
@@ -240,7 +243,9 @@ impl Server {
                 exec_by_method: options.exec_by_method,
             }),
             tls: tls.clone(),
-            reviews: options.reviews.map(|reviews| Arc::new(reviews) as Arc<dyn Reviews>),
+            reviews: options
+                .asked
+                .or_else(|| options.reviews.map(|reviews| Arc::new(reviews) as Arc<dyn Reviews>)),
         };
         let configz = serde_json::json!({"kind": "KubeletConfiguration"});
         let offers = Offers { debugging: options.debugging, system_logs: false, configz: Arc::new(configz) };
