@@ -2,8 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -104,10 +104,27 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     }
 }
 
+/// When something was said last.
+struct Heard {
+    begun: Instant,
+    last_ms: AtomicU64,
+}
+
+impl Heard {
+    fn now(&self) {
+        let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(ms, Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Instant {
+        self.begun + Duration::from_millis(self.last_ms.load(Ordering::Relaxed))
+    }
+}
+
 /// Notes when something was read from it.
 struct Noted<S> {
     stream: S,
-    last: Arc<Mutex<Instant>>,
+    heard: Arc<Heard>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
@@ -117,7 +134,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let done = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.heard.now();
         Poll::Ready(done)
     }
 }
@@ -142,12 +159,12 @@ where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let last = Arc::new(Mutex::new(Instant::now()));
-    let mut one = Noted { stream: one, last: last.clone() };
-    let mut other = Noted { stream: other, last: last.clone() };
+    let heard = Arc::new(Heard { begun: Instant::now(), last_ms: AtomicU64::new(0) });
+    let mut one = Noted { stream: one, heard: heard.clone() };
+    let mut other = Noted { stream: other, heard: heard.clone() };
     let silence = async {
         loop {
-            let end = *last.lock().unwrap_or_else(PoisonError::into_inner) + idle;
+            let end = heard.last() + idle;
             if end <= Instant::now() {
                 return;
             }
@@ -155,6 +172,7 @@ where
         }
     };
     tokio::select! {
+        biased;
         done = copy_bidirectional(&mut one, &mut other) => done.map(|_| ()),
         () = silence => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said for too long")),
     }

@@ -3,9 +3,9 @@
 //! Strangers keep no place from anybody: nobody knows them. Of those that are known, a user and a peer have a share each;
 //! what is beyond it is as good as a stranger's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Whoever is behind an address: with IPv6, all of a network belong to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,80 +20,89 @@ impl From<IpAddr> for Peer {
     }
 }
 
+/// What a connection knows of its user. While it is held, the connection is there.
+#[derive(Debug, Default)]
+pub struct Card(OnceLock<Arc<str>>);
+
+impl Card {
+    /// A request of this user was allowed. The first one counts.
+    pub fn known(&self, user: &str) {
+        self.0.get_or_init(|| Arc::from(user));
+    }
+}
+
 #[derive(Debug)]
 struct Seat<T> {
     peer: Peer,
-    user: Option<Arc<str>>,
+    card: Weak<Card>,
     leave: T,
 }
 
 /// Connections by the order in which they came, each with what ends it.
 #[derive(Debug)]
 pub struct Seats<T> {
-    seats: BTreeMap<u64, Seat<T>>,
-    next: u64,
-    share: usize,
+    seats: VecDeque<Seat<T>>,
+    max: usize,
+}
+
+/// Connections of one peer without a right to stay: how many, and the oldest of strangers and of others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Crowd {
+    count: usize,
+    stranger: Option<usize>,
+    known: Option<usize>,
 }
 
 impl<T> Seats<T> {
-    /// Nobody is there. `share` is that of one user, and of one peer.
-    pub fn new(share: usize) -> Self {
-        Self { seats: BTreeMap::new(), next: 0, share: share.max(1) }
+    /// Nobody is there. The share of one user, and of one peer, is half of `max`.
+    pub fn new(max: usize) -> Self {
+        Self { seats: VecDeque::new(), max: max.max(1) }
     }
 
-    /// A connection has come; its number.
-    pub fn come(&mut self, peer: Peer, leave: T) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        self.seats.insert(id, Seat { peer, user: None, leave });
-        id
-    }
-
-    /// A request of this user was allowed on it.
-    pub fn known(&mut self, id: u64, user: &str) {
-        if let Some(seat) = self.seats.get_mut(&id)
-            && seat.user.as_deref() != Some(user)
-        {
-            seat.user = Some(Arc::from(user));
+    /// A connection has come.
+    pub fn come(&mut self, peer: Peer, leave: T) -> Arc<Card> {
+        if self.seats.len() >= 2 * self.max {
+            self.forget_the_gone();
         }
+        let card = Arc::default();
+        self.seats.push_back(Seat { peer, card: Arc::downgrade(&card), leave });
+        card
     }
 
-    /// It has ended.
-    pub fn gone(&mut self, id: u64) {
-        self.seats.remove(&id);
+    fn forget_the_gone(&mut self) {
+        self.seats.retain(|seat| seat.card.strong_count() > 0);
     }
 
     /// Takes out the one that has to go: of the peer that has most without a right to stay, a stranger before others, and
     /// the oldest. None, if all have one.
     pub fn send_away(&mut self) -> Option<T> {
-        let mut by_user: BTreeMap<&str, usize> = BTreeMap::new();
+        self.forget_the_gone();
+        let share = (self.max / 2).max(1);
+        let mut by_user: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         let mut by_peer: BTreeMap<Peer, usize> = BTreeMap::new();
-        let mut crowds: BTreeMap<Peer, (usize, Option<u64>, Option<u64>)> = BTreeMap::new();
-        for (id, seat) in &self.seats {
-            let is_stranger = match &seat.user {
-                None => true,
-                Some(user) => {
-                    let of_user = by_user.entry(user).or_default();
-                    let of_peer = by_peer.entry(seat.peer).or_default();
-                    *of_user += 1;
-                    *of_peer += 1;
-                    if *of_user <= self.share && *of_peer <= self.share {
-                        continue;
-                    }
-                    false
+        let mut crowds: BTreeMap<Peer, Crowd> = BTreeMap::new();
+        for (at, seat) in self.seats.iter().enumerate() {
+            let user = seat.card.upgrade().and_then(|card| card.0.get().cloned());
+            let is_stranger = user.is_none();
+            if let Some(user) = user {
+                let of_user = by_user.entry(user).or_default();
+                let of_peer = by_peer.entry(seat.peer).or_default();
+                *of_user += 1;
+                *of_peer += 1;
+                if *of_user <= share && *of_peer <= share {
+                    continue;
                 }
-            };
-            let (count, stranger, known) = crowds.entry(seat.peer).or_default();
-            *count += 1;
-            let oldest = if is_stranger { stranger } else { known };
-            oldest.get_or_insert(*id);
+            }
+            let crowd = crowds.entry(seat.peer).or_default();
+            crowd.count += 1;
+            let oldest = if is_stranger { &mut crowd.stranger } else { &mut crowd.known };
+            oldest.get_or_insert(at);
         }
-        let largest = crowds.into_values().max_by_key(|(count, stranger, known)| {
-            // Of crowds of one size, that of the oldest.
-            (*count, std::cmp::Reverse((*stranger).min(*known).or(*stranger).or(*known)))
-        });
-        let (_, stranger, known) = largest?;
-        self.seats.remove(&stranger.or(known)?).map(|seat| seat.leave)
+        // Of crowds of one size, that of the oldest.
+        let oldest = |crowd: &Crowd| crowd.stranger.into_iter().chain(crowd.known).min();
+        let largest =
+            crowds.into_values().max_by_key(|crowd| (crowd.count, std::cmp::Reverse(oldest(crowd))))?;
+        self.seats.remove(largest.stranger.or(largest.known)?).map(|seat| seat.leave)
     }
 }
 
@@ -105,18 +114,21 @@ mod tests {
         Peer::from(text.parse::<IpAddr>().unwrap())
     }
 
-    fn of(share: usize, connections: &[(&str, Option<&str>)]) -> Seats<usize> {
-        let mut seats = Seats::new(share);
-        for (n, (address, user)) in connections.iter().enumerate() {
-            let id = seats.come(peer(address), n);
+    /// With a share of so many.
+    fn of(share: usize, connections: &[(&str, Option<&str>)]) -> (Seats<usize>, Vec<Arc<Card>>) {
+        let mut seats = Seats::new(2 * share);
+        let come = |(n, (address, user)): (usize, &(&str, Option<&str>))| {
+            let card = seats.come(peer(address), n);
             if let Some(user) = user {
-                seats.known(id, user);
+                card.known(user);
             }
-        }
-        seats
+            card
+        };
+        let cards = connections.iter().enumerate().map(come).collect();
+        (seats, cards)
     }
 
-    fn leaving(mut seats: Seats<usize>) -> Vec<usize> {
+    fn leaving((mut seats, _cards): (Seats<usize>, Vec<Arc<Card>>)) -> Vec<usize> {
         std::iter::from_fn(|| seats.send_away()).collect()
     }
 
@@ -146,21 +158,23 @@ mod tests {
 
     #[test]
     fn who_takes_more_than_a_share_does_not_outlast_a_newcomer() {
-        let mut seats = of(2, &[("1.1.1.1", Some("hog")); 6]);
+        let (mut seats, _cards) = of(2, &[("1.1.1.1", Some("hog")); 6]);
         // Each of the newcomers is still nobody when the hog comes again.
-        seats.come(peer("2.2.2.2"), 100);
+        let _newcomer = seats.come(peer("2.2.2.2"), 100);
         assert_eq!(seats.send_away(), Some(2));
-        seats.come(peer("1.1.1.1"), 6);
+        let _again = seats.come(peer("1.1.1.1"), 6);
         assert_eq!((seats.send_away(), seats.send_away()), (Some(6), Some(3)));
     }
 
     #[test]
     fn one_that_has_gone_or_was_sent_away_is_not_counted() {
-        let mut seats = of(1, &[("1.1.1.1", None), ("1.1.1.1", None)]);
+        let (mut seats, mut cards) = of(1, &[("1.1.1.1", None), ("1.1.1.1", None)]);
         assert_eq!(seats.send_away(), Some(0));
-        seats.known(0, "late");
-        seats.gone(0);
-        seats.gone(1);
+        cards.clear();
         assert_eq!(seats.send_away(), None);
+        for n in 0..1000 {
+            seats.come(peer("1.1.1.1"), n);
+        }
+        assert!(seats.seats.len() <= 4, "{}", seats.seats.len());
     }
 }

@@ -1,7 +1,7 @@
 //! A bounded HTTP/1.1 listener.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::moving::{Moving, Patience};
-use crate::places::Seats;
+use crate::places::{Card, Seats};
 
 /// Bytes of a head, and of what waits to be written: longer commands than a shell takes do not come.
 const BUFFER_BYTES_MAX: usize = 128 * 1024;
@@ -53,27 +53,12 @@ impl Bounds {
         Self { connections_max: 1024, head_deadline: Duration::from_secs(90), ..Self::PLAIN };
 }
 
-type AllSeats = Arc<Mutex<Seats<CancellationToken>>>;
-
 /// The place of a connection, held as long as anything goes on over it, also when it is no HTTP any more.
 #[derive(Debug)]
 pub struct Place {
-    seats: AllSeats,
-    id: u64,
+    /// Who has it.
+    pub card: Arc<Card>,
     _permit: OwnedSemaphorePermit,
-}
-
-impl Place {
-    /// A request of this user was allowed.
-    pub fn known(&self, user: &str) {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner).known(self.id, user);
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner).gone(self.id);
-    }
 }
 
 /// What every request knows of its connection.
@@ -112,7 +97,7 @@ pub async fn serve_on(
     bounds: Bounds,
 ) -> std::io::Error {
     let places = Arc::new(Semaphore::new(bounds.connections_max));
-    let seats: AllSeats = Arc::new(Mutex::new(Seats::new(bounds.connections_max / 2)));
+    let mut seats: Seats<CancellationToken> = Seats::new(bounds.connections_max);
     let ended = CancellationToken::new();
     // Dropping these ends the connections, and what they were upgraded to, with the listener.
     let _ending = ended.clone().drop_guard();
@@ -129,21 +114,17 @@ pub async fn serve_on(
             }
         };
         if places.available_permits() == 0 {
-            let leaving = seats.lock().unwrap_or_else(PoisonError::into_inner).send_away();
-            leaving.inspect(CancellationToken::cancel);
+            seats.send_away().inspect(CancellationToken::cancel);
         }
         let Ok(permit) = places.clone().acquire_owned().await else {
             return std::io::ErrorKind::Other.into();
         };
         let leave = ended.child_token();
-        let id = {
-            let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
-            seats.come(peer.ip().into(), leave.clone())
-        };
+        let card = seats.come(peer.ip().into(), leave.clone());
         let connection = Connection {
             chain: Arc::from([]),
             peer: Some(peer),
-            place: Arc::new(Place { seats: seats.clone(), id, _permit: permit }),
+            place: Arc::new(Place { card, _permit: permit }),
             patience: Patience::new(bounds.write_deadline, bounds.stream_deadline),
             ended: leave.clone(),
         };

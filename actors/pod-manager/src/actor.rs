@@ -219,7 +219,7 @@ impl PodManager {
         self.desired = Arc::new(outcome.pods);
         let statics = self.desired.values().filter(|pod| pod.source != Source::Api).count() as i64;
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
-        self.deps.metrics.desired_pods.with_label_values(&["false"]).set(self.desired.len() as i64 - statics);
+        self.deps.metrics.desired_pods.with_label_values(&[""]).set(self.desired.len() as i64 - statics);
         self.tell();
         self.mirror(ctx);
     }

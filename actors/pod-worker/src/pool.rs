@@ -160,7 +160,6 @@ impl PodWorkerPool {
 
     fn count(&self) {
         let gauge = &self.deps.worker.metrics.working_pods;
-        gauge.reset();
         for ((lifecycle, config, fixed), count) in self.roster.counts() {
             gauge.with_label_values(&[lifecycle, config, fixed]).set(count);
         }

@@ -147,8 +147,19 @@ impl Roster {
     }
 
     /// How many workers there are by lifecycle, whether desired, and whether static: labels of `kubelet_working_pods`.
+    /// As upstream, what there is none of is 0.
     pub fn counts(&self) -> BTreeMap<(&'static str, &'static str, &'static str), i64> {
+        const WHOSE: [(&str, &str); 5] = [
+            ("desired", "true"),
+            ("desired", ""),
+            ("orphan", "true"),
+            ("orphan", ""),
+            ("runtime_only", "unknown"),
+        ];
         let mut counts = BTreeMap::new();
+        for state in ["sync", "terminating", "terminated"] {
+            counts.extend(WHOSE.map(|(config, fixed)| ((state, config, fixed), 0)));
+        }
         for (uid, worker) in &self.workers {
             let state = match worker.report.as_ref().map(|report| report.state) {
                 None | Some(WorkerState::Syncing) => "sync",

@@ -275,7 +275,8 @@ pub fn wire(
     };
 
     let metrics = ProbeMetrics::new();
-    metrics.register(registry, registry)?;
+    let probe_registry = Registry::new();
+    metrics.register(&probe_registry, registry)?;
     let probe_deps = ProbeManagerDeps {
         ways: probe_manager::Ways { operations: operations.clone(), prober: bridge.prober.clone() },
         checkpoints: bridge.checkpoints.clone(),
@@ -402,6 +403,7 @@ pub fn wire(
         answers: Answers {
             tree: tree.clone(),
             registry: registry.clone(),
+            probes: probe_registry,
             pods: manager.address(),
             statuses: status.address(),
             events: events.address(),

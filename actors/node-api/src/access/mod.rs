@@ -164,7 +164,7 @@ pub async fn guard(State(access): State<Access>, mut request: Request, next: Nex
     }
     // Having a name is not enough: many have one that may do nothing here.
     if user.name != ANONYMOUS {
-        connection.place.known(&user.name);
+        connection.place.card.known(&user.name);
     }
     request.extensions_mut().insert(Caller(user));
     let answer = tokio::time::timeout(connection.patience.streams(), next.run(request)).await;

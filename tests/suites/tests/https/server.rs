@@ -216,6 +216,7 @@ impl Server {
         let answers = Answers {
             tree: Tree::new(Policy::default()),
             registry: Registry::new(),
+            probes: Registry::new(),
             pods: Address::answering("PodManager", move |_| Some(pods.clone())),
             statuses: Address::answering("StatusManager", move |_| {
                 Some(BTreeMap::from([(PodUid::new(UID), status.clone())]))

@@ -4,6 +4,7 @@ mod certificates;
 mod counts;
 mod evictions;
 mod registration;
+mod strangers;
 
 use crate::Alone;
 
@@ -13,6 +14,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_pod_that_fills_the_disk_is_evicted", evictions::full_disk),
     ("a_node_registers_and_lives", registration::registers),
     ("a_node_that_was_deleted_registers_again", registration::deleted),
+    ("random_tokens_of_strangers_delay_no_pod", strangers::random_tokens),
     ("a_first_certificate_is_asked_for_and_found_again", certificates::first),
     ("certificates_are_renewed_while_the_node_serves", certificates::rotating),
     ("a_killed_kubelet_leaves_a_whole_pair", certificates::killed),
