@@ -15,6 +15,7 @@ pub mod flags;
 pub mod identity;
 mod serving;
 pub mod settings;
+pub mod start;
 pub mod systemd;
 pub mod telemetry;
 pub mod wiring;

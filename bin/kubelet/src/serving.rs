@@ -122,15 +122,3 @@ pub fn tls(
     let settings = ServingSettings { protocol, certificate, client_ca };
     ServingTls::start(settings, io, clock).map(Some).context("serve over TLS")
 }
-
-/// What the HTTPS server cannot do without an API server, for people.
-pub fn unanswerable(config: &KubeletConfiguration) -> Option<&'static str> {
-    let server = &config.server;
-    let tokens = server.authentication.webhook.enabled;
-    let reviewed = server.authorization.mode == "Webhook";
-    match (tokens, reviewed) {
-        (_, true) => Some("Without an API server nobody is authorized: every request over HTTPS is refused"),
-        (true, false) => Some("Without an API server no bearer token is believed"),
-        (false, false) => None,
-    }
-}

@@ -30,6 +30,7 @@ use crate::config::understudy::UnderstudyConfiguration;
 use crate::config::{GoDuration, KubeletConfiguration, Loaded};
 use crate::flags::KubeletFlags;
 use crate::serving;
+use crate::start;
 use crate::wiring::Settings;
 
 /// A configured value that the subsystems cannot take, naming the field.
@@ -80,7 +81,7 @@ pub fn settings(
             .unwrap_or(PodWorkerConfig::default().crash_backoff_max),
         cluster_dns: ClusterDns {
             domain: config.pods.cluster_domain.clone(),
-            servers: config.pods.cluster_dns.clone(),
+            servers: config.pods.cluster_dns.iter().filter(|text| start::is_address(text)).cloned().collect(),
         },
         resolv_conf: config.pods.resolv_conf.clone(),
         hostname_override: gates.enabled("HostnameOverride"),

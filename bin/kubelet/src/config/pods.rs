@@ -31,9 +31,9 @@ section! {
         /// Whether the OOM killer takes one process instead of the container; absent follows the cgroup version.
         "singleProcessOOMKill" single_process_oom_kill: Option<bool> = Value(None), Used;
         /// Whether swap stops the kubelet from starting.
-        "failSwapOn" fail_swap_on: bool = Pointer(true), NotYet;
+        "failSwapOn" fail_swap_on: bool = Pointer(true), Used;
         /// What pods may do with swap.
-        "memorySwap" memory_swap: MemorySwapConfiguration = Value(MemorySwapConfiguration::default()), NotYet;
+        "memorySwap" memory_swap: MemorySwapConfiguration = Value(MemorySwapConfiguration::default()), Used;
         /// Size at which a container's log is rotated, a quantity of bytes.
         "containerLogMaxSize" container_log_max_size: String = Value("10Mi".to_owned()), NotYet;
         /// Log files per container at most.
@@ -67,7 +67,7 @@ section! {
     /// What pods may do with swap.
     pub struct MemorySwapConfiguration {
         /// Empty, `NoSwap` or `LimitedSwap`.
-        "swapBehavior" swap_behavior: String = Value(String::new()), NotYet;
+        "swapBehavior" swap_behavior: String = Value(String::new()), Used;
     }
 }
 

@@ -118,9 +118,12 @@ fn relative_paths_start_at_the_file() {
 #[test]
 fn settings_without_effect_yet_are_named_in_one_line() {
     let files = Files::new();
-    let file = files.kubelet("kubelet.yaml", "failSwapOn: false\nmaxPods: 5\niptablesDropBit: 3");
+    let file = files.kubelet("kubelet.yaml", "protectKernelDefaults: true\nmaxPods: 5\niptablesDropBit: 3");
     let warnings = loaded(&["--config", &file, "--boot-id-file=/x", "--cert-dir=/y"]).warnings;
-    assert_eq!(warnings, ["these settings are accepted but have no effect yet: failSwapOn, --boot-id-file"]);
+    assert_eq!(
+        warnings,
+        ["these settings are accepted but have no effect yet: protectKernelDefaults, --boot-id-file"]
+    );
 }
 
 #[test]
