@@ -31,7 +31,7 @@ use crate::config::Loaded;
 use crate::config::validation::Host;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wiring::{self, Bridge, Lost, Node, Places, Settings};
-use crate::{cgroups, cluster, identity, serving, settings, start};
+use crate::{cgroups, cluster, identity, pod_cidr, serving, settings, start};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
@@ -100,6 +100,8 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     };
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
+    settings.server.offers.configz = serving::configz(&loaded.config, driver);
+    loaded.gates.register(&registry).context("register a metric")?;
     if settings.resources.per_qos {
         cgroups::require_systemd(driver, Path::new(cgroups::SYSTEMD_RUNS))?;
     }
@@ -122,6 +124,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
             actors: Place::On(actors.handle()),
             heartbeat: Place::On(heartbeat.as_ref().unwrap_or(&actors).handle()),
         };
+        tell_pod_cidr(&bridge, loaded);
         let node = wiring::wire(&tree, &places, &registry, &bridge, &settings).context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
@@ -308,6 +311,17 @@ fn ready_directories(io: &IoRuntime, dirs: &dyn PodDirs) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     Ok(())
+}
+
+/// Without an API server the configuration says which addresses pods have (row 12.3). The runtime is told once, as soon as
+/// it answers.
+fn tell_pod_cidr(bridge: &Bridge, loaded: &Loaded) {
+    let cidr = loaded.config.pods.pod_cidr.clone();
+    if cidr.is_empty() || bridge.cluster.is_some() {
+        return;
+    }
+    let runtime = bridge.runtime.clone();
+    drop(bridge.io.spawn(pod_cidr::tell(runtime, cidr)));
 }
 
 fn announce(node: &Node) {

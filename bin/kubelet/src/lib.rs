@@ -13,6 +13,7 @@ pub mod config;
 pub mod daemon;
 pub mod flags;
 pub mod identity;
+pub mod pod_cidr;
 mod serving;
 pub mod settings;
 pub mod start;

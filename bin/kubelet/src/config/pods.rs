@@ -15,7 +15,7 @@ section! {
         /// Resolver file that pods' own are made from; empty for none.
         "resolvConf" resolv_conf: String = Pointer("/etc/resolv.conf".to_owned()), Used;
         /// `promiscuous-bridge`, `hairpin-veth` or `none`.
-        "hairpinMode" hairpin_mode: String = Value("promiscuous-bridge".to_owned()), NotYet;
+        "hairpinMode" hairpin_mode: String = Value("promiscuous-bridge".to_owned()), AcceptedNoEffectUpstream;
         /// Pods on the node at most.
         "maxPods" max_pods: i32 = Value(110), Used;
         /// Pods per CPU core at most; 0 for no such limit.

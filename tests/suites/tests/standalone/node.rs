@@ -181,6 +181,11 @@ impl Node {
         process.wait(SOON).unwrap_or_else(|| panic!("not ended within {SOON:?}:\n{}", self.log_tail()))
     }
 
+    /// How its kubelets are started.
+    pub fn command_mut(&mut self) -> &mut KubeletCommand {
+        &mut self.command
+    }
+
     /// Starts the kubelet, which must not run.
     pub fn start_kubelet(&self) {
         self.start_mortal(&[]);
