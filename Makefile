@@ -20,7 +20,7 @@ soak: ## the tests, with 500 kubelets killed on each runtime and long outages; U
 bench: ## the benchmarks; a node on a containerd of its own beside the bare calls to it, alone and in a cluster
 	@tests/env/run-bench
 
-check: ## formatting, clippy, shellcheck
+check: ## formatting, clippy, licences and other rules of dependencies, shellcheck
 	@tests/env/run-check
 
 build: ## release binaries: target/release/kubelet, target/release/understudy

@@ -20,6 +20,7 @@ use supervision::{Address, Ctx, Subsystem};
 use crate::api_pods::ApiPods;
 use crate::fetched::{Fetched, Taken};
 use crate::manifests::{Manifests, PROBLEM_CHARS_MAX, Problem};
+use crate::restart_rules::RestartRules;
 use crate::static_pod::{self, static_pods};
 use crate::unsupported::{Supported, unsupported};
 
@@ -43,6 +44,8 @@ pub struct PodSourcesConfig {
     pub url_check: Duration,
     /// The node's name.
     pub node: String,
+    /// Which restart rules of containers hold.
+    pub restart_rules: RestartRules,
 }
 
 /// What PodSources is given.
@@ -287,6 +290,7 @@ impl PodSources {
     }
 
     fn tell_with(&self, source: Source, pods: Vec<SourcePod>, gone: GonePods) {
+        let pods = self.deps.config.restart_rules.of_all(pods);
         // Refused only while PodManager has ended; it asks for a resend when it is back.
         let _ = self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods), gone });
     }

@@ -13,8 +13,10 @@ pub mod default;
 mod fetched;
 pub mod image_name;
 pub mod manifests;
+pub mod restart_rules;
 pub mod static_pod;
 pub mod unsupported;
 pub mod validate;
 
 pub use actor::{PodSources, PodSourcesConfig, PodSourcesDeps, Timer};
+pub use restart_rules::RestartRules;

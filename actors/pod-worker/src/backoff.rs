@@ -16,6 +16,33 @@ const RESET_AFTER: SignedDuration = SignedDuration::from_secs(600);
 /// `maxContainerRestartPeriod` if it is not configured.
 pub const MAX_DEFAULT: SignedDuration = SignedDuration::from_secs(300);
 
+/// The shortest and the longest delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffBounds {
+    /// Before the second restart.
+    pub initial: SignedDuration,
+    /// However often it crashes.
+    pub max: SignedDuration,
+}
+
+impl BackoffBounds {
+    /// Those of the feature gate ReduceDefaultCrashLoopBackOffDecay.
+    pub const REDUCED: Self =
+        Self { initial: SignedDuration::from_secs(1), max: SignedDuration::from_secs(60) };
+
+    /// With another maximum; one below the first delay is the first delay, too.
+    #[must_use]
+    pub fn up_to(self, max: SignedDuration) -> Self {
+        Self { initial: self.initial.min(max), max }
+    }
+}
+
+impl Default for BackoffBounds {
+    fn default() -> Self {
+        Self { initial: INITIAL, max: MAX_DEFAULT }
+    }
+}
+
 /// Whether a container may be restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -41,15 +68,14 @@ struct Entry {
 /// The delays of one pod's containers, by name. A changed image begins a new entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrashBackoff {
-    initial: SignedDuration,
-    max: SignedDuration,
+    bounds: BackoffBounds,
     entries: BTreeMap<String, Entry>,
 }
 
 impl CrashBackoff {
-    /// An empty book; `max` is `crashLoopBackOff.maxContainerRestartPeriod`, and below 10 s the first delay too.
-    pub fn new(max: SignedDuration) -> Self {
-        Self { initial: INITIAL.min(max), max, entries: BTreeMap::new() }
+    /// An empty book.
+    pub fn new(bounds: BackoffBounds) -> Self {
+        Self { bounds, entries: BTreeMap::new() }
     }
 
     /// Whether the container `name`, with this hash in its spec, may start now.
@@ -77,9 +103,9 @@ impl CrashBackoff {
         };
         let delay = match self.entry(pod, name, hash) {
             Some(entry) if finished.duration_since(entry.started) <= RESET_AFTER => {
-                (entry.delay * 2).min(self.max)
+                (entry.delay * 2).min(self.bounds.max)
             }
-            _ => self.initial,
+            _ => self.bounds.initial,
         };
         self.entries.insert(name.to_owned(), Entry { hash, delay, started: now });
     }
@@ -112,12 +138,12 @@ impl CrashBackoff {
 
     /// The delay after the start of this attempt if no quiet time has reset it.
     fn after_restarts(&self, attempt: u32) -> SignedDuration {
-        let mut delay = self.initial;
+        let mut delay = self.bounds.initial;
         for _ in 1..attempt {
-            if delay >= self.max {
+            if delay >= self.bounds.max {
                 break;
             }
-            delay = (delay * 2).min(self.max);
+            delay = (delay * 2).min(self.bounds.max);
         }
         delay
     }
@@ -125,14 +151,14 @@ impl CrashBackoff {
     /// The delay that follows the one that was kept between an exit and the next start: the longest that fits into
     /// that gap has been kept at most, so the next is at most twice that.
     fn after_gap(&self, gap: SignedDuration) -> SignedDuration {
-        if gap < self.initial {
-            return self.initial;
+        if gap < self.bounds.initial {
+            return self.bounds.initial;
         }
-        let mut kept = self.initial;
-        while kept < self.max && (kept * 2).min(self.max) <= gap {
-            kept = (kept * 2).min(self.max);
+        let mut kept = self.bounds.initial;
+        while kept < self.bounds.max && (kept * 2).min(self.bounds.max) <= gap {
+            kept = (kept * 2).min(self.bounds.max);
         }
-        (kept * 2).min(self.max)
+        (kept * 2).min(self.bounds.max)
     }
 }
 
@@ -171,13 +197,13 @@ mod tests {
 
     /// Lets a container crash again and again, each run of the given length, and returns the kept delays.
     fn delays(runs_seconds: &[i64], max: SignedDuration, forget: impl Fn(usize) -> bool) -> Vec<i64> {
-        let mut book = CrashBackoff::new(max);
+        let mut book = CrashBackoff::new(BackoffBounds::default().up_to(max));
         let mut now = 0;
         let mut instances = Vec::new();
         let mut delays = Vec::new();
         for (index, run) in runs_seconds.iter().enumerate() {
             if forget(index) {
-                book = CrashBackoff::new(max);
+                book = CrashBackoff::new(BackoffBounds::default().up_to(max));
             }
             let attempt = u32::try_from(index).expect("few");
             let pod = runtime_pod(instances.clone());
@@ -212,6 +238,21 @@ mod tests {
     }
 
     #[test]
+    fn bounds_may_be_lower() {
+        let reduced = BackoffBounds::REDUCED;
+        assert_eq!((reduced.initial.as_secs(), reduced.max.as_secs()), (1, 60));
+        let configured = reduced.up_to(MAX_DEFAULT);
+        assert_eq!((configured.initial.as_secs(), configured.max.as_secs()), (1, 300));
+        let mut book = CrashBackoff::new(reduced);
+        book.started(&runtime_pod(vec![exited("c", 1, 0, 1, 1)]), "c", HASH, at(2));
+        let mut crashed = exited("c", 2, 2, 3, 1);
+        crashed.hash = Some(HASH);
+        let verdict = book.verdict(&runtime_pod(vec![crashed]), "c", HASH, at(3));
+        let delay = SignedDuration::from_secs(1);
+        assert_eq!(verdict, Verdict::Wait { until: at(4), delay });
+    }
+
+    #[test]
     fn more_than_ten_minutes_of_running_reset_the_delay() {
         assert_eq!(delays(&[1, 1, 1, 601, 1, 1], MAX_DEFAULT, |_| false), [0, 10, 20, 0, 10]);
         assert_eq!(delays(&[1, 1, 1, 600, 1], MAX_DEFAULT, |_| false), [0, 10, 20, 40]);
@@ -219,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_changed_image_has_no_history() {
-        let mut book = CrashBackoff::new(MAX_DEFAULT);
+        let mut book = CrashBackoff::new(BackoffBounds::default());
         let pod = runtime_pod(vec![exited("c", 4, 0, 1, 1)]);
         book.started(&pod, "c", HASH, at(2));
         assert!(matches!(book.verdict(&pod, "c", HASH, at(2)), Verdict::Wait { .. }));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use jiff::SignedDuration;
 use messages::event_recorder::RecordEvent;
 use messages::facts::WorkerReported;
 use messages::image_manager::EnsureImage;
@@ -25,7 +24,7 @@ use runtime_bridge::probes::Prober;
 use supervision::Address;
 use tokio::time::Instant;
 
-use crate::backoff::MAX_DEFAULT;
+use crate::backoff::BackoffBounds;
 use crate::dns::ClusterDns;
 use crate::metrics::PodWorkerMetrics;
 use crate::node_rules::NodeRules;
@@ -42,8 +41,8 @@ pub type FaultPoint = Arc<dyn Fn(&str) -> BoxFuture<'static, ()> + Send + Sync>;
 pub struct PodWorkerConfig {
     /// `syncFrequency`: how often a pod is looked over when nothing happens.
     pub sync_frequency: Duration,
-    /// `crashLoopBackOff.maxContainerRestartPeriod`.
-    pub crash_backoff_max: SignedDuration,
+    /// How crashing containers are restarted: `crashLoopBackOff` and the gate ReduceDefaultCrashLoopBackOffDecay.
+    pub crash_backoff: BackoffBounds,
     /// `clusterDNS` and `clusterDomain`.
     pub cluster_dns: ClusterDns,
     /// `resolvConf`: the path that [`PodWorkerDeps::resolv_conf`] reads, for people; empty if there is none.
@@ -69,7 +68,7 @@ impl Default for PodWorkerConfig {
     fn default() -> Self {
         Self {
             sync_frequency: Duration::from_secs(60),
-            crash_backoff_max: MAX_DEFAULT,
+            crash_backoff: BackoffBounds::default(),
             cluster_dns: ClusterDns::default(),
             resolv_conf: String::new(),
             hostname_override: true,

@@ -42,6 +42,7 @@ pub mod termination;
 pub mod texts;
 pub mod worker;
 
+pub use backoff::BackoffBounds;
 pub use deps::{FaultPoint, PodWorkerConfig, PodWorkerDeps, PodWorkerPoolDeps, ReadResolvConf};
 pub use metrics::PodWorkerMetrics;
 pub use node_rules::NodeRules;

@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::backoff::MAX_DEFAULT;
+    use crate::backoff::BackoffBounds;
     use crate::fixtures::{at, container, exited, pod, running, runtime_pod, sandbox};
     use crate::lifecycle::Trigger;
 
@@ -188,7 +188,7 @@ mod tests {
                 seen_at: at(1_000),
                 health: self.health.as_ref(),
                 verdicts: &BTreeMap::new(),
-                backoff: &CrashBackoff::new(MAX_DEFAULT),
+                backoff: &CrashBackoff::new(BackoffBounds::default()),
                 known: &Known::default(),
                 stopped_sandboxes: &self.stopped,
                 retry_at: self.retry_at,

@@ -42,6 +42,8 @@ const WAITING_MAX: usize = 4096;
 pub struct StatusManagerDeps {
     /// The node's addresses, primary first, at most one of each family; empty if none is known.
     pub host_ips: Vec<String>,
+    /// Whether the condition PodReadyToStartContainers is told: the feature gate of it.
+    pub ready_to_start_condition: bool,
     /// Where statuses are written down.
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Wall time, for start and transition times.
@@ -105,7 +107,7 @@ impl StatusManager {
     /// An incarnation that knows nothing yet.
     pub fn new(deps: StatusManagerDeps) -> Self {
         Self {
-            ledger: Ledger::new(deps.host_ips.clone()),
+            ledger: Ledger::new(deps.host_ips.clone()).telling_ready_to_start(deps.ready_to_start_condition),
             writes: Writes::default(),
             publisher: Publisher::default(),
             waiting: Some(Vec::new()),

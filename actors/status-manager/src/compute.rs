@@ -151,6 +151,9 @@ impl<'a> Computation<'a> {
         // Conditions speak of the end already while it is still held back.
         let speak_of = if known.phase.is_terminal() { known.phase } else { coming.phase };
         let mut conditions = self.conditions(&containers, speak_of);
+        if self.node.no_ready_to_start {
+            conditions.retain(|condition| condition.type_ != conditions::READY_TO_START);
+        }
         if verdict.phase == Phase::Failed
             && let Some(failure) = failure.filter(|f| verdict.reason.as_ref() == Some(&f.reason))
             && let Some(condition) = conditions::disruption(failure)

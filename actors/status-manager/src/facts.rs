@@ -47,4 +47,6 @@ pub struct NodeFacts {
     pub recursive_read_only: BTreeSet<String>,
     /// The node's addresses, primary first, at most one of each family.
     pub host_ips: Vec<String>,
+    /// The feature gate PodReadyToStartContainersCondition is off.
+    pub no_ready_to_start: bool,
 }

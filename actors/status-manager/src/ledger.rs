@@ -77,6 +77,13 @@ impl Ledger {
         Self { node: NodeFacts { host_ips, ..NodeFacts::default() }, ..Self::default() }
     }
 
+    /// Whether the condition PodReadyToStartContainers is told.
+    #[must_use]
+    pub fn telling_ready_to_start(mut self, told: bool) -> Self {
+        self.node.no_ready_to_start = !told;
+        self
+    }
+
     /// The status of a pod as last computed or restored.
     pub fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.pods.get(uid)?.status.clone()

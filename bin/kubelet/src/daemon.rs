@@ -28,9 +28,10 @@ use supervision::{Place, Tree, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Loaded;
+use crate::config::validation::Host;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wiring::{self, Bridge, Lost, Node, Places, Settings};
-use crate::{cgroups, cluster, identity, serving, settings};
+use crate::{cgroups, cluster, identity, pod_cidr, serving, settings, start};
 
 /// Threads for sockets; blocking calls get more as they need them.
 const IO_THREADS: usize = 2;
@@ -71,11 +72,10 @@ pub fn run_with(loaded: &Loaded, hooks: Hooks) -> ExitCode {
 
 fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let fed_every = watchdog_interval()?;
-    let root = Path::new(&loaded.flags.root_dir);
-    std::fs::create_dir_all(root).with_context(|| format!("--root-dir: create {}", root.display()))?;
-    let _lock = RootLock::acquire(root)?;
-    own_process(loaded);
     let io = Io::start(IO_THREADS).context("start the I/O runtime")?;
+    may_start(&io, loaded)?;
+    let _lock = RootLock::acquire(Path::new(&loaded.flags.root_dir)).context("--root-dir")?;
+    own_process(loaded);
     let clock = Arc::new(SystemClock);
     let seed = loaded.understudy.supervision.seed.unwrap_or_else(|| clock.random_u64());
     let tree = Tree::new(settings::policy(&loaded.understudy, seed));
@@ -100,16 +100,12 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     };
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
+    settings.server.offers.configz = serving::configz(&loaded.config, driver);
+    loaded.gates.register(&registry).context("register a metric")?;
     if settings.resources.per_qos {
         cgroups::require_systemd(driver, Path::new(cgroups::SYSTEMD_RUNS))?;
     }
     let bridge = bridge(loaded, &io, clock, runtime, driver)?;
-    if let Some(warning) = serving::unanswerable(&loaded.config)
-        && bridge.serving.is_some()
-        && bridge.cluster.is_none()
-    {
-        tracing::warn!("{warning}");
-    }
     wait(&io, cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     let cgroups = bridge.cgroups.version();
     let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
@@ -128,6 +124,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
             actors: Place::On(actors.handle()),
             heartbeat: Place::On(heartbeat.as_ref().unwrap_or(&actors).handle()),
         };
+        tell_pod_cidr(&bridge, loaded);
         let node = wiring::wire(&tree, &places, &registry, &bridge, &settings).context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
@@ -163,6 +160,25 @@ fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
         overridden.clone()
     };
     Ok(node_hostname(&raw)?)
+}
+
+/// Before anything is touched: whether this configuration may start on this machine.
+fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<()> {
+    let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
+    let facts = wait(io, machine.start_facts())??;
+    if facts.is_swap_on() {
+        tracing::info!(swaps = facts.swaps.trim(), "Swap is on");
+    }
+    let surroundings = start::Surroundings { facts, cgroup_v2: Host::probe().cgroup_v2 };
+    let verdict = start::check(loaded, &surroundings);
+    for warning in verdict.warnings {
+        tracing::warn!("{warning}");
+    }
+    if verdict.refusals.is_empty() {
+        return Ok(());
+    }
+    let refusals: Vec<String> = verdict.refusals.iter().map(ToString::to_string).collect();
+    Err(anyhow!("the kubelet does not start with this configuration: {}", refusals.join("; ")))
 }
 
 /// What the machine is, and what it has.
@@ -295,6 +311,17 @@ fn ready_directories(io: &IoRuntime, dirs: &dyn PodDirs) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     Ok(())
+}
+
+/// Without an API server the configuration says which addresses pods have (row 12.3). The runtime is told once, as soon as
+/// it answers.
+fn tell_pod_cidr(bridge: &Bridge, loaded: &Loaded) {
+    let cidr = loaded.config.pods.pod_cidr.clone();
+    if cidr.is_empty() || bridge.cluster.is_some() {
+        return;
+    }
+    let runtime = bridge.runtime.clone();
+    drop(bridge.io.spawn(pod_cidr::tell(runtime, cidr)));
 }
 
 fn announce(node: &Node) {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use node_api::{AccessConfig, Offers};
 use runtime_bridge::Io;
 use runtime_bridge::certificates::{CertificateStore, CurrentPair, DirCertificates, Purpose};
+use runtime_bridge::cgroups::CgroupDriver;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::reviews::ReviewTtls;
 use runtime_bridge::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
@@ -46,6 +47,13 @@ pub fn server(
         },
         split_streams: gates.enabled("PodLogsQuerySplitStreams"),
     }
+}
+
+/// The configuration as `/configz` shows it: with the driver that is in use, which the runtime may have told.
+pub fn configz(config: &KubeletConfiguration, driver: CgroupDriver) -> Arc<serde_json::Value> {
+    let mut shown = config.clone();
+    driver.as_str().clone_into(&mut shown.cgroups.cgroup_driver);
+    Arc::new(shown.to_json())
 }
 
 /// Whether there is an HTTPS server.
@@ -123,14 +131,15 @@ pub fn tls(
     ServingTls::start(settings, io, clock).map(Some).context("serve over TLS")
 }
 
-/// What the HTTPS server cannot do without an API server, for people.
-pub fn unanswerable(config: &KubeletConfiguration) -> Option<&'static str> {
-    let server = &config.server;
-    let tokens = server.authentication.webhook.enabled;
-    let reviewed = server.authorization.mode == "Webhook";
-    match (tokens, reviewed) {
-        (_, true) => Some("Without an API server nobody is authorized: every request over HTTPS is refused"),
-        (true, false) => Some("Without an API server no bearer token is believed"),
-        (false, false) => None,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configz_shows_the_driver_in_use() {
+        let config = KubeletConfiguration::default();
+        assert_eq!(config.to_json()["cgroupDriver"], "cgroupfs");
+        assert_eq!(configz(&config, CgroupDriver::Systemd)["cgroupDriver"], "systemd");
+        assert_eq!(configz(&config, CgroupDriver::Cgroupfs)["cgroupDriver"], "cgroupfs");
     }
 }

@@ -15,8 +15,9 @@ use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
+use pod_sources::RestartRules;
 use pod_worker::dns::ClusterDns;
-use pod_worker::{NodeRules, PodWorkerConfig};
+use pod_worker::{BackoffBounds, NodeRules, PodWorkerConfig};
 use resource_manager::capacity::{self, MachineCapacity, Reservations};
 use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
 use runtime_bridge::cgroups::CgroupVersion;
@@ -30,6 +31,7 @@ use crate::config::understudy::UnderstudyConfiguration;
 use crate::config::{GoDuration, KubeletConfiguration, Loaded};
 use crate::flags::KubeletFlags;
 use crate::serving;
+use crate::start;
 use crate::wiring::Settings;
 
 /// A configured value that the subsystems cannot take, naming the field.
@@ -70,17 +72,14 @@ pub fn settings(
     capacity::validate(machine, &reservations)
         .map_err(|error| error_of("kubeReserved, systemReserved, evictionHard", String::new(), &error))?;
     let node_resources = Arc::new(capacity::node_resources(machine, &reservations));
-    let crash_backoff_max = config.pods.crash_loop_back_off.max_container_restart_period;
     // They have been checked where the configuration was read.
     let gates = FeatureGates::from_settings(&config.process.feature_gates).unwrap_or_default();
     let worker = PodWorkerConfig {
         sync_frequency: config.sources.sync_frequency.as_std(),
-        crash_backoff_max: crash_backoff_max
-            .and_then(|period| jiff::SignedDuration::try_from(period.as_std()).ok())
-            .unwrap_or(PodWorkerConfig::default().crash_backoff_max),
+        crash_backoff: crash_backoff(config, &gates),
         cluster_dns: ClusterDns {
             domain: config.pods.cluster_domain.clone(),
-            servers: config.pods.cluster_dns.clone(),
+            servers: config.pods.cluster_dns.iter().filter(|text| start::is_address(text)).cloned().collect(),
         },
         resolv_conf: config.pods.resolv_conf.clone(),
         hostname_override: gates.enabled("HostnameOverride"),
@@ -123,9 +122,26 @@ pub fn settings(
         server: serving::server(config, understudy, &gates, node),
         admission: NodeView::default(),
         sweep: volume_manager::SweepPolicy::default(),
+        restart_rules: RestartRules {
+            container: gates.enabled("ContainerRestartRules"),
+            all_containers: gates.enabled("RestartAllContainersOnContainerExits"),
+        },
+        ready_to_start_condition: gates.enabled("PodReadyToStartContainersCondition"),
         membership: None,
         fault_point: None,
     })
+}
+
+/// How crashing containers are restarted: the maximum that the operator gives goes before that of a gate.
+fn crash_backoff(config: &KubeletConfiguration, gates: &FeatureGates) -> BackoffBounds {
+    let usual = match gates.enabled("ReduceDefaultCrashLoopBackOffDecay") {
+        true => BackoffBounds::REDUCED,
+        false => BackoffBounds::default(),
+    };
+    let max = config.pods.crash_loop_back_off.max_container_restart_period;
+    let max = max.filter(|_| gates.enabled("KubeletCrashLoopBackOffMax"));
+    let max = max.and_then(|period| jiff::SignedDuration::try_from(period.as_std()).ok());
+    usual.up_to(max.unwrap_or(usual.max))
 }
 
 /// When pods are evicted.
@@ -445,6 +461,29 @@ mod tests {
         assert_eq!(made.seccomp_root, PathBuf::from("/k/seccomp"));
         loaded.config.pods.cpu_cfs_quota = false;
         assert_eq!(rules(&loaded).cpu_quota_period_us, None);
+    }
+
+    #[test]
+    fn gates_and_the_configuration_bound_the_delays_of_restarts() {
+        let seconds = |gates: &[(&str, bool)], max: Option<i64>| {
+            let mut config = KubeletConfiguration::default();
+            let settings = gates.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
+            let gates = FeatureGates::from_settings(&settings).expect("gates");
+            config.apply_gated_defaults(&gates);
+            if let Some(max) = max {
+                config.pods.crash_loop_back_off.max_container_restart_period =
+                    Some(GoDuration::from_secs(max));
+            }
+            let bounds = crash_backoff(&config, &gates);
+            (bounds.initial.as_secs(), bounds.max.as_secs())
+        };
+        let (reduced, configured) = ("ReduceDefaultCrashLoopBackOffDecay", "KubeletCrashLoopBackOffMax");
+        assert_eq!(seconds(&[], None), (10, 300));
+        assert_eq!(seconds(&[], Some(5)), (5, 5));
+        assert_eq!(seconds(&[(reduced, true)], None), (1, 300), "the configured one goes before");
+        assert_eq!(seconds(&[(reduced, true)], Some(20)), (1, 20));
+        assert_eq!(seconds(&[(reduced, true), (configured, false)], None), (1, 60));
+        assert_eq!(seconds(&[(configured, false)], None), (10, 300));
     }
 
     #[test]

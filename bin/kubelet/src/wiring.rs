@@ -133,6 +133,7 @@ pub fn wire(
             check: settings.file_check,
             url_check: settings.url_check,
             node: settings.node.clone(),
+            restart_rules: settings.restart_rules,
         },
         files: bridge.files.clone(),
         url: bridge.url.clone(),
@@ -262,6 +263,7 @@ pub fn wire(
     metrics.register(registry)?;
     let status_deps = StatusManagerDeps {
         host_ips: settings.host_ips.clone(),
+        ready_to_start_condition: settings.ready_to_start_condition,
         checkpoints: bridge.checkpoints.clone(),
         clock: bridge.clock.clone(),
         desired: resend_desired(),

@@ -106,6 +106,23 @@ mod tests {
     }
 
     #[test]
+    fn the_root_is_nobody_elses_from_its_first_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("lib/kubelet");
+        let _lock = RootLock::acquire(&root).unwrap();
+        let mode = |path: &Path| {
+            use std::os::unix::fs::PermissionsExt;
+            fs::metadata(path).unwrap().permissions().mode() & 0o7777
+        };
+        assert_eq!((mode(&root), mode(&root.join(LOCK_FILE))), (0o750, 0o600));
+        // What is there keeps its mode.
+        let open = dir.path().join("open");
+        fs::DirBuilder::new().mode(0o755).create(&open).unwrap();
+        let _lock = RootLock::acquire(&open).unwrap();
+        assert_eq!(mode(&open), 0o755);
+    }
+
+    #[test]
     fn what_a_dead_one_has_left_does_not_hold() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(LOCK_FILE), "4000000000 and rubbish").unwrap();

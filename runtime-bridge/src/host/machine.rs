@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
@@ -60,6 +61,24 @@ pub struct MachineFacts {
     pub app_armor: bool,
 }
 
+/// What of the machine decides whether a kubelet may start on it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StartFacts {
+    /// `/proc/swaps`: a line of headings, and one for each place that memory is swapped to. Empty where there is no such
+    /// file.
+    pub swaps: String,
+    /// The CPUs that are online, as the kernel writes sets: `0-3,6`. Empty where the kernel does not tell.
+    pub cpus_online: String,
+}
+
+impl StartFacts {
+    /// Whether memory is swapped to anywhere. Upstream counts every line, whatever it is swapped to.
+    #[must_use]
+    pub fn is_swap_on(&self) -> bool {
+        self.swaps.trim().lines().count() > 1
+    }
+}
+
 /// A machine that tells about itself.
 pub trait Machine: Send + Sync + std::fmt::Debug {
     /// All facts.
@@ -67,6 +86,9 @@ pub trait Machine: Send + Sync + std::fmt::Debug {
 
     /// Bytes that the file system holds on which `path` lies.
     fn storage_bytes(&self, path: &Path) -> BoxFuture<'static, Result<u64, MachineError>>;
+
+    /// What decides whether a kubelet may start here.
+    fn start_facts(&self) -> BoxFuture<'static, Result<StartFacts, MachineError>>;
 }
 
 /// The machine this process runs on.
@@ -91,6 +113,24 @@ impl Machine for ThisMachine {
         let path = path.to_owned();
         offload(&self.io, move || storage_bytes(&path))
     }
+
+    fn start_facts(&self) -> BoxFuture<'static, Result<StartFacts, MachineError>> {
+        offload(&self.io, || {
+            start_facts(Path::new("/proc/swaps"), Path::new("/sys/devices/system/cpu/online"))
+        })
+    }
+}
+
+fn start_facts(swaps: &Path, cpus_online: &Path) -> Result<StartFacts, MachineError> {
+    let text = |fact, path: &Path| match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read
+            .map_err(|error| MachineError::Unknown { fact, reason: format!("{}: {error}", path.display()) }),
+    };
+    Ok(StartFacts {
+        swaps: text("swap", swaps)?,
+        cpus_online: text("CPUs online", cpus_online)?.trim().to_owned(),
+    })
 }
 
 fn storage_bytes(path: &Path) -> Result<u64, MachineError> {
@@ -203,6 +243,7 @@ fn architecture(rust: &str) -> &str {
 #[derive(Debug, Clone)]
 pub struct FakeMachine {
     facts: Result<MachineFacts, MachineError>,
+    start: StartFacts,
 }
 
 #[cfg(any(test, feature = "fake"))]
@@ -228,12 +269,23 @@ impl FakeMachine {
 
     /// A machine with these facts.
     pub fn new(facts: MachineFacts) -> Self {
-        Self { facts: Ok(facts) }
+        let start = StartFacts {
+            swaps: "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n".to_owned(),
+            cpus_online: format!("0-{}", facts.cpu_count.saturating_sub(1)),
+        };
+        Self { facts: Ok(facts), start }
+    }
+
+    /// The machine with these words in `/proc/swaps`.
+    #[must_use]
+    pub fn with_swaps(mut self, swaps: &str) -> Self {
+        swaps.clone_into(&mut self.start.swaps);
+        self
     }
 
     /// A machine that tells nothing.
     pub fn silent(error: MachineError) -> Self {
-        Self { facts: Err(error) }
+        Self { facts: Err(error), start: StartFacts::default() }
     }
 }
 
@@ -246,6 +298,11 @@ impl Machine for FakeMachine {
     /// 100 GiB, wherever it is.
     fn storage_bytes(&self, _: &Path) -> BoxFuture<'static, Result<u64, MachineError>> {
         Box::pin(std::future::ready(self.facts.clone().map(|_| 100 << 30)))
+    }
+
+    fn start_facts(&self) -> BoxFuture<'static, Result<StartFacts, MachineError>> {
+        let start = self.start.clone();
+        Box::pin(std::future::ready(self.facts.clone().map(|_| start)))
     }
 }
 
@@ -266,6 +323,33 @@ mod tests {
         assert!(facts.kernel_version.contains('.'));
         assert!(["amd64", "arm64"].contains(&facts.architecture.as_str()));
         assert_eq!(machine.facts().await, Ok(facts), "facts do not change");
+        let start = machine.start_facts().await.unwrap();
+        assert!(start.swaps.starts_with("Filename"), "{start:?}");
+        assert!(start.cpus_online.starts_with('0'), "{start:?}");
+    }
+
+    #[test]
+    fn swap_is_on_when_a_place_for_it_is_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (swaps, cpus) = (dir.path().join("swaps"), dir.path().join("online"));
+        let none = start_facts(&swaps, &cpus).unwrap();
+        assert_eq!((none.is_swap_on(), none), (false, StartFacts::default()));
+        let headings = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+        for (places, on) in [
+            ("", false),
+            ("/dev/dm-1                               partition\t8388604\t0\t-2\n", true),
+            // Memory that is compressed counts, too, as upstream.
+            ("/dev/zram0                              partition\t8388604\t0\t100\n", true),
+        ] {
+            fs::write(&swaps, format!("{headings}{places}")).unwrap();
+            fs::write(&cpus, "0-3,6\n").unwrap();
+            let facts = start_facts(&swaps, &cpus).unwrap();
+            assert_eq!((facts.is_swap_on(), facts.cpus_online.as_str()), (on, "0-3,6"), "{places:?}");
+        }
+        fs::remove_file(&swaps).unwrap();
+        fs::create_dir(&swaps).unwrap();
+        let error = start_facts(&swaps, &cpus).unwrap_err().to_string();
+        assert!(error.starts_with("cannot tell the machine's swap: "), "{error}");
     }
 
     #[tokio::test]

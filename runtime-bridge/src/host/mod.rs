@@ -30,7 +30,7 @@ pub use lock::{LockError, RootLock};
 pub use log_file::{LogFile, LogWatch};
 #[cfg(any(test, feature = "fake"))]
 pub use machine::FakeMachine;
-pub use machine::{Machine, MachineError, MachineFacts, ThisMachine, node_hostname};
+pub use machine::{Machine, MachineError, MachineFacts, StartFacts, ThisMachine, node_hostname};
 pub use offload::RuntimeGone;
 pub(crate) use offload::offload;
 pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};

@@ -42,13 +42,15 @@ const RELOAD: Duration = Duration::from_secs(10);
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
-    /// A field's value of which nothing can be used.
-    #[error("{field}: Invalid value: {value:?}: nothing of it is supported")]
+    /// A field's value that cannot be used.
+    #[error("{field}: Invalid value: {value:?}: {reason}")]
     Setting {
         /// The configuration's field.
         field: &'static str,
         /// Its value.
         value: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A file cannot be read.
     #[error("read {}: {error}", path.display())]

@@ -28,10 +28,10 @@ fn suite(name: &str) -> Option<SupportedCipherSuite> {
         other => other,
     };
     // rustls marks the version in the names of TLS 1.3's.
-    let marked = name.replacen("TLS_", "TLS13_", 1);
+    let marked = name.strip_prefix("TLS_").map(|rest| format!("TLS13_{rest}")).unwrap_or_default();
     let called = |one: &&SupportedCipherSuite| {
         let own = format!("{:?}", one.suite());
-        own == name || own == marked
+        own == if one.tls13().is_some() { marked.as_str() } else { name }
     };
     ALL_CIPHER_SUITES.iter().find(called).copied()
 }
@@ -45,56 +45,114 @@ fn group(number: i32) -> Option<&'static dyn SupportedKxGroup> {
     }
 }
 
+/// Suites that Go knows and that are not spoken here: without forward secrecy, or without authenticated encryption.
+const NOT_SPOKEN: [&str; 16] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+];
+/// Groups that Go knows and that are not spoken here: P-521, and those with ML-KEM.
+const GROUPS_NOT_SPOKEN: [i32; 4] = [25, 4587, 4588, 4589];
+/// Said of a list of which nothing is left.
+const NOTHING_SPOKEN: &str = "nothing of it is supported";
+
+fn refused(field: &'static str, value: impl ToString, reason: impl Into<String>) -> ServingError {
+    ServingError::Setting { field, value: value.to_string(), reason: reason.into() }
+}
+
 /// Puts `tlsMinVersion`, `tlsCipherSuites` and `tlsCurvePreferences` together.
 ///
 /// # Errors
-/// Nothing of a list remains, or the version is none.
+/// What Go does not know either, in upstream's words, or a list of which nothing remains.
 pub fn protocol(min_version: &str, suites: &[String], curves: &[i32]) -> Result<Protocol, ServingError> {
     let mut warnings = Vec::new();
     let versions: Vec<&'static SupportedProtocolVersion> = match min_version {
         "" | "VersionTLS12" => vec![&TLS13, &TLS12],
-        "VersionTLS13" => vec![&TLS13],
+        "VersionTLS13" => {
+            if !suites.is_empty() {
+                warnings
+                    .push("TLS 1.3 cipher suites are not configurable, ignoring tlsCipherSuites".to_owned());
+            }
+            vec![&TLS13]
+        }
         "VersionTLS10" | "VersionTLS11" => {
             warnings.push(format!("tlsMinVersion: {min_version} is not spoken; TLS 1.2 is the oldest"));
             vec![&TLS13, &TLS12]
         }
-        other => {
-            return Err(ServingError::Setting { field: "tlsMinVersion", value: other.to_owned() });
-        }
+        other => return Err(refused("tlsMinVersion", other, format!("unknown tls version {other:?}"))),
     };
     let mut provider = default_provider();
     if !suites.is_empty() {
-        let known = suites.iter().filter_map(|name| {
-            let found = suite(name);
-            if found.is_none() {
-                warnings.push(format!("tlsCipherSuites: {name} is not spoken and left out"));
-            }
-            found
-        });
-        let known: Vec<SupportedCipherSuite> = known.collect();
-        if known.is_empty() {
-            return Err(ServingError::Setting { field: "tlsCipherSuites", value: suites.join(",") });
-        }
+        let known = known_suites(suites, &mut warnings)?;
         // As upstream: the suites of TLS 1.3 are not configurable.
         provider.cipher_suites.retain(|one| one.tls13().is_some() || known.contains(one));
     }
     if !curves.is_empty() {
-        let known = curves.iter().filter_map(|number| {
-            let found = group(*number);
-            if found.is_none() {
-                warnings.push(format!("tlsCurvePreferences: {number} is not spoken and left out"));
-            }
-            found
-        });
-        provider.kx_groups = known.collect();
-        if provider.kx_groups.is_empty() {
-            return Err(ServingError::Setting {
-                field: "tlsCurvePreferences",
-                value: curves.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-            });
-        }
+        provider.kx_groups = known_groups(curves, &mut warnings)?;
     }
     Ok(Protocol { provider: Arc::new(provider), versions, warnings })
+}
+
+fn known_suites(
+    names: &[String],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<SupportedCipherSuite>, ServingError> {
+    const FIELD: &str = "tlsCipherSuites";
+    let mut known = Vec::new();
+    for name in names {
+        match suite(name) {
+            Some(suite) => known.push(suite),
+            None if NOT_SPOKEN.contains(&name.as_str()) => {
+                warnings.push(format!("{FIELD}: {name} is not spoken and left out"));
+            }
+            None => {
+                let reason = format!("Cipher suite {name} not supported or doesn't exist");
+                return Err(refused(FIELD, name, reason));
+            }
+        }
+    }
+    if known.is_empty() { Err(refused(FIELD, names.join(","), NOTHING_SPOKEN)) } else { Ok(known) }
+}
+
+fn known_groups(
+    numbers: &[i32],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<&'static dyn SupportedKxGroup>, ServingError> {
+    const FIELD: &str = "tlsCurvePreferences";
+    let mut known = Vec::new();
+    for (at, number) in numbers.iter().enumerate() {
+        if !(1..=i32::from(u16::MAX)).contains(number) {
+            let reason = format!("curve preference {number} is out of range (must be 1-{})", u16::MAX);
+            return Err(refused(FIELD, number, reason));
+        }
+        if numbers[..at].contains(number) {
+            return Err(refused(FIELD, number, format!("duplicate curve preference {number}")));
+        }
+        match group(*number) {
+            Some(group) => known.push(group),
+            None if GROUPS_NOT_SPOKEN.contains(number) => {
+                warnings.push(format!("{FIELD}: {number} is not spoken and left out"));
+            }
+            None => {
+                return Err(refused(FIELD, number, format!("curve preference {number} is not supported")));
+            }
+        }
+    }
+    let all = || numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    if known.is_empty() { Err(refused(FIELD, all(), NOTHING_SPOKEN)) } else { Ok(known) }
 }
 
 #[cfg(test)]
@@ -147,5 +205,44 @@ mod tests {
         let names: Vec<_> = chosen.provider.kx_groups.iter().map(|one| one.name()).collect();
         assert_eq!(names, [rustls::NamedGroup::secp384r1, rustls::NamedGroup::X25519]);
         assert!(protocol("", &[], &[25]).is_err());
+    }
+
+    #[test]
+    fn what_go_does_not_know_is_refused_with_its_name() {
+        let gcm = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+        let refused = |version: &str, names: &[&str], curves: &[i32]| {
+            protocol(version, &named(names), curves).unwrap_err().to_string()
+        };
+        for (error, expected) in [
+            (
+                refused("", &[gcm, "TLS_NO_SUCH"], &[]),
+                "tlsCipherSuites: Invalid value: \"TLS_NO_SUCH\": Cipher suite TLS_NO_SUCH not supported or doesn't exist",
+            ),
+            (
+                // The name that rustls has for it.
+                refused("", &[gcm, "TLS13_AES_128_GCM_SHA256"], &[]),
+                "tlsCipherSuites: Invalid value: \"TLS13_AES_128_GCM_SHA256\": \
+                 Cipher suite TLS13_AES_128_GCM_SHA256 not supported or doesn't exist",
+            ),
+            (
+                refused("VersionTLS14", &[], &[]),
+                "tlsMinVersion: Invalid value: \"VersionTLS14\": unknown tls version \"VersionTLS14\"",
+            ),
+            (
+                refused("", &[], &[29, 99]),
+                "tlsCurvePreferences: Invalid value: \"99\": curve preference 99 is not supported",
+            ),
+            (
+                refused("", &[], &[29, 29]),
+                "tlsCurvePreferences: Invalid value: \"29\": duplicate curve preference 29",
+            ),
+            (
+                refused("", &[], &[29, 65_536]),
+                "tlsCurvePreferences: Invalid value: \"65536\": curve preference 65536 is out of range (must be 1-65535)",
+            ),
+        ] {
+            assert_eq!(error, expected);
+        }
+        assert!(protocol("VersionTLS13", &named(&[gcm]), &[]).unwrap().warnings.len() == 1);
     }
 }

@@ -240,6 +240,8 @@ pub fn settings() -> Settings {
         server: kubelet::wiring::ServerSettings::default(),
         admission: admission(),
         sweep: volume_manager::SweepPolicy::default(),
+        restart_rules: Default::default(),
+        ready_to_start_condition: true,
         membership: None,
         fault_point: None,
     }

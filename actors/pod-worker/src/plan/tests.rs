@@ -6,7 +6,7 @@ use messages::runtime::ContainerState as S;
 use proptest::prelude::*;
 
 use super::*;
-use crate::backoff::MAX_DEFAULT;
+use crate::backoff::BackoffBounds;
 use crate::fixtures::{at, container, exited, instance, pod, probe, running, runtime_pod, sandbox, sidecar};
 
 /// A pod, what is seen of it, and what is known; the plan for it.
@@ -28,7 +28,7 @@ impl Case {
             pod,
             runtime: runtime_pod(containers),
             verdicts: BTreeMap::new(),
-            backoff: CrashBackoff::new(MAX_DEFAULT),
+            backoff: CrashBackoff::new(BackoffBounds::default()),
             known: Known::default(),
             network_ready: true,
             seen_at: 1_000,

@@ -121,7 +121,7 @@ pub struct PodWorker {
 impl PodWorker {
     /// A worker that knows nothing yet but whose it is.
     pub fn new(uid: PodUid, deps: PodWorkerDeps) -> Self {
-        let backoff = CrashBackoff::new(deps.config.crash_backoff_max);
+        let backoff = CrashBackoff::new(deps.config.crash_backoff);
         let anchor = Anchor::new(deps.clock.now());
         Self {
             anchor,

@@ -11,6 +11,16 @@ fn terminated_report() -> WorkerReport {
 }
 
 #[test]
+fn the_gate_of_a_condition_takes_it_away() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.node.no_ready_to_start = true;
+    scene.step();
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    let types: Vec<_> = status.conditions.iter().flatten().map(|c| c.type_.as_str()).collect();
+    assert_eq!(types, ["Initialized", "Ready", "ContainersReady", "PodScheduled"]);
+}
+
+#[test]
 fn a_pod_starts() {
     let mut scene = Scene::new(spec("Always", vec![container("b"), container("a")]));
     let status = scene.step();

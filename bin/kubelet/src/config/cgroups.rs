@@ -32,9 +32,9 @@ section! {
         /// What node allocatable is enforced on.
         "enforceNodeAllocatable" enforce_node_allocatable: Vec<String> = List(vec!["pods".to_owned()]), Used;
         /// Whether an unexpected kernel setting is an error instead of being changed.
-        "protectKernelDefaults" protect_kernel_defaults: bool = Value(false), NotYet;
+        "protectKernelDefaults" protect_kernel_defaults: bool = Value(false), NotYetByDefault;
         /// Whether the kubelet keeps its marker chains in iptables.
-        "makeIPTablesUtilChains" make_iptables_util_chains: bool = Pointer(true), NotYet;
+        "makeIPTablesUtilChains" make_iptables_util_chains: bool = Pointer(true), NotYetByDefault;
         /// Without effect upstream.
         "iptablesMasqueradeBit" iptables_masquerade_bit: i32 = Pointer(14), AcceptedNoEffectUpstream;
         /// Without effect upstream.

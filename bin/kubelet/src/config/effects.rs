@@ -1,9 +1,10 @@
 //! What this program does with each field and flag, so that nothing is ignored in silence.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value as Json};
 
 use super::KubeletConfiguration;
-use super::section::FieldRow;
 
 /// What a field or flag does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,24 +15,54 @@ pub enum Effect {
     AcceptedNoEffectUpstream,
     /// It is parsed, validated and shown, but nothing acts on it yet.
     NotYet,
+    /// The same, and upstream does something even where it is left at its default.
+    NotYetByDefault,
 }
 
-/// Fields of `config` without effect yet that differ from `baseline`, by their names in the file.
-pub fn not_yet_away_from(
+impl Effect {
+    /// Whether nothing acts on it yet.
+    pub fn is_missing(self) -> bool {
+        matches!(self, Self::NotYet | Self::NotYetByDefault)
+    }
+}
+
+/// Fields without effect yet, by their names in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Missing {
+    /// Those that were set, or are away from their default.
+    pub set: Vec<&'static str>,
+    /// Those that nobody spoke of and that upstream acts on all the same.
+    pub by_default: Vec<&'static str>,
+}
+
+/// Fields of `config` without effect yet: those that `named` has or that differ from `baseline`, and those whose default
+/// has an effect upstream.
+pub fn missing(
     config: &KubeletConfiguration,
     baseline: &KubeletConfiguration,
-) -> Vec<&'static str> {
+    named: &BTreeSet<String>,
+) -> Missing {
     let (ours, theirs) = (config.to_object(), baseline.to_object());
-    KubeletConfiguration::rows()
-        .filter(|row| row.effect == Effect::NotYet)
-        .filter(differs(&ours, &theirs))
-        .map(|row| row.name)
-        .collect()
+    let mut missing = Missing::default();
+    for row in KubeletConfiguration::rows().filter(|row| row.effect.is_missing()) {
+        if named.contains(row.name) || ours.get(row.name) != theirs.get(row.name) {
+            missing.set.push(row.name);
+        } else if row.effect == Effect::NotYetByDefault {
+            missing.by_default.push(row.name);
+        }
+    }
+    missing
 }
 
-fn differs<'a>(
-    ours: &'a Map<String, Json>,
-    theirs: &'a Map<String, Json>,
-) -> impl Fn(&&'static FieldRow) -> bool + 'a {
-    |row| ours.get(row.name) != theirs.get(row.name)
+/// The fields that a file sets: what is zero in Go's eyes leaves a field unset.
+pub fn names_set(object: &Map<String, Json>) -> impl Iterator<Item = &String> {
+    let is_set = |json: &Json| match json {
+        Json::Null => false,
+        Json::Bool(value) => *value,
+        Json::Number(number) => number.as_f64() != Some(0.0),
+        Json::String(text) => !text.is_empty() && text != "0s",
+        Json::Array(items) => !items.is_empty(),
+        Json::Object(fields) => !fields.is_empty(),
+    };
+    object.iter().filter(move |(_, json)| is_set(json)).map(|(name, _)| name)
 }

@@ -4,6 +4,8 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use prometheus::{IntGaugeVec, Opts, Registry};
+
 use table::{GATES, NEEDS};
 
 /// How settled a gate's feature is.
@@ -49,6 +51,23 @@ const ALL_ALPHA: &str = "AllAlpha";
 /// Sets every beta gate that is not set by name.
 const ALL_BETA: &str = "AllBeta";
 
+/// The gates that something here goes by; a test reads the sources to keep it so.
+const EFFECTIVE: &[&str] = &[
+    "ContainerRestartRules",
+    "ContainerStopSignals",
+    "CustomCPUCFSQuotaPeriod",
+    "EnvFiles",
+    "HostnameOverride",
+    "KubeletCrashLoopBackOffMax",
+    "KubeletEnsureSecretPulledImages",
+    "NodeDeclaredFeatures",
+    "PodLogsQuerySplitStreams",
+    "PodReadyToStartContainersCondition",
+    "ReduceDefaultCrashLoopBackOffDecay",
+    "RestartAllContainersOnContainerExits",
+    "RotateKubeletServerCertificate",
+];
+
 /// The state of every gate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeatureGates {
@@ -67,7 +86,9 @@ impl FeatureGates {
         let mut errors = Vec::new();
         for (name, &value) in settings {
             match find(name) {
-                None if name == ALL_ALPHA || name == ALL_BETA => {}
+                None if name == ALL_ALPHA || name == ALL_BETA => {
+                    gates.set.insert(name.clone(), value);
+                }
                 None => errors.push(format!("unrecognized feature gate: {name}")),
                 Some(gate) if gate.locked && gate.default != value => errors.push(format!(
                     "cannot set feature gate {name} to {value}, feature is locked to {}",
@@ -126,6 +147,34 @@ impl FeatureGates {
         GATES.iter().map(|gate| (gate, self.enabled(gate.name)))
     }
 
+    /// The gates that are away from their default and that nothing here goes by, with their state.
+    pub fn without_effect(&self) -> impl Iterator<Item = (&'static Gate, bool)> + '_ {
+        self.states().filter(|(gate, on)| *on != gate.default && !EFFECTIVE.contains(&gate.name))
+    }
+
+    /// The metric that shows the stage and the state of every gate (row 23.4).
+    ///
+    /// # Errors
+    /// The registry has one of that name.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        let gauge = IntGaugeVec::new(
+            Opts::new(
+                "kubernetes_feature_enabled",
+                "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
+            ),
+            &["name", "stage"],
+        )?;
+        let show = |name, stage: Stage, on| {
+            gauge.with_label_values(&[name, stage.as_str()]).set(i64::from(on));
+        };
+        for (gate, on) in self.states() {
+            show(gate.name, gate.stage, on);
+        }
+        show(ALL_ALPHA, Stage::Alpha, self.enabled(ALL_ALPHA));
+        show(ALL_BETA, Stage::Beta, self.enabled(ALL_BETA));
+        registry.register(Box::new(gauge))
+    }
+
     /// Settings that are accepted but will not be in a later release.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -158,7 +207,7 @@ fn find(name: &str) -> Option<&'static Gate> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{FeatureGates, GATES, NEEDS, Stage, find};
+    use super::{EFFECTIVE, FeatureGates, GATES, NEEDS, Registry, Stage, find};
 
     fn settings(pairs: &[(&str, bool)]) -> BTreeMap<String, bool> {
         pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
@@ -217,6 +266,52 @@ mod tests {
         let text = "GracefulNodeShutdownBasedOnPodPriority is enabled, but depends on features that are disabled: \
              [GracefulNodeShutdown]";
         assert!(refused.is_err_and(|errors| errors.contains(&text.to_owned())));
+    }
+
+    /// The sources of this crate that are no tests.
+    fn sources(directory: &std::path::Path, text: &mut String) {
+        for entry in std::fs::read_dir(directory).expect("sources") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "tests" {
+                    sources(&path, text);
+                }
+            } else if !["gates.rs", "tests.rs"].contains(&name.as_str()) {
+                text.push_str(&std::fs::read_to_string(&path).expect("a source"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_gate_has_an_effect_only_where_the_sources_ask_for_it() {
+        let mut text = String::new();
+        sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut text);
+        for gate in EFFECTIVE {
+            assert!(find(gate).is_some(), "{gate}");
+            let asked = text.contains(&format!("enabled(\"{gate}\")"));
+            assert!(asked, "{gate} is said to have an effect, and nothing asks for it");
+        }
+    }
+
+    #[test]
+    fn every_gate_is_shown_with_its_stage() {
+        let registry = Registry::new();
+        let gates = FeatureGates::from_settings(&settings(&[("AllAlpha", true), ("EventedPLEG", false)]));
+        gates.expect("known gates").register(&registry).expect("a new metric");
+        let family = &registry.gather()[0];
+        assert_eq!(family.name(), "kubernetes_feature_enabled");
+        let shown = |name: &str| {
+            let of = |metric: &&prometheus::proto::Metric| metric.get_label()[0].value() == name;
+            let metric = family.get_metric().iter().find(of).expect("every gate is shown");
+            (metric.get_label()[1].value().to_owned(), metric.get_gauge().get_value() as i64)
+        };
+        assert_eq!(family.get_metric().len(), GATES.len() + 2);
+        assert_eq!(shown("SidecarContainers"), (String::new(), 1));
+        assert_eq!(shown("ContainerRestartRules"), ("BETA".to_owned(), 1));
+        assert_eq!(shown("EventedPLEG"), ("ALPHA".to_owned(), 0));
+        assert_eq!(shown("GitRepoVolumeDriver"), ("DEPRECATED".to_owned(), 0));
+        assert_eq!((shown("AllAlpha").1, shown("AllBeta").1), (1, 0));
     }
 
     #[test]

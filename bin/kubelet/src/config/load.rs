@@ -1,5 +1,6 @@
 //! Puts the layers together: defaults, then the file, then the drop-ins, then the flags.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -75,14 +76,15 @@ fn run(parsed: flags::Parsed, host: &Host) -> Result<Loaded, Vec<ConfigError>> {
     let flags = &parsed.settings.flags;
     let mut baseline = KubeletConfiguration::legacy();
     let mut config = baseline.clone();
+    let mut named = BTreeSet::new();
     if !flags.config.is_empty() {
-        config = load_file(&absolute(&flags.config))?;
+        config = load_file(&absolute(&flags.config), &mut named)?;
         baseline = KubeletConfiguration::default();
         baseline.eviction.eviction_hard = default_eviction_hard();
     }
     let mut skipped_drop_ins = Vec::new();
     if !flags.config_dir.is_empty() {
-        config = merge_drop_ins(&config, &absolute(&flags.config_dir), &mut skipped_drop_ins)?;
+        config = merge_drop_ins(&config, &absolute(&flags.config_dir), &mut skipped_drop_ins, &mut named)?;
     }
     let understudy = match flags.understudy_config.as_str() {
         "" => UnderstudyConfiguration::default(),
@@ -115,23 +117,42 @@ fn run(parsed: flags::Parsed, host: &Host) -> Result<Loaded, Vec<ConfigError>> {
     {
         warnings.push("unsupported configuration:KubeletCgroups is not within KubeReservedCgroup".to_owned());
     }
-    warnings.extend(without_effect(&parsed, &config, &baseline, &understudy));
+    warnings.extend(gates_without_effect(&gates));
+    let process = without_effect_beside_fields(&parsed, &config, &named, &understudy);
+    named.extend(parsed.fields_set().map(str::to_owned));
+    let missing = effects::missing(&config, &baseline, &named);
+    let set: Vec<String> = missing.set.into_iter().map(str::to_owned).chain(process).collect();
+    if !set.is_empty() {
+        warnings.push(format!("these settings are accepted but have no effect yet: {}", set.join(", ")));
+    }
+    if !missing.by_default.is_empty() {
+        let fields = missing.by_default.join(", ");
+        warnings.push(format!("these fields have no effect yet, not even at their defaults: {fields}"));
+    }
     Ok(Loaded { config, understudy, flags, gates, warnings, skipped_drop_ins })
 }
 
-/// One line that names every setting away from its default that nothing acts on yet.
-fn without_effect(
+/// Settings without effect yet that are no top-level fields of the KubeletConfiguration.
+fn without_effect_beside_fields(
     parsed: &flags::Parsed,
     config: &KubeletConfiguration,
-    baseline: &KubeletConfiguration,
+    named_in_files: &BTreeSet<String>,
     understudy: &UnderstudyConfiguration,
-) -> Option<String> {
-    let mut names: Vec<String> =
-        effects::not_yet_away_from(config, baseline).into_iter().map(str::to_owned).collect();
+) -> Vec<String> {
+    let routing = named_in_files.contains("logging")
+        && config.process.logging.options != super::logging::FormatOptions::default();
+    let mut names: Vec<String> = routing.then(|| "logging.options".to_owned()).into_iter().collect();
     names.extend(understudy.not_yet_away_from_default());
-    names.extend(parsed.process_flags_without_effect().map(|name| format!("--{name}")));
-    (!names.is_empty())
-        .then(|| format!("these settings are accepted but have no effect yet: {}", names.join(", ")))
+    names.extend(parsed.flags_without_effect().map(|name| format!("--{name}")));
+    names
+}
+
+/// One line that names every feature gate away from its default that changes nothing.
+fn gates_without_effect(gates: &FeatureGates) -> Option<String> {
+    let names: Vec<String> = gates.without_effect().map(|(gate, on)| format!("{}={on}", gate.name)).collect();
+    (!names.is_empty()).then(|| {
+        format!("these feature gates are away from their default and have no effect: {}", names.join(", "))
+    })
 }
 
 fn gate_errors(errors: Vec<String>) -> Vec<ConfigError> {
@@ -152,8 +173,9 @@ fn default_eviction_hard() -> std::collections::BTreeMap<String, String> {
 
 /// Loads the file of `--config`, with what only such a file gets: default hard eviction thresholds, and relative
 /// paths that start at the file's own directory.
-fn load_file(file: &Path) -> Result<KubeletConfiguration, Vec<ConfigError>> {
+fn load_file(file: &Path, named: &mut BTreeSet<String>) -> Result<KubeletConfiguration, Vec<ConfigError>> {
     let object = read_document(file, KIND, API_VERSION).map_err(|error| vec![error])?;
+    named.extend(effects::names_set(&object).cloned());
     let names_eviction_hard = object.get("evictionHard").is_some_and(|json| !json.is_null());
     let mut config = decode(object, file)?;
     if !names_eviction_hard || config.eviction.merge_default_eviction_settings {
@@ -190,6 +212,7 @@ fn merge_drop_ins(
     config: &KubeletConfiguration,
     directory: &Path,
     skipped: &mut Vec<PathBuf>,
+    named: &mut BTreeSet<String>,
 ) -> Result<KubeletConfiguration, Vec<ConfigError>> {
     let mut files = Vec::new();
     list_drop_ins(directory, 0, &mut files, skipped).map_err(|error| vec![error])?;
@@ -198,7 +221,10 @@ fn merge_drop_ins(
     for file in &files {
         match read_document(file, KIND, API_VERSION) {
             Ok(object) => match decode(without_nulls(&object), file) {
-                Ok(_) => merge_patch(&mut merged, object),
+                Ok(_) => {
+                    named.extend(effects::names_set(&object).cloned());
+                    merge_patch(&mut merged, object);
+                }
                 Err(found) => errors.extend(found),
             },
             Err(error) => errors.push(error),

@@ -21,7 +21,7 @@ section! {
         /// Images listed in the node status; -1 for all.
         "nodeStatusMaxImages" node_status_max_images: i32 = Pointer(50), Used;
         /// Media type of requests to the API server.
-        "contentType" content_type: String = Value("application/vnd.kubernetes.protobuf".to_owned()), NotYet;
+        "contentType" content_type: String = Value("application/vnd.kubernetes.protobuf".to_owned()), NotYetByDefault;
         /// Requests to the API server per second.
         "kubeAPIQPS" kube_api_qps: i32 = Pointer(50), Used;
         /// Requests that may be made at once above the rate.
@@ -38,7 +38,7 @@ section! {
         "volumePluginDir" volume_plugin_dir: String =
             Value("/usr/libexec/kubernetes/kubelet-plugins/volume/exec/".to_owned()), NotYet;
         /// Time between two measurements of the volumes' disk usage; negative disables them.
-        "volumeStatsAggPeriod" volume_stats_agg_period: GoDuration = Value(GoDuration::from_mins(1)), NotYet;
+        "volumeStatsAggPeriod" volume_stats_agg_period: GoDuration = Value(GoDuration::from_mins(1)), NotYetByDefault;
         /// Where OpenTelemetry spans go; absent for none.
         "tracing" tracing: Option<TracingConfiguration> = Value(None), NotYet;
     }

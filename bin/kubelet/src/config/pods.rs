@@ -15,7 +15,7 @@ section! {
         /// Resolver file that pods' own are made from; empty for none.
         "resolvConf" resolv_conf: String = Pointer("/etc/resolv.conf".to_owned()), Used;
         /// `promiscuous-bridge`, `hairpin-veth` or `none`.
-        "hairpinMode" hairpin_mode: String = Value("promiscuous-bridge".to_owned()), NotYet;
+        "hairpinMode" hairpin_mode: String = Value("promiscuous-bridge".to_owned()), AcceptedNoEffectUpstream;
         /// Pods on the node at most.
         "maxPods" max_pods: i32 = Value(110), Used;
         /// Pods per CPU core at most; 0 for no such limit.
@@ -31,9 +31,9 @@ section! {
         /// Whether the OOM killer takes one process instead of the container; absent follows the cgroup version.
         "singleProcessOOMKill" single_process_oom_kill: Option<bool> = Value(None), Used;
         /// Whether swap stops the kubelet from starting.
-        "failSwapOn" fail_swap_on: bool = Pointer(true), NotYet;
+        "failSwapOn" fail_swap_on: bool = Pointer(true), Used;
         /// What pods may do with swap.
-        "memorySwap" memory_swap: MemorySwapConfiguration = Value(MemorySwapConfiguration::default()), NotYet;
+        "memorySwap" memory_swap: MemorySwapConfiguration = Value(MemorySwapConfiguration::default()), Used;
         /// Size at which a container's log is rotated, a quantity of bytes.
         "containerLogMaxSize" container_log_max_size: String = Value("10Mi".to_owned()), NotYet;
         /// Log files per container at most.
@@ -67,7 +67,7 @@ section! {
     /// What pods may do with swap.
     pub struct MemorySwapConfiguration {
         /// Empty, `NoSwap` or `LimitedSwap`.
-        "swapBehavior" swap_behavior: String = Value(String::new()), NotYet;
+        "swapBehavior" swap_behavior: String = Value(String::new()), Used;
     }
 }
 

@@ -44,13 +44,13 @@ section! {
         "streamingConnectionIdleTimeout" streaming_connection_idle_timeout: GoDuration =
             Value(GoDuration::from_mins(240)), AcceptedNoEffectUpstream;
         /// Whether `/logs/` is offered.
-        "enableSystemLogHandler" enable_system_log_handler: bool = Pointer(true), NotYet;
+        "enableSystemLogHandler" enable_system_log_handler: bool = Pointer(true), NotYetByDefault;
         /// Whether `/logs/` answers queries for the logs of system services.
         "enableSystemLogQuery" enable_system_log_query: Option<bool> = Value(None), NotYet;
         /// Whether `/debug/pprof/` is offered.
-        "enableProfilingHandler" enable_profiling_handler: bool = Pointer(true), NotYet;
+        "enableProfilingHandler" enable_profiling_handler: bool = Pointer(true), NotYetByDefault;
         /// Whether `/debug/flags/v` is offered.
-        "enableDebugFlagsHandler" enable_debug_flags_handler: bool = Pointer(true), NotYet;
+        "enableDebugFlagsHandler" enable_debug_flags_handler: bool = Pointer(true), NotYetByDefault;
         /// Release whose hidden metrics are shown, as `1.35`.
         "showHiddenMetricsForVersion" show_hidden_metrics_for_version: String = Value(String::new()), NotYet;
     }

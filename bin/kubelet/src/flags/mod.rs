@@ -16,6 +16,8 @@ pub use self::help::help_text;
 pub use self::parse::{Parsed, parse};
 pub use self::validate::validate;
 
+use crate::config::logging::LoggingConfiguration;
+use crate::config::section::Section;
 use crate::config::{Effect, GoDuration, KubeletConfiguration};
 
 /// What a command line sets: fields of the configuration, and settings that exist as flags only.
@@ -132,7 +134,8 @@ impl Default for KubeletFlags {
 /// What a flag sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// A field of the configuration, by its top-level name in the file; the field's effect is the flag's.
+    /// A field of the configuration, by its top-level name in the file, or one of `logging`'s by both names; the field's
+    /// effect is the flag's.
     Config(&'static str),
     /// A setting that exists as a flag only.
     Process(Effect),
@@ -164,10 +167,12 @@ impl FlagRow {
     pub fn effect(&self) -> Effect {
         match self.target {
             Target::Process(effect) => effect,
-            Target::Config(field) => KubeletConfiguration::rows()
-                .find(|row| row.name == field)
-                .map(|row| row.effect)
-                .expect("every flag of the configuration names a field of it"),
+            Target::Config(field) => match field.strip_prefix("logging.") {
+                Some(inner) => LoggingConfiguration::ROWS.iter().find(|row| row.name == inner),
+                None => KubeletConfiguration::rows().find(|row| row.name == field),
+            }
+            .map(|row| row.effect)
+            .expect("every flag of the configuration names a field of it"),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{FlagRow, Settings, Target, defaults, rows};
+use crate::config::ConfigError;
 use crate::config::validation::quoted;
-use crate::config::{ConfigError, Effect};
 
 /// A command line that was read.
 pub struct Parsed {
@@ -62,28 +62,20 @@ impl Parsed {
         })
     }
 
-    /// Flags that are no fields, were given, are away from their default and have no effect yet, each once.
-    pub fn process_flags_without_effect(&self) -> impl Iterator<Item = &'static str> + '_ {
-        let defaults = defaults();
-        let names: BTreeSet<&'static str> = self
-            .uses
-            .iter()
-            .filter(|(row, _)| row.target == Target::Process(Effect::NotYet))
-            .filter(|(row, text)| {
-                let default = row.value(&defaults);
-                let value = if row.is_discarded() { text.clone() } else { row.value(&self.settings) };
-                value != default
-            })
-            .map(|(row, _)| row.name)
-            .collect();
-        names.into_iter()
+    /// The top-level fields of the configuration that were set by flags.
+    pub fn fields_set(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.uses.iter().filter_map(|(row, _)| match row.target {
+            Target::Config(field) => Some(field),
+            Target::Process(_) => None,
+        })
     }
-}
 
-impl FlagRow {
-    /// Whether the flag's value is checked and then dropped, so that no setting holds it.
-    fn is_discarded(&self) -> bool {
-        self.deprecated == Some(super::table::CADVISOR_FLAG)
+    /// Flags that were given, have no effect yet and set no top-level field, each once.
+    pub fn flags_without_effect(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let beside_fields = |target| matches!(target, Target::Process(_) | Target::Config("logging.options"));
+        let given = self.uses.iter().map(|(row, _)| row);
+        let missing = given.filter(|row| beside_fields(row.target) && row.effect().is_missing());
+        missing.map(|row| row.name).collect::<BTreeSet<_>>().into_iter()
     }
 }
 

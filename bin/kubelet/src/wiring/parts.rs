@@ -126,6 +126,10 @@ pub struct Settings {
     pub host_ips: Vec<String>,
     /// `staticPodPath`.
     pub static_pod_path: Option<PathBuf>,
+    /// Which restart rules of containers hold.
+    pub restart_rules: pod_sources::RestartRules,
+    /// The feature gate PodReadyToStartContainersCondition.
+    pub ready_to_start_condition: bool,
     /// `fileCheckFrequency`.
     pub file_check: Duration,
     /// `httpCheckFrequency`.

@@ -85,7 +85,9 @@ pub fn kubelet_configuration(places: &Places) -> String {
         "makeIPTablesUtilChains": false,
         "registerNode": false,
         "resolvConf": "",
-        "authentication": { "anonymous": { "enabled": false }, "webhook": { "enabled": false } },
+        // There is no one to ask who somebody is, and so no HTTPS server; a kubelet wants to be told all the same.
+        "enableServer": false,
+        "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
         "authorization": { "mode": "AlwaysAllow" },
     });
     format!("{configuration:#}\n")

@@ -55,7 +55,7 @@ impl Kubelet {
             "healthzBindAddress": "127.0.0.1",
             "healthzPort": health_port,
             "maxPods": settings.pods + 10,
-            "authentication": { "anonymous": { "enabled": false }, "webhook": { "enabled": false } },
+            "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
             "clusterDNS": ["10.96.0.10"],
             "clusterDomain": "cluster.local",

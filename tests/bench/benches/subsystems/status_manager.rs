@@ -54,6 +54,7 @@ impl Subject for Alone {
         let runtime: Address<RuntimeObserved> = seat.address();
         let deps = StatusManagerDeps {
             host_ips: vec!["192.0.2.10".to_owned()],
+            ready_to_start_condition: true,
             checkpoints: stage.checkpoints.clone(),
             clock: stage.clock.clone(),
             desired: Address::sink("PodManager", move |_: ResendDesired| {

@@ -15,6 +15,7 @@ mod clock;
 mod cluster;
 mod evictions;
 mod garbage;
+mod gates;
 mod heartbeat;
 mod hooks;
 mod images;

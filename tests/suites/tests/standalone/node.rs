@@ -125,7 +125,8 @@ impl Node {
             "readOnlyPort": read_only,
             "healthzBindAddress": "127.0.0.1",
             "healthzPort": healthz,
-            "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": false}},
+            // A kubelet without any way to know who asks does not start.
+            "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "imageGCHighThresholdPercent": 100,
             // A machine that builds is full and busy: only what never happens is watched for.
@@ -178,6 +179,11 @@ impl Node {
     pub fn kubelet_ends(&self) -> ExitStatus {
         let mut process = self.lock().take().expect("a kubelet runs");
         process.wait(SOON).unwrap_or_else(|| panic!("not ended within {SOON:?}:\n{}", self.log_tail()))
+    }
+
+    /// How its kubelets are started.
+    pub fn command_mut(&mut self) -> &mut KubeletCommand {
+        &mut self.command
     }
 
     /// Starts the kubelet, which must not run.

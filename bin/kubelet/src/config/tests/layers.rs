@@ -118,16 +118,72 @@ fn relative_paths_start_at_the_file() {
 #[test]
 fn settings_without_effect_yet_are_named_in_one_line() {
     let files = Files::new();
-    let file = files.kubelet("kubelet.yaml", "failSwapOn: false\nmaxPods: 5\niptablesDropBit: 3");
-    let warnings = loaded(&["--config", &file, "--boot-id-file=/x", "--cert-dir=/y"]).warnings;
-    assert_eq!(warnings, ["these settings are accepted but have no effect yet: failSwapOn, --boot-id-file"]);
+    let file = files.kubelet("kubelet.yaml", "protectKernelDefaults: true\nmaxPods: 5\niptablesDropBit: 3");
+    let effects = |args: &[&str]| {
+        let warnings = loaded(args).warnings;
+        let set = warnings.into_iter().find(|warning| warning.starts_with("these settings"));
+        set.map(|line| line.split_once(": ").expect("a list").1.to_owned()).unwrap_or_default()
+    };
+    assert_eq!(
+        effects(&["--config", &file, "--boot-id-file=/x", "--cert-dir=/y", "--pod-cidr=10.0.0.0/16"]),
+        "protectKernelDefaults, --boot-id-file"
+    );
+    // What is set to its default is set; what Go cannot tell from nothing is not.
+    let text = "imageMinimumGCAge: 2m0s\ncpuManagerReconcilePeriod: 0s\ncpuManagerPolicy: none\nsystemCgroups: \"\"\n\
+                imageGCHighThresholdPercent: 85";
+    let file = files.kubelet("kubelet.yaml", text);
+    assert_eq!(
+        effects(&["--config", &file, "--housekeeping-interval=10s", "--make-iptables-util-chains=true"]),
+        "imageMinimumGCAge, imageGCHighThresholdPercent, makeIPTablesUtilChains, cpuManagerPolicy, \
+         --housekeeping-interval"
+    );
+    let gate = "--feature-gates=LoggingAlphaOptions=true";
+    let flags = ["--log-text-split-stream", "--log-json-info-buffer-size=1Mi"];
+    assert_eq!(effects(&[gate, flags[0], flags[1]]), "--log-json-info-buffer-size, --log-text-split-stream");
+    let file = files.kubelet("kubelet.yaml", "logging: {options: {json: {splitStream: true}}}");
+    assert_eq!(effects(&[gate, "--config", &file]), "logging.options");
+    files.kubelet("conf.d/10.conf", "protectKernelDefaults: true");
+    let directory = files.path("conf.d").display().to_string();
+    assert_eq!(effects(&["--config-dir", &directory]), "protectKernelDefaults");
+}
+
+#[test]
+fn defaults_that_have_no_effect_yet_are_named_too() {
+    let files = Files::new();
+    let line = |fields: &str| {
+        let warnings = loaded(&["--config", &files.kubelet("kubelet.yaml", fields)]).warnings;
+        warnings.into_iter().find(|warning| warning.contains("not even at their defaults")).expect("a line")
+    };
+    let all = line("");
+    for field in ["imageMinimumGCAge", "makeIPTablesUtilChains", "protectKernelDefaults", "contentType"] {
+        assert!(all.contains(field), "{field}: {all}");
+    }
+    // It is named as set instead.
+    assert!(!line("makeIPTablesUtilChains: true").contains("makeIPTablesUtilChains"));
+}
+
+#[test]
+fn gates_without_effect_are_named_in_one_line() {
+    let line = |gates: &str| {
+        let warnings = loaded(&[&format!("--feature-gates={gates}")]).warnings;
+        warnings.into_iter().find(|warning| warning.starts_with("these feature gates"))
+    };
+    assert_eq!(line("ContainerStopSignals=true,HostnameOverride=false,EventedPLEG=false"), None);
+    assert_eq!(
+        line("EventedPLEG=true,KubeletSeparateDiskGC=false,ContainerStopSignals=true").as_deref(),
+        Some(
+            "these feature gates are away from their default and have no effect: EventedPLEG=true, \
+             KubeletSeparateDiskGC=false"
+        )
+    );
+    assert!(line("AllAlpha=true").is_some_and(|line| line.contains("EventedPLEG=true")));
 }
 
 #[test]
 fn a_first_certificate_and_later_ones_can_be_asked_for() {
     let args = ["--bootstrap-kubeconfig=/b.conf", "--rotate-certificates", "--rotate-server-certificates"];
     let loaded = loaded(&args);
-    assert_eq!(loaded.warnings.iter().filter(|warning| warning.contains("no effect yet")).count(), 0);
+    assert_eq!(super::beside_defaults(&loaded.warnings), Vec::<&str>::new());
     assert_eq!(loaded.flags.bootstrap_kubeconfig, "/b.conf");
     assert!(loaded.config.server.rotate_certificates && loaded.config.server.server_tls_bootstrap);
 }

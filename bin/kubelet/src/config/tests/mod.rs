@@ -56,6 +56,12 @@ fn loaded(args: &[&str]) -> Loaded {
     try_load(args).expect("a valid command line and configuration")
 }
 
+/// All but the line on defaults that every kubelet says.
+fn beside_defaults(warnings: &[String]) -> Vec<&str> {
+    let beside = warnings.iter().filter(|warning| !warning.contains("not even at their defaults"));
+    beside.map(String::as_str).collect()
+}
+
 /// The errors' texts.
 fn refusal(args: &[&str]) -> Vec<String> {
     let errors = try_load(args).expect_err("an invalid command line or configuration");

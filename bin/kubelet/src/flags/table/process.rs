@@ -87,28 +87,28 @@ pub(super) const ROWS: &[FlagRow] = &[
         "log-text-split-stream",
         Bool,
         process.logging.options.text.split_stream,
-        "logging",
+        "logging.options",
         "[Alpha] Text format: informational lines go to standard output"
     ),
     config_flag!(
         "log-text-info-buffer-size",
         Bytes,
         process.logging.options.text.info_buffer_size,
-        "logging",
+        "logging.options",
         "[Alpha] Text format: buffer of the informational stream, in bytes"
     ),
     config_flag!(
         "log-json-split-stream",
         Bool,
         process.logging.options.json.split_stream,
-        "logging",
+        "logging.options",
         "[Alpha] JSON format: informational lines go to standard output"
     ),
     config_flag!(
         "log-json-info-buffer-size",
         Bytes,
         process.logging.options.json.info_buffer_size,
-        "logging",
+        "logging.options",
         "[Alpha] JSON format: buffer of the informational stream, in bytes"
     ),
     config_flag!(

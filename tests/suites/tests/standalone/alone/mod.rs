@@ -11,6 +11,7 @@ mod https;
 mod idle;
 mod manifest_url;
 mod process;
+mod refused;
 mod restarts;
 mod rules;
 mod strain;
@@ -30,6 +31,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         idle::ALL,
         manifest_url::ALL,
         process::ALL,
+        refused::ALL,
         restarts::ALL,
         rules::ALL,
         strain::ALL,
