@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use messages::event_recorder::RecordEvent;
 use messages::facts::WorkerReported;
 use messages::image_manager::EnsureImage;
+use messages::node_status::ResendNode;
 use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
@@ -54,7 +55,7 @@ pub struct PodWorkerConfig {
     pub env_files: bool,
     /// The node's name.
     pub node_name: Arc<str>,
-    /// The node's addresses, primary first.
+    /// The node's addresses until others are told of, primary first.
     pub host_ips: Vec<String>,
     /// What the node has, and what of it pods may have.
     pub node: Arc<NodeResources>,
@@ -153,4 +154,6 @@ pub struct PodWorkerPoolDeps {
     pub resend_observed: Address<ResendObserved>,
     /// ProbeManager: send the verdicts again.
     pub resend_verdicts: Address<ResendVerdicts>,
+    /// NodeStatus: send the node's addresses again; none without a Node.
+    pub resend_node: Option<Address<ResendNode>>,
 }
