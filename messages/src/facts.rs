@@ -1,6 +1,7 @@
 //! Facts that several actors are told. Each has one writer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Pod};
@@ -125,6 +126,21 @@ delivery!(PressureObserved => (): Command, LatestPerKey);
 /// NodeStatus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeAddressesObserved(pub Arc<[NodeAddress]>);
+
+impl NodeAddressesObserved {
+    /// The node's IP addresses as its pods are told of them: internal ones before external ones, the first, and the first
+    /// of the other family.
+    pub fn host_ips(&self) -> Vec<String> {
+        let of = |kind: &'static str| {
+            let typed = self.0.iter().filter(move |address| address.type_ == kind);
+            typed.filter_map(|address| address.address.parse::<IpAddr>().ok())
+        };
+        let mut all = of("InternalIP").chain(of("ExternalIP"));
+        let Some(primary) = all.next() else { return Vec::new() };
+        let other = all.find(|ip| ip.is_ipv6() != primary.is_ipv6());
+        std::iter::once(primary).chain(other).map(|ip| ip.to_string()).collect()
+    }
+}
 delivery!(NodeAddressesObserved => (): Command, LatestPerKey);
 
 /// What a probe asks.
@@ -217,3 +233,37 @@ pub struct WorkerReported {
     pub report: Arc<WorkerReport>,
 }
 delivery!(WorkerReported => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_told_of_one_address_of_each_family_internal_ones_first() {
+        let told = |addresses: &[(&str, &str)]| {
+            let address = |(kind, address): &(&str, &str)| NodeAddress {
+                type_: (*kind).to_owned(),
+                address: (*address).to_owned(),
+            };
+            NodeAddressesObserved(addresses.iter().map(address).collect()).host_ips().join(",")
+        };
+        assert_eq!(told(&[]), "");
+        assert_eq!(told(&[("Hostname", "192.0.2.1")]), "", "a name, whatever it looks like");
+        assert_eq!(told(&[("ExternalIP", "203.0.113.1"), ("InternalIP", "192.0.2.1")]), "192.0.2.1");
+        assert_eq!(
+            told(&[
+                ("InternalIP", "2001:db8::1"),
+                ("InternalIP", "2001:db8::2"),
+                ("Hostname", "n"),
+                ("ExternalIP", "203.0.113.1"),
+                ("InternalIP", "192.0.2.1"),
+            ]),
+            "2001:db8::1,192.0.2.1"
+        );
+        assert_eq!(
+            told(&[("InternalIP", "2001:db8::1"), ("ExternalIP", "203.0.113.1")]),
+            "2001:db8::1,203.0.113.1"
+        );
+        assert_eq!(told(&[("InternalIP", "nonsense"), ("InternalIP", "192.0.2.1")]), "192.0.2.1");
+    }
+}

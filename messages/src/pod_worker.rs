@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::facts::{
-    DesiredPod, DesiredPods, PodObserved, ProbeVerdict, Rejection, RuntimeObserved, WorkerReport,
-    WorkerReported,
+    DesiredPod, DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, Rejection, RuntimeObserved,
+    WorkerReport, WorkerReported,
 };
 use crate::{PodRef, PodUid, delivery, receives};
 
@@ -41,13 +41,14 @@ delivery!(ResendReports => (): Command, LatestPerKey);
 
 receives!(
     "PodWorkerPool": DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, EvictPod, ResendPod,
-    ResendReports, GetWorkers
+    NodeAddressesObserved, ResendReports, GetWorkers
 );
 
 /// What a pod's worker receives, from the pool alone.
 pub mod worker {
     use super::{
-        Arc, DesiredPod, EvictPod, PodObserved, PodRef, ProbeVerdict, RuntimeObserved, delivery, receives,
+        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObserved, PodRef, ProbeVerdict, RuntimeObserved,
+        delivery, receives,
     };
 
     /// What the worker shall do about its pod; the latest wins.
@@ -69,5 +70,7 @@ pub mod worker {
     }
     delivery!(SyncPod => (): Command, LatestPerKey, pod = |m| Some(&m.pod.uid));
 
-    receives!("PodWorker": SyncPod, PodObserved, RuntimeObserved, ProbeVerdict, EvictPod);
+    receives!(
+        "PodWorker": SyncPod, PodObserved, RuntimeObserved, ProbeVerdict, EvictPod, NodeAddressesObserved
+    );
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -184,6 +185,9 @@ pub struct RuntimeHealth {
     pub events: bool,
     /// It can keep a container to the supplemental groups of its spec (`supplementalGroupsPolicy: Strict`).
     pub supplemental_groups_policy: bool,
+    /// How long ago the newest list of everything began that the runtime has answered; none before the first. Only those
+    /// are told it who are told after every answer.
+    pub listed_ago: Option<Duration>,
 }
 
 /// Every pod the runtime holds, as of Pleg's newest look.

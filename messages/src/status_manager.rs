@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
-use crate::facts::{DesiredPods, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported};
+use crate::facts::{
+    DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
+};
 use crate::supervision::PodQuarantined;
 use crate::{PodUid, delivery, receives};
 
@@ -38,5 +40,5 @@ delivery!(GetKnownStatuses => BTreeMap<PodUid, Arc<PodStatus>>: Query, Wait);
 
 receives!(
     "StatusManager": DesiredPods, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
-    GetPodStatus, GetPodStatuses, GetKnownStatuses
+    NodeAddressesObserved, GetPodStatus, GetPodStatuses, GetKnownStatuses
 );

@@ -25,6 +25,19 @@ const BURST: f64 = 25.0;
 const REFILL: Duration = Duration::from_secs(300);
 /// How the message of combined events begins.
 const COMBINED: &str = "(combined from similar events): ";
+/// The longest message in bytes, and how one ends that was cut: Kubernetes' own limit for the note of an event. What pods
+/// and strangers say, such as a probe's answer, may be longer.
+const MESSAGE_BYTES_MAX: usize = 1024;
+const CUT: &str = " ...";
+
+/// A message as long as it may be.
+fn bounded(message: &Arc<str>) -> Arc<str> {
+    if message.len() <= MESSAGE_BYTES_MAX {
+        return message.clone();
+    }
+    let end = message.floor_char_boundary(MESSAGE_BYTES_MAX - CUT.len());
+    Arc::from(format!("{}{CUT}", &message[..end]))
+}
 
 /// What an event is about, without the part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +117,8 @@ impl Default for Correlator {
 impl Correlator {
     /// Judges an event at wall time `now`; `uptime` is any clock that only goes forward, for the rates.
     pub fn judge(&mut self, event: &RecordEvent, now: Timestamp, uptime: Duration) -> Verdict {
+        // Before anything of it is remembered.
+        let event = &RecordEvent { message: bounded(&event.message), ..event.clone() };
         let subject = Subject::of(&event.object);
         let similar = SimilarKey {
             subject: subject.clone(),
@@ -121,7 +136,7 @@ impl Correlator {
             return Verdict::Drop;
         }
         let message = match combined {
-            true => Arc::from(format!("{COMBINED}{}", event.message)),
+            true => bounded(&Arc::from(format!("{COMBINED}{}", event.message))),
             false => event.message.clone(),
         };
         let event = Box::new(RecordedEvent {
@@ -230,6 +245,28 @@ mod tests {
         assert_eq!((kept.first_seen, kept.last_seen), (start(), start() + Duration::from_secs(20)));
         let other = event("web", "spec.containers{sidecar}", "BackOff", "Back-off");
         assert_eq!(clocked.kept(&other).unwrap().0, 1, "another container is another event");
+    }
+
+    #[test]
+    fn a_message_is_cut_to_what_an_event_may_say() {
+        let mut clocked = Clocked::new();
+        let long = |text: &str, bytes: usize| text.repeat(bytes / text.len());
+        for (message, bytes) in [
+            (long("x", 1024), 1024),
+            (long("x", 1025), 1024),
+            (long("x", 10 << 20), 1024),
+            ("é".repeat(1000), 1024),
+            (format!("x{}", "é".repeat(1000)), 1023),
+        ] {
+            let (_, kept) = clocked.kept(&event("web", "", "Unhealthy", &message)).unwrap();
+            assert_eq!(kept.len(), bytes);
+            assert_eq!(kept.ends_with(" ..."), message.len() > 1024);
+        }
+        for n in 0..9 {
+            clocked.kept(&event("db", "", "Unhealthy", &format!("{n}{}", long("x", 2000)))).unwrap();
+        }
+        let (_, combined) = clocked.kept(&event("db", "", "Unhealthy", &long("x", 2000))).unwrap();
+        assert!(combined.starts_with(COMBINED) && combined.len() == 1024, "{combined}");
     }
 
     #[test]

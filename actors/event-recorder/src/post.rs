@@ -19,6 +19,8 @@ const NAMES_MAX: usize = 4096;
 /// Tries of one event while the server does not answer, and the pause between two.
 const TRIES_MAX: u32 = 12;
 const PAUSE: Duration = Duration::from_secs(10);
+/// The longest name of an object.
+const NAME_BYTES_MAX: usize = 253;
 const COMPONENT: &str = "kubelet";
 
 /// Something to send.
@@ -159,8 +161,7 @@ impl Outbox {
         let nanos = event.first_seen.as_nanosecond().max(self.last_nanos + 1);
         let name = self.names.entry(key, || Name {
             namespace: about.namespace.clone().unwrap_or_else(|| "default".to_owned()),
-            // Unique as long as no two events of one object begin in the same nanosecond.
-            name: format!("{}.{nanos:x}", about.name.as_deref().unwrap_or_default()),
+            name: name_of(about.name.as_deref().unwrap_or_default(), nanos),
             exists: false,
         });
         if !name.exists {
@@ -197,6 +198,13 @@ impl Outbox {
         };
         Some(Post { event: Box::new(event), change })
     }
+}
+
+/// Unique as long as no two events of one object begin in the same nanosecond. A pod's name may leave no room for that.
+fn name_of(object: &str, nanos: i128) -> String {
+    let stamp = format!(".{nanos:x}");
+    let end = object.floor_char_boundary(NAME_BYTES_MAX.saturating_sub(stamp.len()));
+    format!("{}{stamp}", object[..end].trim_end_matches(['.', '-']))
 }
 
 fn seconds(at: Timestamp) -> Time {
@@ -257,6 +265,15 @@ mod tests {
 
     fn outbox() -> (Outbox, Correlator) {
         (Outbox::new("n".to_owned()), Correlator::default())
+    }
+
+    #[test]
+    fn an_events_name_is_a_name_however_long_its_pods_is() {
+        assert_eq!(name_of("web-1", 0x18), "web-1.18");
+        let long = name_of(&"p".repeat(253), 0x18);
+        assert_eq!((long.len(), long.ends_with("p.18")), (253, true));
+        let dashed = name_of(&format!("{}-.{}", "p".repeat(248), "q".repeat(3)), 0x18);
+        assert_eq!(dashed, format!("{}.18", "p".repeat(248)));
     }
 
     #[test]

@@ -66,18 +66,17 @@ enum Standing {
     Runs,
     /// Its worker is taking it away.
     Ends,
-    /// It has ended by itself: its last instances are kept for their logs.
+    /// It has ended, whether by itself or past its deadline: its last instances are kept for their logs. Of an evicted pod
+    /// its worker has taken them away.
     Finished,
-    /// It was deleted or evicted and all was given back: what is still there was forgotten.
+    /// It was deleted and all was given back: what is still there was forgotten.
     Gone,
 }
 
 fn standing(report: &WorkerReport) -> Standing {
     match report.state {
         WorkerState::Syncing => Standing::Runs,
-        WorkerState::Terminated if report.released && (report.deleted || report.failed.is_some()) => {
-            Standing::Gone
-        }
+        WorkerState::Terminated if report.released && report.deleted => Standing::Gone,
         WorkerState::Terminated if report.released => Standing::Finished,
         WorkerState::Terminating | WorkerState::Terminated => Standing::Ends,
     }
@@ -292,9 +291,8 @@ mod tests {
                 starting: Arc::default(),
                 replaced: Arc::default(),
                 waiting: Arc::default(),
-                failed: (standing == Standing::Gone)
-                    .then(|| Rejection { reason: "Evicted".to_owned(), message: String::new() }),
-                deleted: false,
+                failed: None,
+                deleted: standing == Standing::Gone,
                 blocked_on: None,
             };
             self.observed.insert(pod.uid.clone(), Arc::new(runtime));
@@ -331,6 +329,19 @@ mod tests {
             world.reports.clear();
             assert_eq!(world.garbage(), Garbage::default(), "without a worker it is not ours");
         }
+    }
+
+    #[test]
+    fn the_logs_of_a_pod_past_its_deadline_stay_until_it_is_deleted() {
+        let mut world = World::default().pod("d", Standing::Finished, vec![exited("a", 0, 1)]);
+        let report = Arc::make_mut(world.reports.values_mut().next().unwrap());
+        report.failed =
+            Some(Rejection { reason: "DeadlineExceeded".to_owned(), message: "too long".to_owned() });
+        assert_eq!(world.containers(), [""; 0]);
+        assert_eq!(world.sandboxes(), ["dead"], "not the one of the container that stays");
+        let report = Arc::make_mut(world.reports.values_mut().next().unwrap());
+        report.deleted = true;
+        assert_eq!(world.containers(), ["a0"]);
     }
 
     #[test]

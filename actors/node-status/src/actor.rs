@@ -199,6 +199,11 @@ impl NodeStatus {
             actor.looking = false;
             actor.found = found.or(actor.found.take());
             if !std::mem::replace(&mut actor.looked, true) {
+                // Before there are pods to tell of them.
+                if actor.node.is_none() {
+                    let made = registration::initial(&actor.deps.config, &actor.known());
+                    actor.tell_addresses(&made.node);
+                }
                 actor.register(ctx);
                 actor.update(ctx);
             }

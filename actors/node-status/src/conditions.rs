@@ -12,11 +12,15 @@ use messages::runtime::{RuntimeHandler, RuntimeHealth};
 
 /// A runtime that has not been ready for this long is down.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
+/// A runtime that has not answered a list of everything for longer than this is not healthy.
+const LISTED_WITHIN: Duration = Duration::from_secs(180);
 
 /// What is known of the runtime. Times are those since some beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeState {
     ready_last: Option<Duration>,
+    /// The age of the newest list of everything that the runtime has answered, and when that was told.
+    listed: Option<(Duration, Duration)>,
     runtime_problem: String,
     network_problem: String,
     /// `containerd://2.3.0`; with the word Unknown while it is not known.
@@ -31,6 +35,7 @@ impl Default for RuntimeState {
     fn default() -> Self {
         Self {
             ready_last: None,
+            listed: None,
             runtime_problem: String::new(),
             network_problem: "network state unknown".to_owned(),
             version: "://Unknown".to_owned(),
@@ -44,6 +49,7 @@ impl RuntimeState {
     /// The runtime has told how it is, or has not answered. It is told at every answer: a runtime that is silent for
     /// long is down.
     pub fn learn(&mut self, health: &RuntimeHealth, now: Duration) {
+        self.listed = health.listed_ago.map(|ago| (ago, now));
         if !health.answered {
             // What it said last counts on until it is down.
             return;
@@ -64,9 +70,32 @@ impl RuntimeState {
             None => Some("container runtime status check may not have completed yet"),
             Some(last) => (now.saturating_sub(last) >= DOWN_AFTER).then_some("container runtime is down"),
         };
+        let lists = self.lists_problem(now).map(|problem| format!("PLEG is not healthy: {problem}"));
         let problems = [&self.runtime_problem, &self.network_problem];
         let problems = problems.into_iter().filter(|problem| !problem.is_empty()).cloned();
-        check.map(str::to_owned).into_iter().chain(problems).collect()
+        check.map(str::to_owned).into_iter().chain(lists).chain(problems).collect()
+    }
+
+    /// Lists that hang say nothing of a single pod: the runtime itself does not work.
+    fn lists_problem(&self, now: Duration) -> Option<String> {
+        let Some((ago, told)) = self.listed else { return Some("pleg has yet to be successful".to_owned()) };
+        let elapsed = ago.saturating_add(now.saturating_sub(told));
+        let (seen, threshold) = (go_duration(elapsed), go_duration(LISTED_WITHIN));
+        (elapsed > LISTED_WITHIN)
+            .then(|| format!("pleg was last seen active {seen} ago; threshold is {threshold}"))
+    }
+}
+
+/// A duration of a second or more as Go prints it, in whole milliseconds.
+fn go_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (hours, minutes) = (seconds / 3600, seconds % 3600 / 60);
+    let fraction = format!(".{:03}", duration.subsec_millis());
+    let rest = format!("{}{}s", seconds % 60, fraction.trim_end_matches('0').trim_end_matches('.'));
+    match (hours, minutes) {
+        (0, 0) => rest,
+        (0, _) => format!("{minutes}m{rest}"),
+        _ => format!("{hours}h{minutes}m{rest}"),
     }
 }
 
@@ -244,6 +273,7 @@ mod tests {
             answered: true,
             ready: true,
             network_ready: true,
+            listed_ago: Some(SECOND),
             ..RuntimeHealth::default()
         }
     }
@@ -267,11 +297,16 @@ mod tests {
     #[test]
     fn a_runtime_is_down_after_thirty_seconds_without_being_ready() {
         let mut state = RuntimeState::default();
-        let unknown = ["container runtime status check may not have completed yet", "network state unknown"];
+        let unknown = [
+            "container runtime status check may not have completed yet",
+            "PLEG is not healthy: pleg has yet to be successful",
+            "network state unknown",
+        ];
         assert_eq!(state.errors(SECOND), unknown);
         state.learn(&well(), 5 * SECOND);
         assert_eq!(state.version, "containerd://2.3.0");
-        state.learn(&RuntimeHealth::default(), 25 * SECOND);
+        let silent = RuntimeHealth { listed_ago: Some(SECOND), ..RuntimeHealth::default() };
+        state.learn(&silent, 25 * SECOND);
         assert!(state.errors(34 * SECOND).is_empty());
         assert_eq!(state.errors(35 * SECOND), ["container runtime is down"]);
         state.learn(&well(), 36 * SECOND);
@@ -293,8 +328,32 @@ mod tests {
         let no_network = RuntimeHealth { network_ready: false, network_problem: text.to_owned(), ..well() };
         state.learn(&no_network, SECOND);
         assert_eq!(state.errors(SECOND), [text]);
-        state.learn(&RuntimeHealth::default(), 2 * SECOND);
+        let silent = RuntimeHealth { listed_ago: Some(SECOND), ..RuntimeHealth::default() };
+        state.learn(&silent, 2 * SECOND);
         assert_eq!(state.errors(40 * SECOND), ["container runtime is down", text]);
+    }
+
+    #[test]
+    fn a_runtime_that_lists_nothing_for_three_minutes_is_not_healthy() {
+        let mut state = RuntimeState::default();
+        state.learn(&well(), SECOND);
+        let silent = |ago| RuntimeHealth { listed_ago: Some(ago), ..well() };
+        state.learn(&silent(170 * SECOND), 171 * SECOND);
+        assert!(state.errors(181 * SECOND).is_empty(), "it was 180 s ago");
+        state.learn(&silent(Duration::from_millis(185_250)), 186 * SECOND);
+        assert_eq!(
+            state.errors(186 * SECOND),
+            ["PLEG is not healthy: pleg was last seen active 3m5.25s ago; threshold is 3m0s"]
+        );
+        state.learn(&silent(3700 * SECOND), 3701 * SECOND);
+        let errors = state.errors(3701 * SECOND);
+        assert_eq!(errors, ["PLEG is not healthy: pleg was last seen active 1h1m40s ago; threshold is 3m0s"]);
+        state.learn(&well(), 3702 * SECOND);
+        assert!(state.errors(3702 * SECOND).is_empty());
+        let fresh = RuntimeState::default();
+        assert!(
+            fresh.errors(SECOND).contains(&"PLEG is not healthy: pleg has yet to be successful".to_owned())
+        );
     }
 
     fn shown(status: &NodeStatus) -> Vec<String> {

@@ -167,7 +167,10 @@ mod tests {
         let conditions = node.status.and_then(|status| status.conditions).expect("conditions");
         assert_eq!(
             conditions[3].message.as_deref(),
-            Some("[container runtime status check may not have completed yet, network state unknown]")
+            Some(
+                "[container runtime status check may not have completed yet, PLEG is not healthy: pleg has yet to be \
+                 successful, network state unknown]"
+            )
         );
     }
 

@@ -197,6 +197,7 @@ pub(crate) mod tests {
             network_ready: true,
             supplemental_groups_policy: true,
             handlers: vec![handler(""), handler("runc")],
+            listed_ago: Some(Duration::ZERO),
             ..RuntimeHealth::default()
         };
         runtime.learn(&health, Duration::ZERO);

@@ -2,6 +2,7 @@
 
 mod events;
 mod health;
+mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use actix::{Actor, Handler, MessageResult};
 use futures::StreamExt;
 use jiff::Timestamp;
+use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod, RuntimePods};
@@ -21,7 +23,7 @@ use supervision::{Address, Ctx, Subsystem};
 use tokio::time::Instant;
 
 use self::health::Version;
-use crate::inspect::{self, Found};
+use crate::inspect::{self, Found, Unseen};
 use crate::metrics::PlegMetrics;
 use crate::observe;
 use crate::schedule::{Look, Schedule};
@@ -83,6 +85,8 @@ pub struct PlegDeps {
     pub runtime_observers: Vec<Address<RuntimeObserved>>,
     /// Who is told after every answer of the runtime, since they go by how old the last one is.
     pub runtime_watchers: Vec<Address<RuntimeObserved>>,
+    /// Where events go.
+    pub events: Address<RecordEvent>,
     /// Counts.
     pub metrics: PlegMetrics,
 }
@@ -129,6 +133,8 @@ pub struct Pleg {
     unnotified: BTreeSet<Arc<str>>,
     /// Pods whose last look failed.
     unseen: BTreeSet<PodUid>,
+    /// Of those, when an event said so last.
+    complained: BTreeMap<PodUid, Instant>,
     checking: bool,
     relisting: Option<Instant>,
     last_relist: Option<Instant>,
@@ -150,6 +156,7 @@ impl Pleg {
             baseline: None,
             unnotified: BTreeSet::new(),
             unseen: BTreeSet::new(),
+            complained: BTreeMap::new(),
             checking: false,
             relisting: None,
             last_relist: None,
@@ -178,9 +185,14 @@ impl Pleg {
                 self.failures = 0;
                 let metrics = &self.deps.metrics;
                 metrics.relist_seconds.observe(began.elapsed().as_secs_f64());
-                if let Some(last) = self.last_relist.replace(began) {
+                let last = self.last_relist.replace(began);
+                if let Some(last) = last {
                     metrics.relist_interval_seconds.observe(began.duration_since(last).as_secs_f64());
                 }
+                if last.is_none_or(|last| began.duration_since(last) > self.deps.config.relist * 2) {
+                    self.tell_watchers();
+                }
+                let metrics = &self.deps.metrics;
                 metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
                 let told = observe::lines(&sandboxes.items, &containers.containers);
                 let wanted = self.compare(&told);
@@ -245,20 +257,22 @@ impl Pleg {
         }
     }
 
-    fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, CriError>, ctx: &mut Ctx<Self>) {
+    fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, Unseen>, ctx: &mut Ctx<Self>) {
         ctx.cancel_timer(&Timer::Slow(uid.clone()));
         self.looking.remove(uid);
         match found {
             Ok(found) => {
                 self.unseen.remove(uid);
+                self.complained.remove(uid);
                 let ended = found.pod.containers.iter().filter(|c| c.state == ContainerState::Exited);
                 self.schedule.found_ended(uid, |id| ended.clone().any(|container| &*container.id == id));
                 self.schedule.done(uid);
                 self.learn(uid, token, found, ctx);
             }
-            Err(error) => {
+            Err(Unseen { pod, error }) => {
                 let runtime_is_well = self.health.as_ref().is_some_and(|health| health.ready);
                 if runtime_is_well {
+                    self.complain(pod, &error);
                     tracing::warn!(%error, pod = %uid, "Look at pod failed");
                 } else {
                     tracing::debug!(%error, pod = %uid, "Look at pod failed; the runtime is not well");
@@ -435,7 +449,7 @@ impl Handler<ResendObserved> for Pleg {
     type Result = ();
     fn handle(&mut self, _: ResendObserved, _ctx: &mut Ctx<Self>) {
         self.tell_health(&self.deps.runtime_observers);
-        self.tell_health(&self.deps.runtime_watchers);
+        self.tell_watchers();
         for uid in self.pods.keys() {
             self.tell(uid);
         }

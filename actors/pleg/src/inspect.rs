@@ -22,6 +22,14 @@ pub struct Found {
     pub pids: Vec<(Arc<str>, Option<u32>)>,
 }
 
+/// A look that failed.
+pub struct Unseen {
+    /// Whose, once the lists have named it: then the runtime has failed to tell of something of this pod.
+    pub pod: Option<PodRef>,
+    /// The call that failed.
+    pub error: CriError,
+}
+
 /// The lists that a look begins with: of one pod, or of all pods for several looks that begin together.
 pub type Lists = Shared<BoxFuture<'static, Result<Arc<Listed>, CriError>>>;
 
@@ -57,8 +65,8 @@ pub async fn look(
     lists: Lists,
     known: Option<Arc<RuntimePod>>,
     ended: BTreeSet<Arc<str>>,
-) -> Result<Found, CriError> {
-    let listed = lists.await?;
+) -> Result<Found, Unseen> {
+    let listed = lists.await.map_err(|error| Unseen { pod: None, error })?;
     let of_pod = |labels: &BTreeMap<String, String>| {
         labels.get(observe::POD_UID).is_some_and(|label| label == uid.as_str())
     };
@@ -71,13 +79,15 @@ pub async fn look(
         .or_else(|| containers.iter().find_map(|c| observe::pod_of(&c.labels)))
         .or_else(|| known.as_ref().map(|known| known.pod.clone()))
         .unwrap_or_else(|| PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") });
-    let mut found = Found { pod: RuntimePod::absent(name), pids: Vec::new() };
+    let unseen = |error| Unseen { pod: Some(name.clone()), error };
+    let mut found = Found { pod: RuntimePod::absent(name.clone()), pids: Vec::new() };
 
     let known_sandboxes: BTreeMap<&str, &RuntimeSandbox> =
         known.iter().flat_map(|known| &known.sandboxes).map(|s| (&*s.id, s)).collect();
     for listed in sandboxes {
-        if let Some(sandbox) =
-            sandbox(&operations, listed, known_sandboxes.get(listed.id.as_str()).copied()).await?
+        if let Some(sandbox) = sandbox(&operations, listed, known_sandboxes.get(listed.id.as_str()).copied())
+            .await
+            .map_err(unseen)?
         {
             found.pod.sandboxes.push(sandbox);
         }
@@ -86,7 +96,7 @@ pub async fn look(
         known.iter().flat_map(|known| &known.containers).map(|c| (&*c.id, c)).collect();
     for listed in containers {
         let before = known_containers.get(listed.id.as_str()).copied();
-        container(&operations, &*dirs, listed, before, &ended, &mut found).await?;
+        container(&operations, &*dirs, listed, before, &ended, &mut found).await.map_err(unseen)?;
     }
     found.pod = observe::arrange(found.pod);
     Ok(found)

@@ -1,6 +1,6 @@
 //! Duty: states what the container runtime holds of every pod, and how the runtime itself is.
 //! Receives: PodTouched, ResendObserved, GetRuntimePods.
-//! Sends: PodObserved, RuntimeObserved.
+//! Sends: PodObserved, RuntimeObserved, RecordEvent (FailedSync).
 //! State (rebuilt from): every pod's containers and sandboxes (the runtime's lists and statuses).
 //! On crash: the first relist of the next incarnation is a baseline; it invents no deaths.
 //! Never does: changes anything in the runtime, or lets one pod's slow answer hold up another's.

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use messages::event_recorder::RecordEvent;
 use messages::facts::WorkerReported;
 use messages::image_manager::EnsureImage;
+use messages::node_status::ResendNode;
 use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
@@ -53,7 +54,7 @@ pub struct PodWorkerConfig {
     pub env_files: bool,
     /// The node's name.
     pub node_name: Arc<str>,
-    /// The node's addresses, primary first.
+    /// The node's addresses until others are told of, primary first.
     pub host_ips: Vec<String>,
     /// What the node has, and what of it pods may have.
     pub node: Arc<NodeResources>,
@@ -152,4 +153,6 @@ pub struct PodWorkerPoolDeps {
     pub resend_observed: Address<ResendObserved>,
     /// ProbeManager: send the verdicts again.
     pub resend_verdicts: Address<ResendVerdicts>,
+    /// NodeStatus: send the node's addresses again; none without a Node.
+    pub resend_node: Option<Address<ResendNode>>,
 }

@@ -1,10 +1,14 @@
 //! PodWorkerPool: hands every fact about a pod to that pod's worker, and sees that there is one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
-use messages::facts::{DesiredPods, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported};
+use messages::facts::{
+    DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
+};
+use messages::node_status::ResendNode;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::worker::{SyncPod, Want};
@@ -39,6 +43,7 @@ pub struct PodWorkerPool {
     /// Workers that are over and may not have ended yet.
     ending: BTreeSet<PodUid>,
     health: Option<RuntimeObserved>,
+    addresses: Option<NodeAddressesObserved>,
     observed: BTreeMap<PodUid, PodObserved>,
     verdicts: BTreeMap<PodUid, ProbeVerdict>,
     evictions: BTreeMap<PodUid, EvictPod>,
@@ -53,6 +58,7 @@ impl PodWorkerPool {
             children: BTreeMap::new(),
             ending: BTreeSet::new(),
             health: None,
+            addresses: None,
             observed: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             evictions: BTreeMap::new(),
@@ -106,6 +112,9 @@ impl PodWorkerPool {
     fn tell_all_but_goal(&self, uid: &PodUid) {
         if let Some(health) = &self.health {
             self.forward(uid, health.clone());
+        }
+        if let Some(addresses) = &self.addresses {
+            self.forward(uid, addresses.clone());
         }
         if let Some(observed) = self.observed.get(uid) {
             self.forward(uid, observed.clone());
@@ -183,6 +192,9 @@ impl Subsystem for PodWorkerPool {
         let _ = self.deps.resend_desired.tell(ResendDesired);
         let _ = self.deps.resend_observed.tell(ResendObserved);
         let _ = self.deps.resend_verdicts.tell(ResendVerdicts);
+        if let Some(node) = &self.deps.resend_node {
+            let _ = node.tell(ResendNode);
+        }
         self.check_resolv_conf(ctx);
     }
 
@@ -240,6 +252,24 @@ impl Handler<RuntimeObserved> for PodWorkerPool {
             let _ = child.address::<RuntimeObserved>().tell(fact.clone());
         }
         self.health = Some(fact);
+    }
+}
+
+impl Handler<NodeAddressesObserved> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, fact: NodeAddressesObserved, _ctx: &mut Ctx<Self>) {
+        let host_ips = fact.host_ips();
+        // A Node of which no address is known for the moment takes none away.
+        if host_ips.is_empty() || self.deps.worker.config.host_ips == host_ips {
+            return;
+        }
+        // Workers that are made from now on begin with them.
+        Arc::make_mut(&mut self.deps.worker.config).host_ips = host_ips;
+        for child in self.children.values() {
+            let _ = child.address::<NodeAddressesObserved>().tell(fact.clone());
+        }
+        self.addresses = Some(fact);
     }
 }
 

@@ -288,8 +288,8 @@ fn with_grace(known: &Arc<DesiredPod>, granted: Option<&i64>) -> Arc<DesiredPod>
     Arc::new(DesiredPod { pod: Arc::new(pod), ..DesiredPod::clone(known) })
 }
 
-/// Whether a worker has the same to do. A pod of the API server changes with every status that it is told: of that
-/// only an end is news.
+/// Whether a worker has the same to do. A pod of the API server changes with every status that it is told, which is
+/// no news: an end that others write there is taken back.
 fn is_same_work(known: &Arc<DesiredPod>, desired: &Arc<DesiredPod>) -> bool {
     if Arc::ptr_eq(known, desired) {
         return true;
@@ -297,10 +297,6 @@ fn is_same_work(known: &Arc<DesiredPod>, desired: &Arc<DesiredPod>) -> bool {
     if known.source != Source::Api || desired.source != Source::Api {
         return known == desired;
     }
-    let has_ended = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
-    };
     let (a, b) = (&known.pod, &desired.pod);
     let (old, new) = (&a.metadata, &b.metadata);
     known.pod_ref == desired.pod_ref
@@ -310,7 +306,6 @@ fn is_same_work(known: &Arc<DesiredPod>, desired: &Arc<DesiredPod>) -> bool {
         && old.deletion_timestamp == new.deletion_timestamp
         && old.deletion_grace_period_seconds == new.deletion_grace_period_seconds
         && a.spec == b.spec
-        && has_ended(a) == has_ended(b)
 }
 
 fn is_static(pod: &DesiredPod) -> bool {

@@ -150,9 +150,10 @@ pub fn failed_directories(error: &str) -> Text {
     Text::warning("Failed", format!("error making pod data directories: {error}"))
 }
 
-/// A step has lasted longer than any that goes well.
+/// A step has lasted longer than any that goes well. Upstream has no word for it; its `FailedSync` is a pod whose status
+/// the runtime does not tell.
 pub fn blocked(step: &str, lasts: Duration) -> Text {
-    Text::warning("FailedSync", format!("pod waits for {step} since {}s", lasts.as_secs()))
+    Text::warning("SyncBlocked", format!("pod waits for {step} since {}s", lasts.as_secs()))
 }
 
 /// The network plugin is not ready.

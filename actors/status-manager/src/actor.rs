@@ -9,8 +9,10 @@ use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{
-    DesiredPods, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReport, WorkerReported,
+    DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReport,
+    WorkerReported,
 };
+use messages::node_status::ResendNode;
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::GetWorkers;
@@ -40,7 +42,7 @@ const WAITING_MAX: usize = 4096;
 /// What StatusManager is given.
 #[derive(Clone)]
 pub struct StatusManagerDeps {
-    /// The node's addresses, primary first, at most one of each family; empty if none is known.
+    /// The node's addresses until others are told of, primary first, at most one of each family; empty if none is known.
     pub host_ips: Vec<String>,
     /// Whether the condition PodReadyToStartContainers is told: the feature gate of it.
     pub ready_to_start_condition: bool,
@@ -58,6 +60,8 @@ pub struct StatusManagerDeps {
     pub touched: Address<PodTouched>,
     /// Asked for the probe verdicts after a restart.
     pub verdicts: Address<ResendVerdicts>,
+    /// Asked for the node's addresses after a restart; none without a Node.
+    pub node: Option<Address<ResendNode>>,
     /// The API server, if there is one to tell.
     pub api: Option<ApiClient>,
     /// Events.
@@ -322,6 +326,9 @@ impl Subsystem for StatusManager {
         self.ask_workers(ctx);
         let _ = self.deps.observed.tell(ResendObserved);
         let _ = self.deps.verdicts.tell(ResendVerdicts);
+        if let Some(node) = &self.deps.node {
+            let _ = node.tell(ResendNode);
+        }
         // A resend that is lost on the way is asked for once more.
         self.is_asking = true;
         ctx.set_timer(Timer::Ask, ASK_AGAIN);
@@ -386,6 +393,15 @@ impl Handler<MirrorPods> for StatusManager {
     type Result = ();
     fn handle(&mut self, mirrors: MirrorPods, ctx: &mut Ctx<Self>) {
         for uid in self.ledger.mirrors(&mirrors.pods) {
+            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
+        }
+    }
+}
+
+impl Handler<NodeAddressesObserved> for StatusManager {
+    type Result = ();
+    fn handle(&mut self, fact: NodeAddressesObserved, ctx: &mut Ctx<Self>) {
+        for uid in self.ledger.addresses(fact.host_ips()) {
             ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
         }
     }

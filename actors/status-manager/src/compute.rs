@@ -140,7 +140,7 @@ impl<'a> Computation<'a> {
             finish::finish(self.spec, &mut containers.init, &mut containers.regular);
         }
 
-        let known = PhaseVerdict::of(self.previous);
+        let known = self.known();
         let coming = self.coming(&containers, may_end, over, known.phase);
         let verdict = if coming.phase.is_terminal() && !may_end {
             PhaseVerdict::plain(meanwhile(&containers))
@@ -182,6 +182,23 @@ impl<'a> Computation<'a> {
     /// What the runtime holds; unknown as well while the runtime's name is, since then no container has an ID.
     fn observed(&self) -> Option<&'a RuntimePod> {
         self.node.runtime_name.as_ref().and(self.facts.observed.as_deref())
+    }
+
+    /// The phase before this one. An end that the API server shows counts for a pod that ends here: its worker found it
+    /// there at the start of the kubelet. While the worker goes on, such an end is another writer's and is taken back.
+    fn known(&self) -> PhaseVerdict {
+        let ours = PhaseVerdict::of(self.previous);
+        let ends = self.facts.report.as_ref().is_some_and(|r| r.state != WorkerState::Syncing);
+        let shown = from_api(self.desired).filter(|_| ends).map(|status| PhaseVerdict::of(Some(status)));
+        match shown.filter(|shown| shown.phase.is_terminal()) {
+            Some(theirs) if theirs.phase == ours.phase => PhaseVerdict {
+                phase: ours.phase,
+                reason: ours.reason.or(theirs.reason),
+                message: ours.message.or(theirs.message),
+            },
+            Some(theirs) => theirs,
+            None => ours,
+        }
     }
 
     fn restarting_all(&self) -> bool {

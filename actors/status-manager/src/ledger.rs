@@ -235,6 +235,16 @@ impl Ledger {
         self.pods.keys().cloned().collect()
     }
 
+    /// The node has these addresses now, primary first. Returns the pods to compute.
+    pub fn addresses(&mut self, host_ips: Vec<String>) -> Vec<PodUid> {
+        // A Node of which no address is known for the moment, as before a cloud controller has spoken, takes none away.
+        if host_ips.is_empty() || self.node.host_ips == host_ips {
+            return Vec::new();
+        }
+        self.node.host_ips = host_ips;
+        self.pods.keys().cloned().collect()
+    }
+
     /// What has not been heard of yet and may have been lost on the way.
     pub fn missing(&self) -> Missing {
         let unseen = |e: &Entry| e.facts.observed.is_none() && e.facts.is_stopped();
@@ -380,6 +390,21 @@ mod tests {
         assert_eq!(known, Some(WorkerState::Terminating));
         ledger.pods.get_mut(&uid).unwrap().facts.report = None;
         assert!(ledger.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
+    }
+
+    #[test]
+    fn every_pod_follows_the_nodes_addresses() {
+        let (mut ledger, uid) = running_pod();
+        assert_eq!(ledger.status(&uid).unwrap().host_ip, None);
+        let both = || vec!["192.0.2.7".to_owned(), "2001:db8::7".to_owned()];
+        assert_eq!(ledger.addresses(both()), std::slice::from_ref(&uid));
+        ledger.compute(&uid, at(1));
+        let status = ledger.status(&uid).unwrap();
+        assert_eq!(status.host_ip.as_deref(), Some("192.0.2.7"));
+        assert_eq!(status.host_ips.as_ref().map(Vec::len), Some(2));
+        assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.5"), "its own network");
+        assert!(ledger.addresses(both()).is_empty(), "no news");
+        assert!(ledger.addresses(Vec::new()).is_empty(), "none is known for the moment");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Duty: computes every pod's status from facts; the single writer of pod status, here and at the API server; deletes pods
 //!   there that are over here.
-//! Receives: DesiredPods, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined, GetPodStatus,
-//!   GetPodStatuses, GetKnownStatuses.
-//! Sends: RecordEvent, ResendDesired, GetWorkers, ResendObserved, ResendVerdicts, PodTouched.
+//! Receives: DesiredPods, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
+//!   NodeAddressesObserved, GetPodStatus, GetPodStatuses, GetKnownStatuses.
+//! Sends: RecordEvent, ResendDesired, GetWorkers, ResendObserved, ResendVerdicts, ResendNode, PodTouched.
 //! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew), what the API
 //!   server has been told (it tells it with the pods).
 //! On crash: asks wait until the checkpoints have been read; Ready and restart counts go on as they were.

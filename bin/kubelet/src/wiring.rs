@@ -215,7 +215,9 @@ pub fn wire(
         resend_desired: resend_desired(),
         resend_observed: resend_observed(),
         resend_verdicts: probes.address(),
+        resend_node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
     };
+    let resend_node = pool_deps.resend_node.clone();
 
     let metrics = PlegMetrics::new()?;
     metrics.register(registry)?;
@@ -228,6 +230,7 @@ pub fn wire(
         observers: vec![pool.address(), status.address(), probes.address(), garbage.address()],
         runtime_observers: vec![pool.address(), status.address(), manager.address()],
         runtime_watchers: heartbeat.iter().map(heartbeat::Heartbeat::runtime_watcher).collect(),
+        events: events.address(),
         metrics,
     };
 
@@ -235,7 +238,7 @@ pub fn wire(
         .into_iter()
         .chain(heartbeat.iter().map(heartbeat::Heartbeat::pressure_watcher))
         .collect();
-    let addresses = certificates::start(
+    let certificates = certificates::start(
         tree,
         place,
         registry,
@@ -243,6 +246,8 @@ pub fn wire(
         settings,
         heartbeat.as_ref().map(heartbeat::Heartbeat::node),
     )?;
+    let mut addresses = vec![status.address(), pool.address()];
+    addresses.extend(certificates);
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,
@@ -271,6 +276,7 @@ pub fn wire(
         observed: resend_observed(),
         touched: pleg.address(),
         verdicts: probes.address(),
+        node: resend_node,
         api: cluster_api(bridge),
         events: events.address(),
         metrics,

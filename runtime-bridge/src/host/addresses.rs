@@ -62,15 +62,31 @@ fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
 
-/// A machine with the addresses it was given.
+/// A machine with the addresses it was given last; clones are the same machine.
 #[cfg(any(test, feature = "fake"))]
 #[derive(Debug, Clone, Default)]
-pub struct FakeHostAddresses(pub FoundAddresses);
+pub struct FakeHostAddresses(std::sync::Arc<std::sync::Mutex<FoundAddresses>>);
+
+#[cfg(any(test, feature = "fake"))]
+impl FakeHostAddresses {
+    /// With these addresses.
+    pub fn new(found: FoundAddresses) -> Self {
+        let machine = Self::default();
+        machine.set(found);
+        machine
+    }
+
+    /// It has these addresses from now on.
+    pub fn set(&self, found: FoundAddresses) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = found;
+    }
+}
 
 #[cfg(any(test, feature = "fake"))]
 impl HostAddresses for FakeHostAddresses {
     fn find(&self, _: &str, _: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>> {
-        Box::pin(std::future::ready(Ok(self.0.clone())))
+        let found = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        Box::pin(std::future::ready(Ok(found)))
     }
 }
 

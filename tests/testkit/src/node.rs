@@ -63,6 +63,8 @@ pub struct World {
     pub cgroups: FakeCgroups,
     /// What the node and its pods use.
     pub stats: FakeStats,
+    /// The machine's addresses.
+    pub addresses: FakeHostAddresses,
     /// A manifest URL, if the node has one.
     pub url: Option<FakeManifestUrl>,
     /// The cluster's API server; none for a kubelet on its own.
@@ -89,6 +91,7 @@ impl World {
             clock: Arc::new(FakeClock::new(seed, start)),
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
             stats: FakeStats::default(),
+            addresses: FakeHostAddresses::default(),
             url: None,
             resolv_conf: None,
             api: None,
@@ -140,7 +143,7 @@ impl World {
             stats: Arc::new(self.stats.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
-            addresses: Arc::new(FakeHostAddresses::default()),
+            addresses: Arc::new(self.addresses.clone()),
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
             certificates: Vec::new(),

@@ -69,7 +69,21 @@ impl Pleg {
             self.health = Some(Arc::new(health));
             self.tell_health(&self.deps.runtime_observers);
         }
-        self.tell_health(&self.deps.runtime_watchers);
+        // A list that has just begun is waited for: until the first has been answered the node is not ready.
+        let begins = self.relisting.is_some_and(|began| began.elapsed() < self.deps.config.health);
+        if self.last_relist.is_some() || !begins {
+            self.tell_watchers();
+        }
+    }
+
+    /// Tells those who go by how old the newest answers are.
+    pub(super) fn tell_watchers(&self) {
+        let Some(health) = &self.health else { return };
+        let listed_ago = self.last_relist.map(|at| at.elapsed());
+        let health = Arc::new(RuntimeHealth { listed_ago, ..RuntimeHealth::clone(health) });
+        for watcher in &self.deps.runtime_watchers {
+            let _ = watcher.tell(RuntimeObserved(health.clone()));
+        }
     }
 
     pub(super) fn tell_health(&self, whom: &[Address<RuntimeObserved>]) {
@@ -115,5 +129,6 @@ fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> Run
             .features
             .as_ref()
             .is_some_and(|features| features.supplemental_groups_policy),
+        listed_ago: None,
     }
 }

@@ -17,7 +17,8 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use jiff::Timestamp;
 use messages::facts::{
-    ContainerVerdict, DesiredPod, PodObserved, ProbeVerdict, RuntimeObserved, WaitingReason, WorkerReport,
+    ContainerVerdict, DesiredPod, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved,
+    WaitingReason, WorkerReport,
 };
 use messages::image_manager::PresentImage;
 use messages::pleg::PodTouched;
@@ -339,6 +340,7 @@ impl Handler<SyncPod> for PodWorker {
 impl PodWorker {
     fn wanted(&mut self, desired: Arc<DesiredPod>, ctx: &mut Ctx<Self>) {
         let changed = self.desired.as_ref().is_none_or(|known| known.pod != desired.pod);
+        let is_first = self.desired.is_none();
         self.desired = Some(desired.clone());
         if changed {
             self.set_deadline(ctx);
@@ -349,7 +351,9 @@ impl PodWorker {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if pod.metadata.deletion_timestamp.is_some() {
             self.end(&Trigger::Deleted, ctx);
-        } else if matches!(phase, Some("Succeeded" | "Failed")) {
+        } else if is_first && matches!(phase, Some("Succeeded" | "Failed")) {
+            // What the API server showed before this kubelet ran is final; an end that is written while the pod runs
+            // StatusManager takes back.
             self.end(&Trigger::Finished, ctx);
         }
     }
@@ -389,6 +393,18 @@ impl Handler<ProbeVerdict> for PodWorker {
     fn handle(&mut self, fact: ProbeVerdict, ctx: &mut Ctx<Self>) {
         self.verdicts = fact.containers;
         self.reconcile(ctx);
+    }
+}
+
+impl Handler<NodeAddressesObserved> for PodWorker {
+    type Result = ();
+
+    /// Containers that start from now on are told of them.
+    fn handle(&mut self, fact: NodeAddressesObserved, _ctx: &mut Ctx<Self>) {
+        let host_ips = fact.host_ips();
+        if self.deps.config.host_ips != host_ips {
+            Arc::make_mut(&mut self.deps.config).host_ips = host_ips;
+        }
     }
 }
 

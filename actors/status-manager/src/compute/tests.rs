@@ -186,6 +186,54 @@ fn a_terminal_phase_waits_for_live_containers() {
     assert_eq!(told(status, "DisruptionTarget"), "True TerminationByKubelet: because");
 }
 
+/// As the API server shows the pod from now on.
+fn shown(scene: &mut Scene, status: PodStatus) {
+    let desired = scene.facts.desired.clone().unwrap();
+    let mut pod = k8s_openapi::api::core::v1::Pod::clone(&desired.pod);
+    pod.status = Some(status);
+    scene.facts.desired = Some(Arc::new(DesiredPod { pod: Arc::new(pod), ..DesiredPod::clone(&desired) }));
+}
+
+#[test]
+fn an_end_that_the_api_server_shows_is_final_for_a_pod_that_ends_and_is_taken_back_while_it_runs() {
+    let theirs = PodStatus {
+        phase: Some("Failed".into()),
+        reason: Some("NodeLost".into()),
+        message: Some("long ago".into()),
+        ..PodStatus::default()
+    };
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    scene.observed(observed(vec![running("a", "a0", 0)]));
+    shown(&mut scene, theirs);
+    assert_eq!(phase_of(scene.step()), "Running", "another writer's word");
+
+    // After a restart of the kubelet the worker finds it so, although the checkpoint says Running.
+    let status = scene.reported(report(WorkerState::Terminating));
+    assert_eq!(
+        (phase_of(status), status.reason.as_deref()),
+        ("Failed", Some("NodeLost")),
+        "before the containers have died"
+    );
+    assert_eq!(told(status, "Ready"), "False PodFailed");
+    scene.observed(stopped(vec![exited("a", "a0", 0, 0)]));
+    let status = scene.reported(terminated_report());
+    assert_eq!(
+        (phase_of(status), status.message.as_deref()),
+        ("Failed", Some("long ago")),
+        "whatever the exit codes"
+    );
+
+    // Ours, with a reason that the API server has only of an earlier kubelet.
+    let mut scene = Scene::new(spec("Never", vec![container("a")]));
+    scene.observed(observed(vec![exited("a", "a0", 0, 1)]));
+    scene.reported(terminated_report());
+    assert_eq!(phase_of(scene.step()), "Failed");
+    let earlier =
+        PodStatus { phase: Some("Failed".into()), reason: Some("Evicted".into()), ..PodStatus::default() };
+    shown(&mut scene, earlier);
+    assert_eq!(scene.step().reason.as_deref(), Some("Evicted"));
+}
+
 #[test]
 fn a_deadline_is_no_disruption() {
     let mut scene = Scene::new(spec("Never", vec![container("a")]));

@@ -78,6 +78,7 @@ impl Subject for Alone {
                 sinks.sink(),
             ],
             runtime_watchers: Vec::new(),
+            events: sinks.sink(),
             runtime_observers: vec![sinks.sink(), sinks.sink()],
             metrics: PlegMetrics::new().expect("metrics are defined once"),
         };

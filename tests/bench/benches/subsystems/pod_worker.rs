@@ -82,6 +82,7 @@ impl Subject for Alone {
                 }
             }),
             resend_verdicts: sinks.sink(),
+            resend_node: None,
         };
         let actor = seat.start(&Place::Here, move || PodWorkerPool::new(deps.clone()));
         let alone = Self { tree: stage.tree.clone(), actor, pods: count };

@@ -68,6 +68,7 @@ impl Subject for Alone {
                 }
             }),
             touched: sinks.sink(),
+            node: None,
             api: None,
             verdicts: sinks.sink(),
             events: sinks.sink(),

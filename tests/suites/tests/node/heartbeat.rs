@@ -60,7 +60,7 @@ async fn beat(tree: &Tree) -> Heart {
         heartbeat: client.clone(),
         api: client.clone(),
         operations: Operations::new(Arc::new(FakeRuntime::new(61)), Io::current(), metrics),
-        addresses: Arc::new(FakeHostAddresses(found)),
+        addresses: Arc::new(FakeHostAddresses::new(found)),
         clock: world.clock.clone(),
         observers: vec![
             lease.address(),
@@ -96,6 +96,7 @@ impl Heart {
             answered: true,
             ready: true,
             network_ready: true,
+            listed_ago: Some(Duration::ZERO),
             ..RuntimeHealth::default()
         };
         self.runtime.tell(RuntimeObserved(Arc::new(health))).expect("there is room");

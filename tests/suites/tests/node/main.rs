@@ -28,5 +28,6 @@ mod pods;
 mod probes;
 mod refused;
 mod restarts;
+mod status;
 mod strain;
 mod volumes;

@@ -1,0 +1,58 @@
+//! Pods whose status the runtime does not tell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::PodRef;
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use runtime_bridge::cri::{CriError, CriErrorKind};
+use tokio::time::Instant;
+
+use super::Pleg;
+
+/// A pod says so this often, as upstream tries such a pod again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+impl Pleg {
+    /// Event FailedSync: the runtime lists the pod's objects and fails to tell of one of them.
+    pub(super) fn complain(&mut self, pod: Option<PodRef>, error: &CriError) {
+        let Some(pod) = pod.filter(|pod| !pod.name.is_empty()) else { return };
+        if self.complained.get(&pod.uid).is_some_and(|at| at.elapsed() < AGAIN) {
+            return;
+        }
+        self.complained.insert(pod.uid.clone(), Instant::now());
+        // A full recorder counts what it drops.
+        let _ = self.deps.events.tell(RecordEvent {
+            object: EventObject::Pod { pod, field_path: Arc::from("") },
+            event_type: EventType::Warning,
+            reason: Arc::from("FailedSync"),
+            message: Arc::from(format!("error determining status: {}", as_status(error))),
+        });
+    }
+}
+
+/// As gRPC in Go prints a status.
+fn as_status(error: &CriError) -> String {
+    let code = match error.kind {
+        CriErrorKind::Other => "Unknown".to_owned(),
+        kind => format!("{kind:?}"),
+    };
+    format!("rpc error: code = {code} desc = {}", error.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime_bridge::cri::Rpc;
+
+    use super::*;
+
+    #[test]
+    fn an_error_reads_as_in_go() {
+        let text = |kind| as_status(&CriError::new(Rpc::ContainerStatus, kind, "no answer"));
+        assert_eq!(
+            text(CriErrorKind::DeadlineExceeded),
+            "rpc error: code = DeadlineExceeded desc = no answer"
+        );
+        assert_eq!(text(CriErrorKind::Other), "rpc error: code = Unknown desc = no answer");
+    }
+}
