@@ -24,8 +24,10 @@ pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
 pub struct Answers {
     /// The supervision tree.
     pub tree: Tree,
-    /// The one registry.
+    /// What `/metrics` shows.
     pub registry: Registry,
+    /// What `/metrics/probes` shows.
+    pub probes: Registry,
     /// Desired pods.
     pub pods: Address<GetPods>,
     /// Their statuses.
@@ -50,6 +52,7 @@ pub fn read_only_routes(answers: Answers) -> Router {
         .route("/pods", get(pods))
         .route("/pods/", get(pods))
         .route("/metrics", get(metrics))
+        .route("/metrics/probes", get(probe_metrics))
         .route("/supervision", get(supervision))
         .route("/events", get(events))
         .with_state(answers.clone())
@@ -91,9 +94,17 @@ async fn supervision(State(answers): State<Answers>) -> Response {
 }
 
 async fn metrics(State(answers): State<Answers>) -> Response {
+    encoded(&answers.registry)
+}
+
+async fn probe_metrics(State(answers): State<Answers>) -> Response {
+    encoded(&answers.probes)
+}
+
+fn encoded(registry: &Registry) -> Response {
     let encoder = TextEncoder::new();
     let mut text = Vec::new();
-    match encoder.encode(&answers.registry.gather(), &mut text) {
+    match encoder.encode(&registry.gather(), &mut text) {
         Ok(()) => ([(header::CONTENT_TYPE, encoder.format_type().to_owned())], text).into_response(),
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("encode metrics: {error}\n")).into_response()

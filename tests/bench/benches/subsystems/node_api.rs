@@ -50,6 +50,7 @@ impl Subject for Alone {
             answers: Answers {
                 tree: stage.tree.clone(),
                 registry: Registry::new(),
+                probes: Registry::new(),
                 pods: Address::answering("PodManager", move |_| Some(desired(count))),
                 statuses: Address::answering("StatusManager", move |_| Some(statuses.clone())),
                 events: Address::answering("EventRecorder", |_| Some(Vec::new())),
