@@ -1,7 +1,8 @@
 //! Every typed message of the kubelet, and the values that travel in them: pure data, no behaviour.
 //!
 //! A file per receiving actor holds its commands and queries; [`facts`] holds what several actors are told;
-//! [`quantity`] and [`resources`] read what a pod asks for, [`downward`] tells it, in one place for all that go by it.
+//! [`quantity`] and [`resources`] read what a pod asks for, [`downward`] tells it and [`expansion`] fills it in, in one
+//! place for all that go by it.
 //! Messages are level-triggered: losing or repeating any of them delays, never corrupts. Reads travel as
 //! `Arc` snapshots. A message never carries an address, a channel or a wire type.
 //!
@@ -12,6 +13,7 @@ pub mod delivery;
 pub mod downward;
 pub mod event_recorder;
 pub mod eviction_manager;
+pub mod expansion;
 pub mod facts;
 pub mod garbage_collector;
 pub mod image_manager;

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 /// How long a stopping I/O runtime waits for blocking calls that are still running.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Blocking calls (file systems, `fsync`, name lookups) that may run at the same time; more of them wait.
+/// Blocking calls (file systems, `fsync`) that may run at the same time; more of them wait.
 const BLOCKING_THREADS_MAX: usize = 64;
 
 /// A handle on the I/O runtime. Cheap to clone; it does not keep the runtime alive.

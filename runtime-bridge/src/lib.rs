@@ -16,6 +16,7 @@ mod io;
 pub mod kube;
 pub mod manifest_url;
 pub mod mounts;
+pub mod names;
 mod percent;
 pub mod probes;
 pub mod reviews;

@@ -24,9 +24,9 @@ pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
 pub struct Answers {
     /// The supervision tree.
     pub tree: Tree,
-    /// The one registry.
+    /// What `/metrics` shows.
     pub registry: Registry,
-    /// That of probes, which has a place of its own.
+    /// What `/metrics/probes` shows.
     pub probes: Registry,
     /// Desired pods.
     pub pods: Address<GetPods>,

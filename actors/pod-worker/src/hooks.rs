@@ -154,6 +154,7 @@ impl Hook {
             path: get.path.clone().unwrap_or_default(),
             headers,
             timeout: LONGEST,
+            asker: Arc::from(self.pod.uid.as_str()),
         })
     }
 

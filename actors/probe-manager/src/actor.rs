@@ -20,7 +20,8 @@ use supervision::{Address, Ctx, Subsystem};
 use tokio::time::Instant;
 
 use crate::execute::{self, Ways};
-use crate::lanes::{Lane, Lanes, ProbeLimits};
+use crate::flying::Flying;
+use crate::lanes::{AllLanes, Lane, ProbeLimits};
 use crate::metrics::ProbeMetrics;
 use crate::pod::{At, Ended, Heard, PodProbes, ProbeName, Run};
 use crate::saved::{self, SavedPod};
@@ -65,7 +66,8 @@ pub struct ProbeManagerDeps {
 pub struct ProbeManager {
     deps: ProbeManagerDeps,
     origin: Instant,
-    lanes: Lanes,
+    lanes: AllLanes,
+    flying: BTreeMap<PodUid, BTreeMap<ProbeName, Flying>>,
     pods: BTreeMap<PodUid, PodProbes>,
     /// The newest facts, also of pods that are not desired yet, or not any more.
     desired: Option<DesiredPods>,
@@ -81,7 +83,8 @@ impl ProbeManager {
     /// A fresh incarnation.
     pub fn new(deps: ProbeManagerDeps) -> Self {
         Self {
-            lanes: Lanes::new(deps.limits),
+            lanes: AllLanes::new(deps.limits),
+            flying: BTreeMap::new(),
             deps,
             origin: Instant::now(),
             pods: BTreeMap::new(),
@@ -169,6 +172,7 @@ impl ProbeManager {
 
     fn remove(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let Some(probes) = self.pods.remove(uid) else { return };
+        self.give_up(uid, ctx);
         for name in probes.names() {
             let key = key_of(uid, &name);
             self.lanes.forget(&key);
@@ -236,6 +240,7 @@ impl ProbeManager {
     }
 
     fn reschedule(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        self.give_up(uid, ctx);
         let Some(probes) = self.pods.get(uid) else { return };
         let now = self.origin.elapsed();
         for name in probes.names() {
@@ -251,14 +256,14 @@ impl ProbeManager {
         }
     }
 
-    /// Begins as many of the probes that are due as may be in flight.
-    fn pump(&mut self, ctx: &mut Ctx<Self>) {
-        while let Some((lane, key)) = self.lanes.next() {
-            let name = (key.container.clone(), key.kind);
-            let run = self.pods.get_mut(&key.pod).and_then(|probes| probes.begin(&name));
+    /// Begins as many of the pod's probes that are due as may be in flight.
+    fn pump(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        while let Some((lane, key)) = self.lanes.next(uid) {
+            let name = (key.container, key.kind);
+            let run = self.pods.get_mut(uid).and_then(|probes| probes.begin(&name));
             match run {
                 Some(run) => self.run(lane, key.pod, name, run, ctx),
-                None => self.lanes.ended(lane),
+                None => self.lanes.ended(lane, uid),
             }
         }
         self.deps.metrics.traffic(self.lanes.in_flight(), self.lanes.waiting());
@@ -269,17 +274,56 @@ impl ProbeManager {
         self.deps.metrics.began(began.saturating_sub(run.due));
         let target = self.target(&uid, &run);
         let (ways, id, timeout) = (self.deps.ways.clone(), run.container_id.clone(), run.timeout);
+        let asker = Arc::from(uid.as_str());
         let work = async move {
             match target {
-                Ok(target) => execute::run(ways, target, id, timeout).await,
+                Ok(target) => execute::run(ways, target, id, asker, timeout).await,
                 Err(message) => Answer::Errored { why: Unasked::Unknown, message },
             }
         };
-        ctx.effect("probe", Some(uid.clone()), work, move |actor, answer, ctx| {
-            actor.lanes.ended(lane);
+        let (pod, probe, container_id) = (uid.clone(), name.clone(), run.container_id.clone());
+        let effect = ctx.effect("probe", Some(pod.clone()), work, move |actor, answer, ctx| {
+            actor.landed(&uid, &name);
             actor.answered(&uid, &name, &run, began, &answer, ctx);
-            actor.pump(ctx);
+            actor.pump(&uid, ctx);
         });
+        self.flying.entry(pod).or_default().insert(probe, Flying { effect, lane, container_id });
+    }
+
+    /// A probe is not in flight any more.
+    fn landed(&mut self, uid: &PodUid, name: &ProbeName) {
+        let Some(flying) = self.flying.get_mut(uid) else { return };
+        if let Some(one) = flying.remove(name) {
+            self.lanes.ended(one.lane, uid);
+        }
+        if flying.is_empty() {
+            self.flying.remove(uid);
+        }
+    }
+
+    /// Ends the pod's probes in flight whose answer would not count any more: they give back their lanes, and may
+    /// hang for long.
+    fn give_up(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let probes = self.pods.get(uid);
+        let counts = |name: &ProbeName, one: &Flying| {
+            probes.is_some_and(|probes| probes.awaits(name, &one.container_id))
+        };
+        let flying = self.flying.get(uid).into_iter().flatten();
+        let vain: Vec<ProbeName> =
+            flying.filter(|(name, one)| !counts(name, one)).map(|(name, _)| name.clone()).collect();
+        if vain.is_empty() {
+            return;
+        }
+        for name in vain {
+            if let Some(one) = self.flying.get(uid).and_then(|flying| flying.get(&name)) {
+                ctx.cancel_effect(one.effect);
+            }
+            self.landed(uid, &name);
+            if let Some(probes) = self.pods.get_mut(uid) {
+                probes.given_up(&name);
+            }
+        }
+        self.pump(uid, ctx);
     }
 
     fn target(&self, uid: &PodUid, run: &Run) -> Result<Target, String> {
@@ -392,8 +436,9 @@ impl Subsystem for ProbeManager {
                 let Some(probes) = self.pods.get(&key.pod) else { return };
                 let Ok(due) = probes.due(&name) else { return };
                 let lane = if probes.is_exec(&name) { Lane::Exec } else { Lane::Network };
+                let pod = key.pod.clone();
                 self.lanes.wait(lane, due, key);
-                self.pump(ctx);
+                self.pump(&pod, ctx);
             }
         }
     }

@@ -30,10 +30,16 @@ pub struct Ways {
 }
 
 /// Runs a probe; one that cannot be asked is tried again at once, so often and no more.
-pub async fn run(ways: Ways, target: Target, container_id: Arc<str>, timeout: Duration) -> Answer {
+pub async fn run(
+    ways: Ways,
+    target: Target,
+    container_id: Arc<str>,
+    asker: Arc<str>,
+    timeout: Duration,
+) -> Answer {
     let mut tries = 1;
     loop {
-        let answer = run_once(&ways, &target, &container_id, timeout).await;
+        let answer = run_once(&ways, &target, &container_id, &asker, timeout).await;
         match &answer {
             Answer::Errored { why, .. } if *why != Unasked::NoRuntime && tries < TRIES_ON_ERROR => tries += 1,
             _ => return answer,
@@ -41,7 +47,13 @@ pub async fn run(ways: Ways, target: Target, container_id: Arc<str>, timeout: Du
     }
 }
 
-async fn run_once(ways: &Ways, target: &Target, container_id: &str, timeout: Duration) -> Answer {
+async fn run_once(
+    ways: &Ways,
+    target: &Target,
+    container_id: &str,
+    asker: &Arc<str>,
+    timeout: Duration,
+) -> Answer {
     match target {
         Target::Exec { command } => exec(ways, container_id, command, timeout).await,
         Target::Http { scheme, host, port, path, headers } => {
@@ -57,11 +69,12 @@ async fn run_once(ways: &Ways, target: &Target, container_id: &str, timeout: Dur
                 path: path.clone(),
                 headers: headers.clone(),
                 timeout,
+                asker: asker.clone(),
             };
             reported(ways.prober.http_get(probe)).await
         }
         Target::Tcp { host, port } => {
-            let probe = TcpProbe { host: host.clone(), port: *port, timeout };
+            let probe = TcpProbe { host: host.clone(), port: *port, timeout, asker: asker.clone() };
             reported(ways.prober.tcp(probe)).await
         }
         Target::Grpc { host, port, service } => {

@@ -1,15 +1,19 @@
-//! How many probes are in flight at once. Commands in containers go through the runtime and are dear; they have a lane
-//! of their own, so that a runtime that has stopped answering holds up no probe over the network.
+//! How many probes are in flight at once. No pod waits for another's: each has lanes of its own, since a probe may hang
+//! for as long as its `timeoutSeconds` say. Commands in containers go through the runtime and are dear; they have
+//! lanes apart, so that a runtime that has stopped answering holds up no probe over the network.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use messages::PodUid;
 
 use crate::timer::ProbeKey;
 
-/// Caps on probes in flight.
+/// Caps on probes of one pod in flight. A container has one of each kind at most, so that only pods of many containers
+/// ever meet them; with `maxPods` they bound the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeLimits {
-    /// Over the network, on this node.
+    /// Over the network.
     pub network_in_flight_max: usize,
     /// Commands in containers.
     pub exec_in_flight_max: usize,
@@ -32,26 +36,17 @@ pub enum Lane {
 
 #[derive(Debug, Default)]
 struct Traffic {
-    in_flight_max: usize,
     in_flight: usize,
     waiting: BTreeSet<(Duration, ProbeKey)>,
 }
 
-/// Probes in flight, and those that are due and wait, the longest due first. A probe waits at most once, so the queue
-/// is bounded by the probes that exist.
-#[derive(Debug)]
-pub struct Lanes {
+#[derive(Debug, Default)]
+struct Lanes {
     network: Traffic,
     exec: Traffic,
 }
 
 impl Lanes {
-    /// Nothing in flight.
-    pub fn new(limits: ProbeLimits) -> Self {
-        let traffic = |cap: usize| Traffic { in_flight_max: cap.max(1), ..Traffic::default() };
-        Self { network: traffic(limits.network_in_flight_max), exec: traffic(limits.exec_in_flight_max) }
-    }
-
     fn of(&mut self, lane: Lane) -> &mut Traffic {
         match lane {
             Lane::Network => &mut self.network,
@@ -59,106 +54,172 @@ impl Lanes {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        [&self.network, &self.exec].iter().all(|lane| lane.in_flight == 0 && lane.waiting.is_empty())
+    }
+}
+
+/// Probes in flight, and those that are due and wait, the longest due first. A probe waits at most once, so the queue
+/// is bounded by the probes that exist.
+#[derive(Debug)]
+pub struct AllLanes {
+    limits: ProbeLimits,
+    pods: BTreeMap<PodUid, Lanes>,
+    in_flight: usize,
+}
+
+impl AllLanes {
+    /// Nothing in flight.
+    pub fn new(limits: ProbeLimits) -> Self {
+        Self { limits, pods: BTreeMap::new(), in_flight: 0 }
+    }
+
     /// A probe is due.
     pub fn wait(&mut self, lane: Lane, due: Duration, key: ProbeKey) {
         self.forget(&key);
-        self.of(lane).waiting.insert((due, key));
+        self.pods.entry(key.pod.clone()).or_default().of(lane).waiting.insert((due, key));
     }
 
     /// A probe is not due any more.
     pub fn forget(&mut self, key: &ProbeKey) {
-        for lane in [&mut self.network, &mut self.exec] {
+        let Some(lanes) = self.pods.get_mut(&key.pod) else { return };
+        for lane in [&mut lanes.network, &mut lanes.exec] {
             lane.waiting.retain(|(_, waiting)| waiting != key);
+        }
+        if lanes.is_empty() {
+            self.pods.remove(&key.pod);
         }
     }
 
     /// A probe is due and waits.
     pub fn waits(&self, key: &ProbeKey) -> bool {
-        [&self.network, &self.exec].iter().any(|lane| lane.waiting.iter().any(|(_, waiting)| waiting == key))
+        self.pods.get(&key.pod).is_some_and(|lanes| {
+            [&lanes.network, &lanes.exec].iter().any(|lane| lane.waiting.iter().any(|(_, one)| one == key))
+        })
     }
 
-    /// The next probe that may begin. It is in flight from now on, until [`Lanes::ended`].
-    pub fn next(&mut self) -> Option<(Lane, ProbeKey)> {
-        for lane in [Lane::Network, Lane::Exec] {
-            let traffic = self.of(lane);
-            if traffic.in_flight < traffic.in_flight_max
+    /// The next probe of the pod that may begin. It is in flight from now on, until [`AllLanes::ended`].
+    pub fn next(&mut self, pod: &PodUid) -> Option<(Lane, ProbeKey)> {
+        let lanes = self.pods.get_mut(pod)?;
+        let caps = [
+            (Lane::Network, self.limits.network_in_flight_max),
+            (Lane::Exec, self.limits.exec_in_flight_max),
+        ];
+        for (lane, cap) in caps {
+            let traffic = lanes.of(lane);
+            if traffic.in_flight < cap.max(1)
                 && let Some((_, key)) = traffic.waiting.pop_first()
             {
                 traffic.in_flight += 1;
+                self.in_flight += 1;
                 return Some((lane, key));
             }
         }
         None
     }
 
-    /// A probe is not in flight any more.
-    pub fn ended(&mut self, lane: Lane) {
-        let traffic = self.of(lane);
-        traffic.in_flight = traffic.in_flight.saturating_sub(1);
+    /// A probe of the pod is not in flight any more.
+    pub fn ended(&mut self, lane: Lane, pod: &PodUid) {
+        let Some(lanes) = self.pods.get_mut(pod) else { return };
+        let traffic = lanes.of(lane);
+        if traffic.in_flight > 0 {
+            traffic.in_flight -= 1;
+            self.in_flight -= 1;
+        }
+        if lanes.is_empty() {
+            self.pods.remove(pod);
+        }
     }
 
     /// Probes in flight.
     pub fn in_flight(&self) -> usize {
-        self.network.in_flight + self.exec.in_flight
+        self.in_flight
     }
 
     /// Probes that are due and wait.
     pub fn waiting(&self) -> usize {
-        self.network.waiting.len() + self.exec.waiting.len()
+        self.pods.values().map(|lanes| lanes.network.waiting.len() + lanes.exec.waiting.len()).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use messages::PodUid;
     use messages::facts::ProbeKind;
     use proptest::prelude::*;
 
     use super::*;
 
+    fn of(pod: &str, n: u8) -> ProbeKey {
+        ProbeKey { pod: PodUid::new(pod), container: n.to_string(), kind: ProbeKind::Liveness }
+    }
+
     fn key(n: u8) -> ProbeKey {
-        ProbeKey { pod: PodUid::new(&n.to_string()), container: "c".to_owned(), kind: ProbeKind::Liveness }
+        of("pod", n)
     }
 
     #[test]
     fn the_longest_due_goes_first_and_exec_holds_up_nobody() {
-        let mut lanes = Lanes::new(ProbeLimits { network_in_flight_max: 1, exec_in_flight_max: 1 });
+        let pod = PodUid::new("pod");
+        let mut lanes = AllLanes::new(ProbeLimits { network_in_flight_max: 1, exec_in_flight_max: 1 });
         for (lane, due, n) in
             [(Lane::Exec, 1, 1), (Lane::Exec, 2, 2), (Lane::Network, 9, 3), (Lane::Network, 5, 4)]
         {
             lanes.wait(lane, Duration::from_secs(due), key(n));
         }
-        assert_eq!(lanes.next(), Some((Lane::Network, key(4))));
-        assert_eq!(lanes.next(), Some((Lane::Exec, key(1))));
-        assert_eq!(lanes.next(), None);
-        lanes.ended(Lane::Network);
-        assert_eq!(lanes.next(), Some((Lane::Network, key(3))));
+        assert_eq!(lanes.next(&pod), Some((Lane::Network, key(4))));
+        assert_eq!(lanes.next(&pod), Some((Lane::Exec, key(1))));
+        assert_eq!(lanes.next(&pod), None);
+        lanes.ended(Lane::Network, &pod);
+        assert_eq!(lanes.next(&pod), Some((Lane::Network, key(3))));
         assert!(lanes.waits(&key(2)) && !lanes.waits(&key(3)));
         lanes.forget(&key(2));
-        lanes.ended(Lane::Exec);
-        assert_eq!(lanes.next(), None);
+        lanes.ended(Lane::Exec, &pod);
+        assert_eq!(lanes.next(&pod), None);
         assert_eq!((lanes.in_flight(), lanes.waiting()), (1, 0));
+    }
+
+    #[test]
+    fn what_hangs_in_many_pods_holds_up_no_other_pod() {
+        let mut lanes = AllLanes::new(ProbeLimits::default());
+        for pod in 0..40 {
+            let pod = format!("hanging-{pod}");
+            for n in 0..100 {
+                let lane = if n % 2 == 0 { Lane::Network } else { Lane::Exec };
+                lanes.wait(lane, Duration::ZERO, of(&pod, n));
+            }
+            let began = std::iter::from_fn(|| lanes.next(&PodUid::new(&pod))).count();
+            assert_eq!(began, 50 + 32);
+        }
+        for lane in [Lane::Network, Lane::Exec] {
+            lanes.wait(lane, Duration::from_secs(9), of("good", 1));
+            assert_eq!(lanes.next(&PodUid::new("good")), Some((lane, of("good", 1))));
+        }
     }
 
     proptest! {
         #[test]
-        fn caps_hold_and_nothing_waits_needlessly(steps in proptest::collection::vec((0u8..4, 0u8..20, any::<bool>()), 0..200)) {
+        fn caps_hold_and_nothing_waits_needlessly(
+            steps in proptest::collection::vec((0u8..4, 0u8..20, any::<bool>(), 0u8..3), 0..200),
+        ) {
             let limits = ProbeLimits { network_in_flight_max: 3, exec_in_flight_max: 2 };
-            let mut lanes = Lanes::new(limits);
-            let mut flying = Vec::new();
-            for (step, n, exec) in steps {
+            let mut lanes = AllLanes::new(limits);
+            let mut flying: Vec<(Lane, PodUid)> = Vec::new();
+            for (step, n, exec, pod) in steps {
                 let lane = if exec { Lane::Exec } else { Lane::Network };
+                let key = of(&pod.to_string(), n);
                 match step {
-                    0 | 1 => lanes.wait(lane, Duration::from_secs(u64::from(n)), key(n)),
-                    2 => if let Some(lane) = flying.pop() { lanes.ended(lane) },
-                    _ => lanes.forget(&key(n)),
+                    0 | 1 => lanes.wait(lane, Duration::from_secs(u64::from(n)), key),
+                    2 => if let Some((lane, pod)) = flying.pop() { lanes.ended(lane, &pod) },
+                    _ => lanes.forget(&key),
                 }
-                while let Some((lane, key)) = lanes.next() {
-                    prop_assert!(!lanes.waits(&key));
-                    flying.push(lane);
+                for pod in (0..3).map(|pod: u8| PodUid::new(&pod.to_string())) {
+                    while let Some((lane, key)) = lanes.next(&pod) {
+                        prop_assert!(!lanes.waits(&key) && key.pod == pod);
+                        flying.push((lane, key.pod));
+                    }
+                    let of_pod = |lane| flying.iter().filter(|one| **one == (lane, pod.clone())).count();
+                    prop_assert!(of_pod(Lane::Exec) <= 2 && of_pod(Lane::Network) <= 3);
                 }
-                let exec_flying = flying.iter().filter(|lane| **lane == Lane::Exec).count();
-                prop_assert!(exec_flying <= 2 && flying.len() - exec_flying <= 3);
                 prop_assert_eq!(lanes.in_flight(), flying.len());
             }
         }

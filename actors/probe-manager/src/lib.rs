@@ -7,6 +7,7 @@
 
 mod actor;
 mod execute;
+mod flying;
 mod lanes;
 mod metrics;
 mod pod;

@@ -373,6 +373,25 @@ impl PodProbes {
         })
     }
 
+    /// The answer of a run of this probe in this instance would count.
+    pub fn awaits(&self, name: &ProbeName, container_id: &str) -> bool {
+        let Some(container) = self.containers.get(&name.0) else { return false };
+        let Some(instance) = &container.instance else { return false };
+        let stopped = self.terminating && name.1 != ProbeKind::Readiness;
+        !stopped
+            && instance.running.is_some()
+            && &*instance.verdict.container_id == container_id
+            && container.probes.get(&name.1).is_some_and(|probe| probe.under_way)
+    }
+
+    /// A run was ended before its answer.
+    pub fn given_up(&mut self, name: &ProbeName) {
+        let container = self.containers.get_mut(&name.0);
+        if let Some(probe) = container.and_then(|container| container.probes.get_mut(&name.1)) {
+            probe.under_way = false;
+        }
+    }
+
     /// A run has ended. What it says counts only for the instance that was asked, while that runs.
     pub fn ended(&mut self, name: &ProbeName, container_id: &str, ended: Ended) -> Heard {
         let Some(container) = self.containers.get_mut(&name.0) else { return Heard::Dropped };

@@ -102,7 +102,7 @@ fn a_container_goes_from_starting_to_ready_to_unhealthy() {
     assert_eq!(verdict(&probes), initial);
     assert_eq!(probes.due(&of(ProbeKind::Liveness)), Err(Blocked::Startup));
     assert_eq!(probes.due(&of(ProbeKind::Readiness)), Err(Blocked::Startup));
-    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(101)));
+    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(100)));
 
     assert!(!run(&mut probes, ProbeKind::Startup, "c1", 101, Some(false)));
     assert!(run(&mut probes, ProbeKind::Startup, "c1", 106, Some(true)));
@@ -119,7 +119,7 @@ fn a_container_goes_from_starting_to_ready_to_unhealthy() {
 
     assert!(probes.observe(&seen("c2", ContainerState::Running, 140), at(140)));
     assert_eq!(verdict(&probes), ContainerVerdict { container_id: "c2".into(), ..initial });
-    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(141)));
+    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(140)));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_container_is_not_probed_before_its_hook_has_ended() {
     probes.observe(&seen("c1", ContainerState::Running, 100), at(100));
     assert_eq!(probes.due(&of(ProbeKind::Startup)), Err(Blocked::NotRunning));
     probes.set_starting(&Arc::default());
-    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(101)));
+    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(100)));
 }
 
 #[test]

@@ -7,9 +7,6 @@ use std::time::Duration;
 
 use messages::facts::ProbeKind;
 
-/// A new process gets this long before its first startup or liveness probe without an initial delay: asking it in the
-/// moment of its birth only spends one of its failures.
-const COMING_UP: Duration = Duration::from_secs(1);
 /// A readiness probe that facts about its container bring forward runs at most this often.
 const READINESS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -108,12 +105,7 @@ pub fn next(situation: &Situation) -> Result<Duration, Blocked> {
         // followed by the next at once, not by all that it kept from running.
         return Ok((last.due + timing.period).max(last.ended));
     }
-    let coming_up = match kind {
-        ProbeKind::Readiness => Duration::ZERO,
-        ProbeKind::Startup | ProbeKind::Liveness => COMING_UP.min(timing.period),
-    };
-    let after_start = running.start_plus(timing.initial_delay.max(coming_up));
-    Ok(after_start.max(running.seen + situation.spread))
+    Ok(running.start_plus(timing.initial_delay).max(running.seen + situation.spread))
 }
 
 /// When a readiness probe is due after a fact about its container has arrived: at once if the container has started
@@ -171,7 +163,7 @@ mod tests {
     #[test]
     fn the_initial_delay_counts_from_the_containers_start() {
         let mut liveness = situation(ProbeKind::Liveness);
-        assert_eq!(next(&liveness), Ok(secs(101)));
+        assert_eq!(next(&liveness), Ok(secs(100)));
         liveness.timing.initial_delay = secs(15);
         assert_eq!(next(&liveness), Ok(secs(115)));
         liveness.running = Some(Running { seen: secs(200), age: secs(5) });
@@ -188,7 +180,7 @@ mod tests {
             (Liveness, false, false, false, true, Err(Blocked::Startup)),
             (Readiness, false, false, false, true, Err(Blocked::Startup)),
             (Startup, true, false, false, true, Err(Blocked::Startup)),
-            (Startup, false, false, false, true, Ok(secs(101))),
+            (Startup, false, false, false, true, Ok(secs(100))),
             (Liveness, true, true, false, true, Err(Blocked::Terminating)),
             (Startup, false, true, false, true, Err(Blocked::Terminating)),
             (Readiness, true, true, false, true, Ok(secs(100))),

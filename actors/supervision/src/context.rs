@@ -128,7 +128,7 @@ impl<A: Subsystem> Ctx<A> {
         id
     }
 
-    /// Sets the timer, or moves it if it is set.
+    /// Sets the timer, or moves it if it is set. No time is too long: numbers of the API come here as they are.
     pub fn set_timer(&mut self, timer: A::Timer, after: Duration) {
         self.timers.set(timer, after);
     }
@@ -201,38 +201,52 @@ impl<A: Subsystem> Effects<A> {
     }
 }
 
+/// The longest that the queue is asked to wait at once: it has no room for more than some two years.
+const AT_ONCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 pub(crate) struct Timers<K> {
     // Some kilobytes, so made with the first timer: many actors never have one.
     queue: Option<DelayQueue<K>>,
-    keys: BTreeMap<K, delay_queue::Key>,
+    keys: BTreeMap<K, Waiting>,
+}
+
+struct Waiting {
+    key: delay_queue::Key,
+    /// What is left to wait when the queue gives the timer back.
+    rest: Duration,
 }
 
 impl<K: Ord + Clone> Timers<K> {
+    /// However far away: a timer beyond the queue's reach is put into it again for what is left, and is not over
+    /// before that.
     fn set(&mut self, timer: K, after: Duration) {
         let queue = self.queue.get_or_insert_with(DelayQueue::new);
-        if let Some(key) = self.keys.get(&timer) {
-            queue.reset(key, after);
+        let now = after.min(AT_ONCE_MAX);
+        let rest = after.saturating_sub(now);
+        if let Some(waiting) = self.keys.get_mut(&timer) {
+            queue.reset(&waiting.key, now);
+            waiting.rest = rest;
         } else {
-            let key = queue.insert(timer.clone(), after);
-            self.keys.insert(timer, key);
+            let key = queue.insert(timer.clone(), now);
+            self.keys.insert(timer, Waiting { key, rest });
         }
     }
 
     fn cancel(&mut self, timer: &K) {
-        if let (Some(key), Some(queue)) = (self.keys.remove(timer), &mut self.queue) {
-            queue.remove(&key);
+        if let (Some(waiting), Some(queue)) = (self.keys.remove(timer), &mut self.queue) {
+            queue.remove(&waiting.key);
         }
     }
 
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<K> {
-        let Some(queue) = &mut self.queue else { return Poll::Pending };
-        match queue.poll_expired(cx) {
-            Poll::Ready(Some(expired)) => {
-                let timer = expired.into_inner();
-                self.keys.remove(&timer);
-                Poll::Ready(timer)
+        loop {
+            let Some(queue) = &mut self.queue else { return Poll::Pending };
+            let Poll::Ready(Some(expired)) = queue.poll_expired(cx) else { return Poll::Pending };
+            let timer = expired.into_inner();
+            match self.keys.remove(&timer) {
+                Some(waiting) if !waiting.rest.is_zero() => self.set(timer, waiting.rest),
+                _ => return Poll::Ready(timer),
             }
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
 }

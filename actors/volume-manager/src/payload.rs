@@ -18,6 +18,8 @@ use runtime_bridge::mounts::ProjectedFile;
 const MODE: i32 = 0o644;
 /// A token that belongs to a user or group, who alone may read it.
 const OWN_TOKEN_MODE: u32 = 0o600;
+/// The most bytes of one volume's files: an object has a megabyte, but any number of files may show the same of it.
+const VOLUME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A volume whose files come from objects: all four kinds are told as a projected one.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +88,17 @@ pub enum Fetched {
 
 type Files = BTreeMap<String, ProjectedFile>;
 
+/// What a volume may still hold.
+struct Room(usize);
+
+impl Room {
+    fn take(&mut self, bytes: Vec<u8>) -> Result<SecretContent, String> {
+        let too_much = || format!("the volume's files would have more than {VOLUME_BYTES_MAX} bytes");
+        self.0 = self.0.checked_sub(bytes.len()).ok_or_else(too_much)?;
+        Ok(SecretContent::new(bytes))
+    }
+}
+
 /// The files of a volume, from what was fetched for each of its sources.
 ///
 /// # Errors
@@ -98,8 +111,9 @@ pub fn files(
 ) -> Result<Files, String> {
     let mut files = Files::new();
     let mut errors = Vec::new();
+    let mut room = Room(VOLUME_BYTES_MAX);
     for (source, fetched) in volume.sources.iter().zip(fetched) {
-        match of_source(source, fetched, volume.default_mode, pod, allocatable) {
+        match of_source(source, fetched, volume.default_mode, pod, allocatable, &mut room) {
             Ok(more) => files.extend(more),
             Err(error) => errors.push(error),
         }
@@ -123,6 +137,7 @@ fn of_source(
     default_mode: i32,
     pod: &Pod,
     allocatable: &BTreeMap<String, Quantity>,
+    room: &mut Room,
 ) -> Result<Files, String> {
     match (source, fetched) {
         (VolumeProjection { secret: Some(wanted), .. }, Fetched::Secret(secret)) => {
@@ -131,7 +146,7 @@ fn of_source(
             let bytes = |key: &str| Some(secret.data.as_ref()?.get(key)?.0.clone());
             let keys = secret.data.iter().flatten().map(|(key, _)| key);
             let missing = |key: &str| format!("references non-existent secret key: {key}");
-            keyed(wanted.items.as_deref(), keys, bytes, default_mode, (!optional).then_some(&missing))
+            keyed(wanted.items.as_deref(), keys, bytes, default_mode, (!optional).then_some(&missing), room)
         }
         (VolumeProjection { config_map: Some(wanted), .. }, Fetched::ConfigMap(config_map)) => {
             let optional = wanted.optional == Some(true);
@@ -142,10 +157,10 @@ fn of_source(
             let texts = config_map.data.iter().flatten().map(|(key, _)| key);
             let keys = texts.chain(config_map.binary_data.iter().flatten().map(|(key, _)| key));
             let missing = |key: &str| format!("configmap references non-existent config key: {key}");
-            keyed(wanted.items.as_deref(), keys, bytes, default_mode, (!optional).then_some(&missing))
+            keyed(wanted.items.as_deref(), keys, bytes, default_mode, (!optional).then_some(&missing), room)
         }
         (VolumeProjection { downward_api: Some(wanted), .. }, _) => {
-            downward(wanted.items.as_deref().unwrap_or_default(), default_mode, pod, allocatable)
+            downward(wanted.items.as_deref().unwrap_or_default(), default_mode, pod, allocatable, room)
         }
         (VolumeProjection { service_account_token: Some(wanted), .. }, Fetched::Token(token)) => {
             let token = token.as_ref().map_err(|error| error.message.clone())?;
@@ -182,23 +197,22 @@ fn keyed<'a>(
     bytes: impl Fn(&str) -> Option<Vec<u8>>,
     default_mode: i32,
     missing: Option<&dyn Fn(&str) -> String>,
+    room: &mut Room,
 ) -> Result<Files, String> {
-    let file = |bytes: Vec<u8>, mode: i32| ProjectedFile {
-        content: SecretContent::new(bytes),
-        mode: bits(mode),
-        owner: None,
+    let mut file = |bytes: Vec<u8>, mode: i32| {
+        Ok::<_, String>(ProjectedFile { content: room.take(bytes)?, mode: bits(mode), owner: None })
     };
     match items {
         None | Some([]) => {
-            let shown = |key: &String| Some((key.clone(), file(bytes(key)?, default_mode)));
-            Ok(all.filter_map(shown).collect())
+            let shown = all.filter_map(|key| Some((key, bytes(key)?)));
+            shown.map(|(key, bytes)| Ok((key.clone(), file(bytes, default_mode)?))).collect()
         }
         Some(items) => {
             let mut files = Files::new();
             for item in items {
                 match (bytes(&item.key), missing) {
                     (Some(bytes), _) => {
-                        files.insert(item.path.clone(), file(bytes, item.mode.unwrap_or(default_mode)));
+                        files.insert(item.path.clone(), file(bytes, item.mode.unwrap_or(default_mode))?);
                     }
                     (None, None) => {}
                     (None, Some(missing)) => return Err(missing(&item.key)),
@@ -214,6 +228,7 @@ fn downward(
     default_mode: i32,
     pod: &Pod,
     allocatable: &BTreeMap<String, Quantity>,
+    room: &mut Room,
 ) -> Result<Files, String> {
     let mut files = Files::new();
     let mut errors = Vec::new();
@@ -227,7 +242,7 @@ fn downward(
         };
         match text {
             Ok(text) => {
-                let content = SecretContent::new(text.into_bytes());
+                let content = room.take(text.into_bytes())?;
                 let mode = bits(item.mode.unwrap_or(default_mode));
                 files.insert(item.path.clone(), ProjectedFile { content, mode, owner: None });
             }

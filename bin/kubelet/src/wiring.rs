@@ -8,6 +8,7 @@ mod parts;
 mod quarantine;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use certificate_manager::{Lost, Role};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
@@ -283,7 +284,7 @@ pub fn wire(
     };
 
     let metrics = ProbeMetrics::new();
-    let probe_registry = Registry::new();
+    let probe_registry = probe_registry(bridge)?;
     metrics.register(&probe_registry, registry)?;
     let probe_deps = ProbeManagerDeps {
         ways: probe_manager::Ways { operations: operations.clone(), prober: bridge.prober.clone() },
@@ -433,6 +434,16 @@ pub fn wire(
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));
     Ok(node)
+}
+
+/// What `/metrics/probes` shows besides the probes.
+fn probe_registry(bridge: &Bridge) -> prometheus::Result<Registry> {
+    let registry = Registry::new();
+    let help = "Start time of the process since unix epoch in seconds.";
+    let started = prometheus::Gauge::new("process_start_time_seconds", help)?;
+    started.set(Duration::from_millis(bridge.clock.now().as_millisecond().unsigned_abs()).as_secs_f64());
+    registry.register(Box::new(started))?;
+    Ok(registry)
 }
 
 /// The HTTPS server, if there is one.

@@ -51,8 +51,11 @@ pub(crate) trait Bounded {
     }
 }
 
+/// As long as a number of the API may be, nobody waits longer; gRPC cannot say more than some thousand years.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 fn seconds(count: i64) -> Duration {
-    Duration::from_secs(u64::try_from(count).unwrap_or(0))
+    Duration::from_secs(u64::try_from(count).unwrap_or(0)).min(LONGEST)
 }
 
 macro_rules! bounded_by_rpc {

@@ -21,6 +21,8 @@ mod adopt;
 
 /// The version of the kubelet's runtime API that a runtime must answer with.
 pub const KUBELET_API_VERSION: &str = "0.1.0";
+/// The longest grace, in seconds, that an `i64` of nanoseconds can hold.
+const GRACE_SECONDS_MAX: i64 = i64::MAX / 1_000_000_000;
 /// Pauses, in milliseconds, before the looks at a container whose process has ended, until the runtime says so too. One
 /// that has been looked at a moment ago is not looked at again at once.
 const EXIT_LOOKS_MS: [u64; 7] = [15, 30, 60, 120, 250, 500, 1000];
@@ -303,6 +305,8 @@ impl Operations {
     /// # Errors
     /// The runtime's answer, or that there was none in time.
     pub fn stop_container(&self, pod_uid: &str, container_id: &str, grace_s: i64) -> Reply<()> {
+        // A runtime that counts in nanoseconds would take more for less than nothing, and kill at once.
+        let grace_s = grace_s.min(GRACE_SECONDS_MAX);
         let request = StopContainerRequest { container_id: container_id.to_owned(), timeout: grace_s };
         let key = Key::Container(container_id.to_owned());
         self.fly_blank(key, Rpc::StopContainer, pod_uid, Same::Grace(grace_s), move |calls| {

@@ -1,13 +1,15 @@
 //! Under which addresses the machine is to be found.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::own_process::{default_address, default_address_v6};
 use super::{RuntimeGone, offload};
+use crate::names;
 
 /// Addresses by which a machine may be reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub struct ThisHost {
 }
 
 impl ThisHost {
-    /// The resolver blocks a thread of `io`.
+    /// What blocks does so on a thread of `io`.
     pub fn new(io: Handle) -> Self {
         Self { io }
     }
@@ -42,18 +44,17 @@ impl ThisHost {
 
 impl HostAddresses for ThisHost {
     fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>> {
-        let (name, asked) = (name.to_owned(), asked.to_vec());
-        offload(&self.io, move || {
-            let mut looked_up: Vec<IpAddr> = Vec::new();
-            for address in (name.as_str(), 0).to_socket_addrs().into_iter().flatten() {
-                if !looked_up.contains(&address.ip()) {
-                    looked_up.push(address.ip());
-                }
-            }
-            let local = looked_up.iter().chain(&asked).copied().filter(|ip| is_local(*ip)).collect();
-            let default_routes = default_address().into_iter().chain(default_address_v6()).collect();
-            Ok(FoundAddresses { looked_up, local, default_routes })
-        })
+        let (io, name, asked) = (self.io.clone(), name.to_owned(), asked.to_vec());
+        async move {
+            let looked_up = names::resolve("node", &name).await.unwrap_or_default();
+            offload(&io, move || {
+                let local = looked_up.iter().chain(&asked).copied().filter(|ip| is_local(*ip)).collect();
+                let default_routes = default_address().into_iter().chain(default_address_v6()).collect();
+                Ok(FoundAddresses { looked_up, local, default_routes })
+            })
+            .await
+        }
+        .boxed()
     }
 }
 

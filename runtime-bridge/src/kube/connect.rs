@@ -30,6 +30,7 @@ use super::identity::{Identity, IdentitySource, certificates};
 use super::kubeconfig::Kubeconfig;
 use crate::Io;
 use crate::manifest_url::roots as system;
+use crate::names;
 
 /// Longest wait for a connection, TLS included.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -343,7 +344,7 @@ impl Connector {
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let plain = uri.scheme_str() == Some("http");
         let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
-        let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+        let stream = names::connect("API server", host, port).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let closed = Box::pin(self.closed.clone().cancelled_owned());
         if plain {

@@ -21,6 +21,8 @@ use crate::probes::{Scheme, location, words};
 
 /// Requests that one GET makes at most: the first, and one per redirect.
 const REQUESTS_MAX: usize = 10;
+/// Who looks the names up.
+const ASKER: &str = "manifest URL";
 
 /// A manifest on the network. With `https` the server's certificate is verified.
 #[derive(Debug, Clone)]
@@ -76,7 +78,7 @@ impl NetManifestUrl {
             let failed = |reason: String| ManifestUrlError::Failed { url: url.clone(), reason };
             let say = Say::new(&headers).map_err(failed)?;
             let tls = self.tls(&target, &mut tls).await.map_err(failed)?;
-            let mut answer = match timeout_at(deadline, exchange(&target, &say, &tls)).await {
+            let mut answer = match timeout_at(deadline, exchange(ASKER, &target, &say, &tls)).await {
                 Ok(answer) => answer.map_err(failed)?,
                 Err(_) => return Err(failed(words::TIMED_OUT_BEFORE_HEADERS.to_owned())),
             };

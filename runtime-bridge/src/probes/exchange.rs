@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::socket::Socket;
 use super::target::Target;
 use super::{BODY_BYTES_MAX, Scheme, words};
+use crate::names;
 
 /// A response, whose body is still on the way, and the connection that brings it.
 pub(crate) struct Answer {
@@ -72,8 +73,13 @@ impl Say {
 }
 
 /// Makes the connection, sends the request and waits for the response's head. The error is in Go's words.
-pub(crate) async fn exchange(target: &Target, say: &Say, tls: &Arc<ClientConfig>) -> Result<Answer, String> {
-    let stream = dial(&target.host, target.port()).await?;
+pub(crate) async fn exchange(
+    asker: &str,
+    target: &Target,
+    say: &Say,
+    tls: &Arc<ClientConfig>,
+) -> Result<Answer, String> {
+    let stream = dial(asker, &target.host, target.port()).await?;
     let between = stream.between().unwrap_or_else(|| words::join_host_port(&target.host, target.port()));
     match target.scheme {
         Scheme::Http => send_http1(stream, target, say, &between).await,
@@ -94,16 +100,10 @@ pub(crate) async fn exchange(target: &Target, say: &Say, tls: &Arc<ClientConfig>
 }
 
 /// Opens a connection to the first address of `host` that takes one.
-pub(super) async fn dial(host: &str, port: u16) -> Result<Socket, String> {
-    let addresses: Vec<SocketAddr> = match host.parse() {
-        Ok(ip) => vec![SocketAddr::new(ip, port)],
-        Err(_) => match tokio::net::lookup_host((host, port)).await {
-            Ok(found) => found.collect(),
-            Err(_) => Vec::new(),
-        },
-    };
+pub(super) async fn dial(asker: &str, host: &str, port: u16) -> Result<Socket, String> {
     let mut first_error = None;
-    for address in addresses {
+    for ip in names::resolve(asker, host).await.unwrap_or_default() {
+        let address = SocketAddr::new(ip, port);
         match Socket::connect(address).await {
             Ok(stream) => return Ok(stream),
             Err(error) => {

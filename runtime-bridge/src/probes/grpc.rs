@@ -31,6 +31,7 @@ use wire::health_client::HealthClient;
 /// Wait after the first failed connection; each further one multiplies it, as gRPC's own clients do.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRY_FACTOR: f64 = 1.6;
+const RETRY_MAX: Duration = Duration::from_secs(120);
 /// The type of the frame with which every HTTP/2 server begins, and where in a frame the type stands.
 const SETTINGS: u8 = 4;
 const FRAME_TYPE_AT: usize = 3;
@@ -106,13 +107,13 @@ async fn connect(probe: &GrpcProbe) -> Connected {
             return connected;
         }
         tokio::time::sleep(wait).await;
-        wait = wait.mul_f64(RETRY_FACTOR);
+        wait = wait.mul_f64(RETRY_FACTOR).min(RETRY_MAX);
     }
 }
 
 /// `None` when nobody listens, or whoever listens does not speak HTTP/2.
 async fn connect_once(probe: &GrpcProbe) -> Option<Connected> {
-    let socket = dial(&probe.host, probe.port).await.ok()?;
+    let socket = dial(&probe.host, &probe.host, probe.port).await.ok()?;
     let (socket, greeting) = Greeted::new(socket);
     let (sender, connection) =
         Builder::new(TokioExecutor::new()).handshake(TokioIo::new(socket)).await.ok()?;

@@ -15,6 +15,7 @@ mod tests;
 pub(crate) mod tls;
 pub(crate) mod words;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -103,6 +104,8 @@ pub struct HttpProbe {
     pub headers: Vec<(String, String)>,
     /// Most time from the first packet to the end of the body, redirects included.
     pub timeout: Duration,
+    /// Whose share of name lookups it takes: its pod.
+    pub asker: Arc<str>,
 }
 
 /// A TCP connection to open and close.
@@ -114,6 +117,8 @@ pub struct TcpProbe {
     pub port: u16,
     /// Most time until it is open.
     pub timeout: Duration,
+    /// Whose share of name lookups it takes: its pod.
+    pub asker: Arc<str>,
 }
 
 /// grpc.health.v1's question about a service.

@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::runtime::Handle;
 
-/// Closing waits so long for what has not been sent (row 7.6).
+/// As upstream sets it (row 7.6).
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
-/// A TCP connection that lingers when it is closed: that blocks, so it happens where blocking is allowed.
+/// A TCP connection that would linger when it is closed. That blocks a thread and changes nothing for the peer: Linux
+/// sends what is left whether or not somebody waits for it. So it is taken back before the end.
 #[derive(Debug)]
 pub(super) struct Socket {
-    // Taken only while dropping.
-    stream: Option<TcpStream>,
+    stream: TcpStream,
 }
 
 impl Socket {
@@ -28,34 +27,28 @@ impl Socket {
         let stream = socket.connect(address).await?;
         // As Go has it.
         stream.set_nodelay(true)?;
-        Ok(Self { stream: Some(stream) })
+        Ok(Self { stream })
     }
 
     /// `local->peer`, while both are known.
     pub(super) fn between(&self) -> Option<String> {
-        let stream = self.stream.as_ref()?;
-        Some(format!("{}->{}", stream.local_addr().ok()?, stream.peer_addr().ok()?))
+        Some(format!("{}->{}", self.stream.local_addr().ok()?, self.stream.peer_addr().ok()?))
     }
 
     fn stream(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
-        Pin::new(self.get_mut().stream.as_mut().expect("only dropping takes the stream"))
+        Pin::new(&mut self.get_mut().stream)
     }
 
     #[cfg(test)]
     pub(super) fn linger(&self) -> Option<Duration> {
-        let stream = self.stream.as_ref().expect("only dropping takes the stream");
-        rustix::net::sockopt::socket_linger(stream).expect("an open socket has options")
+        rustix::net::sockopt::socket_linger(&self.stream).expect("an open socket has options")
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.take()
-            && let Ok(runtime) = Handle::try_current()
-            && let Ok(stream) = stream.into_std()
-        {
-            drop(runtime.spawn_blocking(move || drop(stream)));
-        }
+        // An open socket takes the option; if not, closing it waits for a second at most.
+        let _ = rustix::net::sockopt::set_socket_linger(&self.stream, None);
     }
 }
 

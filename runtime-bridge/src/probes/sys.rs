@@ -76,7 +76,7 @@ impl Prober for NetProber {
 
 async fn tcp(probe: TcpProbe) -> Result<ProbeReport, ProbeError> {
     let address = words::join_host_port(&probe.host, probe.port);
-    Ok(match tokio::time::timeout(probe.timeout, dial(&probe.host, probe.port)).await {
+    Ok(match tokio::time::timeout(probe.timeout, dial(&probe.asker, &probe.host, probe.port)).await {
         Ok(Ok(_opened)) => ProbeReport::success(""),
         Ok(Err(reason)) => ProbeReport::failure(reason),
         Err(_) => ProbeReport::failure(words::dial_timed_out(&address)),
@@ -104,7 +104,7 @@ async fn fetch(probe: &HttpProbe, tls: &Arc<ClientConfig>) -> Result<(u16, Resul
     let own_host = say.host.clone();
     for request in 1.. {
         let url = target.url();
-        let mut answer = match timeout_at(deadline, exchange(&target, &say, tls)).await {
+        let mut answer = match timeout_at(deadline, exchange(&probe.asker, &target, &say, tls)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(reason)) => return failure(&url, &reason),
             Err(_) => return failure(&url, words::TIMED_OUT_BEFORE_HEADERS),

@@ -172,6 +172,7 @@ mod tests {
             path: path.into(),
             headers: vec![],
             timeout: Duration::from_secs(1),
+            asker: "pod".into(),
         })
     }
 

@@ -14,6 +14,7 @@ fn http(host: &str, port: u16, path: &str) -> HttpProbe {
         path: path.into(),
         headers: vec![],
         timeout: Duration::from_secs(10),
+        asker: "pod".into(),
     }
 }
 
@@ -53,7 +54,7 @@ async fn contract(prober: Arc<dyn Prober>, servers: &impl Servers) {
     let late = prober.http_get(HttpProbe { timeout: short, ..http(&host, port, "/x") }).await;
     let words = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
     assert_eq!(late, report(P::Failure, format!("Get \"http://{host}:{port}/x\": {words}")));
-    let tcp = |host: &str, port| TcpProbe { host: host.into(), port, timeout: short };
+    let tcp = |host: &str, port| TcpProbe { host: host.into(), port, timeout: short, asker: "pod".into() };
     assert_eq!(prober.tcp(tcp(&host, port)).await, report(P::Success, ""));
 
     let (host, port) = servers.serve(A::Refuse).await;
@@ -127,7 +128,8 @@ async fn a_fake_answers_in_turn_and_counts() {
     let prober = FakeProber::new();
     prober.set("10.0.0.1", 80, FakeAnswer::status(200));
     prober.push("10.0.0.1", 80, [FakeAnswer::status(500), FakeAnswer::Lost]);
-    let probe = TcpProbe { host: "10.0.0.1".into(), port: 80, timeout: Duration::from_secs(1) };
+    let probe =
+        TcpProbe { host: "10.0.0.1".into(), port: 80, timeout: Duration::from_secs(1), asker: "pod".into() };
     let get = || prober.http_get(http("10.0.0.1", 80, "/"));
     assert_eq!(get().await.unwrap().outcome, ProbeOutcome::Failure);
     let lost = prober.tcp(probe).await;

@@ -13,8 +13,7 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use runtime_bridge::Io;
-use tokio::net::TcpStream;
+use runtime_bridge::{Io, names};
 
 use crate::moving;
 use crate::server::Connection;
@@ -147,7 +146,7 @@ async fn asked(
     headers: &HeaderMap,
     target: &Target,
 ) -> Result<hyper::Response<hyper::body::Incoming>, String> {
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await;
+    let stream = names::connect("streaming", &target.host, target.port).await;
     let stream = stream.map_err(|error| format!("error dialing backend: {error}"))?;
     let _ = stream.set_nodelay(true);
     let (mut sender, connection) =

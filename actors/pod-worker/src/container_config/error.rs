@@ -1,5 +1,7 @@
 //! Why a container cannot be configured.
 
+use messages::expansion::TooLong;
+
 use crate::security_groups::UnknownGroupsPolicy;
 
 /// Why a container cannot be configured: its waiting reason is CreateContainerConfigError.
@@ -19,6 +21,14 @@ pub enum ConfigError {
     /// A `subPathExpr` refers to what has no value.
     #[error("{0}")]
     SubPathExpr(String),
+    /// Command and arguments are too long with their variables.
+    #[error("container {container:?}: command and args: {error}")]
+    TooLong {
+        /// The container's name.
+        container: String,
+        /// How long they may be.
+        error: TooLong,
+    },
     /// A part of a volume is not named relative to it.
     #[error("error SubPath `{0}` must not be an absolute path")]
     AbsoluteSubPath(String),

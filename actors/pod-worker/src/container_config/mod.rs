@@ -20,7 +20,7 @@ use runtime_bridge::cri::wire::{
 };
 use runtime_bridge::host::Layout;
 
-use crate::env::expand_all;
+use crate::env::Variables;
 use crate::hash::{container_hash, hash_text};
 use crate::node_rules::NodeRules;
 use crate::sandbox_config::pod_labels;
@@ -72,6 +72,12 @@ pub fn container_config(
     security::verify_non_root(pod, pod_ref, container, setting.image)?;
     let security = security::security_context(pod, container, setting.image, setting.target, setting.rules)?;
     let environment = setting.environment;
+    let variables = Variables::new(environment);
+    let too_long = |error| ConfigError::TooLong { container: container.name.clone(), error };
+    let mut budget = variables.left().map_err(too_long)?;
+    let mut expanded =
+        |texts: &Option<Vec<String>>| variables.expand_all(texts.as_deref(), &mut budget).map_err(too_long);
+    let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
     let mut labels: BTreeMap<String, String> = pod_labels(pod_ref).into();
     labels.insert(CONTAINER_NAME_LABEL.to_owned(), container.name.clone());
     Ok(ContainerConfig {
@@ -81,8 +87,8 @@ pub fn container_config(
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..ImageSpec::default()
         }),
-        command: expand_all(container.command.as_deref(), environment),
-        args: expand_all(container.args.as_deref(), environment),
+        command,
+        args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
         labels,
@@ -211,6 +217,21 @@ mod tests {
         assert_eq!(config.command, ["sh", "-c", "echo 1 $(A) $(B)"]);
         assert_eq!(config.args, ["1"]);
         assert_eq!(config.envs, [KeyValue { key: "A".into(), value: b"1".to_vec() }]);
+    }
+
+    #[test]
+    fn a_command_that_would_fill_the_memory_is_not_made() {
+        let mut c = container("c");
+        c.env =
+            Some(vec![EnvVar { name: "A".into(), value: Some("x".repeat(1 << 20)), ..EnvVar::default() }]);
+        c.command = Some(vec!["$(A)".repeat(3)]);
+        c.args = Some(vec!["$(A)".repeat(5)]);
+        let error = config(&c).expect_err("9 MiB with the variable itself").to_string();
+        let expected = "container \"c\": command and args: environment, command and arguments would have more than \
+                        8388608 bytes";
+        assert_eq!(error, expected);
+        c.args = Some(vec!["$(A)".repeat(3)]);
+        assert_eq!(config(&c).expect("7 MiB").args[0].len(), 3 << 20);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use messages::volume_manager::{MountedVolumes, Subpath};
 use runtime_bridge::cri::wire::{Mount, MountPropagation};
 
 use super::{ConfigError, ContainerSetting};
-use crate::env::expand_sub_path;
+use crate::env::Variables;
 
 /// Where the managed hosts file is seen in a container.
 const ETC_HOSTS: &str = "/etc/hosts";
@@ -20,12 +20,13 @@ pub fn sub_paths(
     volumes: &MountedVolumes,
 ) -> Result<Vec<Subpath>, ConfigError> {
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    let variables = Variables::new(environment);
     let mut found = Vec::new();
     for (index, mount) in mounts.iter().enumerate() {
         let volume_path = volume_path(container, mount, volumes)?;
         let path = match text(&mount.sub_path_expr) {
             "" => text(&mount.sub_path).to_owned(),
-            expression => expand_sub_path(expression, environment).map_err(ConfigError::SubPathExpr)?,
+            expression => variables.expand_sub_path(expression).map_err(ConfigError::SubPathExpr)?,
         };
         if path.is_empty() {
             continue;

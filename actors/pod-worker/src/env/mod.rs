@@ -9,6 +9,7 @@ pub mod services;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, FileKeySelector, Pod};
+use messages::expansion::{Budget, TooLong, expand};
 use messages::quantity::Quantity;
 
 use self::objects::EnvObjects;
@@ -71,6 +72,16 @@ pub enum EnvError {
     /// A secret or a config map, or a key of it, cannot be had.
     #[error("{0}")]
     Object(String),
+    /// The values become too long: with this variable.
+    #[error("container {container:?}: environment variable {variable:?}: {error}")]
+    TooLong {
+        /// The container.
+        container: String,
+        /// The variable.
+        variable: String,
+        /// How long they may be.
+        error: TooLong,
+    },
     /// A source that does not exist.
     #[error("environment variable {0:?} has a source that is not supported by this kubelet")]
     Unsupported(String),
@@ -95,14 +106,11 @@ pub fn environment(
     container: &Container,
     sources: &EnvSources<'_>,
 ) -> Result<Vec<(String, String)>, EnvError> {
-    let mut order: Vec<String> = Vec::new();
-    let mut values: BTreeMap<String, String> = BTreeMap::new();
+    let mut made = Made { budget: Budget::full(), order: Vec::new(), values: BTreeMap::new() };
     let services = &sources.objects.services;
     for source in container.env_from.iter().flatten() {
         for (name, value) in objects::all_of(source, sources.objects)? {
-            if values.insert(name.clone(), value).is_none() {
-                order.push(name);
-            }
+            made.put(container, name, value)?;
         }
     }
     for variable in container.env.as_deref().unwrap_or_default() {
@@ -113,23 +121,51 @@ pub fn environment(
                 Some(value) => value,
                 None => continue,
             },
-            _ => expand(plain, |name| values.get(name).or_else(|| services.get(name)).cloned()),
+            _ => {
+                let lookup =
+                    |name: &str| made.values.get(name).or_else(|| services.get(name)).map(String::as_str);
+                // It is counted when it is kept.
+                expand(plain, lookup, &mut made.budget.clone())
+                    .map_err(|error| too_long(container, &variable.name, error))?
+            }
         };
-        if values.insert(variable.name.clone(), value).is_none() {
-            order.push(variable.name.clone());
-        }
+        made.put(container, variable.name.clone(), value)?;
     }
     for (name, value) in services {
-        if !values.contains_key(name) {
-            values.insert(name.clone(), value.clone());
-            order.push(name.clone());
+        if !made.values.contains_key(name) {
+            made.put(container, name.clone(), value.clone())?;
         }
     }
+    let Made { order, mut values, .. } = made;
     let with_values = order.into_iter().map(|name| {
         let value = values.remove(&name).unwrap_or_default();
         (name, value)
     });
     Ok(with_values.collect())
+}
+
+fn too_long(container: &Container, variable: &str, error: TooLong) -> EnvError {
+    EnvError::TooLong { container: container.name.clone(), variable: variable.to_owned(), error }
+}
+
+/// An environment in the making.
+struct Made {
+    budget: Budget,
+    order: Vec<String>,
+    values: BTreeMap<String, String>,
+}
+
+impl Made {
+    fn put(&mut self, container: &Container, name: String, value: String) -> Result<(), EnvError> {
+        if let Some(older) = self.values.get(&name) {
+            self.budget.give_back(name.len() + older.len());
+        } else {
+            self.order.push(name.clone());
+        }
+        self.budget.take(name.len() + value.len()).map_err(|error| too_long(container, &name, error))?;
+        self.values.insert(name, value);
+        Ok(())
+    }
 }
 
 /// `None` for an optional variable that is not there.
@@ -179,67 +215,61 @@ fn from_file(
     }
 }
 
-/// Expands a mount's `subPathExpr`; every variable in it must have a value.
-///
-/// # Errors
-/// The names of those that have none, sorted, for people.
-pub fn expand_sub_path(text: &str, environment: &[(String, String)]) -> Result<String, String> {
-    let missing = std::cell::RefCell::new(std::collections::BTreeSet::new());
-    let expanded = expand(text, |name| {
-        let value = environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-        if value.as_ref().is_none_or(String::is_empty) {
-            missing.borrow_mut().insert(name.to_owned());
-        }
-        value
-    });
-    let missing = missing.into_inner();
-    if missing.is_empty() {
-        return Ok(expanded);
+/// A container's final environment, by name.
+#[derive(Clone, Debug)]
+pub struct Variables<'a>(BTreeMap<&'a str, &'a str>);
+
+impl<'a> Variables<'a> {
+    /// Of this environment.
+    pub fn new(environment: &'a [(String, String)]) -> Self {
+        Self(environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())
     }
-    let names: Vec<String> = missing.into_iter().collect();
-    Err(format!("missing value for {}", names.join(", ")))
-}
 
-/// Expands each text with the container's final environment.
-pub fn expand_all(texts: Option<&[String]>, environment: &[(String, String)]) -> Vec<String> {
-    let lookup = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-    texts.unwrap_or_default().iter().map(|text| expand(text, lookup)).collect()
-}
-
-/// Replaces `$(NAME)` by the variable's value; `$$` is a literal dollar, so `$$(NAME)` stays `$(NAME)`. What is not
-/// a reference, or refers to nothing known, stays as it is.
-pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        rest = if let Some(tail) = after.strip_prefix('$') {
-            out.push('$');
-            tail
-        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            match lookup(name) {
-                Some(value) => out.push_str(&value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
+    /// Expands a mount's `subPathExpr`; every variable in it must have a value.
+    ///
+    /// # Errors
+    /// The names of those that have none, sorted, for people; or that it becomes too long.
+    pub fn expand_sub_path(&self, text: &str) -> Result<String, String> {
+        let missing = std::cell::RefCell::new(std::collections::BTreeSet::new());
+        let lookup = |name: &str| {
+            let value = self.0.get(name).copied();
+            if value.is_none_or(str::is_empty) {
+                missing.borrow_mut().insert(name.to_owned());
             }
-            tail
-        } else {
-            out.push('$');
-            after
+            value
         };
+        let expanded = expand(text, lookup, &mut Budget::full());
+        let missing = missing.into_inner();
+        if missing.is_empty() {
+            return expanded.map_err(|error| format!("subPathExpr: {error}"));
+        }
+        let names: Vec<String> = missing.into_iter().collect();
+        Err(format!("missing value for {}", names.join(", ")))
     }
-    out.push_str(rest);
-    out
+
+    /// Expands each text.
+    ///
+    /// # Errors
+    /// [`TooLong`] when they become too long.
+    pub fn expand_all(&self, texts: Option<&[String]>, budget: &mut Budget) -> Result<Vec<String>, TooLong> {
+        let texts = texts.unwrap_or_default().iter();
+        texts.map(|text| expand(text, |name| self.0.get(name).copied(), budget)).collect()
+    }
+
+    /// What the environment leaves for the command.
+    ///
+    /// # Errors
+    /// [`TooLong`] when it is too long already.
+    pub fn left(&self) -> Result<Budget, TooLong> {
+        let mut budget = Budget::full();
+        self.0.iter().try_for_each(|(name, value)| budget.take(name.len() + value.len()))?;
+        Ok(budget)
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use k8s_openapi::api::core::v1::{EnvVar, ObjectFieldSelector};
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -266,41 +296,6 @@ pub(crate) mod tests {
             files: Some(&files),
             objects: &EnvObjects::default(),
         });
-    }
-
-    fn lookup(name: &str) -> Option<String> {
-        match name {
-            "A" => Some("1".into()),
-            "B" => Some("$(A)".into()),
-            "EMPTY" => Some(String::new()),
-            _ => None,
-        }
-    }
-
-    /// Results of upstream's expansion for the same inputs.
-    #[test]
-    fn references_are_expanded_as_upstream_does() {
-        for (text, expected) in [
-            ("$(A)", "1"),
-            ("---$(A)---", "---1---"),
-            ("$(B)", "$(A)"),
-            ("$(EMPTY)x", "x"),
-            ("$$(A)", "$(A)"),
-            ("$$$(A)", "$1"),
-            ("$$$$(A)", "$$(A)"),
-            ("$(MISSING)", "$(MISSING)"),
-            ("$(A", "$(A"),
-            ("$A", "$A"),
-            ("$", "$"),
-            ("$$", "$"),
-            ("x$", "x$"),
-            ("$(", "$("),
-            ("$()", "$()"),
-            ("$($(A))", "$($(A))"),
-            ("$é", "$é"),
-        ] {
-            assert_eq!(expand(text, lookup), expected, "{text}");
-        }
     }
 
     #[test]
@@ -391,20 +386,35 @@ pub(crate) mod tests {
     #[test]
     fn a_sub_path_needs_every_variable() {
         let environment = [("A", "1"), ("EMPTY", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-        assert_eq!(expand_sub_path("x/$(A)/$$(B)", &environment), Ok("x/1/$(B)".into()));
-        let error = expand_sub_path("$(C)/$(EMPTY)/$(B)/$(C)", &environment);
+        let variables = Variables::new(&environment);
+        assert_eq!(variables.expand_sub_path("x/$(A)/$$(B)"), Ok("x/1/$(B)".into()));
+        let error = variables.expand_sub_path("$(C)/$(EMPTY)/$(B)/$(C)");
         assert_eq!(error, Err("missing value for B, C, EMPTY".into()));
+        let long = [("V".to_owned(), "v".repeat(1 << 20))];
+        let error = Variables::new(&long).expand_sub_path(&"$(V)".repeat(1 << 18));
+        assert!(error.is_err_and(|error| error.starts_with("subPathExpr: ")));
     }
 
-    proptest! {
-        #[test]
-        fn text_without_a_dollar_stays(text in "[^$]*") {
-            prop_assert_eq!(expand(&text, lookup), text);
-        }
-
-        #[test]
-        fn doubling_every_dollar_quotes_any_text(text in ".*") {
-            prop_assert_eq!(expand(&text.replace('$', "$$"), lookup), text);
-        }
+    #[test]
+    fn variables_that_double_end_at_the_bound_and_name_the_one_that_crossed_it() {
+        let double = |n: u32| EnvVar {
+            name: format!("V{n}"),
+            value: Some(if n == 0 { "x".repeat(16) } else { format!("$(V{0})$(V{0})", n - 1) }),
+            ..EnvVar::default()
+        };
+        let bomb =
+            Container { name: "c".into(), env: Some((0..35).map(double).collect()), ..Container::default() };
+        let many = Container { env: Some((0..18).map(double).collect()), ..bomb.clone() };
+        // The same name anew counts once.
+        let again = EnvVar { name: "A".into(), value: Some("y".repeat(1 << 20)), ..EnvVar::default() };
+        let anew = Container { env: Some(vec![again; 20]), ..bomb.clone() };
+        with_sources(&Pod::default(), |sources| {
+            let error = environment(&bomb, sources).expect_err("512 GiB").to_string();
+            let expected = "container \"c\": environment variable \"V18\": environment, command and arguments \
+                            would have more than 8388608 bytes";
+            assert_eq!(error, expected);
+            assert_eq!(environment(&many, sources).expect("4 MiB").len(), 18);
+            assert_eq!(environment(&anew, sources).expect("1 MiB").len(), 1);
+        });
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::Executor;
 use super::hook::{PreStops, pre_stop};
@@ -58,11 +58,12 @@ async fn stop_in_turn(
     exec.record(texts::killing(&kill.message).naming(&kill.id, &kill.name), &field_path);
     let grace = pre_stop(exec, hooks, &kill.id, &kill.name, &field_path, kill.grace_seconds).await;
     let since = Instant::now();
-    let turn = since + Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+    let patience = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
     for before in kill.after.iter().filter_map(|id| turns.get(id)) {
         let mut stopped = before.subscribe();
         // Its grace is over: it goes whether or not the others have.
-        if timeout_at(turn, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        let left = patience.saturating_sub(since.elapsed());
+        if timeout(left, stopped.wait_for(|stopped| *stopped)).await.is_err() {
             break;
         }
     }

@@ -38,7 +38,7 @@ pub struct Inputs<'a> {
     pub backoff: &'a CrashBackoff,
     /// What the worker remembers of failed attempts.
     pub known: &'a Known,
-    /// The network plugin is not ready: only pods on the node's network start anything (row 3.8).
+    /// The network plugin is not ready: only pods on the node's network are synced (row 3.8).
     pub network_ready: bool,
     /// Dead instances that are kept of each container.
     pub dead_kept: usize,
@@ -126,7 +126,7 @@ pub struct PodPlan {
     pub look_again: Option<Timestamp>,
     /// Something starts only when a look that began at this moment or later has shown that the sandbox is well.
     pub look_after: Option<Timestamp>,
-    /// Something would start if the network were ready.
+    /// Something would start, or be killed, if the network were ready.
     pub needs_network: bool,
     /// The pod has nothing more to run.
     pub finished: Option<Finished>,
@@ -274,7 +274,11 @@ pub enum Finished {
 pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
     let mut plan = PodPlan::default();
     let view = PodView::of(inputs.pod);
+    let unsynced = !inputs.network_ready && !view.host_network();
     plan.reset = reset::all_containers(view, inputs.runtime);
+    if !plan.reset.is_empty() && unsynced {
+        return PodPlan { needs_network: true, ..PodPlan::default() };
+    }
     if !plan.reset.is_empty() {
         // The pod begins anew when nothing of it is left.
         return plan;
@@ -291,7 +295,14 @@ pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
         return PodPlan { finished: plan.finished, ..PodPlan::default() };
     }
     hold_back(inputs, view, &mut plan);
-    plan
+    if unsynced { without_network(plan) } else { plan }
+}
+
+/// Upstream does not sync a pod that needs a network which is not ready: nothing starts, and nothing is killed either,
+/// not even what a probe has failed (row 3.8).
+fn without_network(plan: PodPlan) -> PodPlan {
+    let needs_network = !PodPlan { prune: Vec::new(), ..plan.clone() }.is_idle();
+    PodPlan { needs_network, prune: plan.prune, waiting: plan.waiting, ..PodPlan::default() }
 }
 
 fn keep_sandbox(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
@@ -335,10 +346,6 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     }
     if inputs.known.prune_retry_at.is_some_and(|at| at > inputs.now) {
         plan.prune.clear();
-    }
-    if !inputs.network_ready && !view.host_network() {
-        plan.needs_network = hold_pod(inputs, plan);
-        return;
     }
     if let Some(retry_at) = inputs.known.pod_retry_at.filter(|at| *at > inputs.now) {
         if hold_pod(inputs, plan) {

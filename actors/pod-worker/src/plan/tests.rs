@@ -372,9 +372,38 @@ fn what_the_whole_pod_lacks_holds_back_all_starts() {
     let plan = case.plan();
     assert!(plan.is_idle() && plan.needs_network);
     case.runtime.containers = vec![running("a", 0)];
-    assert!(case.plan().kill_pod, "live containers of a dead sandbox go in any case");
+    assert!(!case.plan().kill_pod, "nothing is killed either");
+    case.network_ready = true;
+    case.known.pod_retry_at = Some(at(1_010));
+    assert!(case.plan().kill_pod, "live containers of a dead sandbox go");
+    (case.network_ready, case.known.pod_retry_at) = (false, None);
     case.pod.spec.as_mut().expect("spec").host_network = Some(true);
     assert_eq!(starts(&case.plan()), ["a#1", "b#?"]);
+}
+
+#[test]
+fn without_a_network_no_probe_kills_but_on_the_nodes_own() {
+    let mut case = Case::new(two("Always"), vec![running("a", 0), running("b", 0)]);
+    let verdict = ContainerVerdict {
+        container_id: "a-0".into(),
+        startup: None,
+        liveness: Some(false),
+        readiness: None,
+    };
+    case.verdicts.insert("a".into(), verdict);
+    let killed = |case: &Case| case.plan().kill.iter().map(|kill| kill.name.clone()).collect::<Vec<_>>();
+    assert_eq!(killed(&case), ["a"]);
+    case.network_ready = false;
+    let plan = case.plan();
+    assert!(plan.is_idle() && plan.needs_network);
+    case.verdicts.clear();
+    assert!(!case.plan().needs_network, "it lacks nothing");
+    let image = case.pod.spec.as_mut().expect("spec");
+    image.containers[0].image = Some("another".into());
+    let plan = case.plan();
+    assert!(plan.is_idle() && plan.needs_network, "nor does a change");
+    case.pod.spec.as_mut().expect("spec").host_network = Some(true);
+    assert!(case.plan().kill_pod, "its sandbox has a network of its own");
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod life;
 mod matrix;
 mod member;
 mod names;
+mod numbers;
 mod objects;
 mod pods;
 mod probes;

@@ -78,3 +78,22 @@ fn polling_a_quiet_stream_is_not_counted_as_work() {
         assert_eq!(world.report("Counter").await.counters.handled, 12);
     });
 }
+
+#[test]
+fn g8_a_timer_may_be_further_away_than_any_clock_reaches() {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    sandbox(Policy::default(), async |world| {
+        let (counter, outside) = start(world, Vitality::Degradable);
+        counter.address::<TickLater>().tell(TickLater(u64::MAX)).unwrap();
+        world.pass(YEAR).await;
+        assert_eq!(outside.ticks.load(Ordering::SeqCst), 0);
+        // The timer is moved; three and a half years are beyond the reach of the queue, too.
+        let ms = u64::try_from(YEAR.as_millis() * 7 / 2).unwrap();
+        counter.address::<TickLater>().tell(TickLater(ms)).unwrap();
+        world.pass(YEAR * 3).await;
+        assert_eq!(outside.ticks.load(Ordering::SeqCst), 0, "not when the queue has it for the first time");
+        world.pass(YEAR).await;
+        assert!(outside.ticks.load(Ordering::SeqCst) >= 1);
+        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(1));
+    });
+}

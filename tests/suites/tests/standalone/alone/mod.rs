@@ -7,6 +7,7 @@ mod cgroups;
 mod crashes;
 mod disk_full;
 mod garbage;
+mod hostile;
 mod https;
 mod idle;
 mod manifest_url;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         crashes::ALL,
         disk_full::ALL,
         garbage::ALL,
+        hostile::ALL,
         https::ALL,
         idle::ALL,
         manifest_url::ALL,

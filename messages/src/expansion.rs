@@ -1,0 +1,138 @@
+//! Filling `$(NAME)` in (rows 7.4 and 11.7), within a bound: variables that refer to each other twice double with each
+//! one, and a command may refer to a long value as often as it likes.
+
+/// The most bytes of a container's environment, command and arguments together, and of the command of a probe. Linux
+/// starts no program with more than 6 MiB of them, so nothing that can run comes near.
+pub const EXPANDED_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Texts become longer than [`EXPANDED_BYTES_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("environment, command and arguments would have more than {EXPANDED_BYTES_MAX} bytes")]
+pub struct TooLong;
+
+/// Bytes that may still be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget(usize);
+
+impl Budget {
+    /// All of them.
+    pub fn full() -> Self {
+        Self(EXPANDED_BYTES_MAX)
+    }
+
+    /// Takes as many.
+    ///
+    /// # Errors
+    /// [`TooLong`] when there are not as many left.
+    pub fn take(&mut self, bytes: usize) -> Result<(), TooLong> {
+        self.0 = self.0.checked_sub(bytes).ok_or(TooLong)?;
+        Ok(())
+    }
+
+    /// Gives some back: what was written has been replaced.
+    pub fn give_back(&mut self, bytes: usize) {
+        self.0 = self.0.saturating_add(bytes).min(EXPANDED_BYTES_MAX);
+    }
+}
+
+/// Replaces `$(NAME)` by the variable's value; `$$` is a literal dollar, so `$$(NAME)` stays `$(NAME)`. What is not
+/// a reference, or refers to nothing known, stays as it is.
+///
+/// # Errors
+/// [`TooLong`] before more is written than the budget has.
+pub fn expand<'a>(
+    text: &str,
+    lookup: impl Fn(&str) -> Option<&'a str>,
+    budget: &mut Budget,
+) -> Result<String, TooLong> {
+    let mut out = String::new();
+    let mut write = |text: &str| {
+        budget.take(text.len())?;
+        out.push_str(text);
+        Ok(())
+    };
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        write(&rest[..at])?;
+        let after = &rest[at + 1..];
+        rest = if let Some(tail) = after.strip_prefix('$') {
+            write("$")?;
+            tail
+        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
+            match lookup(name) {
+                Some(value) => write(value)?,
+                None => ["$(", name, ")"].into_iter().try_for_each(&mut write)?,
+            }
+            tail
+        } else {
+            write("$")?;
+            after
+        };
+    }
+    write(rest)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lookup(name: &str) -> Option<&'static str> {
+        match name {
+            "A" => Some("1"),
+            "B" => Some("$(A)"),
+            "EMPTY" => Some(""),
+            _ => None,
+        }
+    }
+
+    /// Results of upstream's expansion for the same inputs.
+    #[test]
+    fn references_are_expanded_as_upstream_does() {
+        for (text, expected) in [
+            ("$(A)", "1"),
+            ("---$(A)---", "---1---"),
+            ("$(B)", "$(A)"),
+            ("$(EMPTY)x", "x"),
+            ("$$(A)", "$(A)"),
+            ("$$$(A)", "$1"),
+            ("$$$$(A)", "$$(A)"),
+            ("$(MISSING)", "$(MISSING)"),
+            ("$(A", "$(A"),
+            ("$A", "$A"),
+            ("$", "$"),
+            ("$$", "$"),
+            ("x$", "x$"),
+            ("$(", "$("),
+            ("$()", "$()"),
+            ("$($(A))", "$($(A))"),
+            ("$é", "$é"),
+        ] {
+            assert_eq!(expand(text, lookup, &mut Budget::full()).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_beyond_the_budget() {
+        let mut budget = Budget(10);
+        assert_eq!(expand("$(V)$(V)", |_| Some("12345"), &mut budget).as_deref(), Ok("1234512345"));
+        assert_eq!((budget, budget.take(1)), (Budget(0), Err(TooLong)));
+        budget.give_back(4);
+        assert_eq!(expand("$(V)", |_| Some("12345"), &mut budget), Err(TooLong));
+        let long = "v".repeat(1 << 20);
+        let many = "$(V)".repeat(1 << 18);
+        assert_eq!(expand(&many, |_| Some(&long), &mut Budget::full()), Err(TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_much_and_dollars_double(text in "[a$()A ]{0,60}") {
+            let back = expand(&text.replace('$', "$$"), lookup, &mut Budget::full());
+            prop_assert_eq!(back, Ok(text.clone()));
+            let expanded = expand(&text, lookup, &mut Budget::full()).expect("it is short");
+            prop_assert!(expanded.len() <= text.len());
+        }
+    }
+}
