@@ -186,6 +186,7 @@ fn eviction(config: &KubeletConfiguration) -> Result<EvictionConfig, SettingErro
         })?,
         transition: eviction.eviction_pressure_transition_period.as_std(),
         soft_grace_seconds_max: i64::from(eviction.eviction_max_pod_grace_period),
+        local_storage: eviction.local_storage_capacity_isolation,
     })
 }
 

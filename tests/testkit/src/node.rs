@@ -210,6 +210,7 @@ pub fn hard(thresholds: &[(&str, &str)]) -> eviction_manager::EvictionConfig {
         thresholds: thresholds.parse().expect("thresholds"),
         transition: Duration::from_secs(300),
         soft_grace_seconds_max: 0,
+        local_storage: true,
     }
 }
 

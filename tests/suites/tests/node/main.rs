@@ -28,5 +28,6 @@ mod pods;
 mod probes;
 mod refused;
 mod restarts;
+mod storage_limits;
 mod strain;
 mod volumes;
