@@ -9,6 +9,7 @@ mod disk_full;
 mod garbage;
 mod https;
 mod idle;
+mod logs;
 mod manifest_url;
 mod process;
 mod restarts;
@@ -28,6 +29,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         garbage::ALL,
         https::ALL,
         idle::ALL,
+        logs::ALL,
         manifest_url::ALL,
         process::ALL,
         restarts::ALL,
