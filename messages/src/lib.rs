@@ -17,6 +17,7 @@ pub mod expansion;
 pub mod facts;
 pub mod garbage_collector;
 pub mod image_manager;
+pub mod log_manager;
 pub mod node_status;
 pub mod object_cache;
 pub mod pleg;
@@ -51,6 +52,7 @@ pub const CATALOGUE: &[(&str, &[&str])] = &[
     (object_cache::RECEIVER, object_cache::RECEIVES),
     (resource_manager::RECEIVER, resource_manager::RECEIVES),
     (garbage_collector::RECEIVER, garbage_collector::RECEIVES),
+    (log_manager::RECEIVER, log_manager::RECEIVES),
     (eviction_manager::RECEIVER, eviction_manager::RECEIVES),
     (event_recorder::RECEIVER, event_recorder::RECEIVES),
     (node_status::RECEIVER, node_status::RECEIVES),

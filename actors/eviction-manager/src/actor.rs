@@ -20,10 +20,12 @@ use tokio::time::Instant;
 use crate::candidates::{self, REASON};
 use crate::execute::{self, Measured, Ways};
 use crate::file_systems::FileSystems;
+use crate::local_storage::Limited;
 use crate::message::{Said, said};
 use crate::metrics::EvictionMetrics;
 use crate::observation::{Observations, met, observations};
 use crate::rank::{Candidate, rank};
+use crate::rounds::Lane;
 use crate::threshold::{self, Threshold};
 use crate::watch::Watch;
 
@@ -44,6 +46,8 @@ pub struct EvictionConfig {
     pub transition: Duration,
     /// `evictionMaxPodGracePeriod`, in seconds.
     pub soft_grace_seconds_max: i64,
+    /// `localStorageCapacityIsolation`: pods end that take more of the local disk than they may.
+    pub local_storage: bool,
 }
 
 /// What EvictionManager is given.
@@ -80,6 +84,8 @@ pub enum Timer {
     Measure,
     /// A pod has been waited for long enough.
     Waited,
+    /// Count the files of the next pod with limits.
+    Count(Lane),
 }
 
 /// What a round came to need.
@@ -101,16 +107,18 @@ struct Leaving {
 
 /// Keeps the node from running out.
 pub struct EvictionManager {
-    deps: EvictionManagerDeps,
-    began: Instant,
+    pub(crate) deps: EvictionManagerDeps,
+    pub(crate) began: Instant,
     desired: Option<DesiredPods>,
-    reports: BTreeMap<PodUid, Arc<WorkerReport>>,
+    pub(crate) reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     watch: Watch,
     /// As last told; nothing before the first measurement.
     pressure: Option<Pressure>,
-    places: Option<RuntimePlaces>,
+    pub(crate) places: Option<RuntimePlaces>,
     leaving: Option<Leaving>,
-    evicted: u64,
+    /// Pods with limits of local storage.
+    pub(crate) limited: Limited,
+    pub(crate) evicted: u64,
     problems: Vec<String>,
 }
 
@@ -126,6 +134,7 @@ impl EvictionManager {
             pressure: None,
             places: None,
             leaving: None,
+            limited: Limited::default(),
             evicted: 0,
             problems: Vec::new(),
         }
@@ -190,6 +199,7 @@ impl EvictionManager {
     /// Takes in a measurement; what is wrong with it is said when it is something new.
     fn learn(&mut self, measured: &Measured) -> Observations {
         self.places = measured.places.clone();
+        self.limited.learn(FileSystems::is_one_disk(&measured.usage));
         let problems = &measured.usage.problems;
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             tracing::warn!("Eviction manager: {problem}");
@@ -271,7 +281,7 @@ impl EvictionManager {
         if !candidates::is_being_evicted(self.reports.get(uid)) {
             tracing::warn!(pod = %pod.pod_ref, signal = threshold.signal.as_str(), "Pod is evicted");
             self.evicted += 1;
-            self.deps.metrics.evicted(threshold.signal);
+            self.deps.metrics.evicted(threshold.signal.as_str());
             self.announce(&pod.pod_ref, said);
         }
         self.leaving = Some(Leaving { pod: pod.pod_ref.clone(), stopped: false });
@@ -279,7 +289,7 @@ impl EvictionManager {
         self.follow(ctx);
     }
 
-    fn announce(&self, pod: &PodRef, said: Said) {
+    pub(crate) fn announce(&self, pod: &PodRef, said: Said) {
         let _ = self.deps.annotated.tell(RecordAnnotatedEvent {
             event: RecordEvent {
                 object: EventObject::Pod { pod: pod.clone(), field_path: Arc::from("") },
@@ -342,13 +352,13 @@ impl Subsystem for EvictionManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        let _ = self.deps.manager.tell(ResendDesired);
+        let _ = self.deps.pool.tell(ResendReports);
         if self.deps.config.thresholds.is_empty() {
             self.pressure = Some(Pressure::default());
             self.tell();
             return;
         }
-        let _ = self.deps.manager.tell(ResendDesired);
-        let _ = self.deps.pool.tell(ResendReports);
         self.ask(ctx);
     }
 
@@ -357,6 +367,7 @@ impl Subsystem for EvictionManager {
             Timer::Ask => self.ask(ctx),
             Timer::Measure => self.measure(ctx),
             Timer::Waited => self.waited(ctx),
+            Timer::Count(lane) => self.count_next(lane, ctx),
         }
     }
 
@@ -365,6 +376,7 @@ impl Subsystem for EvictionManager {
             "pressure": self.pressure,
             "evicted": self.evicted,
             "waitsFor": self.leaving.as_ref().map(|leaving| leaving.pod.to_string()),
+            "limited": self.limited.len(),
             "problems": self.problems,
         })
     }
@@ -374,6 +386,7 @@ impl Handler<DesiredPods> for EvictionManager {
     type Result = ();
     fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
         self.reports.retain(|uid, report| !report.released || desired.pods.contains_key(uid));
+        self.note_limits(&desired, ctx);
         self.desired = Some(desired);
         self.follow(ctx);
     }
@@ -386,8 +399,9 @@ impl Handler<WorkerReported> for EvictionManager {
         if reported.report.released && !wanted {
             self.reports.remove(&reported.uid);
         } else {
-            self.reports.insert(reported.uid, reported.report);
+            self.reports.insert(reported.uid.clone(), reported.report);
         }
+        self.note_report(&reported.uid, ctx);
         self.follow(ctx);
     }
 }

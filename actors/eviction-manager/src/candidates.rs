@@ -16,8 +16,8 @@ pub(crate) const REASON: &str = "Evicted";
 const CRITICAL: i32 = 2_000_000_000;
 /// Stands for a static pod at the API server.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The grace of a pod that a hard threshold ends, in seconds.
-const HARD_GRACE_SECONDS: i64 = 1;
+/// The grace of a pod that a hard threshold or a limit of its own ends, in seconds.
+pub(crate) const HARD_GRACE_SECONDS: i64 = 1;
 /// A pod is waited for at least this long (row 4.6), in seconds.
 const STOP_SECONDS_MIN: i64 = 10;
 

@@ -12,13 +12,14 @@ use messages::resources::QosClass;
 use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::cri::Operations;
 use runtime_bridge::cri::wire::{
-    ContainerStats, FilesystemUsage, ImageFsInfoRequest, ListContainerStatsRequest,
+    ContainerStats, ContainerStatsFilter, FilesystemUsage, ImageFsInfoRequest, ListContainerStatsRequest,
 };
 use runtime_bridge::host::PodDirs;
 use runtime_bridge::stats::{DiskUsage, NodeStats, NodeUsage, PodPlaces, RuntimePlaces, Wanted};
 use supervision::Address;
 
-use crate::file_systems::Reclaims;
+use crate::file_systems::{FileSystems, Reclaims};
+use crate::limits::Limits;
 use crate::rank::Candidate;
 use crate::signal::Resource;
 use crate::usage::{ContainerUse, PodUse, local_volumes};
@@ -28,6 +29,8 @@ const POD_UID: &str = "io.kubernetes.pod.uid";
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 /// How long it may take to remove containers or images.
 const RECLAIM_DEADLINE: Duration = Duration::from_secs(120);
+/// How long the runtime may take to tell what one pod's containers have written.
+const LAYERS_MAX: Duration = Duration::from_secs(10);
 
 /// What measuring needs.
 #[derive(Clone)]
@@ -114,7 +117,7 @@ pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resou
     let on_node = ways.stats.pods(places, wanted).await.unwrap_or_default();
     let mut in_runtime = match resource {
         Resource::Pids => BTreeMap::new(),
-        _ => container_uses(&ways.operations).await,
+        _ => container_uses(&ways.operations, None).await,
     };
     let mut candidates = Vec::new();
     for pod in pods {
@@ -168,10 +171,59 @@ fn places(pod: &DesiredPod, dirs: &dyn PodDirs) -> PodPlaces {
     }
 }
 
-/// What the runtime tells of every container, by pod and name; of several instances the newest.
-async fn container_uses(operations: &Operations) -> BTreeMap<String, BTreeMap<String, ContainerUse>> {
+/// A pod's files, counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Counted {
+    pub(crate) usage: PodUse,
+    /// There may be more.
+    pub(crate) cut: bool,
+    /// Images and layers lie on the node's own disk; none while that is not known.
+    pub(crate) one_disk: Option<bool>,
+}
+
+/// Counts what of a pod its limits are about, in so much time. Only what cannot be told without it is asked of the
+/// runtime, and the node is measured only until it is known which disks it has.
+pub(crate) async fn count(
+    ways: Ways,
+    pod: Arc<DesiredPod>,
+    limits: Arc<Limits>,
+    time_max: Duration,
+    known: (Option<bool>, Option<RuntimePlaces>),
+) -> Counted {
+    let (mut one_disk, runtime) = known;
+    let mut places = places(&pod, &*ways.dirs);
+    places.volumes.retain(|name, _| limits.wants_volume(name));
+    if !limits.wants_containers() {
+        places.logs.clear();
+    }
+    // Nothing comes of it while the process is ending.
+    let disk = ways.stats.disk(places, time_max).await.unwrap_or_default();
+    let mut usage = PodUse { volumes: disk.volumes, ..PodUse::default() };
+    if limits.wants_containers() {
+        let uid = pod.pod_ref.uid.as_str();
+        let told = tokio::time::timeout(LAYERS_MAX, container_uses(&ways.operations, Some(uid))).await;
+        usage.containers = told.ok().and_then(|mut all| all.remove(uid)).unwrap_or_default();
+        if one_disk.is_none() {
+            one_disk = FileSystems::is_one_disk(&measure(ways, runtime).await.usage);
+        }
+    }
+    for (name, logs) in disk.logs {
+        usage.containers.entry(name).or_default().logs = Some(logs);
+    }
+    Counted { usage, cut: disk.cut, one_disk }
+}
+
+/// What the runtime tells of every container, or of one pod's, by pod and name; of several instances the newest.
+async fn container_uses(
+    operations: &Operations,
+    of_pod: Option<&str>,
+) -> BTreeMap<String, BTreeMap<String, ContainerUse>> {
+    let filter = of_pod.map(|uid| ContainerStatsFilter {
+        label_selector: [(POD_UID.to_owned(), uid.to_owned())].into(),
+        ..ContainerStatsFilter::default()
+    });
     let mut found: BTreeMap<String, BTreeMap<String, (u32, ContainerUse)>> = BTreeMap::new();
-    let stats = match operations.list_container_stats(ListContainerStatsRequest::default()).await {
+    let stats = match operations.list_container_stats(ListContainerStatsRequest { filter }).await {
         Ok(answer) => answer.stats,
         Err(error) => {
             tracing::warn!(%error, "The runtime does not tell what containers use");

@@ -28,6 +28,11 @@ impl FileSystems {
         }
     }
 
+    /// Whether images, and what containers write, lie on the node's own disk; none while that is not known.
+    pub(crate) fn is_one_disk(usage: &NodeUsage) -> Option<bool> {
+        Some(usage.node_fs?.device == usage.image_fs?.device)
+    }
+
     /// What of a pod lies on the file system of this signal.
     pub(crate) fn parts(self, signal: Signal) -> Parts {
         let volumes_and_logs = Parts { layers: false, logs: true, volumes: true };
@@ -104,6 +109,10 @@ mod tests {
         };
         assert_eq!(of(1, room(1), room(1)), FileSystems::One);
         assert_eq!(of(1, None, None), FileSystems::One);
+        let one_disk = |image_fs| {
+            FileSystems::is_one_disk(&NodeUsage { node_fs: room(1), image_fs, ..NodeUsage::default() })
+        };
+        assert_eq!([one_disk(room(1)), one_disk(room(2)), one_disk(None)], [Some(true), Some(false), None]);
         assert_eq!(of(1, room(2), None), FileSystems::SeparateImages);
         assert_eq!(of(1, room(2), room(2)), FileSystems::SeparateImages);
         assert_eq!(of(1, room(2), room(1)), FileSystems::Split);

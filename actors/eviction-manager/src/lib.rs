@@ -1,5 +1,5 @@
 //! Duty: keeps the node from running out of memory, disk and processes: measures, takes back what nobody needs, and ends
-//!   one pod after the other.
+//!   one pod after the other. Pods that take more of the local disk than their limits allow end, too.
 //! Receives: DesiredPods, WorkerReported, ResendPressure.
 //! Sends: PressureObserved, EvictPod, RecordEvent (EvictionThresholdMet, ExceededGracePeriod), RecordAnnotatedEvent
 //!   (Evicted), GetPressure, RemoveDeadContainers, DeleteUnusedImages, ResendDesired, ResendReports.
@@ -13,10 +13,13 @@ mod actor;
 mod candidates;
 mod execute;
 mod file_systems;
+mod limits;
+mod local_storage;
 mod message;
 mod metrics;
 mod observation;
 mod rank;
+mod rounds;
 mod signal;
 pub mod threshold;
 mod usage;
@@ -25,5 +28,6 @@ mod watch;
 pub use actor::{EvictionConfig, EvictionManager, EvictionManagerDeps, Timer};
 pub use execute::Ways;
 pub use metrics::EvictionMetrics;
+pub use rounds::Lane;
 pub use signal::Signal;
 pub use threshold::{Threshold, ThresholdError, Thresholds, Value};

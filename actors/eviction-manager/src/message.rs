@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use k8s_openapi::api::core::v1::Pod;
+use messages::eviction_manager::NODE_WAS_LOW;
 use messages::quantity::Quantity;
 use messages::resources::{Amounts, amounts, is_pod_level, parsed};
 
@@ -28,7 +29,7 @@ pub(crate) fn said(
     observed: &Observations,
 ) -> Said {
     let name = resource.as_str();
-    let mut message = format!("The node was low on resource: {name}. ");
+    let mut message = format!("{NODE_WAS_LOW}{name}. ");
     let mut say = |sentence: String| {
         message.write_str(&sentence).expect("writing to a string does not fail");
     };

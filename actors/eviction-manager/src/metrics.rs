@@ -39,8 +39,8 @@ impl EvictionMetrics {
         registry.register(Box::new(self.age.clone()))
     }
 
-    pub(crate) fn evicted(&self, signal: Signal) {
-        self.evictions.with_label_values(&[signal.as_str()]).inc();
+    pub(crate) fn evicted(&self, signal: &str) {
+        self.evictions.with_label_values(&[signal]).inc();
     }
 
     pub(crate) fn used(&self, signal: Signal, age: Duration) {

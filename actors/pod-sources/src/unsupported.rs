@@ -34,8 +34,6 @@ pub enum Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supported {
     rules: BTreeMap<String, Rule>,
-    /// Conditions between several fields.
-    size_limit_of_memory_only: bool,
 }
 
 /// One field that is not done.

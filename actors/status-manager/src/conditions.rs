@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodSpec};
+use messages::eviction_manager::NODE_WAS_LOW;
 use messages::facts::{Rejection, WorkerReport};
 use messages::runtime::{ContainerState, RuntimePod};
 
@@ -22,8 +23,10 @@ pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// Our own: a subsystem leaves the pod alone because of it panicking.
 pub(crate) const QUARANTINED: &str = "understudy.dev/Quarantined";
 
-/// The reasons with which the node itself disrupts a pod: eviction, preemption, shutdown.
-const DISRUPTIONS: [&str; 3] = ["Evicted", "Preempting", "Terminated"];
+/// The reasons with which the node itself disrupts a pod: preemption, shutdown.
+const DISRUPTIONS: [&str; 2] = ["Preempting", "Terminated"];
+/// Another one, for what the node runs out of; with other words a pod has taken more than it may.
+const EVICTED: &str = "Evicted";
 
 /// Whose conditions are rewritten each time. All others are somebody else's and are kept.
 pub(crate) const OWNED: [&str; 9] = [
@@ -86,8 +89,8 @@ pub(crate) fn foreign(pod: &Pod, previous: &[PodCondition]) -> Vec<PodCondition>
 
 /// `DisruptionTarget`, told together with the terminal phase and not before.
 pub(crate) fn disruption(failed: &Rejection) -> Option<PodCondition> {
-    DISRUPTIONS
-        .contains(&&*failed.reason)
+    let evicted = failed.reason == EVICTED && failed.message.starts_with(NODE_WAS_LOW);
+    (evicted || DISRUPTIONS.contains(&&*failed.reason))
         .then(|| of(DISRUPTION_TARGET, true, "TerminationByKubelet", &failed.message))
 }
 

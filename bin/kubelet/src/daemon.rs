@@ -16,8 +16,9 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
 use runtime_bridge::host::{
-    ContainerFacts, DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine, MachineFacts, PodDirs,
-    RootLock, ThisHost, ThisMachine, default_address, node_hostname, raise_open_files, set_oom_score_adj,
+    ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine,
+    MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address, node_hostname, raise_open_files,
+    set_oom_score_adj,
 };
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;
@@ -271,6 +272,7 @@ fn bridge(
         files: Arc::new(DiskStaticFiles::new(handle.clone())),
         url: settings::manifest_url(&loaded.config)?
             .map(|address| Arc::new(NetManifestUrl::new(handle.clone(), address)) as Arc<dyn ManifestUrl>),
+        logs: Arc::new(DiskContainerLogs::new(handle.clone())),
         dirs: Arc::new(DiskPodDirs::new(layout, handle.clone())),
         mounts: Arc::new(SystemMounts::new(handle.clone())),
         prober: Arc::new(NetProber::new(handle.clone())),

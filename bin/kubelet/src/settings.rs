@@ -10,6 +10,7 @@ use eviction_manager::{EvictionConfig, Thresholds};
 use garbage_collector::GcPolicy;
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
 use k8s_openapi::api::core::v1::Taint;
+use log_manager::LogRotation;
 use messages::quantity::Quantity;
 use messages::resources::NodeResources;
 use node_api::NodeApiConfig;
@@ -101,6 +102,7 @@ pub fn settings(
         images: image_settings(config),
         resources: resource_settings(config, machine, &reservations),
         garbage,
+        logs: log_rotation(config)?,
         eviction,
         pleg: PlegConfig {
             relist: understudy.relist.notified.as_std(),
@@ -144,6 +146,24 @@ fn crash_backoff(config: &KubeletConfiguration, gates: &FeatureGates) -> Backoff
     usual.up_to(max.unwrap_or(usual.max))
 }
 
+/// How logs are rotated: not at all with a negative size.
+fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotation, SettingError> {
+    let pods = &config.pods;
+    let text = &pods.container_log_max_size;
+    let size = Quantity::parse(text)
+        .map_err(|error| error_of("containerLogMaxSize", text.clone(), &error))
+        .and_then(|size| match size.is_whole() {
+        true => Ok(size.units_rounded_up()),
+        false => Err(error_of("containerLogMaxSize", text.clone(), &"invalid max log size")),
+    })?;
+    Ok(LogRotation {
+        bytes_max: u64::try_from(size).ok(),
+        files_max: usize::try_from(pods.container_log_max_files).unwrap_or(0),
+        workers: usize::try_from(pods.container_log_max_workers).unwrap_or(1),
+        interval: pods.container_log_monitor_interval.as_std(),
+    })
+}
+
 /// When pods are evicted.
 fn eviction(config: &KubeletConfiguration) -> Result<EvictionConfig, SettingError> {
     let eviction = &config.eviction;
@@ -182,6 +202,7 @@ fn eviction(config: &KubeletConfiguration) -> Result<EvictionConfig, SettingErro
         })?,
         transition: eviction.eviction_pressure_transition_period.as_std(),
         soft_grace_seconds_max: i64::from(eviction.eviction_max_pod_grace_period),
+        local_storage: eviction.local_storage_capacity_isolation,
     })
 }
 
@@ -400,6 +421,22 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
 mod tests {
     use super::*;
     use crate::config::FeatureGates;
+
+    #[test]
+    fn sizes_of_logs_are_whole_numbers_and_negative_ones_turn_rotation_off() {
+        let rotation = |size: &str| {
+            let mut config = KubeletConfiguration::default();
+            config.pods.container_log_max_size = size.to_owned();
+            log_rotation(&config)
+        };
+        assert_eq!(rotation("10Mi"), Ok(LogRotation::default()));
+        assert_eq!(rotation("1.5Ki").map(|logs| logs.bytes_max), Ok(Some(1536)));
+        assert_eq!(rotation("-1").map(|logs| logs.bytes_max), Ok(None));
+        for size in ["", "lots", "500m"] {
+            let error = rotation(size).expect_err("no size").to_string();
+            assert!(error.starts_with(&format!("containerLogMaxSize: Invalid value: {size:?}: ")), "{error}");
+        }
+    }
 
     #[test]
     fn flags_of_dead_containers_are_limits_unless_negative() {

@@ -15,6 +15,7 @@ use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use eviction_manager::{EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics};
+use log_manager::{LogManager, LogManagerDeps};
 use messages::facts::{PressureObserved, Source};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
@@ -94,6 +95,7 @@ pub fn wire(
     let resources = tree.seat::<ResourceManager>(Vitality::Degradable);
     let garbage = tree.seat::<GarbageCollector>(Vitality::Degradable);
     let eviction = tree.seat::<EvictionManager>(Vitality::Degradable);
+    let logs = tree.seat::<LogManager>(Vitality::Degradable);
     let objects = tree.seat::<ObjectCache>(Vitality::Degradable);
     let events = tree.seat::<EventRecorder>(Vitality::Degradable);
     let api = tree.seat::<NodeApi>(Vitality::Degradable);
@@ -228,7 +230,13 @@ pub fn wire(
         exits: bridge.exits.clone(),
         dirs: bridge.dirs.clone(),
         clock: bridge.clock.clone(),
-        observers: vec![pool.address(), status.address(), probes.address(), garbage.address()],
+        observers: vec![
+            pool.address(),
+            status.address(),
+            probes.address(),
+            garbage.address(),
+            logs.address(),
+        ],
         runtime_observers: vec![pool.address(), status.address(), manager.address()],
         runtime_watchers: heartbeat.iter().map(heartbeat::Heartbeat::runtime_watcher).collect(),
         events: events.address(),
@@ -384,6 +392,13 @@ pub fn wire(
         metrics,
     };
 
+    let log_deps = LogManagerDeps {
+        ways: log_manager::Ways { operations: operations.clone(), logs: bridge.logs.clone() },
+        clock: bridge.clock.clone(),
+        rotation: settings.logs,
+        pleg: resend_observed(),
+    };
+
     let garbage_deps = GarbageCollectorDeps {
         ways: garbage_collector::Ways { operations, dirs: bridge.dirs.clone() },
         clock: bridge.clock.clone(),
@@ -431,6 +446,7 @@ pub fn wire(
     objects.start(place, move || ObjectCache::new(object_deps.clone()));
     garbage.start(place, move || GarbageCollector::new(garbage_deps.clone()));
     eviction.start(place, move || EvictionManager::new(eviction_deps.clone()));
+    logs.start(place, move || LogManager::new(log_deps.clone()));
     events.start(place, move || EventRecorder::new(event_deps.clone()));
     api.start(place, move || NodeApi::new(api_deps.clone()));
     Ok(node)

@@ -36,6 +36,8 @@ pub(crate) enum Key {
         name: String,
     },
     Container(String),
+    /// A container's log: apart from its stop, which may last as long as its grace period.
+    Log(String),
     Image(String),
     Runtime,
 }
@@ -44,6 +46,7 @@ impl Key {
     fn target(&self) -> String {
         match self {
             Key::Pod(id) | Key::Sandbox(id) | Key::Container(id) | Key::Image(id) => id.clone(),
+            Key::Log(id) => format!("{id}/log"),
             Key::Create { sandbox_id, name } => format!("{sandbox_id}/{name}"),
             Key::Runtime => String::new(),
         }

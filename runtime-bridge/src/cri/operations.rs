@@ -342,6 +342,19 @@ impl Operations {
         })
     }
 
+    /// `ReopenContainerLog`: what the container writes from now on goes into the file of its log path, which is made if
+    /// there is none.
+    ///
+    /// # Errors
+    /// The runtime's answer, also that the container does not run.
+    pub fn reopen_container_log(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
+        let request = ReopenContainerLogRequest { container_id: container_id.to_owned() };
+        let key = Key::Log(container_id.to_owned());
+        self.fly_blank(key, Rpc::ReopenContainerLog, pod_uid, Same::Always, move |calls| {
+            done(calls.reopen_container_log(request))
+        })
+    }
+
     /// `CheckpointContainer`.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ macro_rules! for_each_rpc {
                 mutate update_container_resources(UpdateContainerResourcesRequest)
                     -> UpdateContainerResourcesResponse
                     = UpdateContainerResources "update_container";
-                read reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse
+                mutate reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse
                     = ReopenContainerLog "reopen_container_log";
                 mutate checkpoint_container(CheckpointContainerRequest) -> CheckpointContainerResponse
                     = CheckpointContainer "checkpoint_container";

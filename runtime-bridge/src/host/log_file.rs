@@ -17,6 +17,8 @@ use crate::Io;
 const BLOCK_BYTES: usize = 64 * 1024;
 /// However silent the directory is, the file is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);
+/// A log that is just being rotated is away for a moment: pauses, in milliseconds, before it is looked for again.
+const AWAY_MS: [u64; 4] = [10, 40, 100, 200];
 
 /// An open log. Reading happens on threads that may block.
 #[derive(Clone, Debug)]
@@ -78,6 +80,18 @@ impl LogFile {
     /// # Errors
     /// The operating system's; also for what is no regular file.
     pub async fn open(io: &Io, path: &Path) -> io::Result<Self> {
+        for pause_ms in AWAY_MS {
+            match Self::open_now(io, path).await {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                }
+                opened => return opened,
+            }
+        }
+        Self::open_now(io, path).await
+    }
+
+    async fn open_now(io: &Io, path: &Path) -> io::Result<Self> {
         let path = path.to_owned();
         let (path, file) = blocking(io, move || {
             let path = std::fs::canonicalize(path)?;
@@ -186,6 +200,20 @@ mod tests {
         assert_eq!(start_of("a\nb\nc", 1), 2, "the line that has not ended comes on top");
         let long = "x".repeat(BLOCK_BYTES) + "\n";
         assert_eq!(start_of(&long.repeat(3), 2), BLOCK_BYTES as u64 + 1);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_away_for_a_moment_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        let io = Io::current();
+        let begins = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            std::fs::write(&path, "new").unwrap();
+        };
+        let (log, ()) = tokio::join!(LogFile::open(&io, &path), begins);
+        assert_eq!(log.unwrap().read_at(0).await.unwrap(), b"new");
+        assert!(LogFile::open(&io, &directory.path().join("none")).await.is_err());
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod container_facts;
+mod container_logs;
 mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
@@ -19,6 +20,11 @@ pub use addresses::FakeHostAddresses;
 pub use addresses::{FoundAddresses, HostAddresses, ThisHost};
 pub use container_facts::ContainerFacts;
 #[cfg(any(test, feature = "fake"))]
+pub use container_logs::FakeContainerLogs;
+pub use container_logs::{
+    COMPRESSED, Compressed, ContainerLogs, DiskContainerLogs, LogError, LogPlace, UNFINISHED,
+};
+#[cfg(any(test, feature = "fake"))]
 pub use docker_configs::FakeDockerConfigs;
 pub use docker_configs::{
     DOCKER_CONFIG_BYTES_MAX, DiskDockerConfigs, DockerConfigFile, DockerConfigFormat, DockerConfigs,
@@ -32,7 +38,7 @@ pub use log_file::{LogFile, LogWatch};
 pub use machine::FakeMachine;
 pub use machine::{Machine, MachineError, MachineFacts, StartFacts, ThisMachine, node_hostname};
 pub use offload::RuntimeGone;
-pub(crate) use offload::offload;
+pub(crate) use offload::{at_low_priority, offload};
 pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};
 #[cfg(any(test, feature = "fake"))]
 pub use pod_dirs::FakePodDirs;

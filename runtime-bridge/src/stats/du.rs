@@ -2,9 +2,11 @@
 //! is bounded.
 
 use std::collections::BTreeSet;
-use std::ffi::CStr;
-use std::os::fd::OwnedFd;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -13,23 +15,38 @@ use super::DiskUsage;
 
 /// Bytes in a block, whatever the file system's own are.
 const BLOCK_BYTES: u64 = 512;
+/// A directory whose way from an open one is longer is kept open itself: the kernel takes no path of more than 4096 bytes.
+const WAY_BYTES_MAX: usize = 2048;
+/// Directories kept open so. What lies deeper is not looked at.
+const OPEN_MAX: usize = 128;
+/// Bytes of directories' names that wait to be looked at. What there is beyond is not.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Bytes that a waiting name takes besides its own.
+const WAITING_BYTES: usize = 64;
 
 /// How much work is left for one measurement of all pods.
 #[derive(Debug)]
 pub(super) struct Budget {
     entries: usize,
     until: Instant,
+    exceeded: bool,
 }
 
 impl Budget {
     /// For so many names, and so long.
     pub(super) fn new(entries: usize, time: Duration) -> Self {
-        Self { entries, until: Instant::now() + time }
+        Self { entries, until: Instant::now() + time, exceeded: false }
+    }
+
+    /// Something was not looked at, so there may be more than was found.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.exceeded
     }
 
     fn take(&mut self) -> bool {
         let left = self.entries > 0 && Instant::now() < self.until;
         self.entries = self.entries.saturating_sub(1);
+        self.exceeded |= !left;
         left
     }
 }
@@ -53,33 +70,94 @@ impl Count {
     }
 }
 
+/// A directory whose content is looked at: an open one above it, or itself, and the way from there.
+struct Place {
+    open: Rc<OwnedFd>,
+    /// Open ones on the way here.
+    opened: usize,
+    way: PathBuf,
+}
+
+/// Directories that wait, the deepest first.
+#[derive(Default)]
+struct Waiting {
+    names: Vec<(Rc<Place>, CString)>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn put(&mut self, parent: &Rc<Place>, name: &CStr, budget: &mut Budget) {
+        let bytes = name.to_bytes().len() + WAITING_BYTES;
+        if self.bytes + bytes > WAITING_BYTES_MAX {
+            budget.exceeded = true;
+            return;
+        }
+        self.bytes += bytes;
+        self.names.push((parent.clone(), name.to_owned()));
+    }
+
+    fn take(&mut self) -> Option<(Rc<Place>, CString)> {
+        let (parent, name) = self.names.pop()?;
+        self.bytes -= name.to_bytes().len() + WAITING_BYTES;
+        Some((parent, name))
+    }
+}
+
 /// A directory with all below it; `None` without it.
 pub(super) fn tree(root: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     let top = open(CWD, root, ResolveFlags::empty())?;
     let mut count = Count::default();
     count.add(&rustix::fs::fstat(&top).ok()?);
-    let mut left = vec![PathBuf::new()];
-    while let Some(dir) = left.pop() {
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let opened = match dir.as_os_str().is_empty() {
-            true => open(&top, Path::new("."), within),
-            false => open(&top, &dir, within),
-        };
-        // What is gone meanwhile, or is another file system, does not count.
-        let Some(opened) = opened else { continue };
-        let whole = each(&opened, budget, |name, stat| {
-            count.add(stat);
-            if FileType::from_raw_mode(stat.st_mode).is_dir()
-                && let Ok(name) = name.to_str()
-            {
-                left.push(dir.join(name));
-            }
-        });
-        if !whole {
+    let place = Rc::new(Place { open: Rc::new(top), opened: 1, way: PathBuf::new() });
+    let mut waiting = Waiting::default();
+    let mut next = enter(&place.open, Path::new(".")).map(|dir| (place, dir));
+    loop {
+        if let Some((place, dir)) = next.take()
+            && !content(&place, &dir, &mut count, &mut waiting, budget)
+        {
             break;
+        }
+        let Some((parent, name)) = waiting.take() else { break };
+        let way = parent.way.join(OsStr::from_bytes(name.to_bytes()));
+        // What is gone meanwhile, or is another file system, does not count.
+        let Some(dir) = enter(&parent.open, &way) else { continue };
+        if way.as_os_str().len() <= WAY_BYTES_MAX {
+            let place = Place { open: parent.open.clone(), opened: parent.opened, way };
+            next = Some((Rc::new(place), dir));
+        } else if parent.opened < OPEN_MAX
+            && let Ok(kept) = dir.try_clone()
+        {
+            let place = Place { open: Rc::new(kept), opened: parent.opened + 1, way: PathBuf::new() };
+            next = Some((Rc::new(place), dir));
+        } else {
+            budget.exceeded = true;
         }
     }
     Some(count.usage)
+}
+
+/// Counts what lies in a directory, and lets those in it wait; whether there was time for all.
+fn content(
+    place: &Rc<Place>,
+    dir: &OwnedFd,
+    count: &mut Count,
+    waiting: &mut Waiting,
+    budget: &mut Budget,
+) -> bool {
+    let mut dirs = Vec::new();
+    let whole = each(dir, budget, |name, stat| {
+        count.add(stat);
+        if FileType::from_raw_mode(stat.st_mode).is_dir() {
+            dirs.push(name.to_owned());
+        }
+    });
+    dirs.iter().for_each(|name| waiting.put(place, name, budget));
+    whole
+}
+
+fn enter(at: &OwnedFd, way: &Path) -> Option<OwnedFd> {
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    open(at.as_fd(), way, within)
 }
 
 /// The files that lie in a directory itself; `None` without it.
@@ -94,7 +172,7 @@ pub(super) fn files(dir: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     Some(count.usage)
 }
 
-fn open(at: impl std::os::fd::AsFd, path: &Path, resolve: ResolveFlags) -> Option<OwnedFd> {
+fn open(at: impl AsFd, path: &Path, resolve: ResolveFlags) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(at, path, flags, Mode::empty(), resolve).ok()
 }
@@ -149,6 +227,29 @@ mod tests {
     }
 
     #[test]
+    fn nothing_hides_in_the_depth_or_behind_a_name_that_is_no_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut at = open(CWD, dir.path(), ResolveFlags::empty()).unwrap();
+        let deep = "d".repeat(250);
+        for _ in 0..40 {
+            rustix::fs::mkdirat(&at, deep.as_str(), Mode::RWXU).unwrap();
+            rustix::fs::mkdirat(&at, c"\xff\xfe", Mode::RWXU).unwrap();
+            at = open(&at, Path::new(&deep), ResolveFlags::empty()).unwrap();
+        }
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let file = rustix::fs::openat(&at, "hidden", flags, Mode::RWXU).unwrap();
+        rustix::io::write(&file, &[1; 300_000]).unwrap();
+        let odd = rustix::fs::openat(&at, c"\xff", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
+        rustix::io::write(&odd, &[1; 300_000]).unwrap();
+        let mut budget = ample();
+        let found = tree(dir.path(), &mut budget).unwrap();
+        assert_eq!((found.inodes, budget.is_exceeded()), (83, false));
+        assert!(found.bytes >= 600_000, "{found:?}");
+        drop(at);
+        crate::host::remove_tree::remove_tree(dir.path()).unwrap();
+    }
+
+    #[test]
     fn the_work_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..100 {
@@ -159,5 +260,6 @@ mod tests {
         assert_eq!(files(dir.path(), &mut budget), Some(DiskUsage::default()), "nothing is left");
         let mut late = Budget::new(1000, Duration::ZERO);
         assert_eq!(tree(dir.path(), &mut late).unwrap().inodes, 1);
+        assert!(budget.is_exceeded() && late.is_exceeded());
     }
 }

@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{FileSystemRoom, NodeStats, NodeUsage, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted};
+use super::{
+    FileSystemRoom, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted,
+};
 use crate::host::RuntimeGone;
 
 /// A node with the figures it was given. Clones share them.
@@ -19,6 +22,10 @@ struct State {
     /// By the pod's UID.
     pods: BTreeMap<String, PodUsage>,
     looks: u64,
+    /// How long it takes to count a pod's files, by its UID.
+    slow: BTreeMap<String, Duration>,
+    /// How often they were.
+    counts: BTreeMap<String, u64>,
 }
 
 impl Default for FakeStats {
@@ -30,7 +37,8 @@ impl Default for FakeStats {
             pids: Some(Room::used(32_768, 300)),
             ..NodeUsage::default()
         };
-        let state = State { node, pods: BTreeMap::new(), looks: 0 };
+        let state =
+            State { node, pods: BTreeMap::new(), looks: 0, slow: BTreeMap::new(), counts: BTreeMap::new() };
         let stats = Self { state: Arc::new(Mutex::new(state)) };
         stats.set_disk(60 << 30);
         stats
@@ -76,6 +84,16 @@ impl FakeStats {
         self.change(|state| state.pods.insert(uid.to_owned(), usage));
     }
 
+    /// How long it takes to count what a pod has on disk. Without it, no time.
+    pub fn set_slow(&self, uid: &str, takes: Duration) {
+        self.change(|state| state.slow.insert(uid.to_owned(), takes));
+    }
+
+    /// How often it was counted what a pod has on disk.
+    pub fn counts(&self, uid: &str) -> u64 {
+        self.change(|state| state.counts.get(uid).copied().unwrap_or(0))
+    }
+
     /// How often the node was measured.
     pub fn looks(&self) -> u64 {
         self.change(|state| state.looks)
@@ -109,5 +127,21 @@ impl NodeStats for FakeStats {
             pods.into_iter().map(of).collect()
         });
         std::future::ready(Ok(usage)).boxed()
+    }
+
+    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, RuntimeGone>> {
+        let (usage, takes) = self.change(|state| {
+            *state.counts.entry(pod.uid.clone()).or_default() += 1;
+            let usage = state.pods.get(&pod.uid).cloned().unwrap_or_default();
+            (usage, state.slow.get(&pod.uid).copied().unwrap_or_default())
+        });
+        async move {
+            tokio::time::sleep(takes.min(time_max)).await;
+            let (mut logs, mut volumes) = (usage.logs, usage.volumes);
+            logs.retain(|name, _| pod.logs.contains_key(name));
+            volumes.retain(|name, _| pod.volumes.contains_key(name));
+            Ok(PodDisk { logs, volumes, cut: takes > time_max })
+        }
+        .boxed()
     }
 }

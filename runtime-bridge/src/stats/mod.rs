@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
@@ -118,6 +119,17 @@ pub struct PodUsage {
     pub volumes: BTreeMap<String, DiskUsage>,
 }
 
+/// What a pod has on the node's own disk. What is not there is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodDisk {
+    /// Logs by container.
+    pub logs: BTreeMap<String, DiskUsage>,
+    /// Volumes by name.
+    pub volumes: BTreeMap<String, DiskUsage>,
+    /// Not all could be looked at in time: there may be more.
+    pub cut: bool,
+}
+
 /// A node that can be measured.
 pub trait NodeStats: Send + Sync + std::fmt::Debug {
     /// What the node has now.
@@ -130,4 +142,8 @@ pub trait NodeStats: Send + Sync + std::fmt::Debug {
         pods: Vec<PodPlaces>,
         wanted: Wanted,
     ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, RuntimeGone>>;
+
+    /// What one pod has on disk, found in so much time, whatever cgroups there are. It is counted beside everything else,
+    /// on a thread of low priority: whoever asks asks for some few at a time.
+    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, RuntimeGone>>;
 }

@@ -3,18 +3,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use super::du::{self, Budget};
 use super::files::{self, Problem};
-use super::{NodeStats, NodeUsage, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted};
+use super::{DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted};
 use crate::cgroups::{CgroupError, CgroupNames, CgroupVersion, Hierarchy, SystemCgroups};
-use crate::host::{RuntimeGone, offload};
+use crate::host::{RuntimeGone, at_low_priority, offload};
 
 /// Names that are looked at for one measurement of all pods, and how long.
 const NAMES_MAX: usize = 2_000_000;
 const WALK_MAX: Duration = Duration::from_secs(10);
+/// Pods whose disk is counted at the same time, whoever asks.
+const COUNTS_MAX: usize = 4;
 
 /// Where the machine's figures are read.
 #[derive(Clone, Debug)]
@@ -36,6 +40,7 @@ pub struct Places {
 pub struct SystemStats {
     places: Arc<Places>,
     io: Handle,
+    counts: Arc<Semaphore>,
 }
 
 impl SystemStats {
@@ -52,7 +57,7 @@ impl SystemStats {
 
     /// A machine whose files are at these places.
     pub fn at(places: Places, io: Handle) -> Self {
-        Self { places: Arc::new(places), io }
+        Self { places: Arc::new(places), io, counts: Arc::new(Semaphore::new(COUNTS_MAX)) }
     }
 }
 
@@ -76,6 +81,21 @@ impl NodeStats for SystemStats {
             };
             Ok(pods.into_iter().filter_map(measure).collect())
         })
+    }
+
+    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, RuntimeGone>> {
+        let counts = self.counts.clone();
+        async move {
+            let place = counts.acquire_owned().await.map_err(|_| RuntimeGone)?;
+            let count = move || {
+                let mut budget = Budget::new(NAMES_MAX, time_max);
+                let (logs, volumes) = on_disk(&pod, &mut budget);
+                drop(place);
+                Ok(PodDisk { logs, volumes, cut: budget.is_exceeded() })
+            };
+            at_low_priority("count-disk", count).await
+        }
+        .boxed()
     }
 }
 
@@ -143,13 +163,19 @@ impl Places {
             usage.memory_bytes = self.working_set(&cgroup).ok();
         }
         if wanted.disk {
-            let logs = pod.logs.iter();
-            usage.logs =
-                logs.filter_map(|(name, dir)| Some((name.clone(), du::files(dir, budget)?))).collect();
-            let volumes = pod.volumes.iter();
-            usage.volumes =
-                volumes.filter_map(|(name, dir)| Some((name.clone(), du::tree(dir, budget)?))).collect();
+            (usage.logs, usage.volumes) = on_disk(pod, budget);
         }
         Some(usage)
     }
+}
+
+type ByName = BTreeMap<String, DiskUsage>;
+
+/// Logs and volumes.
+fn on_disk(pod: &PodPlaces, budget: &mut Budget) -> (ByName, ByName) {
+    let logs = pod.logs.iter();
+    let logs = logs.filter_map(|(name, dir)| Some((name.clone(), du::files(dir, budget)?))).collect();
+    let volumes = pod.volumes.iter();
+    let volumes = volumes.filter_map(|(name, dir)| Some((name.clone(), du::tree(dir, budget)?))).collect();
+    (logs, volumes)
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -152,4 +153,19 @@ async fn both_keep_the_contract() {
         Ok(stats) => contract(&stats).await,
         Err(error) => eprintln!("skipped: {error}"),
     }
+}
+
+#[tokio::test]
+async fn a_pods_disk_is_counted_without_its_cgroup_and_cut_off_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let stats = machine(root, CgroupVersion::V2, &[]);
+    put(
+        root,
+        &[("volume/a/file", "content"), ("logs/0.log", "words"), ("logs/0.log.20260102-150405.gz", "old")],
+    );
+    let found = stats.disk(pod("a", root), Duration::from_secs(60)).await.unwrap();
+    assert_eq!((found.volumes["volume"].inodes, found.logs["logs"].inodes, found.cut), (3, 2, false));
+    let late = stats.disk(pod("a", root), Duration::ZERO).await.unwrap();
+    assert!(late.cut && late.volumes["volume"].inodes < 3, "{late:?}");
 }

@@ -23,8 +23,8 @@ use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
 use runtime_bridge::host::{
-    FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs, FakeStaticFiles, Layout,
-    Machine,
+    FakeContainerLogs, FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs,
+    FakeStaticFiles, Layout, Machine,
 };
 use runtime_bridge::kube::RateLimit;
 use runtime_bridge::kube::fake::FakeApi;
@@ -77,9 +77,9 @@ impl World {
     /// A world in which everything works.
     pub fn new(seed: u64) -> Self {
         let start = Timestamp::from_second(START_SECOND).expect("a second of this century is a timestamp");
-        let runtime = FakeRuntime::new(seed).at_wall_time(START_SECOND * 1_000_000_000);
-        runtime.add_image(IMAGE, RegistryImage::default());
         let disk = FakeDisk::new();
+        let runtime = FakeRuntime::new(seed).at_wall_time(START_SECOND * 1_000_000_000).with_logs_on(&disk);
+        runtime.add_image(IMAGE, RegistryImage::default());
         disk.mkdir(MANIFESTS, 0o755);
         disk.write("/etc/hosts", "127.0.0.1\tlocalhost\n", 0o644);
         let names = CgroupNames::new(CgroupDriver::Cgroupfs, "/").expect("the root is a cgroup");
@@ -136,6 +136,7 @@ impl World {
             checkpoints: Arc::new(self.checkpoints.clone()),
             files: Arc::new(FakeStaticFiles::new(self.disk.clone())),
             url: self.url.clone().map(|url| Arc::new(url) as Arc<dyn ManifestUrl>),
+            logs: Arc::new(FakeContainerLogs::new(self.disk.clone())),
             dirs: Arc::new(FakePodDirs::new(layout, self.disk.clone())),
             mounts: Arc::new(FakeMounts::new(self.disk.clone())),
             prober: Arc::new(self.prober.clone()),
@@ -213,6 +214,7 @@ pub fn hard(thresholds: &[(&str, &str)]) -> eviction_manager::EvictionConfig {
         thresholds: thresholds.parse().expect("thresholds"),
         transition: Duration::from_secs(300),
         soft_grace_seconds_max: 0,
+        local_storage: true,
     }
 }
 
@@ -237,6 +239,7 @@ pub fn settings() -> Settings {
         },
         images: image_manager::ImageSettings::default(),
         garbage: garbage_collector::GcPolicy::default(),
+        logs: log_manager::LogRotation::default(),
         eviction: hard(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),

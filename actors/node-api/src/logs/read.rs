@@ -1,6 +1,7 @@
 //! Reads a log file into an answer's body, and follows it while its container runs.
 
 use std::io;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use runtime_bridge::cri::wire::{ContainerState, ContainerStatusRequest};
@@ -13,6 +14,9 @@ use super::options::LogOptions;
 
 /// A line without an end beyond this is no log.
 const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// When a log has been rotated the runtime may still have lines for the earlier file, for so long at most.
+const SETTLES: Duration = Duration::from_millis(200);
 
 /// A container's log.
 #[derive(Clone)]
@@ -88,6 +92,8 @@ async fn read(mut source: LogSource, options: LogOptions, chunks: &Chunks) -> io
     // Watched before the first look, so that no change goes unseen between the two.
     let mut watch = follow.then(|| source.file.watch());
     let mut running = true;
+    // The file after this one, which is read to its end before.
+    let mut next = None;
     loop {
         let block = source.file.read_at(reader.offset).await?;
         let at_end = block.is_empty();
@@ -106,10 +112,15 @@ async fn read(mut source: LogSource, options: LogOptions, chunks: &Chunks) -> io
             }
             continue;
         };
-        if let Some(next) = source.file.successor().await? {
+        if let Some(next) = next.take() {
             source.file = next;
             reader.offset = 0;
             reader.rest.clear();
+            continue;
+        }
+        next = source.file.successor().await?;
+        if next.is_some() {
+            tokio::time::sleep(SETTLES).await;
             continue;
         }
         if !running {

@@ -1,5 +1,7 @@
 //! The table of what is done.
 
+use std::collections::BTreeMap;
+
 use super::{Rule, Supported};
 
 const YES: Rule = Rule::Yes;
@@ -199,7 +201,7 @@ const API_CONTAINER: &[(&str, Rule)] =
 impl Supported {
     /// What this version of the kubelet does.
     pub fn this_version() -> Self {
-        let mut supported = Self { rules: Default::default(), size_limit_of_memory_only: true };
+        let mut supported = Self { rules: BTreeMap::default() };
         for (path, rule) in POD {
             supported = supported.with(path, rule.clone());
         }
@@ -239,19 +241,8 @@ impl Supported {
         self
     }
 
-    /// The same with size limits done for emptyDir volumes on disk, too.
-    #[must_use]
-    pub fn with_size_limits_on_disk(mut self) -> Self {
-        self.size_limit_of_memory_only = false;
-        self
-    }
-
     /// The rule of a path without indexes.
     pub(super) fn rule(&self, path: &str) -> Option<&Rule> {
         self.rules.get(path)
-    }
-
-    pub(super) fn size_limit_of_memory_only(&self) -> bool {
-        self.size_limit_of_memory_only
     }
 }

@@ -39,7 +39,11 @@ fn every_other_field_is_reported() {
             json!("Recursive"),
             "spec.securityContext.seLinuxChangePolicy",
         ),
-        ("/volumes/0/emptyDir", json!({"sizeLimit": "1Mi"}), "spec.volumes[0].emptyDir.sizeLimit"),
+        (
+            "/volumes/0/emptyDir",
+            json!({"medium": "HugePages", "sizeLimit": "1Mi"}),
+            "spec.volumes[0].emptyDir.sizeLimit",
+        ),
         ("/volumes/0/configMap", json!({"name": "c"}), "spec.volumes[0].configMap"),
         ("/volumes/0/projected", json!({"sources": []}), "spec.volumes[0].projected"),
         ("/volumes/0/nfs", json!({"server": "s", "path": "/"}), "spec.volumes[0].nfs"),
@@ -93,10 +97,8 @@ fn all_reasons_are_given_at_once_and_name_what_is_known() {
 fn a_later_version_adds_rows() {
     let mut spec = base();
     spec["containers"][0]["envFrom"] = json!([{"secretRef": {"name": "s"}}]);
-    spec["volumes"][0] = json!({"name": "plain", "emptyDir": {"sizeLimit": "1Mi"}});
-    assert_eq!(found(&spec).len(), 2);
-    let later =
-        Supported::this_version().with("spec.containers.envFrom", Rule::Yes).with_size_limits_on_disk();
+    assert_eq!(found(&spec).len(), 1);
+    let later = Supported::this_version().with("spec.containers.envFrom", Rule::Yes);
     assert_eq!(found_by(&spec, &later), Vec::<String>::new());
 }
 

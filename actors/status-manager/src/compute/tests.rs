@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodReadinessGate, PodStatus};
-use messages::facts::{DesiredPod, Source, WorkerReport, WorkerState};
+use messages::facts::{DesiredPod, Rejection, Source, WorkerReport, WorkerState};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
 use crate::scenes::*;
@@ -169,20 +169,20 @@ fn a_finished_pod_is_told_when_its_worker_has_stopped_everything() {
 fn a_terminal_phase_waits_for_live_containers() {
     let mut scene = Scene::new(spec("Never", vec![container("a")]));
     scene.observed(observed(vec![running("a", "a0", 0)]));
-    let status = scene.reported(failed(WorkerState::Terminating, "Evicted"));
+    let status = scene.reported(failed(WorkerState::Terminating, "Preempting"));
     assert_eq!((phase_of(status), status.reason.as_deref()), ("Running", None));
     assert_eq!(told(status, "Ready"), "False PodFailed");
-    let status = scene.reported(failed(WorkerState::Terminated, "Evicted"));
+    let status = scene.reported(failed(WorkerState::Terminated, "Preempting"));
     assert_eq!(phase_of(status), "Running", "the runtime still shows a live one");
     assert!(status.conditions.iter().flatten().all(|c| c.type_ != "DisruptionTarget"));
 
     let status = scene.observed(stopped(vec![exited("a", "a0", 0, 137)]));
-    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some("Evicted")));
+    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some("Preempting")));
     assert_eq!(status.message.as_deref(), Some("because"));
     assert_eq!(told(status, "DisruptionTarget"), "True TerminationByKubelet: because");
 
     let status = scene.reported(terminated_report());
-    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some("Evicted")));
+    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some("Preempting")));
     assert_eq!(told(status, "DisruptionTarget"), "True TerminationByKubelet: because");
 }
 
@@ -232,6 +232,23 @@ fn an_end_that_the_api_server_shows_is_final_for_a_pod_that_ends_and_is_taken_ba
         PodStatus { phase: Some("Failed".into()), reason: Some("Evicted".into()), ..PodStatus::default() };
     shown(&mut scene, earlier);
     assert_eq!(scene.step().reason.as_deref(), Some("Evicted"));
+}
+
+#[test]
+fn an_eviction_for_want_of_something_is_a_disruption_and_one_for_a_limit_is_not() {
+    for (message, disrupts) in [
+        ("The node was low on resource: memory. ", true),
+        ("Usage of EmptyDir volume \"x\" exceeds the limit \"1Mi\". ", false),
+    ] {
+        let mut scene = Scene::new(spec("Never", vec![container("a")]));
+        scene.observed(RuntimePod::absent(pod_ref()));
+        let mut report = failed(WorkerState::Terminated, "Evicted");
+        report.failed = Some(Rejection { reason: "Evicted".to_owned(), message: message.to_owned() });
+        let status = scene.reported(report);
+        assert_eq!((phase_of(status), status.message.as_deref()), ("Failed", Some(message)));
+        let told = status.conditions.iter().flatten().any(|c| c.type_ == "DisruptionTarget");
+        assert_eq!(told, disrupts, "{message}");
+    }
 }
 
 #[test]

@@ -37,6 +37,6 @@ section! {
         /// Whether the kernel announces crossed memory thresholds.
         "kernelMemcgNotification" kernel_memcg_notification: bool = Value(false), NotYet;
         /// Whether ephemeral storage is measured and limited.
-        "localStorageCapacityIsolation" local_storage_capacity_isolation: bool = Pointer(true), NotYet;
+        "localStorageCapacityIsolation" local_storage_capacity_isolation: bool = Pointer(true), Used;
     }
 }

@@ -35,14 +35,14 @@ section! {
         /// What pods may do with swap.
         "memorySwap" memory_swap: MemorySwapConfiguration = Value(MemorySwapConfiguration::default()), Used;
         /// Size at which a container's log is rotated, a quantity of bytes.
-        "containerLogMaxSize" container_log_max_size: String = Value("10Mi".to_owned()), NotYet;
+        "containerLogMaxSize" container_log_max_size: String = Value("10Mi".to_owned()), Used;
         /// Log files per container at most.
-        "containerLogMaxFiles" container_log_max_files: i32 = Pointer(5), NotYet;
+        "containerLogMaxFiles" container_log_max_files: i32 = Pointer(5), Used;
         /// Logs rotated at the same time at most.
-        "containerLogMaxWorkers" container_log_max_workers: i32 = Pointer(1), NotYet;
+        "containerLogMaxWorkers" container_log_max_workers: i32 = Pointer(1), Used;
         /// Time between two looks at the logs' sizes.
         "containerLogMonitorInterval" container_log_monitor_interval: GoDuration =
-            Pointer(GoDuration::from_secs(10)), NotYet;
+            Pointer(GoDuration::from_secs(10)), Used;
         /// Unsafe sysctls, or patterns ending in `*`, that pods may set.
         "allowedUnsafeSysctls" allowed_unsafe_sysctls: Vec<String> = Value(Vec::new()), Used;
         /// Whether `RuntimeDefault` is the seccomp profile of pods that name none.

@@ -8,6 +8,7 @@ use certificate_manager::{Lost, Role};
 use eviction_manager::EvictionConfig;
 use garbage_collector::GcPolicy;
 use image_manager::ImageSettings;
+use log_manager::LogRotation;
 use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
 use messages::facts::NodeObserved;
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
@@ -34,7 +35,7 @@ use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{ExitWatcher, Operations, Runtime};
-use runtime_bridge::host::{DockerConfigs, HostAddresses, PodDirs, StaticFiles};
+use runtime_bridge::host::{ContainerLogs, DockerConfigs, HostAddresses, PodDirs, StaticFiles};
 use runtime_bridge::kube::ApiClient;
 use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
@@ -65,6 +66,8 @@ pub struct Bridge {
     pub url: Option<Arc<dyn ManifestUrl>>,
     /// Pods' directories and logs.
     pub dirs: Arc<dyn PodDirs>,
+    /// The files of containers' logs.
+    pub logs: Arc<dyn ContainerLogs>,
     /// Mounts.
     pub mounts: Arc<dyn Mounts>,
     /// HTTP and TCP probes.
@@ -144,6 +147,8 @@ pub struct Settings {
     pub images: ImageSettings,
     /// Dead containers.
     pub garbage: GcPolicy,
+    /// How logs are rotated.
+    pub logs: LogRotation,
     /// When pods are evicted.
     pub eviction: EvictionConfig,
     /// Relist periods.

@@ -26,7 +26,8 @@ const CALLS_MAX: usize = 100_000;
 pub struct Call {
     /// The RPC.
     pub rpc: Rpc,
-    /// What it was about: a pod UID, a sandbox's or container's ID, `<sandbox>/<container name>`, an image.
+    /// What it was about: a pod UID, a sandbox's or container's ID, `<sandbox>/<container name>`, `<container>/log`, an
+    /// image.
     pub subject: String,
     /// Since the fake was made.
     pub at: Duration,
@@ -192,13 +193,15 @@ fn subject(request: &dyn Any) -> String {
         RemoveContainerRequest container_id,
         ContainerStatusRequest container_id,
         UpdateContainerResourcesRequest container_id,
-        ReopenContainerLogRequest container_id,
         CheckpointContainerRequest container_id,
         ExecSyncRequest container_id,
         ExecRequest container_id,
         AttachRequest container_id,
         PortForwardRequest pod_sandbox_id,
     );
+    if let Some(reopen) = request.downcast_ref::<ReopenContainerLogRequest>() {
+        return format!("{}/log", reopen.container_id);
+    }
     if let Some(run) = request.downcast_ref::<RunPodSandboxRequest>() {
         let metadata = run.config.as_ref().and_then(|config| config.metadata.as_ref());
         return metadata.map(|metadata| metadata.uid.clone()).unwrap_or_default();

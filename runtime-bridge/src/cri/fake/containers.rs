@@ -12,6 +12,7 @@ use super::script::{Behaviour, Match, OnTerm};
 use crate::cri::error::{CriError, CriErrorKind};
 use crate::cri::rpc::Rpc;
 use crate::cri::wire::*;
+use crate::host::FakeDisk;
 
 pub(super) struct FakeContainer {
     pub(super) id: String,
@@ -78,7 +79,7 @@ impl FakeContainer {
             labels: self.config.labels.clone(),
             annotations: self.config.annotations.clone(),
             mounts: self.config.mounts.clone(),
-            log_path: format!("{}/{}", self.log_directory, self.config.log_path),
+            log_path: self.log_path().display().to_string(),
             resources: Some(ContainerResources { linux: linux.and_then(|linux| linux.resources.clone()) }),
             image_id: self.image_id.clone(),
             user: Some(ContainerUser { linux: Some(LinuxContainerUser::default()) }),
@@ -101,8 +102,23 @@ impl FakeContainer {
         }
     }
 
+    fn log_path(&self) -> std::path::PathBuf {
+        std::path::Path::new(&self.log_directory).join(&self.config.log_path)
+    }
+
+    /// The log is there, and what it holds stays.
+    fn begin_log(&self) -> std::io::Result<()> {
+        std::fs::File::options().append(true).create(true).open(self.log_path()).map(drop)
+    }
+
+    fn begin_log_on(&self, disk: &FakeDisk) {
+        if disk.kind(self.log_path()).is_none() {
+            disk.write(self.log_path(), Vec::new(), 0o640);
+        }
+    }
+
     fn write_log(&self, at_ns: i64) -> std::io::Result<()> {
-        let path = std::path::Path::new(&self.log_directory).join(&self.config.log_path);
+        let path = self.log_path();
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
         }
@@ -252,6 +268,7 @@ impl State {
         let refuse = |message: String| Err(CriError::new(rpc, CriErrorKind::Other, message));
         let (now, at_ns, pid, writes_logs) =
             (Instant::now(), self.now_ns(), self.new_pid(), self.writes_logs);
+        let log_disk = self.log_disk.clone();
         let sandbox_id = self.container(rpc, id)?.sandbox_id.clone();
         let sandbox_ready = self.sandboxes.get(&sandbox_id).is_some_and(|sandbox| sandbox.is_ready());
         let container = self.container(rpc, id)?;
@@ -281,6 +298,9 @@ impl State {
         }
         if writes_logs && let Err(error) = container.write_log(at_ns) {
             return refuse(format!("write log of container {id:?}: {error}"));
+        }
+        if let Some(disk) = log_disk {
+            container.begin_log_on(&disk);
         }
         self.event(&sandbox_id, id, ContainerEventType::ContainerStartedEvent, at_ns);
         self.advance(now);
@@ -416,14 +436,17 @@ impl Node {
     ) -> Result<ReopenContainerLogResponse, CriError> {
         let rpc = Rpc::ReopenContainerLog;
         self.update(|state| {
-            let (writes, at_ns) = (state.writes_logs, state.now_ns());
+            let (writes, disk) = (state.writes_logs, state.log_disk.clone());
             let container = state.container(rpc, &request.container_id)?;
             let failed = |message: String| CriError::new(rpc, CriErrorKind::Other, message);
             if !container.is_running() {
                 return Err(failed("container is not running".to_owned()));
             }
             if writes {
-                container.write_log(at_ns).map_err(|error| failed(format!("reopen log: {error}")))?;
+                container.begin_log().map_err(|error| failed(format!("reopen log: {error}")))?;
+            }
+            if let Some(disk) = disk {
+                container.begin_log_on(&disk);
             }
             Ok(ReopenContainerLogResponse {})
         })

@@ -70,6 +70,13 @@ impl FakeRuntime {
         self
     }
 
+    /// Makes container logs, empty, on a disk in memory.
+    #[must_use]
+    pub fn with_logs_on(self, disk: &crate::host::FakeDisk) -> Self {
+        self.node.update(|state| state.log_disk = Some(disk.clone()));
+        self
+    }
+
     /// Where images are said to lie; the default is `/var/lib/containerd`.
     #[must_use]
     pub fn with_image_directory(self, directory: PathBuf) -> Self {

@@ -13,6 +13,7 @@ use super::script::{Behaviour, ExecScript, Fault, Match, RegistryImage};
 use crate::cri::deadlines::Deadlines;
 use crate::cri::rpc::Rpc;
 use crate::cri::wire;
+use crate::host::FakeDisk;
 
 /// Events kept for streams that read slowly.
 const EVENTS_MAX: usize = 10_000;
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub(super) epoch_ns: i64,
     pub(super) deadlines: Deadlines,
     pub(super) writes_logs: bool,
+    pub(super) log_disk: Option<FakeDisk>,
     pub(super) image_directory: String,
     pub(super) streaming_address: Option<String>,
     pub(super) dual_stack: bool,
@@ -93,6 +95,7 @@ impl Node {
             epoch_ns,
             deadlines: Deadlines::default(),
             writes_logs: false,
+            log_disk: None,
             image_directory: "/var/lib/containerd".to_owned(),
             streaming_address: None,
             dual_stack: false,

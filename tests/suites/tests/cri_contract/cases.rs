@@ -33,6 +33,7 @@ cases!(
     resources_can_be_updated,
     usage_is_told_for_running_containers,
     logs_are_in_the_cri_format,
+    a_log_is_begun_anew_and_goes_on_there,
     a_process_exit_is_seen_at_once,
     events_tell_of_starts_and_stops,
     images_are_known_by_name_and_id,
@@ -375,13 +376,67 @@ async fn logs_are_in_the_cri_format(subject: &Subject) -> Verdict {
         if let Some(line) = text.lines().next() {
             let (at, rest) = line.split_once(' ').expect("a time first");
             assert!(at.contains('T') && rest == "stdout F hello", "{line}");
-            let reopen = ReopenContainerLogRequest { container_id: id };
-            subject.operations.reopen_container_log(reopen).await.expect("it is reopened");
             return None;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("no line in {}", path.display());
+}
+
+async fn a_log_is_begun_anew_and_goes_on_there(subject: &Subject) -> Verdict {
+    let pod = subject.pod();
+    let sandbox = subject.sandbox(&pod).await;
+    let counts = "n=0; while true; do echo line-$n; n=$((n+1)); sleep 0.01; done";
+    let id = subject.started(&pod, &sandbox, subject.shell("main", 0, counts)).await;
+    let path = std::path::Path::new(&pod.log_directory).join("main/0.log");
+    let numbers = |path: &std::path::Path| -> Vec<u64> {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let number = |line: &str| line.rsplit_once("line-").and_then(|(_, number)| number.parse().ok());
+        text.split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'))
+            .filter_map(|line| number(line.trim_end()))
+            .collect()
+    };
+    let is_real = subject.place == Place::Real;
+    let grown = async |path: &std::path::Path| {
+        for _ in 0..500 {
+            if path.exists() && (!is_real || numbers(path).len() >= 3) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("nothing in {}", path.display());
+    };
+    let reopen = async |id: &str| subject.operations.reopen_container_log("reopened", id).await;
+    grown(&path).await;
+    // What is there goes on being written.
+    let before = std::fs::read(&path).expect("a log");
+    reopen(&id).await.expect("it is reopened");
+    assert!(std::fs::read(&path).expect("a log").starts_with(&before), "nothing is lost");
+    let aside = path.with_file_name("0.log.20260102-150405");
+    std::fs::rename(&path, &aside).expect("it is put aside");
+    assert!(!path.exists());
+    reopen(&id).await.expect("it is reopened");
+    grown(&path).await;
+    if is_real {
+        // What was on its way into the earlier file is in there when nothing more comes.
+        let settled = async || {
+            for _ in 0..500 {
+                let (earlier, later) = (numbers(&aside), numbers(&path));
+                let all: Vec<u64> = earlier.iter().chain(&later).copied().collect();
+                if all.len() as u64 == all.last().map_or(0, |last| last + 1) && all.is_sorted() {
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            false
+        };
+        assert!(settled().await, "lines are lost: {:?} {:?}", numbers(&aside), numbers(&path));
+    }
+    subject.operations.stop_container("reopened", &id, 0).await.expect("it stops");
+    assert!(reopen(&id).await.is_err(), "what does not run has no log to begin");
+    assert!(reopen("0123456789abcdef").await.is_err(), "nor has what is not there");
+    None
 }
 
 async fn a_process_exit_is_seen_at_once(subject: &Subject) -> Verdict {

@@ -1,5 +1,9 @@
 //! The way into containers: logs, commands, streams (rows 21.4 to 21.6, 21.9, 21.10, 21.15).
 
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -37,6 +41,39 @@ async fn logs_are_read_as_asked() {
     assert_eq!(other("default/web/no").await, (404, missing.to_owned()));
     let late = "container \"late\" in pod \"web\" is not available";
     assert_eq!(other("default/web/late").await, (400, late.to_owned()));
+}
+
+#[tokio::test]
+async fn following_goes_on_over_a_rotation_and_misses_no_line() {
+    let (server, client) = open("http://127.0.0.1:1", true).await;
+    let log = server.log();
+    let write = |file: &mut std::fs::File, line: &str| {
+        writeln!(file, "2026-01-01T00:00:00Z stdout F {line}").unwrap();
+    };
+    let made = |path: &Path| std::fs::File::options().append(true).create(true).open(path).unwrap();
+    let mut stream = client.connect().await.unwrap();
+    let request = "GET /containerLogs/default/web/main?follow=true HTTP/1.1\r\nHost: kubelet\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    let mut until = async |text: &str, seen: &mut String| {
+        let mut block = [0; 4096];
+        while !seen.contains(text) {
+            let read = tokio::time::timeout(SOON, stream.read(&mut block)).await.expect("more lines");
+            *seen += &String::from_utf8_lossy(&block[..read.unwrap()]);
+        }
+    };
+    until("three\n", &mut seen).await;
+    for round in 0..3 {
+        // The runtime begins the new file, and writes what it still has into the earlier one.
+        let mut earlier = made(&log);
+        std::fs::rename(&log, log.with_file_name(format!("0.log.2026010{round}-000000"))).unwrap();
+        write(&mut made(&log), &format!("new-{round}"));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        write(&mut earlier, &format!("late-{round}"));
+        until(&format!("new-{round}\n"), &mut seen).await;
+        let at = |word: &str| seen.find(&format!("{word}-{round}\n"));
+        assert!(at("late").is_some() && at("late") < at("new"), "{seen}");
+    }
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ pub struct Server {
     pub authority: Authority,
     /// Signed by the authority that is believed: `admin` of `system:masters`.
     pub admin: Identity,
-    _files: TempDir,
+    files: TempDir,
     _serving: AbortOnDropHandle<std::io::Error>,
 }
 
@@ -186,6 +186,11 @@ async fn runtime(files: &TempDir, streaming: &str) -> (FakeRuntime, String, Stri
 }
 
 impl Server {
+    /// The log of the running container.
+    pub fn log(&self) -> std::path::PathBuf {
+        self.files.path().join("0.log")
+    }
+
     pub async fn start(options: Options) -> Self {
         let files = tempfile::tempdir().unwrap();
         let authority = Authority::new();
@@ -255,7 +260,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(serve_on(listener, routes, Some(tls), options.bounds));
         let admin = authority.client("admin", "system:masters");
-        Self { address, authority, admin, _files: files, _serving: AbortOnDropHandle::new(serving) }
+        Self { address, authority, admin, files, _serving: AbortOnDropHandle::new(serving) }
     }
 
     /// A client with this certificate, or with none.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 use testkit::process::eventually;
 
-use crate::member::{Member, condition};
+use crate::member::{Member, OwnPod, condition};
 use crate::node::{LATER, Node, SOON};
 use crate::setting::Setting;
 use crate::spec::{OBEDIENT, containers, shell, sleeper, with};
@@ -69,4 +69,45 @@ pub fn full_disk(setting: &Arc<Setting>) {
         assert_eq!(after.container_id("main"), before.container_id("main"), "{}", pod.name());
         assert!(after.is_ready(), "{}", after.status());
     }
+}
+
+/// The pod has ended with these words, and nothing was said of a disruption.
+fn exceeded(pod: &OwnPod<'_>, message: &str) {
+    let ended = pod.wait("Failed", LATER, |pod| pod.phase() == "Failed");
+    assert_eq!((ended.text("/status/reason"), ended.text("/status/message")), ("Evicted", message));
+    assert!(ended.condition("DisruptionTarget").is_null(), "{}", ended.status());
+    pod.event(&ended, "Evicted", message.trim_end());
+}
+
+pub fn limits_of_local_storage(setting: &Arc<Setting>) {
+    let kubelet = json!({"evictionHard": {"pid.available": "1"}});
+    let member = Member::prepared(setting, "limits", kubelet, |_| ());
+    let mounts = json!({"volumeMounts": [{"name": "x", "mountPath": "/x"}]});
+    let sized = |script: &str, size: &str| {
+        let main = with(shell("main", &format!("{script}; {OBEDIENT}")), mounts.clone());
+        with(containers([main]), json!({"volumes": [{"name": "x", "emptyDir": {"sizeLimit": size}}]}))
+    };
+    let limited = |script: &str, limit: &str| {
+        let limits = json!({"resources": {"limits": {"ephemeral-storage": limit}}});
+        with(shell("main", &format!("{script}; {OBEDIENT}")), limits)
+    };
+    let writes = |file: &str, mib: u32| format!("dd if=/dev/zero of={file} bs=1M count={mib}");
+    let neighbour = member.pod("neighbour", sized(&writes("/x/y", 2), "16Mi"));
+    let before = neighbour.ready();
+    let volume = member.pod("volume", sized(&writes("/x/y", 3), "1Mi"));
+    let layer = member.pod("layer", containers([limited(&writes("/y", 3), "1Mi")]));
+    let two = [
+        limited("true", "64Mi"),
+        with(
+            limited("head -c 2000000 /dev/zero | tr '\\0' 'x' | fold -w 1000", "1Mi"),
+            json!({"name": "talks"}),
+        ),
+    ];
+    let talks = member.pod("talks", containers(two));
+    exceeded(&volume, "Usage of EmptyDir volume \"x\" exceeds the limit \"1Mi\". ");
+    exceeded(&talks, "Container talks exceeded its local ephemeral storage limit \"1Mi\". ");
+    exceeded(&layer, "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ");
+    let after = neighbour.look().expect("the pod is there");
+    assert!(after.is_ready(), "{}", after.status());
+    assert_eq!(after.container_id("main"), before.container_id("main"));
 }

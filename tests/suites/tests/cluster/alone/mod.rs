@@ -12,6 +12,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_restart_writes_no_status", counts::restart),
     ("an_idle_node_asks_for_little", counts::idle),
     ("a_pod_that_fills_the_disk_is_evicted", evictions::full_disk),
+    ("pods_that_exceed_limits_of_local_storage_are_evicted", evictions::limits_of_local_storage),
     ("a_node_registers_and_lives", registration::registers),
     ("a_node_that_was_deleted_registers_again", registration::deleted),
     ("random_tokens_of_strangers_delay_no_pod", strangers::random_tokens),

@@ -13,13 +13,13 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::process::{Port, heard};
 
 use crate::Alone;
 use crate::environment::Environment;
 use crate::node::{Node, Options, SOON};
-use crate::spec::{containers, shell};
+use crate::spec::{containers, shell, with};
 
 pub const ALL: &[(&str, Alone)] = &[
     ("logs_and_commands_come_over_https", logs_and_exec),
@@ -30,13 +30,13 @@ pub const ALL: &[(&str, Alone)] = &[
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Certificates of one authority, PEM: its own, the server's with key, a client's with key.
-struct Certificates {
+pub(super) struct Certificates {
     authority: String,
     server: (String, String),
     client: (String, String),
 }
 
-fn certificates() -> Certificates {
+pub(super) fn certificates() -> Certificates {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("a key");
@@ -55,11 +55,12 @@ fn certificates() -> Certificates {
     Certificates { authority, server, client }
 }
 
-/// A kubelet that believes the authority.
-fn node(
+/// A kubelet that believes the authority, and goes by these fields.
+pub(super) fn node(
     environment: &Arc<Environment>,
     case: &str,
     certificates: &Certificates,
+    fields: Value,
 ) -> (Node, tempfile::TempDir) {
     let files = tempfile::tempdir().expect("a temporary directory");
     let write = |name: &str, text: &str| {
@@ -68,24 +69,22 @@ fn node(
         path
     };
     let (certificate, key) = &certificates.server;
-    let options = Options {
-        kubelet: json!({
-            "tlsCertFile": write("tls.crt", certificate),
-            "tlsPrivateKeyFile": write("tls.key", key),
-            "authentication": {
-                "anonymous": {"enabled": false},
-                "webhook": {"enabled": false},
-                "x509": {"clientCAFile": write("ca.crt", &certificates.authority)},
-            },
-        }),
-        ..Options::default()
-    };
+    let secured = json!({
+        "tlsCertFile": write("tls.crt", certificate),
+        "tlsPrivateKeyFile": write("tls.key", key),
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": false},
+            "x509": {"clientCAFile": write("ca.crt", &certificates.authority)},
+        },
+    });
+    let options = Options { kubelet: with(secured, fields), ..Options::default() };
     (Node::alone(environment, case, options), files)
 }
 
-type Tls = StreamOwned<ClientConnection, TcpStream>;
+pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-fn connect(server: Port, certificates: &Certificates, known: bool) -> Result<Tls, String> {
+pub(super) fn connect(server: Port, certificates: &Certificates, known: bool) -> Result<Tls, String> {
     let pem = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("made here");
     let mut roots = RootCertStore::empty();
     roots.add(pem(&certificates.authority)).expect("an authority");
@@ -109,7 +108,7 @@ fn connect(server: Port, certificates: &Certificates, known: bool) -> Result<Tls
 }
 
 /// What comes after a request until `enough` or the end; headers are lines.
-fn ask(
+pub(super) fn ask(
     node: &Node,
     certificates: &Certificates,
     known: bool,
@@ -130,13 +129,13 @@ fn ask(
     heard(&mut stream, enough)
 }
 
-const CLOSE: &str = "Connection: close\r\n";
+pub(super) const CLOSE: &str = "Connection: close\r\n";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n";
 
 fn logs_and_exec(environment: &Arc<Environment>) {
     let certificates = certificates();
-    let (node, _files) = node(environment, "https", &certificates);
+    let (node, _files) = node(environment, "https", &certificates, json!({}));
     let script = "echo one; echo two >&2; echo three; while ! [ -e /tmp/go ]; do sleep 0.1; done; \
         echo four; exec sleep 100000";
     let file = node.pod("spoken", containers([shell("main", script)]));
@@ -171,7 +170,7 @@ fn logs_and_exec(environment: &Arc<Environment>) {
 
 fn refused(environment: &Arc<Environment>) {
     let certificates = certificates();
-    let (node, _files) = node(environment, "https-refused", &certificates);
+    let (node, _files) = node(environment, "https-refused", &certificates, json!({}));
     for path in ["/pods", "/healthz", "/configz", "/exec/a/b/c?command=x&output=1"] {
         let answer = ask(&node, &certificates, false, &format!("GET {path}"), CLOSE, |_| false);
         assert!(answer.starts_with("HTTP/1.1 401") && answer.ends_with("Unauthorized"), "{path}: {answer}");

@@ -10,6 +10,7 @@ mod garbage;
 mod hostile;
 mod https;
 mod idle;
+mod logs;
 mod manifest_url;
 mod process;
 mod refused;
@@ -31,6 +32,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         hostile::ALL,
         https::ALL,
         idle::ALL,
+        logs::ALL,
         manifest_url::ALL,
         process::ALL,
         refused::ALL,

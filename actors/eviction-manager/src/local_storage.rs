@@ -1,0 +1,133 @@
+//! Pods that take more of the node's own disk than they may: whose files are counted when, and the end of those that do
+//! (row 19.7). It goes on beside the measuring of the node, and neither waits for the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::PodUid;
+use messages::facts::{DesiredPod, DesiredPods, Rejection, WorkerState};
+use messages::pod_worker::EvictPod;
+use supervision::Ctx;
+
+use crate::actor::{EvictionManager, Timer};
+use crate::candidates::{self, HARD_GRACE_SECONDS, REASON};
+use crate::execute::{self, Counted};
+use crate::limits::{Exceeded, Limits, exceeded, limits};
+use crate::message::Said;
+use crate::rounds::{Lane, Next, Rounds};
+
+/// A pod and its limits, if it has any that end it.
+struct Known {
+    pod: Arc<DesiredPod>,
+    limits: Option<Arc<Limits>>,
+}
+
+/// Pods with limits.
+#[derive(Default)]
+pub(crate) struct Limited {
+    /// All that are desired.
+    pods: BTreeMap<PodUid, Known>,
+    rounds: Rounds,
+    /// Images and layers lie on the node's own disk; none while that is not known.
+    one_disk: Option<bool>,
+}
+
+impl Limited {
+    /// Takes in which disks there are, if that has been found out.
+    pub(crate) fn learn(&mut self, one_disk: Option<bool>) {
+        self.one_disk = one_disk.or(self.one_disk);
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.pods.values().filter(|known| known.limits.is_some()).count()
+    }
+
+    fn limits(&self, uid: &PodUid) -> Option<(Arc<DesiredPod>, Arc<Limits>)> {
+        let known = self.pods.get(uid)?;
+        Some((known.pod.clone(), known.limits.clone()?))
+    }
+}
+
+/// The limits that a pod may end for: none of a critical one, and none of one that is not run.
+fn limits_of(pod: &DesiredPod) -> Option<Arc<Limits>> {
+    let counts = pod.rejected.is_none() && !candidates::is_critical(pod);
+    counts.then(|| limits(&pod.pod)).flatten().map(Arc::new)
+}
+
+impl EvictionManager {
+    /// Learns who has limits. Only of pods that are new or others than before they are read.
+    pub(crate) fn note_limits(&mut self, desired: &DesiredPods, ctx: &mut Ctx<Self>) {
+        if !self.deps.config.local_storage {
+            return;
+        }
+        let mut before = std::mem::take(&mut self.limited.pods);
+        for (uid, pod) in desired.pods.iter() {
+            let known = before.remove(uid).filter(|known| Arc::ptr_eq(&known.pod, pod));
+            let known = known.unwrap_or_else(|| Known { pod: pod.clone(), limits: limits_of(pod) });
+            self.limited.pods.insert(uid.clone(), known);
+        }
+        self.arrange(ctx);
+    }
+
+    /// One that is on its way out is not counted any more.
+    pub(crate) fn note_report(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        if self.limited.limits(uid).is_some() {
+            self.arrange(ctx);
+        }
+    }
+
+    fn arrange(&mut self, ctx: &mut Ctx<Self>) {
+        let (now, reports) = (self.began.elapsed(), &self.reports);
+        let stays = |uid: &PodUid| {
+            let report = reports.get(uid);
+            let over = report.is_some_and(|report| report.state == WorkerState::Terminated);
+            !over && !candidates::is_being_evicted(report)
+        };
+        let limited = self.limited.pods.iter().filter(|(uid, known)| known.limits.is_some() && stays(uid));
+        self.limited.rounds.of(limited.map(|(uid, _)| uid), now);
+        Lane::ALL.into_iter().for_each(|lane| self.count_next(lane, ctx));
+    }
+
+    /// Begins with the next count of a lane, if it is time.
+    pub(crate) fn count_next(&mut self, lane: Lane, ctx: &mut Ctx<Self>) {
+        let began = self.began.elapsed();
+        let uid = match self.limited.rounds.next(lane, began) {
+            Next::Count(uid) => uid,
+            Next::Wait(time) => return ctx.set_timer(Timer::Count(lane), time),
+            Next::Rest => return ctx.cancel_timer(&Timer::Count(lane)),
+        };
+        let Some((pod, limits)) = self.limited.limits(&uid) else { return };
+        let known = (self.limited.one_disk, self.places.clone());
+        let work = execute::count(self.deps.ways.clone(), pod, limits, lane.time_max(), known);
+        ctx.effect("count files", Some(uid.clone()), work, move |actor, counted, ctx| {
+            actor.counted(lane, &uid, &counted, began, ctx);
+        });
+    }
+
+    fn counted(&mut self, lane: Lane, uid: &PodUid, counted: &Counted, began: Duration, ctx: &mut Ctx<Self>) {
+        self.limited.learn(counted.one_disk);
+        self.limited.rounds.ended(lane, !counted.cut, began, self.began.elapsed());
+        if let Some((pod, limits)) = self.limited.limits(uid)
+            && !candidates::is_being_evicted(self.reports.get(uid))
+            && let Some(exceeded) = exceeded(&limits, &counted.usage, self.limited.one_disk == Some(true))
+        {
+            self.end(&pod, exceeded);
+        }
+        Lane::ALL.into_iter().for_each(|lane| self.count_next(lane, ctx));
+    }
+
+    fn end(&mut self, pod: &DesiredPod, exceeded: Exceeded) {
+        let why = Rejection { reason: REASON.to_owned(), message: exceeded.message.clone() };
+        let uid = pod.pod_ref.uid.clone();
+        // Refused: it is tried again with the next count.
+        if self.deps.evict.tell(EvictPod { uid, grace_seconds: Some(HARD_GRACE_SECONDS), why }).is_err() {
+            return;
+        }
+        tracing::warn!(pod = %pod.pod_ref, signal = exceeded.signal, "Pod is evicted");
+        self.evicted += 1;
+        self.deps.metrics.evicted(exceeded.signal);
+        self.announce(&pod.pod_ref, Said { message: exceeded.message, annotations: BTreeMap::new() });
+    }
+}

@@ -1,0 +1,109 @@
+//! Looking at logs and putting them aside through the bridge.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use runtime_bridge::cri::Operations;
+use runtime_bridge::host::{Compressed, ContainerLogs, LogError, LogPlace};
+
+use crate::plan::{Need, Writer, need, rotation};
+
+/// How long the runtime may take to begin a log. It goes on after that, and other containers' logs do, too.
+const REOPEN_MAX: Duration = Duration::from_secs(10);
+
+/// What rotating needs.
+#[derive(Clone)]
+pub struct Ways {
+    /// The runtime, which writes logs.
+    pub operations: Operations,
+    /// Their files.
+    pub logs: Arc<dyn ContainerLogs>,
+}
+
+/// What a look came to.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// What is to be done.
+    pub(crate) needs: Vec<(Writer, Need)>,
+    /// Containers whose log cannot be looked at, and why.
+    pub(crate) problems: Vec<(Writer, String)>,
+}
+
+/// Looks at all sizes at once.
+pub(crate) async fn look(ways: Ways, writers: Vec<Writer>, bytes_max: u64) -> Looked {
+    let places = writers.iter().map(|writer| writer.log.clone()).collect();
+    // An error of the whole means that the process is ending.
+    let sizes = ways.logs.sizes(places).await.unwrap_or_default();
+    let mut looked = Looked::default();
+    for (writer, size) in writers.into_iter().zip(sizes) {
+        match size {
+            Ok(size) => looked.needs.extend(need(size, bytes_max).map(|need| (writer, need))),
+            Err(error) => looked.problems.push((writer, error.to_string())),
+        }
+    }
+    looked
+}
+
+/// What became of a log.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turned {
+    /// The runtime has begun it.
+    Reopened,
+    /// It has been put aside.
+    Rotated {
+        /// Its name now.
+        aside: String,
+        /// What is to be compressed now.
+        compress: Vec<String>,
+    },
+    /// It has to wait for the next look.
+    Later,
+}
+
+/// Does what a log needs.
+pub(crate) async fn turn(
+    ways: Ways,
+    writer: Writer,
+    need: Need,
+    files_max: usize,
+    now: Timestamp,
+) -> Result<Turned, String> {
+    match need {
+        Need::Reopen => reopen(&ways, &writer).await.map(|()| Turned::Reopened),
+        Need::Rotate { .. } => rotate(&ways, &writer, files_max, now).await,
+    }
+}
+
+async fn rotate(ways: &Ways, writer: &Writer, files_max: usize, now: Timestamp) -> Result<Turned, String> {
+    let text = |error: LogError| error.to_string();
+    let log = &writer.log;
+    let beside = ways.logs.rotated(log).await.map_err(text)?;
+    let time = now.strftime("%Y%m%d-%H%M%S").to_string();
+    let Some(planned) = rotation(&log.file, &beside, files_max, &time) else { return Ok(Turned::Later) };
+    ways.logs.remove(log, planned.remove).await.map_err(text)?;
+    ways.logs.rename(log, &log.file, &planned.aside).await.map_err(text)?;
+    if let Err(error) = reopen(ways, writer).await {
+        // What the runtime may have begun by now is not replaced.
+        return match ways.logs.rename(log, &planned.aside, &log.file).await {
+            Ok(()) => Err(error),
+            Err(stays) => Err(format!("{error}; it stays {}: {stays}", planned.aside)),
+        };
+    }
+    Ok(Turned::Rotated { aside: planned.aside, compress: planned.compress })
+}
+
+async fn reopen(ways: &Ways, writer: &Writer) -> Result<(), String> {
+    let reopened = ways.operations.reopen_container_log(writer.pod.uid.as_str(), &writer.container);
+    match tokio::time::timeout(REOPEN_MAX, reopened).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("the runtime does not begin another log: {error}")),
+        Err(_) => Err("the runtime does not say whether it has begun another log".to_owned()),
+    }
+}
+
+/// Compresses one file.
+pub(crate) async fn compress(ways: Ways, log: LogPlace, name: String) -> Result<bool, String> {
+    let compressed = ways.logs.compress(&log, &name).await.map_err(|error| error.to_string())?;
+    Ok(compressed == Compressed::Done)
+}
