@@ -13,7 +13,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("what_upstream_refuses_is_refused_with_the_fields_name", fields),
     ("swap_stops_the_start_unless_it_is_allowed", swap),
     ("the_root_directory_is_the_kubelets_own_from_its_first_moment", root_directory),
-    ("feature_gates_are_shown_and_those_without_effect_are_named", gates),
+    ("feature_gates_and_the_addresses_of_pods_have_their_effect", gates),
 ];
 
 fn fields(environment: &Arc<Environment>) {
@@ -109,12 +109,18 @@ fn root_directory(environment: &Arc<Environment>) {
 }
 
 fn gates(environment: &Arc<Environment>) {
-    let kubelet = json!({"featureGates": {"EventedPLEG": true, "ContainerStopSignals": true}});
+    let gates = json!({"EventedPLEG": true, "ContainerStopSignals": true});
+    let kubelet = json!({"featureGates": gates, "podCIDR": "10.77.0.0/16"});
     let node = Node::alone(environment, "gates", Options { kubelet, ..Options::default() });
     let line = "these feature gates are away from their default and have no effect: EventedPLEG=true";
     testkit::process::eventually("the line on gates", SOON, || {
         let log = node.log();
         if log.contains(line) { Ok(()) } else { Err(log) }
+    });
+    testkit::process::eventually("the runtime is told of the addresses of pods", SOON, || {
+        let log = node.log();
+        let told = log.contains("\"Updating Pod CIDR\" newPodCIDR=\"10.77.0.0/16\"");
+        if told && !log.contains("have no effect yet: podCIDR") { Ok(()) } else { Err(log) }
     });
     let metrics = node.read_only.text("/metrics").expect("metrics");
     for line in [
