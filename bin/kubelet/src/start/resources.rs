@@ -13,6 +13,13 @@ const TOPOLOGY_OPTIONS: &str = "topologyManagerPolicyOptions";
 const NUMA_NODES_DEFAULT: u32 = 8;
 
 pub(super) fn check(loaded: &Loaded, machine: &Surroundings, verdict: &mut Verdict) {
+    let driver = loaded.config.cgroups.cgroup_driver.as_str();
+    if !["cgroupfs", "systemd"].contains(&driver) {
+        verdict.warnings.push(format!(
+            "cgroupDriver: {driver:?} is neither \"cgroupfs\" nor \"systemd\"; cgroupfs is taken unless the CRI runtime \
+             tells its own"
+        ));
+    }
     reserved_cpus(loaded, machine, verdict);
     qos_reserved(&loaded.config.cgroups.qos_reserved, verdict);
     cpu_manager(loaded, verdict);

@@ -226,6 +226,19 @@ fn flags_and_fields_of_pods_are_refused_with_their_names() {
 }
 
 #[test]
+fn a_driver_that_nobody_knows_is_named() {
+    let mut loaded = member();
+    loaded.config.cgroups.cgroup_driver = "Systemd".to_owned();
+    let verdict = check(&loaded, &usual());
+    assert_eq!(verdict.refusals, []);
+    assert!(
+        verdict.warnings[0].starts_with("cgroupDriver: \"Systemd\" is neither"),
+        "{:?}",
+        verdict.warnings
+    );
+}
+
+#[test]
 fn managers_that_cannot_start_are_refused() {
     each_is_refused(
         member,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet::wiring::Settings;
-use pod_sources::RestartRules;
 use runtime_bridge::cri::fake::{Behaviour, Fault, Match};
 use runtime_bridge::cri::{CriErrorKind, Rpc};
 use supervision::Policy;
@@ -62,8 +61,10 @@ fn outcome(settings: &Settings, phase: &'static str) -> u64 {
 #[test]
 fn rules_of_containers_hold_while_their_gate_is_on() {
     assert_eq!(outcome(&settings(), "Running"), 2);
-    let restart_rules = RestartRules { container: false, all_containers: false };
-    assert_eq!(outcome(&Settings { restart_rules, ..settings() }, "Failed"), 1);
+    let mut off = settings();
+    off.restart_rules.container = false;
+    off.restart_rules.all_containers = false;
+    assert_eq!(outcome(&off, "Failed"), 1);
 }
 
 #[test]

@@ -24,6 +24,7 @@ use crate::spec::{containers, shell, with};
 pub const ALL: &[(&str, Alone)] = &[
     ("logs_and_commands_come_over_https", logs_and_exec),
     ("without_a_certificate_nobody_is_served", refused),
+    ("configz_shows_the_cgroup_driver_in_use", configz),
 ];
 
 /// Longest wait for some bytes.
@@ -177,4 +178,15 @@ fn refused(environment: &Arc<Environment>) {
     }
     let answer = ask(&node, &certificates, true, "GET /pods", CLOSE, |_| false);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// A runtime that tells its driver, as containerd since 2.0, goes before the file; the containerd of these tests has cgroupfs.
+fn configz(environment: &Arc<Environment>) {
+    let tells = std::env::var("UNDERSTUDY_CONTAINERD_VERSION").is_ok_and(|version| version.starts_with('2'));
+    let certificates = certificates();
+    let configured = if tells { "systemd" } else { "cgroupfs" };
+    let (node, _files) = node(environment, "configz", &certificates, json!({"cgroupDriver": configured}));
+    let answer = ask(&node, &certificates, true, "GET /configz", CLOSE, |_| false);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("\"cgroupDriver\":\"cgroupfs\""), "{answer}");
 }

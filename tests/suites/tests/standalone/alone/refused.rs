@@ -13,7 +13,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("what_upstream_refuses_is_refused_with_the_fields_name", fields),
     ("swap_stops_the_start_unless_it_is_allowed", swap),
     ("the_root_directory_is_the_kubelets_own_from_its_first_moment", root_directory),
-    ("feature_gates_are_shown_and_those_without_effect_are_named", gates),
+    ("feature_gates_and_the_addresses_of_pods_have_their_effect", gates),
 ];
 
 fn fields(environment: &Arc<Environment>) {
@@ -32,7 +32,10 @@ fn fields(environment: &Arc<Environment>) {
             json!({"authentication": {"webhook": {"enabled": true}}}),
             "no client provided, cannot use webhook authentication",
         ),
-        (json!({"authentication": {"anonymous": {"enabled": false}}}), "no authentication method configured"),
+        (
+            json!({"authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": false}}}),
+            "no authentication method configured",
+        ),
         (json!({"containerLogMaxSize": "10 MB"}), "containerLogMaxSize: Invalid value: \"10 MB\""),
         (json!({"containerLogMaxFiles": 1}), "containerLogMaxFiles must be greater than 1"),
         (json!({"reservedSystemCPUs": "0-"}), "reservedSystemCPUs (--reserved-cpus) 0-"),
@@ -49,7 +52,9 @@ fn fields(environment: &Arc<Environment>) {
         let node = Node::prepare(environment, "refused", options);
         node.start_kubelet();
         assert_eq!(node.kubelet_ends().code(), Some(1), "{kubelet}");
-        assert!(node.log().contains(words), "{kubelet}:\n{}", node.log());
+        // The log quotes its values.
+        let log = node.log().replace("\\\"", "\"");
+        assert!(log.contains(words), "{kubelet}:\n{log}");
     }
 }
 
@@ -63,9 +68,7 @@ fn after(node: &mut Node, script: &str) {
 }
 
 fn swap(environment: &Arc<Environment>) {
-    for (fail, words) in
-        [(true, "failSwapOn: Invalid value: \"true\": running with swap on is not supported"), (false, "")]
-    {
+    for (fail, words) in [(true, "running with swap on is not supported"), (false, "")] {
         let options = Options { kubelet: json!({"failSwapOn": fail}), ..Options::default() };
         let mut node = Node::prepare(environment, "swap", options);
         let swaps = node.gates().join("swaps");
@@ -106,12 +109,18 @@ fn root_directory(environment: &Arc<Environment>) {
 }
 
 fn gates(environment: &Arc<Environment>) {
-    let kubelet = json!({"featureGates": {"EventedPLEG": true, "ContainerStopSignals": true}});
+    let gates = json!({"EventedPLEG": true, "ContainerStopSignals": true});
+    let kubelet = json!({"featureGates": gates, "podCIDR": "10.77.0.0/16"});
     let node = Node::alone(environment, "gates", Options { kubelet, ..Options::default() });
     let line = "these feature gates are away from their default and have no effect: EventedPLEG=true";
     testkit::process::eventually("the line on gates", SOON, || {
         let log = node.log();
         if log.contains(line) { Ok(()) } else { Err(log) }
+    });
+    testkit::process::eventually("the runtime is told of the addresses of pods", SOON, || {
+        let log = node.log();
+        let told = log.contains("\"Updating Pod CIDR\" newPodCIDR=\"10.77.0.0/16\"");
+        if told && !log.contains("have no effect yet: podCIDR") { Ok(()) } else { Err(log) }
     });
     let metrics = node.read_only.text("/metrics").expect("metrics");
     for line in [
