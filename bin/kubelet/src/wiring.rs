@@ -125,6 +125,7 @@ pub fn wire(
         quarantined: status.address(),
         // Who admits pods knows the Node before who lists them.
         node_observers: vec![manager.address(), sources.address()],
+        address_observers: vec![status.address(), pool.address()],
         last_words: heartbeat.as_ref().map(|heartbeat| heartbeat.last_words(bridge.clock.clone())),
         operations: operations.clone(),
     };
@@ -255,8 +256,7 @@ pub fn wire(
         settings,
         heartbeat.as_ref().map(heartbeat::Heartbeat::node),
     )?;
-    let mut addresses = vec![status.address(), pool.address()];
-    addresses.extend(certificates);
+    let addresses = node.address_observers.iter().cloned().chain(certificates).collect();
     if let Some(heartbeat) = heartbeat {
         heartbeat.start(
             tree,

@@ -10,7 +10,7 @@ use garbage_collector::GcPolicy;
 use image_manager::ImageSettings;
 use log_manager::LogRotation;
 use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
-use messages::facts::NodeObserved;
+use messages::facts::{NodeAddressesObserved, NodeObserved};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
 use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
@@ -238,6 +238,8 @@ pub struct Node {
     pub quarantined: Address<PodQuarantined>,
     /// Who is told of the Node.
     pub node_observers: Vec<Address<NodeObserved>>,
+    /// Who is told of the node's addresses.
+    pub address_observers: Vec<Address<NodeAddressesObserved>>,
     /// Has the Node written not ready, on a member of a cluster.
     pub last_words: Option<LastWords>,
     /// Calls to the runtime, as the actors make them.

@@ -69,6 +69,13 @@ impl Api {
         patched.unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// A JSON merge patch of the status.
+    #[track_caller]
+    pub fn merge_status<K: Object>(&self, namespace: Option<&str>, name: &str, patch: Value) {
+        let patched = block_on(self.client.patch_status::<K>(namespace, name, &Patch::Merge(patch)));
+        patched.unwrap_or_else(|error| panic!("{error}"));
+    }
+
     /// Deletes an object, which may have gone already.
     pub fn delete<K: Object>(&self, namespace: Option<&str>, name: &str, grace: Option<i64>) {
         let how = Delete { grace_seconds: grace, uid: None };

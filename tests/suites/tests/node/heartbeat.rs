@@ -147,7 +147,8 @@ fn a_node_registers_gets_ready_and_renews_its_lease() {
         assert_eq!(status, "False");
         assert_eq!(
             message,
-            "[container runtime status check may not have completed yet, network state unknown]"
+            "[container runtime status check may not have completed yet, PLEG is not healthy: pleg has yet to be \
+             successful, network state unknown]"
         );
         heart.runtime_is_well();
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::NodeAddress;
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordAnnotatedEvent, RecordEvent};
-use messages::facts::{NodeObserved, Rejection};
+use messages::facts::{NodeAddressesObserved, NodeObserved, Rejection};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
 use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
@@ -82,6 +83,10 @@ async fn stir(node: &FakeNode) {
     let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
     let _ = node.node.tokens.ask(token, soon).await;
     let _ = node.node.collect.tell(CollectNow);
+    let address = NodeAddress { type_: "InternalIP".to_owned(), address: "192.0.2.99".to_owned() };
+    for observer in &node.node.address_observers {
+        let _ = observer.tell(NodeAddressesObserved([address.clone()].into()));
+    }
     for observer in &node.node.node_observers {
         let _ = observer.tell(NodeObserved(None));
     }

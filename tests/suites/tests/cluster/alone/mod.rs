@@ -2,6 +2,7 @@
 
 mod certificates;
 mod counts;
+mod ends;
 mod evictions;
 mod registration;
 mod strangers;
@@ -11,6 +12,7 @@ use crate::Alone;
 pub const ALL: &[(&str, Alone)] = &[
     ("a_restart_writes_no_status", counts::restart),
     ("an_idle_node_asks_for_little", counts::idle),
+    ("an_end_that_others_write_is_final_after_a_restart", ends::written_by_others),
     ("a_pod_that_fills_the_disk_is_evicted", evictions::full_disk),
     ("pods_that_exceed_limits_of_local_storage_are_evicted", evictions::limits_of_local_storage),
     ("a_node_registers_and_lives", registration::registers),

@@ -12,7 +12,35 @@ use crate::environment::Environment;
 use crate::node::{LATER, Node, Options, SOON};
 use crate::spec::{containers, shell, with};
 
-pub const ALL: &[(&str, Alone)] = &[("old_instances_go_with_their_logs", old_instances)];
+pub const ALL: &[(&str, Alone)] = &[
+    ("old_instances_go_with_their_logs", old_instances),
+    ("logs_of_a_pod_past_its_deadline_stay", past_its_deadline),
+];
+
+fn past_its_deadline(environment: &Arc<Environment>) {
+    let node = Node::alone(environment, "late", Options::default());
+    let script = "echo began; while :; do sleep 0.1; done";
+    let spec = with(
+        containers([shell("main", script)]),
+        json!({"activeDeadlineSeconds": 3, "terminationGracePeriodSeconds": 1}),
+    );
+    let file = node.pod("late", spec);
+    let pod = file.phase("Failed");
+    assert_eq!(pod.text("/status/reason"), "DeadlineExceeded");
+    assert_eq!(file.log(&pod, "main", 0), Ok(vec!["began".to_owned()]));
+    // What nobody owns goes with the next collection, which comes once a minute.
+    let orphan = node.logs().join("nowhere_nobody_00000000-0000-0000-0000-000000000000");
+    fs::create_dir(&orphan).expect("a directory of a pod that is gone");
+    eventually("the garbage is collected", LATER, || match orphan.exists() {
+        false => Ok(()),
+        true => Err("it is there".to_owned()),
+    });
+    assert_eq!(file.log(&pod, "main", 0), Ok(vec!["began".to_owned()]));
+    assert_eq!(node.cri.containers(UID_LABEL, pod.uid()).len(), 1);
+    file.remove();
+    file.gone(&pod);
+    assert!(!file.log_dir(&pod).exists());
+}
 
 fn old_instances(environment: &Arc<Environment>) {
     let node = Node::alone(environment, "garbage", Options::default());
