@@ -147,7 +147,7 @@ mod tests {
             slow in 0usize..6, quick in 1usize..8, takes in proptest::collection::vec(1u64..30_000, 8),
         ) {
             let mut rounds = Rounds::default();
-            let all: Vec<PodUid> = (0..slow + quick).map(|number| PodUid::new(format!("{number}"))).collect();
+            let all: Vec<PodUid> = (0..slow + quick).map(|number| PodUid::new(&format!("{number}"))).collect();
             rounds.of(all.iter(), at(0));
             let mut last: BTreeMap<PodUid, u64> = BTreeMap::new();
             let mut ends: BTreeMap<Lane, (u64, bool, u64)> = BTreeMap::new();
