@@ -9,6 +9,7 @@
 mod access;
 mod actor;
 mod containers;
+mod health;
 mod logs;
 mod moving;
 mod places;

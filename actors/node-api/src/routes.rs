@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use messages::event_recorder::GetEvents;
@@ -14,7 +14,9 @@ use prometheus::{Encoder, Registry, TextEncoder};
 use serde::Serialize;
 use supervision::{Address, Tree};
 
+use crate::health::{Check, told};
 use crate::pods::pod_list;
+use crate::streaming::query_pairs;
 
 /// How long a request waits for an actor.
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
@@ -42,7 +44,7 @@ pub fn health_routes(answers: Answers) -> Router {
         .route("/healthz", get(healthz))
         .route("/healthz/ping", get(|| async { "ok" }))
         .route("/healthz/log", get(|| async { "ok" }))
-        .route("/healthz/syncloop", get(healthz))
+        .route("/healthz/syncloop", get(syncloop))
         .with_state(answers)
 }
 
@@ -60,13 +62,26 @@ pub fn read_only_routes(answers: Answers) -> Router {
 }
 
 /// Well while every vital subsystem is there or on its way back.
-async fn healthz(State(answers): State<Answers>) -> Response {
+fn lost(answers: &Answers) -> Option<String> {
     let lost = answers.tree.lost_vitals();
-    if lost.is_empty() {
-        return "ok".into_response();
+    (!lost.is_empty()).then(|| format!("{} not running", lost.join(", ")))
+}
+
+async fn healthz(State(answers): State<Answers>, uri: Uri) -> Response {
+    let check = |name, failed| Check { name, failed };
+    let checks = [check("ping", None), check("log", None), check("syncloop", lost(&answers))];
+    let (well, text) = told(&checks, &query_pairs(uri.query().unwrap_or_default()));
+    let status = if well { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    (status, text).into_response()
+}
+
+async fn syncloop(State(answers): State<Answers>) -> Response {
+    match lost(&answers) {
+        None => "ok".into_response(),
+        Some(why) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")).into_response()
+        }
     }
-    let body = format!("[-]syncloop failed: {} not running\nhealthz check failed\n", lost.join(", "));
-    (StatusCode::INTERNAL_SERVER_ERROR, body).into_response()
 }
 
 async fn pods(State(answers): State<Answers>) -> Response {

@@ -386,6 +386,17 @@ mod tests {
     }
 
     #[test]
+    fn workers_are_counted_as_upstream_does() {
+        let mut roster = Roster::default();
+        roster.desire(&pods(&[desired("a", "a")], true));
+        roster.decide();
+        let counts = roster.counts();
+        assert_eq!((counts.len(), counts[&("sync", "desired", "true")]), (15, 1));
+        assert_eq!(counts[&("terminated", "runtime_only", "unknown")], 0, "what there is none of is told");
+        assert_eq!(counts.values().sum::<i64>(), 1);
+    }
+
+    #[test]
     fn a_pod_deleted_by_force_ends_with_the_grace_that_nobody_heard_of_before() {
         let mut roster = Roster::default();
         let a = desired("a", "a");

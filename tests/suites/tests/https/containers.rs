@@ -256,6 +256,7 @@ async fn what_runs_and_what_is_configured_is_shown() {
     assert_eq!((status, &list["items"][0]["spec"]["containers"][0]["name"]), (200, &"main".into()));
     let (status, body) = client.get("/configz").await;
     assert_eq!((status, body.as_str()), (200, r#"{"kubeletconfig":{"kind":"KubeletConfiguration"}}"#));
+    assert_eq!(client.get("/metrics/probes").await.0, 200);
     assert_eq!(client.get("/logs/").await, (405, "logs endpoint is disabled.\n".to_owned()));
 }
 

@@ -10,7 +10,7 @@ use testkit::process::eventually;
 use crate::member::{Member, condition};
 use crate::node::{LATER, SOON};
 use crate::setting::Setting;
-use crate::spec::{containers, sleeper};
+use crate::spec::{containers, exec_probe, sleeper, with};
 
 pub fn registers(setting: &Arc<Setting>) {
     let member = Member::alone(setting, "registers");
@@ -52,10 +52,33 @@ pub fn registers(setting: &Arc<Setting>) {
     assert_eq!(node["metadata"]["labels"]["disk"], "golden");
 }
 
+/// What is measured has upstream's labels, and stands in upstream's places.
+fn figures(member: &Member) {
+    eventually("one pod is counted", SOON, || {
+        let text = member.node.read_only.text("/metrics")?;
+        let lines = [
+            "kubelet_desired_pods{static=\"\"} 1",
+            "kubelet_desired_pods{static=\"true\"} 0",
+            "kubelet_working_pods{config=\"desired\",lifecycle=\"sync\",static=\"\"} 1",
+            "kubelet_working_pods{config=\"runtime_only\",lifecycle=\"terminating\",static=\"unknown\"} 0",
+        ];
+        let missing = lines.into_iter().find(|line| !text.lines().any(|one| one == *line));
+        match missing {
+            None if text.contains("prober_probe_total") => Err("probes are in another place".to_owned()),
+            None => Ok(()),
+            Some(line) => Err(format!("no line {line}")),
+        }
+    });
+    let probes = member.node.read_only.text("/metrics/probes").expect("they have a place");
+    assert!(probes.contains("prober_probe_total{") && !probes.contains("kubelet_"), "{probes}");
+}
+
 pub fn deleted(setting: &Arc<Setting>) {
     let member = Member::alone(setting, "deleted");
-    let pod = member.pod("stays", containers([sleeper("main")]));
+    let probed = with(sleeper("main"), json!({"readinessProbe": exec_probe("true")}));
+    let pod = member.pod("stays", containers([probed]));
     let before = pod.ready();
+    figures(&member);
     let uid = member.object().expect("the Node")["metadata"]["uid"].clone();
     member.api.delete::<NodeObject>(None, &member.name, None);
     eventually("the Node is there again", LATER, || {

@@ -16,7 +16,7 @@ use crate::member::Member;
 use crate::setting::Setting;
 use crate::spec::{containers, sleeper};
 
-const REQUESTS: usize = 2000;
+const REQUESTS: usize = 800;
 const CLIENTS: usize = 8;
 /// Requests of one client that are under way; with one more, the oldest hangs up.
 const UNDER_WAY: usize = 25;
@@ -40,6 +40,7 @@ fn crowd(server: SocketAddr, tls: &Arc<ClientConfig>, client: usize) -> usize {
     let (mut under_way, mut sent) = (VecDeque::new(), 0);
     for n in 0..REQUESTS / CLIENTS {
         let Ok(stream) = TcpStream::connect(server) else { continue };
+        stream.set_nodelay(true).expect("an option of TCP");
         let connection = ClientConnection::new(Arc::clone(tls), name.clone()).expect("a client");
         let mut stream = StreamOwned::new(connection, stream);
         let asked = write!(

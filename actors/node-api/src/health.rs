@@ -1,0 +1,72 @@
+//! PURE: what `/healthz` says (row 21.11).
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// One thing that is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Below `/healthz/`, and in `exclude`.
+    pub name: &'static str,
+    /// What is wrong with it.
+    pub failed: Option<String>,
+}
+
+/// Whether all is well, and what is said of it: `ok`, or with `verbose` and in failure a line for each check. What is
+/// wrong is told only to whom asks for that check.
+pub fn told(checks: &[Check], query: &[(String, String)]) -> (bool, String) {
+    let mut excluded: BTreeSet<&str> =
+        query.iter().filter(|(key, _)| key == "exclude").map(|(_, name)| name.as_str()).collect();
+    let (mut lines, mut well) = (String::new(), true);
+    for Check { name, failed } in checks {
+        let line = match (excluded.remove(name), failed) {
+            (true, _) => writeln!(lines, "[+]{name} excluded: ok"),
+            (false, None) => writeln!(lines, "[+]{name} ok"),
+            (false, Some(_)) => {
+                well = false;
+                writeln!(lines, "[-]{name} failed: reason withheld")
+            }
+        };
+        line.expect("a string takes everything");
+    }
+    if !excluded.is_empty() {
+        let unknown: Vec<String> = excluded.into_iter().map(|name| format!("{name:?}")).collect();
+        lines += "warn: some health checks cannot be excluded: no matches for ";
+        lines += &unknown.join(",");
+        lines += "\n";
+    }
+    if well && !query.iter().any(|(key, _)| key == "verbose") {
+        return (true, "ok".to_owned());
+    }
+    lines += if well { "healthz check passed\n" } else { "healthz check failed\n" };
+    (well, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::streaming::query_pairs;
+
+    fn of(failed: Option<&str>, query: &str) -> (bool, String) {
+        let check = |name, failed: Option<&str>| Check { name, failed: failed.map(str::to_owned) };
+        told(&[check("ping", None), check("syncloop", failed)], &query_pairs(query))
+    }
+
+    #[test]
+    fn it_is_short_unless_it_is_asked_to_be_long() {
+        assert_eq!(of(None, ""), (true, "ok".to_owned()));
+        assert_eq!(of(None, "exclude=syncloop"), (true, "ok".to_owned()));
+        let all = "[+]ping ok\n[+]syncloop ok\nhealthz check passed\n";
+        assert_eq!(of(None, "verbose"), (true, all.to_owned()));
+        let some = "[+]ping excluded: ok\n[+]syncloop ok\n\
+            warn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nhealthz check passed\n";
+        assert_eq!(of(None, "verbose=1&exclude=ping&exclude=b&exclude=a"), (true, some.to_owned()));
+    }
+
+    #[test]
+    fn a_failure_says_which_and_not_why() {
+        let failed = "[+]ping ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n";
+        assert_eq!(of(Some("secret"), ""), (false, failed.to_owned()));
+        assert_eq!(of(Some("secret"), "exclude=syncloop"), (true, "ok".to_owned()));
+    }
+}
