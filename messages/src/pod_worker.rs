@@ -7,6 +7,7 @@ use crate::facts::{
     DesiredPod, DesiredPods, PodObserved, ProbeVerdict, Rejection, RuntimeObserved, WorkerReport,
     WorkerReported,
 };
+use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
 /// Stop a pod for a reason of the node (eviction, preemption, shutdown).
@@ -41,13 +42,14 @@ delivery!(ResendReports => (): Command, LatestPerKey);
 
 receives!(
     "PodWorkerPool": DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, EvictPod, ResendPod,
-    ResendReports, GetWorkers
+    ResendReports, PodObjectsChanged, GetWorkers
 );
 
 /// What a pod's worker receives, from the pool alone.
 pub mod worker {
     use super::{
-        Arc, DesiredPod, EvictPod, PodObserved, PodRef, ProbeVerdict, RuntimeObserved, delivery, receives,
+        Arc, DesiredPod, EvictPod, PodObjectsChanged, PodObserved, PodRef, ProbeVerdict, RuntimeObserved,
+        delivery, receives,
     };
 
     /// What the worker shall do about its pod; the latest wins.
@@ -69,5 +71,5 @@ pub mod worker {
     }
     delivery!(SyncPod => (): Command, LatestPerKey, pod = |m| Some(&m.pod.uid));
 
-    receives!("PodWorker": SyncPod, PodObserved, RuntimeObserved, ProbeVerdict, EvictPod);
+    receives!("PodWorker": SyncPod, PodObserved, RuntimeObserved, ProbeVerdict, EvictPod, PodObjectsChanged);
 }

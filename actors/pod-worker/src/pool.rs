@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
 use messages::facts::{DesiredPods, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported};
+use messages::object_cache::PodObjectsChanged;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::worker::{SyncPod, Want};
@@ -275,6 +276,16 @@ impl Handler<EvictPod> for PodWorkerPool {
             self.evictions.insert(uid.clone(), order.clone());
             self.forward(&uid, order);
         }
+    }
+}
+
+impl Handler<PodObjectsChanged> for PodWorkerPool {
+    type Result = ();
+
+    /// Not kept: a worker that begins anew asks for everything at once.
+    fn handle(&mut self, fact: PodObjectsChanged, _ctx: &mut Ctx<Self>) {
+        let uid = fact.uid.clone();
+        self.forward(&uid, fact);
     }
 }
 

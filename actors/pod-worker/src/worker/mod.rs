@@ -20,6 +20,7 @@ use messages::facts::{
     ContainerVerdict, DesiredPod, PodObserved, ProbeVerdict, RuntimeObserved, WaitingReason, WorkerReport,
 };
 use messages::image_manager::PresentImage;
+use messages::object_cache::PodObjectsChanged;
 use messages::pleg::PodTouched;
 use messages::pod_worker::worker::{RECEIVER, SyncPod, Want};
 use messages::pod_worker::{EvictPod, ResendPod};
@@ -89,6 +90,10 @@ pub struct PodWorker {
     images: BTreeMap<String, Arc<PresentImage>>,
     stopped_sandboxes: BTreeSet<Arc<str>>,
     waiting: Arc<BTreeMap<String, WaitingReason>>,
+    /// Since when the pod has waited for volumes, or since that was told of last.
+    volumes_since: Option<Instant>,
+    /// What the pod refers to has changed while a sync ran, which may have seen it as it was.
+    objects_changed: bool,
     retry_at: Option<Timestamp>,
     problem: Option<String>,
     /// The step that was carried out last: one that changes nothing is not repeated at once.
@@ -114,6 +119,7 @@ pub struct PodWorker {
     report: Option<Arc<WorkerReport>>,
     // For the metrics of a start.
     seen: Instant,
+    sync_began: Instant,
     starting: bool,
     synced: bool,
 }
@@ -147,6 +153,8 @@ impl PodWorker {
             images: BTreeMap::new(),
             stopped_sandboxes: BTreeSet::new(),
             waiting: Arc::default(),
+            volumes_since: None,
+            objects_changed: false,
             retry_at: None,
             problem: None,
             last: None,
@@ -164,6 +172,7 @@ impl PodWorker {
             blocked_on: None,
             report: None,
             seen: Instant::now(),
+            sync_began: Instant::now(),
             starting: false,
             synced: false,
         }
@@ -389,6 +398,19 @@ impl Handler<ProbeVerdict> for PodWorker {
     fn handle(&mut self, fact: ProbeVerdict, ctx: &mut Ctx<Self>) {
         self.verdicts = fact.containers;
         self.reconcile(ctx);
+    }
+}
+
+impl Handler<PodObjectsChanged> for PodWorker {
+    type Result = ();
+
+    fn handle(&mut self, _: PodObjectsChanged, ctx: &mut Ctx<Self>) {
+        if self.task.is_some() {
+            self.objects_changed = true;
+        } else {
+            self.retry_objects();
+            self.reconcile(ctx);
+        }
     }
 }
 

@@ -29,3 +29,4 @@ mod refused;
 mod restarts;
 mod strain;
 mod volumes;
+mod waiting;
