@@ -24,6 +24,9 @@ const NEW_DATA: &str = "..data_tmp";
 /// Tries to find a name that is free.
 const NAMES_MAX: usize = 16;
 const OPERATION: &str = "write the files of the volume";
+/// Directories within each other that are looked through, unless a file lies deeper; and names.
+const DEPTH_MAX: usize = 64;
+const ENTRIES_MAX: usize = 100_000;
 /// How directories are opened: themselves, never what a link leads to.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -104,40 +107,52 @@ fn shows(root: &OwnedFd, current: &str, projection: &Projection) -> Result<bool,
     };
     let wanted: BTreeMap<PathBuf, &ProjectedFile> =
         projection.files.iter().map(|(path, file)| (clean(path), file)).collect();
-    let mut found = 0;
-    Ok(compare(&directory, Path::new(""), &wanted, &mut found)? && found == wanted.len())
+    let deepest = wanted.keys().map(|path| path.iter().count()).max().unwrap_or(0).max(DEPTH_MAX);
+    let mut seen = Seen { found: 0, entries: 0, deepest };
+    Ok(compare(&directory, Path::new(""), &wanted, &mut seen)? && seen.found == wanted.len())
 }
 
-/// Whether all below a directory is wanted, and is as it should be. The first that is not ends it: however much there
-/// is, no more is read than is wanted.
+/// What was come across.
+struct Seen {
+    /// Files that are as they should be.
+    found: usize,
+    /// Names, whatever they are of.
+    entries: usize,
+    /// Directories within each other that are looked through.
+    deepest: usize,
+}
+
+/// Whether every file below a directory is wanted, and is as it should be. The first that is not ends it: however much
+/// there is, no more is read than is wanted. Empty directories may be mount points.
 fn compare(
     at: &OwnedFd,
     below: &Path,
     wanted: &BTreeMap<PathBuf, &ProjectedFile>,
-    found: &mut usize,
+    seen: &mut Seen,
 ) -> Result<bool, Errno> {
+    if below.iter().count() > seen.deepest {
+        return Ok(false);
+    }
     for entry in Dir::read_from(at)? {
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
+        seen.entries += 1;
         let Ok(text) = name.to_str() else { return Ok(false) };
         let path = below.join(text);
         let same = match wanted.get(&path) {
             Some(file) => {
-                *found += 1;
+                seen.found += 1;
                 holds(at, name, file.content.expose())?
             }
-            None if wanted.keys().any(|wanted| wanted.starts_with(&path)) => {
-                match rustix::fs::openat(at, name, DIRECTORY, Mode::empty()) {
-                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
-                    child => compare(&child?, &path, wanted, found)?,
-                }
-            }
-            None => false,
+            None => match rustix::fs::openat(at, name, DIRECTORY, Mode::empty()) {
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
+                child => compare(&child?, &path, wanted, seen)?,
+            },
         };
-        if !same {
+        if !same || seen.entries > ENTRIES_MAX {
             return Ok(false);
         }
     }
@@ -420,6 +435,8 @@ mod tests {
         fs::File::options().write(true).open(inside().join("a")).unwrap().set_len(1 << 42).unwrap();
         assert!(project(volume, &wanted).unwrap(), "a huge file");
         fs::create_dir(inside().join("deep")).unwrap();
+        assert!(!project(volume, &wanted).unwrap(), "something may be mounted there");
+        fs::write(inside().join("deep/b"), "1").unwrap();
         assert!(project(volume, &wanted).unwrap(), "what nobody wants");
         assert_eq!(read(volume, "a"), "1");
     }

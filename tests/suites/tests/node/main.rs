@@ -23,6 +23,7 @@ mod matrix;
 mod member;
 mod names;
 mod objects;
+mod others;
 mod pods;
 mod probes;
 mod refused;

@@ -17,7 +17,7 @@ use crate::life::world;
 
 pub(crate) const NS: Option<&str> = Some("default");
 
-fn object<K: Object>(value: Value) -> K {
+pub(crate) fn object<K: Object>(value: Value) -> K {
     serde_json::from_value(value).expect("an object of the API")
 }
 

@@ -160,3 +160,26 @@ fn variables_have_their_container_started_as_soon_as_they_are_there() {
         node.stop().await;
     });
 }
+
+#[test]
+fn volumes_that_are_there_hold_no_later_sandbox_up() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(87);
+        secret(&api, "gone", json!({"a": "YQ=="}));
+        pod(&api, mounts_v(), json!([{"name": "v", "secret": {"secretName": "gone"}}]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod to be Ready", || told_ready(&api)).await;
+        api.delete::<Secret>(NS, "gone", None);
+        sandbox.pass(Duration::from_secs(5)).await;
+        let before = world.runtime.sandboxes()[0].id.clone();
+        assert!(world.runtime.kill_sandbox(&before));
+        let runs_again = || {
+            let sandboxes = world.runtime.sandboxes();
+            sandboxes.iter().any(|one| one.id != before) && told_ready(&api)
+        };
+        until("the pod to be Ready in another sandbox", runs_again).await;
+        let v = volume(&world, "secret");
+        assert_eq!(read(&world, &v, "a").as_deref(), Some("a"), "as it was");
+        node.stop().await;
+    });
+}
