@@ -143,6 +143,16 @@ impl NodeAddressesObserved {
 }
 delivery!(NodeAddressesObserved => (): Command, LatestPerKey);
 
+/// Volumes on this node that an earlier kubelet has set up by plugins that this one does not have. Writer: VolumeManager.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherVolumesObserved {
+    /// The names by which a Node reports them in use.
+    pub names: Arc<BTreeSet<String>>,
+    /// Plugins with a volume of which that name is not known, such as `kubernetes.io/fc`.
+    pub plugins: Arc<BTreeSet<String>>,
+}
+delivery!(OtherVolumesObserved => (): Command, LatestPerKey);
+
 /// What a probe asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

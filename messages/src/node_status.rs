@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::facts::{NodeObserved, PressureObserved, RuntimeObserved};
+use crate::facts::{NodeObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved};
 use crate::{delivery, receives};
 
 /// Say again what the API server has of the Node: a receiver has restarted.
@@ -29,7 +29,10 @@ pub struct PostNotReady {
 }
 delivery!(PostNotReady => (): Command, Wait);
 
-receives!("NodeStatus": RuntimeObserved, PressureObserved, ResendNode, SubsystemReported, PostNotReady);
+receives!(
+    "NodeStatus": RuntimeObserved, PressureObserved, OtherVolumesObserved, ResendNode, SubsystemReported,
+    PostNotReady
+);
 
 /// What Lease receives.
 pub mod lease {

@@ -7,6 +7,7 @@ use crate::facts::{
     DesiredPod, DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, Rejection, RuntimeObserved,
     WorkerReport, WorkerReported,
 };
+use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
 /// Stop a pod for a reason of the node (eviction, preemption, shutdown).
@@ -41,13 +42,13 @@ delivery!(ResendReports => (): Command, LatestPerKey);
 
 receives!(
     "PodWorkerPool": DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, EvictPod, ResendPod,
-    NodeAddressesObserved, ResendReports, GetWorkers
+    NodeAddressesObserved, PodObjectsChanged, ResendReports, GetWorkers
 );
 
 /// What a pod's worker receives, from the pool alone.
 pub mod worker {
     use super::{
-        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObserved, PodRef, ProbeVerdict, RuntimeObserved,
+        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodObserved, PodRef, ProbeVerdict, RuntimeObserved,
         delivery, receives,
     };
 
@@ -71,6 +72,6 @@ pub mod worker {
     delivery!(SyncPod => (): Command, LatestPerKey, pod = |m| Some(&m.pod.uid));
 
     receives!(
-        "PodWorker": SyncPod, PodObserved, RuntimeObserved, ProbeVerdict, EvictPod, NodeAddressesObserved
+        "PodWorker": SyncPod, PodObserved, RuntimeObserved, ProbeVerdict, EvictPod, NodeAddressesObserved, PodObjectsChanged
     );
 }

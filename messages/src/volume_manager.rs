@@ -15,7 +15,7 @@ pub struct MountVolumes {
     /// The pod.
     pub pod: Arc<DesiredPod>,
 }
-delivery!(MountVolumes => Result<Arc<MountedVolumes>, VolumeError>: Command, Wait, pod = |m| Some(&m.pod.pod_ref.uid));
+delivery!(MountVolumes => Result<Arc<MountedVolumes>, VolumesNotReady>: Command, Wait, pod = |m| Some(&m.pod.pod_ref.uid));
 
 /// Undo every mount of the pod and remove its directory. Only after its containers have died. Idempotent.
 #[derive(Clone, Debug)]
@@ -66,6 +66,17 @@ pub struct VolumeError {
     pub volume: String,
     /// For people, the chain of causes.
     pub message: String,
+}
+
+/// Why not all volumes of a pod are mounted, and when it is worth another try.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VolumesNotReady {
+    /// What is wrong with the first of them.
+    pub error: VolumeError,
+    /// The names of the volumes that are not mounted, sorted.
+    pub unmounted: Vec<String>,
+    /// Milliseconds until the first of them is tried again; an ask before that leaves it alone.
+    pub retry_after_ms: u64,
 }
 
 /// Every pod that has volumes on this node and their paths.

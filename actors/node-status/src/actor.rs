@@ -12,7 +12,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{NodeAddressesObserved, NodeObserved, Pressure};
+use messages::facts::{NodeAddressesObserved, NodeObserved, OtherVolumesObserved, Pressure};
 use messages::node_status;
 use messages::pleg::ResendObserved;
 use runtime_bridge::clock::Clock;
@@ -96,6 +96,7 @@ pub struct NodeStatus {
     found: Option<FoundAddresses>,
     /// Nothing until it has been measured.
     pressure: Option<Pressure>,
+    volumes: Option<OtherVolumesObserved>,
     dormant: BTreeMap<Arc<str>, Arc<str>>,
     failed: Option<Arc<str>>,
     /// Waits for the last status to be posted.
@@ -133,6 +134,7 @@ impl NodeStatus {
             looking: false,
             found: None,
             pressure: None,
+            volumes: None,
             dormant: BTreeMap::new(),
             failed: None,
             last: None,
@@ -158,6 +160,7 @@ impl NodeStatus {
             images: self.images.as_deref(),
             found: self.found.as_ref(),
             pressure: self.pressure,
+            volumes: self.volumes.as_ref(),
             dormant: &self.dormant,
             failed: self.failed.as_deref(),
         }

@@ -131,6 +131,7 @@ mod tests {
             images: None,
             found: None,
             pressure: None,
+            volumes: None,
             dormant: &dormant,
             failed: None,
         };

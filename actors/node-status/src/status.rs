@@ -1,6 +1,6 @@
 //! PURE: the Node as it should be, given how the API server has it (rows 13.2 to 13.7, 13.10, 13.11).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
     NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use messages::facts::Pressure;
+use messages::facts::{OtherVolumesObserved, Pressure};
 use messages::resources::{is_huge_pages, is_native};
 use runtime_bridge::host::FoundAddresses;
 
@@ -40,6 +40,8 @@ pub struct Known<'a> {
     pub found: Option<&'a FoundAddresses>,
     /// What the node runs out of; nothing while that has not been measured.
     pub pressure: Option<Pressure>,
+    /// Volumes that an earlier kubelet has left; nothing while that has not been told.
+    pub volumes: Option<&'a OtherVolumesObserved>,
     /// Subsystems that do not run, and why.
     pub dormant: &'a BTreeMap<Arc<str>, Arc<str>>,
     /// Why the kubelet is about to end.
@@ -84,8 +86,9 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> U
         status.images = Some(images.to_vec()).filter(|images| !images.is_empty());
     }
     runtime_features(&mut status, known.runtime);
-    // No volume here is one that is attached to the node: what another kubelet has left is in use no more.
-    status.volumes_in_use = None;
+    if let Some(volumes) = known.volumes {
+        status.volumes_in_use = Some(in_use(&status, volumes)).filter(|names| !names.is_empty());
+    }
     let declared = &config.declared_features;
     status.declared_features = Some(declared.clone()).filter(|features| !features.is_empty());
     let mut errors = known.runtime.errors(known.elapsed);
@@ -94,6 +97,20 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> U
     made.events = conditions::set(&mut status, known.now, known.pressure, errors, known.dormant);
     made.node.status = Some(status);
     made
+}
+
+/// What the Node reports in use, or has attached, and an earlier kubelet has left here: until it is gone nobody may
+/// detach it. This kubelet itself uses none that is attached to a node.
+fn in_use(status: &NodeStatus, volumes: &OtherVolumesObserved) -> Vec<String> {
+    let reported = status.volumes_in_use.iter().flatten();
+    let attached = status.volumes_attached.iter().flatten().map(|volume| &volume.name);
+    let of_plugin =
+        |name: &str, plugin: &str| name.strip_prefix(plugin).is_some_and(|rest| rest.starts_with('/'));
+    let is_here = |name: &&String| {
+        volumes.names.contains(*name) || volumes.plugins.iter().any(|plugin| of_plugin(name, plugin))
+    };
+    let names: BTreeSet<&String> = reported.chain(attached).filter(is_here).collect();
+    names.into_iter().cloned().collect()
 }
 
 fn provided_ip(node: &mut Node, config: &NodeStatusConfig) {
@@ -177,6 +194,7 @@ fn runtime_features(status: &mut NodeStatus, runtime: &RuntimeState) {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use k8s_openapi::api::core::v1::AttachedVolume;
     use messages::runtime::{RuntimeHandler, RuntimeHealth};
 
     use super::*;
@@ -205,6 +223,15 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn made(before: &Node, config: &NodeStatusConfig, second: i64) -> Updated {
+        made_with(before, config, second, None)
+    }
+
+    fn made_with(
+        before: &Node,
+        config: &NodeStatusConfig,
+        second: i64,
+        volumes: Option<&OtherVolumesObserved>,
+    ) -> Updated {
         let (runtime, dormant) = (ready_runtime(), BTreeMap::new());
         let found = FoundAddresses {
             default_routes: vec!["10.0.0.9".parse().expect("an address")],
@@ -217,6 +244,7 @@ pub(crate) mod tests {
             images: Some(&[]),
             found: Some(&found),
             pressure: None,
+            volumes,
             dormant: &dormant,
             failed: None,
         };
@@ -281,17 +309,38 @@ pub(crate) mod tests {
 
     #[test]
     fn what_others_of_this_name_have_left_goes() {
-        let status = NodeStatus {
-            volumes_in_use: Some(vec!["kubernetes.io/csi/x^1".to_owned()]),
-            declared_features: Some(vec!["Old".to_owned()]),
-            ..NodeStatus::default()
-        };
+        let status = NodeStatus { declared_features: Some(vec!["Old".to_owned()]), ..NodeStatus::default() };
         let node = Node { status: Some(status), ..Node::default() };
         let mut config = test_config();
         config.declared_features = vec!["New".to_owned()];
         let status = made(&node, &config, 1).node.status.expect("a status");
-        assert_eq!(status.volumes_in_use, None);
         assert_eq!(status.declared_features, Some(vec!["New".to_owned()]));
+    }
+
+    #[test]
+    fn volumes_of_an_earlier_kubelet_are_in_use_until_they_are_gone() {
+        let csi = |handle: &str| format!("kubernetes.io/csi/x^{handle}");
+        let attached = |name: String| AttachedVolume { name, device_path: String::new() };
+        let status = NodeStatus {
+            volumes_in_use: Some(vec![csi("2"), csi("1"), "kubernetes.io/fc/wwn:1".to_owned()]),
+            volumes_attached: Some(vec![attached(csi("1")), attached(csi("3")), attached(csi("4"))]),
+            ..NodeStatus::default()
+        };
+        let node = Node { status: Some(status.clone()), ..Node::default() };
+        let in_use = |volumes: Option<&OtherVolumesObserved>| {
+            made_with(&node, &test_config(), 1, volumes).node.status.expect("a status").volumes_in_use
+        };
+        assert_eq!(in_use(None), status.volumes_in_use, "nobody has looked yet");
+        let here = |names: &[String], plugins: &[&str]| OtherVolumesObserved {
+            names: Arc::new(names.iter().cloned().collect()),
+            plugins: Arc::new(plugins.iter().map(|plugin| (*plugin).to_owned()).collect()),
+        };
+        // One that is attached to no node is never in use, as the API server has it.
+        let some = here(&[csi("1"), csi("3"), csi("9")], &[]);
+        assert_eq!(in_use(Some(&some)), Some(vec![csi("1"), csi("3")]));
+        let fc = here(&[], &["kubernetes.io/fc", "kubernetes.io/cs"]);
+        assert_eq!(in_use(Some(&fc)), Some(vec!["kubernetes.io/fc/wwn:1".to_owned()]));
+        assert_eq!(in_use(Some(&here(&[], &[]))), None);
     }
 
     #[test]

@@ -69,6 +69,8 @@ struct Item<K, F, W> {
     frozen: bool,
     asked: Duration,
     waiting: Vec<W>,
+    /// Some who asked were sent away without an answer: the first one is news to them.
+    owed: bool,
 }
 
 /// What is to be done for somebody who asks.
@@ -122,6 +124,7 @@ impl<K: PartialEq, F, W> Shelf<K, F, W> {
             frozen: false,
             asked: now,
             waiting: Vec::new(),
+            owed: false,
         });
         item.asked = now;
         match answer(self.kind, name, &item.known) {
@@ -165,8 +168,10 @@ impl<K: PartialEq, F, W> Shelf<K, F, W> {
             // What was known is the best there is.
             Followed::Trouble(_) => return nothing,
         };
+        let owed = std::mem::take(&mut item.owed);
         let changed = match (&item.known, &known) {
-            (Known::Nothing, _) | (Known::Absent, Known::Absent) => false,
+            (Known::Nothing, _) => owed,
+            (Known::Absent, Known::Absent) => false,
             (Known::There(before), Known::There(now)) => before != now,
             _ => true,
         };
@@ -180,7 +185,9 @@ impl<K: PartialEq, F, W> Shelf<K, F, W> {
 
     /// Patience is over for those who wait.
     pub fn give_up(&mut self, name: &Name) -> Vec<W> {
-        self.items.get_mut(name).map(|item| std::mem::take(&mut item.waiting)).unwrap_or_default()
+        let Some(item) = self.items.get_mut(name) else { return Vec::new() };
+        item.owed |= !item.waiting.is_empty();
+        std::mem::take(&mut item.waiting)
     }
 
     /// Takes away what no pod refers to, and closes watches that nobody asks about; the watches to be closed.
@@ -297,6 +304,10 @@ mod tests {
         shelf.set_watch(&a, Some(1));
         assert_eq!(shelf.give_up(&a), ["one"]);
         assert!(shelf.sweep(&BTreeSet::from([&a]), seconds(1000)).is_empty());
+        assert!(
+            shelf.heard(&a, Followed::All(vec!["x".to_owned()]), mutable).changed,
+            "\"one\" has not heard of it"
+        );
         assert_eq!(
             Kind::Secret.not_synced().message,
             "failed to sync secret cache: timed out waiting for the condition"

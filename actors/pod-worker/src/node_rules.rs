@@ -22,6 +22,8 @@ pub struct NodeRules {
     pub seccomp_default: bool,
     /// The CPUs' files that tell of the machine's temperature, hidden as /proc's secrets are.
     pub thermal_paths: Vec<String>,
+    /// SELinux is on: the runtime is asked to label what containers share with the kubelet.
+    pub selinux: bool,
     /// The gate ContainerStopSignals.
     pub stop_signals: bool,
 }
@@ -40,6 +42,7 @@ impl Default for NodeRules {
             seccomp_root: PathBuf::from("/var/lib/kubelet/seccomp"),
             seccomp_default: false,
             thermal_paths: Vec::new(),
+            selinux: false,
             stop_signals: false,
         }
     }

@@ -9,6 +9,7 @@ use messages::facts::{
     DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
 };
 use messages::node_status::ResendNode;
+use messages::object_cache::PodObjectsChanged;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::worker::{SyncPod, Want};
@@ -304,6 +305,16 @@ impl Handler<EvictPod> for PodWorkerPool {
             self.evictions.insert(uid.clone(), order.clone());
             self.forward(&uid, order);
         }
+    }
+}
+
+impl Handler<PodObjectsChanged> for PodWorkerPool {
+    type Result = ();
+
+    /// Not kept: a worker that begins anew asks for everything at once.
+    fn handle(&mut self, fact: PodObjectsChanged, _ctx: &mut Ctx<Self>) {
+        let uid = fact.uid.clone();
+        self.forward(&uid, fact);
     }
 }
 

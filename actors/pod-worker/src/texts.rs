@@ -31,6 +31,15 @@ pub const DEADLINE_EXCEEDED_MESSAGE: &str = "Pod was active on the node longer t
 /// What the error says while the network plugin is not ready; such an error is retried soon.
 pub const NETWORK_NOT_READY: &str = "network is not ready";
 
+/// The volumes of a pod have been waited for in vain.
+pub fn unmounted_volumes(names: &[String]) -> Text {
+    let names = names.join(" ");
+    let message = format!(
+        "Unable to attach or mount volumes: unmounted volumes=[{names}], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition"
+    );
+    Text::warning("FailedMount", message)
+}
+
 /// An event, before it is known which pod it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {

@@ -8,15 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{DesiredPod, DesiredPods};
+use messages::facts::{DesiredPod, DesiredPods, OtherVolumesObserved};
 use messages::pleg::GetRuntimePods;
 use messages::pod_manager::ResendDesired;
-use messages::volume_manager::{MountedVolumes, VolumeError};
+use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
+use runtime_bridge::mounts::{MountError, SwapFacts};
 use supervision::{Address, Ctx, Reply, Subsystem};
 use tokio::time::Instant;
 
-use crate::execute::{self, Leave, MountOutcome, Timed, Ways};
+use crate::backoff::MountBackoff;
+use crate::execute::{self, Leave, MountOutcome, Timed, UnmountOutcome, Ways};
 use crate::metrics::{Operation, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
 use crate::orphans::{Orphans, SweepPolicy};
@@ -25,11 +27,17 @@ use crate::plan;
 /// An asker hears no later than this that its volumes are not there yet (row 10.1).
 const SLOW: Duration = Duration::from_secs(123);
 
-type MountAnswer = Result<Arc<MountedVolumes>, VolumeError>;
+type MountAnswer = Result<Arc<MountedVolumes>, VolumesNotReady>;
 type UnmountAnswer = Result<(), VolumeError>;
 
 /// How often volumes of objects are looked over when nothing is heard of them: tokens grow old (rows 10.8 and 10.9).
 const REFRESH: Duration = Duration::from_secs(60);
+
+/// What is said on a machine that swaps, and cannot keep a tmpfs out of it; in upstream's words.
+const SWAPPED_OUT: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.";
+
+/// When a refused asker may ask again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the actor works with.
 #[derive(Clone)]
@@ -42,6 +50,8 @@ pub struct VolumeManagerDeps {
     pub events: Address<RecordEvent>,
     /// Who knows what runs; asked before anything is cleaned away.
     pub runtime_pods: Address<GetRuntimePods>,
+    /// Who is told of volumes that are not this kubelet's.
+    pub others_watchers: Vec<Address<OtherVolumesObserved>>,
     /// Who sends the desired pods again.
     pub resend_desired: Address<ResendDesired>,
     /// Counters that outlive the incarnation.
@@ -69,7 +79,10 @@ enum Asker {
 impl Asker {
     fn refuse(self, error: VolumeError) {
         match self {
-            Self::Mount(reply) => reply.send(Err(error)),
+            Self::Mount(reply) => {
+                let retry_after_ms = millis(REFUSED_PAUSE);
+                reply.send(Err(VolumesNotReady { error, unmounted: Vec::new(), retry_after_ms }));
+            }
             Self::Unmount(reply) => reply.send(Err(error)),
             Self::Sweep => {}
         }
@@ -90,6 +103,8 @@ pub struct VolumeManager {
     /// Pods whose worker has asked for mounts that are not undone yet.
     asked_for: BTreeMap<PodUid, Arc<DesiredPod>>,
     mounted: BTreeMap<PodUid, Mounted>,
+    /// Volumes that could not be mounted.
+    backoff: MountBackoff,
     desired: Option<DesiredPods>,
     orphans: Orphans,
     /// Orphans that cannot be removed: said once.
@@ -110,6 +125,7 @@ impl VolumeManager {
             operations: BTreeMap::new(),
             asked_for: BTreeMap::new(),
             mounted: BTreeMap::new(),
+            backoff: MountBackoff::default(),
             desired: None,
             orphans,
             stuck: BTreeSet::new(),
@@ -159,7 +175,8 @@ impl VolumeManager {
         let pod = Some(uid.clone());
         match (kind, self.asked_for.get(&uid)) {
             (Kind::Mount, Some(desired)) => {
-                let mount = execute::mount(ways, uid.clone(), desired.pod.clone());
+                let held = self.backoff.held(&uid, self.origin.elapsed());
+                let mount = execute::mount(ways, uid.clone(), desired.pod.clone(), held);
                 ctx.effect("mount volumes", pod, mount, move |actor, outcome, ctx| {
                     actor.mounted(uid, outcome, ctx)
                 });
@@ -167,10 +184,11 @@ impl VolumeManager {
             (Kind::Mount, None) => self.mounted(uid, MountOutcome::default(), ctx),
             (Kind::Refresh, _) => self.begin_refresh(uid, ctx),
             (Kind::Unmount, _) => {
+                self.backoff.forget(&uid);
                 let leave = self.leave(&uid);
                 let unmount = execute::unmount(ways, uid.clone(), leave);
-                ctx.effect("unmount volumes", pod, unmount, move |actor, (timed, done), ctx| {
-                    actor.unmounted(uid, &timed, &done, ctx);
+                ctx.effect("unmount volumes", pod, unmount, move |actor, outcome, ctx| {
+                    actor.unmounted(uid, &outcome, ctx);
                 });
             }
         }
@@ -235,9 +253,21 @@ impl VolumeManager {
         let volumes = Arc::new(MountedVolumes { host_paths: outcome.mounted });
         self.mounted.insert(uid.clone(), Mounted { volumes: volumes.clone(), plugins: outcome.plugins });
         self.gauge();
-        let answer: MountAnswer = match outcome.errors.into_iter().next() {
+        let now = self.origin.elapsed();
+        self.backoff.tried(&uid, &outcome.held, &outcome.errors, now);
+        if self.changed.contains(&uid) {
+            // After these have been looked at, perhaps: nobody waits for what may be there by now.
+            self.backoff.forget(&uid);
+        }
+        let wrong = || outcome.errors.iter().chain(outcome.held.values());
+        let answer: MountAnswer = match wrong().next() {
             None => Ok(volumes),
-            Some(error) => Err(error),
+            Some(error) => {
+                let names: BTreeSet<&String> = wrong().map(|error| &error.volume).collect();
+                let unmounted = names.into_iter().filter(|name| !name.is_empty()).cloned().collect();
+                let retry_after_ms = millis(self.backoff.next(&uid, now));
+                Err(VolumesNotReady { error: error.clone(), unmounted, retry_after_ms })
+            }
         };
         for asker in self.ended(&uid, ctx) {
             if let Asker::Mount(reply) = asker {
@@ -246,8 +276,15 @@ impl VolumeManager {
         }
     }
 
-    fn unmounted(&mut self, uid: PodUid, timed: &[Timed], done: &UnmountAnswer, ctx: &mut Ctx<Self>) {
-        self.count(Operation::Unmount, timed);
+    fn unmounted(&mut self, uid: PodUid, outcome: &UnmountOutcome, ctx: &mut Ctx<Self>) {
+        let done = &outcome.done;
+        self.count(Operation::Unmount, &outcome.timed);
+        if let (Err(error), Some(desired)) =
+            (done, self.asked_for.get(&uid).or_else(|| self.desired_pod(&uid)))
+            && outcome.of_others
+        {
+            self.record(&desired.pod_ref, ("FailedUnMount", error.message.clone()));
+        }
         let again = self.operations.get(&uid).is_some_and(|operations| operations.queued() > 1);
         if done.is_ok() {
             self.mounted.remove(&uid);
@@ -264,6 +301,10 @@ impl VolumeManager {
                 Asker::Mount(_) => {}
             }
         }
+    }
+
+    fn desired_pod(&self, uid: &PodUid) -> Option<&Arc<DesiredPod>> {
+        self.desired.as_ref().and_then(|desired| desired.pods.get(uid))
     }
 
     fn count(&self, operation: Operation, timed: &[Timed]) {
@@ -296,6 +337,18 @@ impl VolumeManager {
         });
     }
 
+    /// Once for each run of the kubelet, as upstream has it.
+    fn see_swap(&self, swap: Result<SwapFacts, MountError>) {
+        match swap {
+            Ok(SwapFacts { on: true, noswap: false }) => {
+                let message = SWAPPED_OUT.to_owned();
+                self.tell_event(EventObject::Node, "PossibleMemoryBackedVolumesOnDisk", message);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "Cannot tell whether volumes in memory are swapped out"),
+        }
+    }
+
     /// An operation takes longer than anybody should wait for in silence. It goes on; its askers are told and may ask
     /// again, which joins it.
     fn slow(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
@@ -303,13 +356,22 @@ impl VolumeManager {
         let Some(kind) = operations.under_way() else { return };
         let askers = operations.take_askers();
         ctx.set_timer(Timer::Slow(uid.clone()), SLOW);
-        let message = match (kind, self.asked_for.get(&uid)) {
-            // Its worker records the event "Unable to attach or mount volumes: …" with it.
-            (Kind::Mount, Some(desired)) => timed_out(&plan::used_names(&desired.pod)),
-            _ => "unmounting takes longer than two minutes and goes on".to_owned(),
+        let (message, unmounted) = match (kind, self.asked_for.get(&uid)) {
+            // Its worker records the event "Unable to attach or mount volumes: …".
+            (Kind::Mount, Some(desired)) => {
+                ("mounting takes longer than two minutes and goes on", plan::used_names(&desired.pod))
+            }
+            _ => ("unmounting takes longer than two minutes and goes on", Vec::new()),
         };
         for asker in askers {
-            asker.refuse(VolumeError { volume: String::new(), message: message.clone() });
+            let error = VolumeError { volume: String::new(), message: message.to_owned() };
+            match asker {
+                Asker::Mount(reply) => {
+                    let (unmounted, retry_after_ms) = (unmounted.clone(), millis(REFUSED_PAUSE));
+                    reply.send(Err(VolumesNotReady { error, unmounted, retry_after_ms }));
+                }
+                other => other.refuse(error),
+            }
         }
     }
 }
@@ -322,11 +384,8 @@ fn mount_event(error: &VolumeError) -> (&'static str, String) {
     ("FailedMount", format!("MountVolume.SetUp failed for volume {:?} : {}", error.volume, error.message))
 }
 
-fn timed_out(volumes: &[String]) -> String {
-    format!(
-        "unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition",
-        volumes.join(" ")
-    )
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl actix::Actor for VolumeManager {
@@ -345,9 +404,9 @@ impl Subsystem for VolumeManager {
                     .deps
                     .metrics
                     .reconstructed(found.values().map(|volumes| volumes.host_paths.len()).sum());
-                for (uid, volumes) in found {
-                    let plugins = vec![plan::EMPTY_DIR.to_owned(); volumes.host_paths.len()];
-                    let found = Mounted { volumes: Arc::new(volumes), plugins };
+                for (uid, found) in found {
+                    let volumes = Arc::new(MountedVolumes { host_paths: found.host_paths });
+                    let found = Mounted { volumes, plugins: found.plugins };
                     // A pod whose worker was faster has said more already.
                     actor.mounted.entry(uid).or_insert(found);
                 }
@@ -361,6 +420,11 @@ impl Subsystem for VolumeManager {
                 );
             }
         });
+        if ctx.incarnation() == 1 {
+            let swap = self.deps.ways.mounts.swap();
+            ctx.effect("look at swap", None, swap, |actor, swap, _| actor.see_swap(swap));
+        }
+        self.look_for_others(ctx);
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         ctx.set_timer(Timer::Refresh, REFRESH);
         // If PodManager restarts as well it sends everything anyway.
@@ -370,7 +434,10 @@ impl Subsystem for VolumeManager {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Slow(uid) => self.slow(uid, ctx),
-            Timer::Sweep => self.sweep(ctx),
+            Timer::Sweep => {
+                self.look_for_others(ctx);
+                self.sweep(ctx);
+            }
             Timer::Refresh => self.refresh_all(ctx),
         }
     }
@@ -410,9 +477,5 @@ mod tests {
             )
         );
         assert_eq!(mount_event(&error("")).0, "Failed");
-        assert_eq!(
-            timed_out(&["a".to_owned(), "b".to_owned()]),
-            "unmounted volumes=[a b], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition"
-        );
     }
 }

@@ -1,5 +1,6 @@
 //! Runs plans through the bridge. Each step may be repeated, and a step that has begun runs to its end there.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -7,12 +8,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
-use messages::volume_manager::{MountedVolumes, PrepareSubpaths, Subpath, VolumeError};
-use runtime_bridge::host::PodDirs;
+use messages::volume_manager::{PrepareSubpaths, Subpath, VolumeError};
+use runtime_bridge::host::{OtherVolume, PodDirs, PodDirsError};
 use runtime_bridge::mounts::{GroupChange, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup};
 use tokio::time::Instant;
 
 use crate::objects::Objects;
+use crate::others;
 use crate::payload::ObjectVolume;
 use crate::plan::{self, Node, Step, VolumePlan};
 
@@ -52,6 +54,8 @@ pub struct MountOutcome {
     pub plugins: Vec<String>,
     /// What is wrong with the others, each naming its volume; one without a name is about the pod's directory.
     pub errors: Vec<VolumeError>,
+    /// What was wrong with those that have not been tried, by name: their time has not come.
+    pub held: BTreeMap<String, VolumeError>,
     /// What is wrong with volumes that are there from before and stay as they were.
     pub stale: Vec<VolumeError>,
     /// For the metrics.
@@ -63,8 +67,17 @@ fn failed(volume: &str) -> impl Fn(&dyn std::fmt::Display) -> VolumeError {
     move |error| VolumeError { volume: volume.clone(), message: error.to_string() }
 }
 
-/// Has every volume of the pod that a container uses ready.
-pub async fn mount(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> MountOutcome {
+/// Has every volume of the pod that a container uses ready, but for those that are held back.
+pub async fn mount(
+    ways: Ways,
+    uid: PodUid,
+    pod: Arc<Pod>,
+    held: BTreeMap<String, VolumeError>,
+) -> MountOutcome {
+    if let Some(of_pod) = held.get("") {
+        let held = BTreeMap::from([(String::new(), of_pod.clone())]);
+        return MountOutcome { held, ..MountOutcome::default() };
+    }
     let broken = |error: &dyn std::fmt::Display| MountOutcome {
         errors: vec![failed("")(&format_args!("error making pod data directories: {error}"))],
         ..MountOutcome::default()
@@ -77,9 +90,11 @@ pub async fn mount(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> MountOutcome {
         Ok(mounts) => mounts,
         Err(error) => return broken(&error),
     };
-    let mut outcome = MountOutcome::default();
+    let mut outcome = MountOutcome { held, ..MountOutcome::default() };
     for planned in plan::mount(&uid, &pod, node(&ways), &mounts) {
         match planned {
+            Ok(volume) if outcome.held.contains_key(&volume.name) => {}
+            Err(error) if outcome.held.contains_key(&error.volume) => {}
             Ok(volume) => mount_one(&ways, &pod, volume, &mut outcome).await,
             Err(error) => outcome.errors.push(error),
         }
@@ -206,12 +221,28 @@ pub enum Leave {
     Endings,
 }
 
-/// Undoes every mount below the pod's directory and removes what is to be removed. With a mount left nothing is.
-///
-/// # Errors
-/// [`VolumeError`] naming the volume that could not be unmounted, or none when it is about the directory.
-pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> (Vec<Timed>, Result<(), VolumeError>) {
+/// What undoing a pod's volumes came to.
+#[derive(Debug)]
+pub struct UnmountOutcome {
+    /// An error names the volume that could not be unmounted, or none when it is about the directory.
+    pub done: Result<(), VolumeError>,
+    /// One of them is not this kubelet's to take down: nothing of the pod was touched.
+    pub of_others: bool,
+    /// For the metrics.
+    pub timed: Vec<Timed>,
+}
+
+/// Undoes every mount below the pod's directory and removes what is to be removed. With a mount left nothing is, nor
+/// with a volume of another kubelet's.
+pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> UnmountOutcome {
     let mut timed = Vec::new();
+    let of_others = match other_volumes(ways.clone(), Some(uid.clone())).await {
+        Ok(found) => others::refusal(&found),
+        Err(error) => return UnmountOutcome { done: Err(failed("")(&error)), of_others: false, timed },
+    };
+    if let Some(refusal) = of_others {
+        return UnmountOutcome { done: Err(refusal), of_others: true, timed };
+    }
     let mut done = unmount_all(&ways, &uid, &mut timed).await;
     if done.is_ok() {
         let removed = match leave {
@@ -220,7 +251,15 @@ pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> (Vec<Timed>, Resu
         };
         done = removed.await.map_err(|error| failed("")(&error));
     }
-    (timed, done)
+    UnmountOutcome { done, of_others: false, timed }
+}
+
+/// Volumes of other kubelets' plugins: of one pod, or all of the node.
+///
+/// # Errors
+/// When directories cannot be read.
+pub async fn other_volumes(ways: Ways, uid: Option<PodUid>) -> Result<Vec<OtherVolume>, PodDirsError> {
+    ways.pod_dirs.other_volumes(uid.as_ref().map(PodUid::as_str), others::OWN).await
 }
 
 async fn unmount_all(ways: &Ways, uid: &PodUid, timed: &mut Vec<Timed>) -> Result<(), VolumeError> {
@@ -281,26 +320,38 @@ async fn prepare_subpath(
     Ok(target.to_string_lossy().into_owned())
 }
 
+/// What is found mounted of a pod.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Where, by volume.
+    pub host_paths: BTreeMap<String, String>,
+    /// The plugin of each.
+    pub plugins: Vec<String>,
+}
+
 /// What an earlier incarnation or kubelet has left mounted, by pod.
 ///
 /// # Errors
 /// [`VolumeError`] when the machine's mounts cannot be read.
-pub async fn reconstruct(ways: Ways) -> Result<BTreeMap<PodUid, MountedVolumes>, VolumeError> {
+pub async fn reconstruct(ways: Ways) -> Result<BTreeMap<PodUid, Found>, VolumeError> {
     let pods = ways.pod_dirs.layout().pods();
     let mounts = ways.mounts.list_below(&pods).await.map_err(|error| failed("")(&error))?;
     Ok(volumes_of(&pods, &mounts))
 }
 
-fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, MountedVolumes> {
-    let mut found: BTreeMap<PodUid, MountedVolumes> = BTreeMap::new();
+fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, Found> {
+    let mut found: BTreeMap<PodUid, Found> = BTreeMap::new();
     for mount in mounts {
         let uid = mount.path.strip_prefix(pods).ok().and_then(|below| below.iter().next());
         let Some(uid) = uid.and_then(|uid| uid.to_str()) else { continue };
         let pod_dir = pods.join(uid);
-        let Some((_, name)) = plan::volume_at(&pod_dir, &mount.path) else { continue };
-        let volumes =
-            found.entry(PodUid::new(uid)).or_insert_with(|| MountedVolumes { host_paths: BTreeMap::new() });
-        volumes.host_paths.insert(name, mount.path.to_string_lossy().into_owned());
+        let Some((plugin, name)) = plan::volume_at(&pod_dir, &mount.path) else { continue };
+        let volumes = found.entry(PodUid::new(uid)).or_default();
+        // What is mounted within a volume comes after the volume itself.
+        if let Entry::Vacant(unknown) = volumes.host_paths.entry(name) {
+            unknown.insert(mount.path.to_string_lossy().into_owned());
+            volumes.plugins.push(plugin);
+        }
     }
     found
 }
@@ -340,12 +391,18 @@ mod tests {
         let mounts = [
             mount("/r/pods"),
             mount("/r/pods/u/volumes/kubernetes.io~empty-dir/a"),
+            mount("/r/pods/u/volumes/kubernetes.io~empty-dir/a/within"),
+            mount("/r/pods/u/volumes/kubernetes.io~csi/pv/mount"),
             mount("/r/pods/u/volume-subpaths/a/c/0"),
             mount("/other"),
         ];
         let found = volumes_of(Path::new("/r/pods"), &mounts);
         let path = "/r/pods/u/volumes/kubernetes.io~empty-dir/a".to_owned();
-        let expected = MountedVolumes { host_paths: BTreeMap::from([("a".to_owned(), path)]) };
+        let csi = "/r/pods/u/volumes/kubernetes.io~csi/pv/mount".to_owned();
+        let expected = Found {
+            host_paths: BTreeMap::from([("a".to_owned(), path), ("pv".to_owned(), csi)]),
+            plugins: vec!["kubernetes.io/empty-dir".to_owned(), "kubernetes.io/csi".to_owned()],
+        };
         assert_eq!(found, BTreeMap::from([(PodUid::new("u"), expected)]));
     }
 }

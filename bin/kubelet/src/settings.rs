@@ -338,6 +338,7 @@ pub fn node_rules(loaded: &Loaded, cgroups: CgroupVersion, machine: ContainerFac
         seccomp_root: PathBuf::from(&flags.root_dir).join("seccomp"),
         seccomp_default: pods.seccomp_default || flags.seccomp_default,
         thermal_paths: machine.thermal_paths,
+        selinux: machine.selinux,
         stop_signals: gates.enabled("ContainerStopSignals"),
     }
 }

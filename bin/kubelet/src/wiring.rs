@@ -115,7 +115,8 @@ pub fn wire(
         delete_images: images.address(),
         verdicts: probes.address(),
         volumes: volumes.address(),
-        objects_changed: volumes.address(),
+        // The pool is told last: its workers ask for what VolumeManager has heard of by then.
+        objects_changed: vec![volumes.address(), pool.address()],
         secrets: objects.address(),
         config_maps: objects.address(),
         runtime_classes: objects.address(),
@@ -248,6 +249,7 @@ pub fn wire(
         .into_iter()
         .chain(heartbeat.iter().map(heartbeat::Heartbeat::pressure_watcher))
         .collect();
+    let others_watchers: Vec<_> = heartbeat.iter().map(heartbeat::Heartbeat::volumes_watcher).collect();
     let certificates = certificates::start(
         tree,
         place,
@@ -325,6 +327,7 @@ pub fn wire(
             },
         },
         sweep: settings.sweep,
+        others_watchers,
         events: events.address(),
         runtime_pods: pleg.address(),
         resend_desired: resend_desired(),
@@ -366,7 +369,7 @@ pub fn wire(
     let object_deps = ObjectCacheDeps {
         api: bridge.cluster.as_ref().map(|cluster| cluster.api.clone()),
         clock: bridge.clock.clone(),
-        observers: vec![volumes.address()],
+        observers: node.objects_changed.clone(),
         resend_desired: resend_desired(),
     };
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::cgroups::CgroupVersion;
+use crate::mounts::{MountPoint, mountinfo};
 
 /// What containers are configured by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct ContainerFacts {
     pub huge_page_sizes: Vec<u64>,
     /// Files of the CPUs that tell of the machine's temperature, by CPU.
     pub thermal_paths: Vec<String>,
+    /// SELinux is on, and this process is under it.
+    pub selinux: bool,
 }
 
 impl ContainerFacts {
@@ -35,6 +38,7 @@ impl ContainerFacts {
             swap_controller: swap.is_some_and(|file| root.join(file).exists()),
             huge_page_sizes: huge_page_sizes(&root.join("sys/kernel/mm/hugepages")),
             thermal_paths: thermal_paths(root),
+            selinux: selinux(&read(root, "proc/self/mountinfo"), &read(root, "proc/self/attr/current")),
         }
     }
 }
@@ -46,6 +50,16 @@ fn read(root: &Path, path: &str) -> String {
 fn own_cgroup(text: &str) -> Option<String> {
     let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(path.trim_end_matches('/').to_owned())
+}
+
+/// As the container runtimes judge it: its file system is mounted and can be written, and this process is no part of
+/// the kernel.
+fn selinux(mounts: &str, label: &str) -> bool {
+    let mounts = mountinfo::parse(mounts.as_bytes()).unwrap_or_default();
+    let writable =
+        |mount: &MountPoint| !mount.options.iter().chain(&mount.fs_options).any(|option| option == "ro");
+    let mounted = mounts.iter().any(|mount| mount.fs_type == "selinuxfs" && writable(mount));
+    mounted && label.trim_end_matches(['\0', '\n']) != "kernel"
 }
 
 fn huge_page_sizes(dir: &Path) -> Vec<u64> {
@@ -101,11 +115,20 @@ mod tests {
             ("sys/devices/system/cpu/cpu7/thermal_throttle/x", ""),
         ]);
         let facts = ContainerFacts::below(root.path(), CgroupVersion::Hybrid);
-        assert!(facts.swap_controller);
+        assert!(facts.swap_controller && !facts.selinux);
         assert_eq!(facts.huge_page_sizes, [2 << 20, 1 << 30]);
         let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle");
         assert_eq!(facts.thermal_paths, [path(0), path(3)]);
         assert!(!ContainerFacts::below(root.path(), CgroupVersion::V2).swap_controller);
+    }
+
+    #[test]
+    fn selinux_is_on_where_its_files_are_and_the_process_is_under_it() {
+        let mounted = "30 28 0:7 / /sys/fs/selinux rw,relatime shared:19 - selinuxfs selinuxfs rw\n";
+        assert!(selinux(mounted, "system_u:system_r:kubelet_t:s0\0"));
+        assert!(!selinux(mounted, "kernel\0"));
+        assert!(!selinux(&mounted.replace(" rw,", " ro,"), "system_u:system_r:kubelet_t:s0\0"));
+        assert!(!selinux("", "unconfined\n"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use crate::mounts::{FileKind, MountPoint};
+use crate::mounts::{FileKind, MountPoint, SwapFacts};
 
 /// A small file system in memory, on which the fakes of static files, pod directories and mounts work together.
 /// Clones share their content.
@@ -21,6 +21,7 @@ struct State {
     nodes: BTreeMap<PathBuf, Node>,
     mounts: Vec<MountPoint>,
     failures: Vec<Failure>,
+    swap: SwapFacts,
 }
 
 #[derive(Debug, Clone)]
@@ -160,6 +161,16 @@ impl FakeDisk {
     /// What is mounted, in the order in which it was.
     pub fn mounts(&self) -> Vec<MountPoint> {
         self.locked().mounts.clone()
+    }
+
+    /// Whether what is kept in memory may be swapped out.
+    pub fn swap(&self) -> SwapFacts {
+        self.locked().swap
+    }
+
+    /// Makes it so.
+    pub fn set_swap(&self, swap: SwapFacts) {
+        self.change(|state| state.swap = swap);
     }
 
     /// Adds a mount, as somebody else on the machine might.

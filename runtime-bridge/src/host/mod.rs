@@ -42,7 +42,7 @@ pub(crate) use offload::{at_low_priority, offload};
 pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};
 #[cfg(any(test, feature = "fake"))]
 pub use pod_dirs::FakePodDirs;
-pub use pod_dirs::{DiskPodDirs, Layout, PodDirs, PodDirsError, PodLogDir, SUBPATHS};
+pub use pod_dirs::{DiskPodDirs, Layout, OtherVolume, PodDirs, PodDirsError, PodLogDir, Reported, SUBPATHS};
 pub use remove_tree::RemoveTreeError;
 #[cfg(any(test, feature = "fake"))]
 pub use static_files::FakeStaticFiles;

@@ -2,16 +2,21 @@
 //! directory named after the time, `..data` is a link to it that is renamed over the earlier one, and what containers
 //! read are links through `..data`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::sys::failed;
-use super::{GroupChange, MountError, Projection, VolumeGroup, ownership};
+use super::{GroupChange, MountError, ProjectedFile, Projection, VolumeGroup, ownership, subpath};
+use crate::host::remove_tree;
 
 /// The link to the directory that counts.
 pub(super) const DATA: &str = "..data";
@@ -19,6 +24,12 @@ const NEW_DATA: &str = "..data_tmp";
 /// Tries to find a name that is free.
 const NAMES_MAX: usize = 16;
 const OPERATION: &str = "write the files of the volume";
+/// Directories within each other that are looked through, unless a file lies deeper; and names.
+const DEPTH_MAX: usize = 64;
+const ENTRIES_MAX: usize = 100_000;
+/// How directories are opened: themselves, never what a link leads to.
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A path within a volume must stay in it, and names with two dots in front are for the machinery. In upstream's words.
 pub(super) fn check_name(path: &str) -> Result<(), String> {
@@ -52,66 +63,119 @@ pub(super) fn visible<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<&'a 
 }
 
 /// Does it. Says whether anything had to be written.
+///
+/// A pod that mounts the node's directories may write into any volume, and the kubelet that reads and removes there is
+/// root. So everything goes through the descriptor of the volume's directory, and no link in it is followed.
 pub(super) fn project(volume: &Path, projection: &Projection) -> Result<bool, MountError> {
     for path in projection.files.keys() {
         check_name(path).map_err(|reason| MountError::Refused { reason })?;
     }
-    let refused = |error: io::Error| failed(OPERATION, volume)(error);
-    let before = match fs::read_link(volume.join(DATA)) {
-        Ok(before) => Some(before),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(refused(error)),
-    };
-    let current = before.as_ref().map(|before| volume.join(before));
-    let is_current = match &current {
-        Some(current) => shows(current, projection).map_err(refused)?,
+    let refused = |errno: Errno| failed(OPERATION, volume)(errno.into());
+    let root = rustix::fs::open(volume, DIRECTORY, Mode::empty()).map_err(refused)?;
+    let before = current(&root).map_err(refused)?;
+    let is_current = match &before {
+        Some(before) => shows(&root, before, projection).map_err(refused)?,
         None => false,
     };
     if !is_current {
-        publish(volume, projection)?;
+        publish(volume, &root, projection)?;
     }
-    show(volume, projection).map_err(refused)?;
+    show(&root, projection).map_err(refused)?;
     if let Some(before) = before.filter(|_| !is_current) {
-        unshow(volume, &before, projection).map_err(refused)?;
+        unshow(&root, &before, projection).map_err(refused)?;
+        remove_tree::remove_tree(&volume.join(before))?;
     }
     Ok(!is_current)
 }
 
-/// Whether a directory holds these files with this content, and no others.
-fn shows(current: &Path, projection: &Projection) -> io::Result<bool> {
-    let mut found = BTreeSet::new();
-    if !list(current, Path::new(""), &mut found)? {
+/// The name of the directory that counts: one in the volume, and none that the link leads to elsewhere.
+fn current(root: &OwnedFd) -> Result<Option<String>, Errno> {
+    let target = match rustix::fs::readlinkat(root, DATA, Vec::new()) {
+        Err(Errno::NOENT) => return Ok(None),
+        target => target?.into_string().unwrap_or_default(),
+    };
+    let is_ours = target.starts_with("..") && target.len() > 2 && !target.contains('/') && target != DATA;
+    Ok(Some(target).filter(|_| is_ours))
+}
+
+/// Whether a directory of the volume holds these files with this content, and no others.
+fn shows(root: &OwnedFd, current: &str, projection: &Projection) -> Result<bool, Errno> {
+    let directory = match rustix::fs::openat(root, current, DIRECTORY, Mode::empty()) {
+        // It is gone, or is none.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+        directory => directory?,
+    };
+    let wanted: BTreeMap<PathBuf, &ProjectedFile> =
+        projection.files.iter().map(|(path, file)| (clean(path), file)).collect();
+    let deepest = wanted.keys().map(|path| path.iter().count()).max().unwrap_or(0).max(DEPTH_MAX);
+    let mut seen = Seen { found: 0, entries: 0, deepest };
+    Ok(compare(&directory, Path::new(""), &wanted, &mut seen)? && seen.found == wanted.len())
+}
+
+/// What was come across.
+struct Seen {
+    /// Files that are as they should be.
+    found: usize,
+    /// Names, whatever they are of.
+    entries: usize,
+    /// Directories within each other that are looked through.
+    deepest: usize,
+}
+
+/// Whether every file below a directory is wanted, and is as it should be. The first that is not ends it: however much
+/// there is, no more is read than is wanted. Empty directories may be mount points.
+fn compare(
+    at: &OwnedFd,
+    below: &Path,
+    wanted: &BTreeMap<PathBuf, &ProjectedFile>,
+    seen: &mut Seen,
+) -> Result<bool, Errno> {
+    if below.iter().count() > seen.deepest {
         return Ok(false);
     }
-    let wanted: BTreeSet<PathBuf> = projection.files.keys().map(|path| clean(path)).collect();
-    if found != wanted {
-        return Ok(false);
-    }
-    for (path, file) in &projection.files {
-        if fs::read(current.join(clean(path)))? != *file.content.expose() {
+    for entry in Dir::read_from(at)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        seen.entries += 1;
+        let Ok(text) = name.to_str() else { return Ok(false) };
+        let path = below.join(text);
+        let same = match wanted.get(&path) {
+            Some(file) => {
+                seen.found += 1;
+                holds(at, name, file.content.expose())?
+            }
+            None => match rustix::fs::openat(at, name, DIRECTORY, Mode::empty()) {
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
+                child => compare(&child?, &path, wanted, seen)?,
+            },
+        };
+        if !same || seen.entries > ENTRIES_MAX {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// The files below a directory, relative to it. False if there is no such directory.
-fn list(root: &Path, below: &Path, found: &mut BTreeSet<PathBuf>) -> io::Result<bool> {
-    let entries = match fs::read_dir(root.join(below)) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
+/// Whether this is a regular file with just this in it.
+fn holds(at: &OwnedFd, name: &CStr, content: &[u8]) -> Result<bool, Errno> {
+    // A FIFO must not hang whoever opens it.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(at, name, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => return Ok(false),
+        file => file?,
     };
-    for entry in entries {
-        let entry = entry?;
-        let path = below.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            list(root, &path, found)?;
-        } else {
-            found.insert(path);
-        }
+    let stat = rustix::fs::fstat(&file)?;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size != content.len() as u64 {
+        return Ok(false);
     }
-    Ok(true)
+    let mut found = Vec::with_capacity(content.len() + 1);
+    let read = fs::File::from(file).take(size + 1).read_to_end(&mut found);
+    read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(found == content)
 }
 
 fn clean(path: &str) -> PathBuf {
@@ -119,62 +183,69 @@ fn clean(path: &str) -> PathBuf {
 }
 
 /// Writes all files into a new directory and makes it the one that counts.
-fn publish(volume: &Path, projection: &Projection) -> Result<(), MountError> {
-    let refused = |error: io::Error| failed(OPERATION, volume)(error);
-    let (name, directory) = new_directory(volume).map_err(refused)?;
-    let written = write(&directory, projection).map_err(refused).and_then(|()| match projection.group {
-        Some(gid) => {
-            let group = VolumeGroup { gid, read_only: true, change: GroupChange::Always };
-            ownership::set_group(volume, group)
+fn publish(volume: &Path, root: &OwnedFd, projection: &Projection) -> Result<(), MountError> {
+    let refused = |errno: Errno| failed(OPERATION, volume)(errno.into());
+    let (name, directory) = new_directory(root).map_err(refused)?;
+    let written = write(&directory, projection).map_err(failed(OPERATION, volume)).and_then(|()| {
+        match projection.group {
+            Some(gid) => {
+                let group = VolumeGroup { gid, read_only: true, change: GroupChange::Always };
+                ownership::set_group(volume, group)
+            }
+            None => Ok(()),
         }
-        None => Ok(()),
     });
     let renamed = written.and_then(|()| {
-        let next = volume.join(NEW_DATA);
         // Left by a kubelet that ended just here.
-        match fs::remove_file(&next) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refused(error)),
-            _ => {}
+        match rustix::fs::unlinkat(root, NEW_DATA, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(refused(errno)),
         }
-        symlink(&name, &next).map_err(refused)?;
-        fs::rename(&next, volume.join(DATA)).map_err(refused)
+        rustix::fs::symlinkat(&name, root, NEW_DATA).map_err(refused)?;
+        rustix::fs::renameat(root, NEW_DATA, root, DATA).map_err(refused)
     });
     if renamed.is_err() {
         // The earlier files stay; of the new ones nothing is left behind.
-        let _ = fs::remove_dir_all(&directory);
+        let _ = remove_tree::remove_tree(&volume.join(&name));
     }
     renamed
 }
 
 /// Makes a directory named after the time, such as `..2026_01_31_12_00_00.1234567890`.
-fn new_directory(volume: &Path) -> io::Result<(String, PathBuf)> {
+fn new_directory(root: &OwnedFd) -> Result<(String, OwnedFd), Errno> {
     let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     for _ in 0..NAMES_MAX {
         let mut random = [0; 4];
         getrandom(&mut random, GetRandomFlags::empty())?;
         let name = format!("..{}.{}", now.strftime("%Y_%m_%d_%H_%M_%S"), u32::from_le_bytes(random));
-        let directory = volume.join(&name);
-        match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        match rustix::fs::mkdirat(root, &name, Mode::from_raw_mode(0o700)) {
             Ok(()) => {
+                let directory = rustix::fs::openat(root, &name, DIRECTORY, Mode::empty())?;
                 // Everybody may enter, whatever the umask.
-                fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
+                rustix::fs::fchmod(&directory, Mode::from_raw_mode(0o755))?;
                 return Ok((name, directory));
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
         }
     }
-    Err(io::Error::other("no name is free"))
+    Err(Errno::EXIST)
 }
 
-fn write(directory: &Path, projection: &Projection) -> io::Result<()> {
+fn write(directory: &OwnedFd, projection: &Projection) -> io::Result<()> {
     for (path, file) in &projection.files {
-        let path = directory.join(clean(path));
-        if let Some(above) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o777).create(above)?;
+        let path = clean(path);
+        let mut above = directory.try_clone()?;
+        for part in path.parent().into_iter().flat_map(Path::iter) {
+            match rustix::fs::mkdirat(&above, part, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            above = rustix::fs::openat(&above, part, DIRECTORY, Mode::empty())?;
         }
-        let mut options = fs::OpenOptions::new();
-        let mut open = options.write(true).create_new(true).mode(0o600).open(&path)?;
+        let Some(name) = path.file_name() else { continue };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut open = fs::File::from(rustix::fs::openat(&above, name, flags, Mode::from_raw_mode(0o600))?);
         io::Write::write_all(&mut open, file.content.expose())?;
         if let Some(uid) = file.owner {
             std::os::unix::fs::fchown(&open, Some(uid), None)?;
@@ -185,58 +256,50 @@ fn write(directory: &Path, projection: &Projection) -> io::Result<()> {
 }
 
 /// Makes the links that containers read through.
-fn show(volume: &Path, projection: &Projection) -> io::Result<()> {
+fn show(root: &OwnedFd, projection: &Projection) -> Result<(), Errno> {
     for name in visible(projection.files.keys().map(String::as_str)) {
-        let link = volume.join(name);
-        if let Err(error) = fs::read_link(&link) {
-            if error.kind() != io::ErrorKind::NotFound {
-                return Err(error);
-            }
-            symlink(Path::new(DATA).join(name), &link)?;
+        match rustix::fs::readlinkat(root, name, Vec::new()) {
+            Ok(_) => {}
+            Err(Errno::NOENT) => rustix::fs::symlinkat(Path::new(DATA).join(name), root, name)?,
+            Err(errno) => return Err(errno),
         }
     }
     Ok(())
 }
 
-/// Takes away the links to what is no longer there, and the directory that counted before.
-fn unshow(volume: &Path, before: &Path, projection: &Projection) -> io::Result<()> {
+/// Takes away the links to what is no longer there.
+fn unshow(root: &OwnedFd, before: &str, projection: &Projection) -> Result<(), Errno> {
     let wanted = visible(projection.files.keys().map(String::as_str));
-    let earlier = volume.join(before);
-    let entries = match fs::read_dir(&earlier) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
+    let earlier = match rustix::fs::openat(root, before, DIRECTORY, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+        earlier => earlier?,
     };
-    for entry in entries {
-        let name = entry?.file_name();
-        if !name.to_str().is_some_and(|name| wanted.contains(name)) {
-            match fs::remove_file(volume.join(&name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+    for entry in Dir::read_from(&earlier)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") || name.to_str().is_ok_and(|name| wanted.contains(name)) {
+            continue;
+        }
+        // Only links: it is they that were made.
+        if rustix::fs::readlinkat(root, name, Vec::new()).is_ok() {
+            rustix::fs::unlinkat(root, name, AtFlags::empty())?;
         }
     }
-    fs::remove_dir_all(&earlier)
+    Ok(())
 }
 
 /// Makes directories within a volume for what other volumes are mounted at below it: containers cannot, since they may
 /// only read this one.
 pub(super) fn make_nested(volume: &Path, nested: &[PathBuf]) -> Result<(), MountError> {
-    for path in nested {
-        let path = volume.join(path);
-        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&path);
-        made.map_err(failed("make a nested mount point", &path))?;
-    }
-    Ok(())
+    nested.iter().try_for_each(|path| subpath::make_directory(volume, path, Some(0o755)))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;
     use crate::host::SecretContent;
-    use crate::mounts::ProjectedFile;
 
     fn projection(files: &[(&str, &str, u32)]) -> Projection {
         let file = |(path, content, mode): &(&str, &str, u32)| {
@@ -313,6 +376,68 @@ mod tests {
         let current = volume.join(fs::read_link(volume.join(DATA)).unwrap());
         fs::remove_dir_all(current).unwrap();
         assert!(project(volume, &wanted).unwrap());
+        assert_eq!(read(volume, "a"), "1");
+    }
+
+    #[test]
+    fn nothing_outside_the_volume_is_read_or_removed_for_a_link_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("a"), "1").unwrap();
+        fs::write(outside.join("other"), "theirs").unwrap();
+        let wanted = projection(&[("a", "1", 0o644)]);
+        let away = outside.to_str().unwrap();
+        for (n, target) in
+            [away, "../outside", "..", ".", "..data", "..sub/../../outside", "a"].into_iter().enumerate()
+        {
+            let volume = dir.path().join(format!("v{n}"));
+            fs::create_dir(&volume).unwrap();
+            fs::write(volume.join("other"), "stays").unwrap();
+            symlink(target, volume.join(DATA)).unwrap();
+            // What is shown outside is what is wanted, and counts for nothing.
+            assert!(project(&volume, &wanted).unwrap(), "{target}");
+            assert_eq!(read(&volume, "a"), "1");
+            assert_eq!(read(&volume, "other"), "stays", "{target}");
+            assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "{target}");
+        }
+        // The directory that counts is itself a link, or has one in it.
+        let volume = dir.path().join("linked");
+        fs::create_dir(&volume).unwrap();
+        symlink(&outside, volume.join("..2026")).unwrap();
+        symlink("..2026", volume.join(DATA)).unwrap();
+        assert!(project(&volume, &wanted).unwrap());
+        assert!(!volume.join("..2026").is_symlink(), "the link itself goes");
+        let current = volume.join(fs::read_link(volume.join(DATA)).unwrap());
+        fs::remove_file(current.join("a")).unwrap();
+        symlink(outside.join("a"), current.join("a")).unwrap();
+        assert!(project(&volume, &wanted).unwrap(), "a link is no file");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 2);
+
+        // Nor is a directory made out there.
+        symlink(&outside, volume.join("out")).unwrap();
+        make_nested(&volume, &["out/new".into(), "in/new".into()]).unwrap();
+        assert!(volume.join("in/new").is_dir() && !outside.join("new").exists());
+    }
+
+    #[test]
+    fn what_lies_in_the_way_of_a_file_is_neither_waited_for_nor_read_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path();
+        let wanted = projection(&[("a", "1", 0o644)]);
+        project(volume, &wanted).unwrap();
+        let inside = || volume.join(fs::read_link(volume.join(DATA)).unwrap());
+        let fifo = inside().join("a");
+        fs::remove_file(&fifo).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        assert!(project(volume, &wanted).unwrap(), "a FIFO");
+        // A file without end: sparse, and longer than any memory.
+        fs::File::options().write(true).open(inside().join("a")).unwrap().set_len(1 << 42).unwrap();
+        assert!(project(volume, &wanted).unwrap(), "a huge file");
+        fs::create_dir(inside().join("deep")).unwrap();
+        assert!(!project(volume, &wanted).unwrap(), "something may be mounted there");
+        fs::write(inside().join("deep/b"), "1").unwrap();
+        assert!(project(volume, &wanted).unwrap(), "what nobody wants");
         assert_eq!(read(volume, "a"), "1");
     }
 

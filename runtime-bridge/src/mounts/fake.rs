@@ -7,8 +7,8 @@ use futures::FutureExt;
 use super::host_path::Verdict;
 use super::sys::READY;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, TmpfsOptions, VolumeGroup,
-    atomic, check_path,
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
+    VolumeGroup, atomic, check_path,
 };
 use crate::host::{FakeDisk, RemoveTreeError};
 
@@ -49,6 +49,10 @@ impl Mounts for FakeMounts {
         self.run("is_mount_point", path, |disk, path| Ok(mounted_at(disk, path).is_some()))
     }
 
+    fn swap(&self) -> Done<SwapFacts> {
+        std::future::ready(Ok(self.disk.swap())).boxed()
+    }
+
     fn mount_tmpfs(&self, target: &Path, options: TmpfsOptions) -> Done<()> {
         self.run("mount_tmpfs", target, |disk, target| {
             match mounted_at(disk, target) {
@@ -65,7 +69,7 @@ impl Mounts for FakeMounts {
                 source: "tmpfs".into(),
                 options: vec!["rw".into(), "relatime".into()],
                 device: (0, 100),
-                fs_options: Vec::new(),
+                fs_options: disk.swap().noswap.then(|| "noswap".to_owned()).into_iter().collect(),
             });
             Ok(())
         })

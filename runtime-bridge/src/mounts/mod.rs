@@ -7,6 +7,7 @@ mod host_path;
 pub(crate) mod mountinfo;
 mod ownership;
 mod subpath;
+mod swap;
 mod sys;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -26,6 +27,7 @@ pub(crate) use fake::fake_remove_tree;
 pub use host_path::{FileKind, HostPathType};
 pub use mountinfo::MountPoint;
 pub(crate) use subpath::read_within;
+pub use swap::SwapFacts;
 pub use sys::SystemMounts;
 
 /// What a tmpfs is mounted with.
@@ -146,7 +148,10 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// Whether something is mounted exactly at `path`. A path that does not exist is no mount point.
     fn is_mount_point(&self, path: &Path) -> Done<bool>;
 
-    /// Mounts a tmpfs at the directory `target`. Done as well when a tmpfs is mounted there already, whatever its
+    /// Whether what is kept in a tmpfs may be swapped out.
+    fn swap(&self) -> Done<SwapFacts>;
+
+    /// Mounts a tmpfs at the directory `target`, one that is never swapped out where the kernel can. Done as well when a tmpfs is mounted there already, whatever its
     /// size.
     fn mount_tmpfs(&self, target: &Path, options: TmpfsOptions) -> Done<()>;
 

@@ -81,6 +81,11 @@ fn walk_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
 /// exists stays as it is, and need not be a directory. Nor is it told here what cannot be had for another reason than
 /// that it is missing: binding it tells.
 pub(super) fn make_subpath(volume: &Path, sub_path: &Path) -> Result<(), MountError> {
+    make_directory(volume, sub_path, None)
+}
+
+/// The same, with a mode other than the root's.
+pub(super) fn make_directory(volume: &Path, sub_path: &Path, mode: Option<u32>) -> Result<(), MountError> {
     const OPERATION: &str = "make the directory";
     let shown = volume.join(sub_path);
     let segments = segments(sub_path)?;
@@ -88,7 +93,10 @@ pub(super) fn make_subpath(volume: &Path, sub_path: &Path) -> Result<(), MountEr
     if !matches!(open_within(&root, sub_path), Err(Errno::NOENT)) {
         return Ok(());
     }
-    let mode = rustix::fs::fstat(&root).map_err(refused("look at", volume))?.st_mode;
+    let mode = match mode {
+        Some(mode) => mode,
+        None => rustix::fs::fstat(&root).map_err(refused("look at", volume))?.st_mode,
+    };
     let mode = Mode::from_raw_mode(mode & 0o7777);
     let (mut above, mut known) = (open_within(&root, Path::new("")), PathBuf::new());
     for segment in segments {

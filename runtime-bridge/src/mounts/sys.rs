@@ -2,7 +2,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 
 use super::host_path::Verdict;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, TmpfsOptions, VolumeGroup,
-    atomic, check_path, mountinfo, ownership, subpath,
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
+    VolumeGroup, atomic, check_path, mountinfo, ownership, subpath, swap,
 };
 use crate::host::{offload, remove_tree};
 
@@ -24,12 +24,14 @@ pub(super) const READY: &str = "ready";
 #[derive(Debug, Clone)]
 pub struct SystemMounts {
     io: Handle,
+    /// Whether a tmpfs can be kept out of swap; asked once.
+    noswap: Arc<OnceLock<bool>>,
 }
 
 impl SystemMounts {
     /// Mounts as this process sees them.
     pub fn new(io: Handle) -> Self {
-        Self { io }
+        Self { io, noswap: Arc::default() }
     }
 
     fn run<T: Send + 'static>(
@@ -54,8 +56,18 @@ impl Mounts for SystemMounts {
         self.run(path, |path| Ok(mounted_at(path)?.is_some()))
     }
 
+    fn swap(&self) -> Done<SwapFacts> {
+        let noswap = self.noswap.clone();
+        offload(&self.io, move || {
+            Ok(SwapFacts { on: swap::is_on(), noswap: *noswap.get_or_init(swap::noswap_is_there) })
+        })
+    }
+
     fn mount_tmpfs(&self, target: &Path, options: TmpfsOptions) -> Done<()> {
-        self.run(target, move |target| mount_tmpfs(target, options))
+        let noswap = self.noswap.clone();
+        self.run(target, move |target| {
+            mount_tmpfs(target, options, *noswap.get_or_init(swap::noswap_is_there))
+        })
     }
 
     fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()> {
@@ -176,10 +188,14 @@ fn refuse_symlink(operation: &'static str, target: &Path) -> Result<(), MountErr
     Ok(())
 }
 
-fn mount_tmpfs(target: &Path, options: TmpfsOptions) -> Result<(), MountError> {
+fn mount_tmpfs(target: &Path, options: TmpfsOptions, noswap: bool) -> Result<(), MountError> {
     let mut data = format!("mode={:o}", options.mode & 0o7777);
     if let Some(bytes) = options.size_bytes {
         data.push_str(&format!(",size={bytes}"));
+    }
+    if noswap {
+        data.push(',');
+        data.push_str(swap::NOSWAP);
     }
     mount_memory("mount a tmpfs at", target, ("tmpfs", "tmpfs"), data)
 }
@@ -287,6 +303,7 @@ fn set_ready(marker: &Path) -> Result<(), MountError> {
     fs::DirBuilder::new().recursive(true).mode(0o750).create(marker).map_err(failed(OPERATION, marker))?;
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o644);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     options.open(marker.join(READY)).map(drop).map_err(failed(OPERATION, marker))
 }
 

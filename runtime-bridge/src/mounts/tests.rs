@@ -269,6 +269,8 @@ async fn mounting_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     let listed = mounts.list_below(&root).await.unwrap();
     assert_eq!(listed.iter().map(|mount| &mount.path).collect::<Vec<_>>(), [&memory, &target]);
     assert_eq!(listed[0].fs_type, "tmpfs");
+    let kept = listed[0].fs_options.iter().any(|option| option == "noswap");
+    assert_eq!(Ok(kept), mounts.swap().await.map(|swap| swap.noswap));
     assert!(!listed[1].read_only());
     mounts.bind(&source, &target, true).await.unwrap();
     let listed = mounts.list_below(&target).await.unwrap();

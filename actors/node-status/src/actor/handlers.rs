@@ -1,7 +1,7 @@
 //! What NodeStatus is told.
 
 use actix::Handler;
-use messages::facts::{PressureObserved, RuntimeObserved};
+use messages::facts::{OtherVolumesObserved, PressureObserved, RuntimeObserved};
 use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
 use supervision::{Ctx, ReplyLater, reply_later};
 
@@ -24,6 +24,16 @@ impl Handler<PressureObserved> for NodeStatus {
     fn handle(&mut self, PressureObserved(pressure): PressureObserved, ctx: &mut Ctx<Self>) {
         if self.pressure != Some(pressure) {
             self.pressure = Some(pressure);
+            self.update(ctx);
+        }
+    }
+}
+
+impl Handler<OtherVolumesObserved> for NodeStatus {
+    type Result = ();
+    fn handle(&mut self, volumes: OtherVolumesObserved, ctx: &mut Ctx<Self>) {
+        if self.volumes.as_ref() != Some(&volumes) {
+            self.volumes = Some(volumes);
             self.update(ctx);
         }
     }

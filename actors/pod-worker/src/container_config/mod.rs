@@ -155,8 +155,21 @@ mod tests {
         container: &Container,
         target: Option<&str>,
     ) -> Result<ContainerConfig, ConfigError> {
+        let rules = NodeRules { stop_signals: true, ..NodeRules::default() };
+        config_by(&rules, pod, container, target)
+    }
+
+    fn config_by(
+        rules: &NodeRules,
+        pod: &Pod,
+        container: &Container,
+        target: Option<&str>,
+    ) -> Result<ContainerConfig, ConfigError> {
         let image = PresentImage { image_ref: "sha256:1".into(), uid: None, username: String::new() };
-        let volumes = MountedVolumes { host_paths: [("v".to_owned(), "/host/v".to_owned())].into() };
+        let volumes = MountedVolumes {
+            host_paths: [("v".to_owned(), "/host/v".to_owned()), ("h".to_owned(), "/host/h".to_owned())]
+                .into(),
+        };
         let environment: Vec<(String, String)> = container
             .env
             .iter()
@@ -174,7 +187,7 @@ mod tests {
             etc_hosts: Some("/pods/uid-1/etc-hosts"),
             target,
             node: &NodeResources::default(),
-            rules: &NodeRules { stop_signals: true, ..NodeRules::default() },
+            rules,
         };
         container_config(pod, &pod_ref(), container, &setting)
     }
@@ -259,6 +272,26 @@ mod tests {
         c.volume_mounts = Some(vec![mount("x", "/x")]);
         let error = config(&c).expect_err("no such volume").to_string();
         assert_eq!(error, "cannot find volume \"x\" to mount into container \"c\"");
+    }
+
+    #[test]
+    fn with_selinux_all_but_the_hosts_own_is_labelled() {
+        let mut c = container("c");
+        c.volume_mounts = Some(vec![mount("v", "/v"), mount("v", "/part"), mount("h", "/h")]);
+        c.termination_message_path = Some("/log".into());
+        let mut pod = pod("Always", vec![], vec![c.clone()]);
+        let volumes = serde_json::json!([
+            {"name": "v", "emptyDir": {}}, {"name": "h", "hostPath": {"path": "/host/h"}}
+        ]);
+        pod.spec.as_mut().expect("spec").volumes = serde_json::from_value(volumes).expect("volumes");
+        let labelled = |selinux| -> Vec<(String, bool)> {
+            let rules = NodeRules { selinux, ..NodeRules::default() };
+            let config = config_by(&rules, &pod, &c, None).expect("valid");
+            config.mounts.into_iter().map(|mount| (mount.container_path, mount.selinux_relabel)).collect()
+        };
+        let expected = [("/v", true), ("/part", true), ("/h", false), ("/etc/hosts", true), ("/log", true)];
+        assert_eq!(labelled(true), expected.map(|(path, yes)| (path.to_owned(), yes)));
+        assert!(labelled(false).iter().all(|(_, yes)| !yes), "nobody could");
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub(super) fn mounts(
         mounts.push(Mount {
             container_path: ETC_HOSTS.to_owned(),
             host_path: path.to_owned(),
+            selinux_relabel: setting.rules.selinux,
             ..Mount::default()
         });
     }
@@ -71,7 +72,12 @@ pub(super) fn mounts(
     if let (Some(path), Some(log)) = (&container.termination_message_path, setting.termination_log)
         && !path.is_empty()
     {
-        mounts.push(Mount { container_path: absolute(path), host_path: log.to_owned(), ..Mount::default() });
+        mounts.push(Mount {
+            container_path: absolute(path),
+            host_path: log.to_owned(),
+            selinux_relabel: setting.rules.selinux,
+            ..Mount::default()
+        });
     }
     Ok(mounts)
 }
@@ -86,6 +92,12 @@ fn shows_objects(pod: &Pod, volume: &str) -> bool {
                 || one.downward_api.is_some()
                 || one.projected.is_some())
     })
+}
+
+/// What is the host's keeps the host's labels; all other volumes are the kubelet's own.
+fn is_of_host(pod: &Pod, volume: &str) -> bool {
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.any(|one| one.name == volume && one.host_path.is_some())
 }
 
 fn volume_mount(
@@ -109,6 +121,7 @@ fn volume_mount(
         recursive_read_only: recursive_read_only(mount, setting.recursive_read_only)
             .map_err(ConfigError::RecursiveReadOnly)?,
         propagation: propagation.into(),
+        selinux_relabel: setting.rules.selinux && !is_of_host(pod, &mount.name),
         ..Mount::default()
     })
 }

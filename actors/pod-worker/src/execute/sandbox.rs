@@ -1,15 +1,16 @@
 //! What containers stand on: volumes, directories, and a sandbox with its addresses (rows 5.4, 5.5, 30.3).
 //!
-//! Volumes, directories and images are seen to while the runtime makes the sandbox.
+//! Volumes come first: a pod that waits for one has no sandbox, no address and no image. Its directories and its cgroup
+//! are seen to beside them, and images while the runtime makes the sandbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{join, try_join, try_join_all, try_join3};
+use futures::future::{join, try_join, try_join_all};
 use messages::object_cache::GetRuntimeClass;
 use messages::resource_manager::{EnsurePodCgroup, PodCgroup};
-use messages::volume_manager::{MountVolumes, MountedVolumes};
+use messages::volume_manager::{MountVolumes, MountedVolumes, VolumeError, VolumesNotReady};
 use runtime_bridge::cri::wire::{DnsConfig, PodSandboxConfig, PodSandboxStatusRequest};
 use runtime_bridge::cri::{EnsureError, Ensured};
 
@@ -25,8 +26,8 @@ use crate::sandbox_config::{SandboxSetting, sandbox_config};
 use crate::spec::PodView;
 use crate::texts;
 
-/// Longest wait for the volumes of a pod; then the sync ends and is tried again.
-const MOUNT_DEADLINE: Duration = Duration::from_secs(123);
+/// Longest wait for the volumes of a pod; VolumeManager answers sooner.
+const MOUNT_DEADLINE: Duration = Duration::from_secs(130);
 /// Longest wait for a runtime class; ObjectCache answers sooner.
 const CLASS_DEADLINE: Duration = Duration::from_secs(10);
 /// Attempts of one sync, when names turn out to be taken.
@@ -53,20 +54,30 @@ pub(super) async fn ground(
     images: &mut Images,
     outcome: &mut SyncOutcome,
 ) -> Result<Ground, String> {
+    let beside = try_join(parts(task), attempts(task));
+    let (volumes, beside) = join(volumes(task, &mut outcome.unmounted), beside).await;
+    let volumes = volumes?;
+    let (parts, attempts) = beside?;
+    let config = config(task, parts)?;
+    for start in &task.plan.start {
+        if let Some((kind, container)) = PodView::of(&task.desired.pod).find(&start.name) {
+            images.want(&task.exec, &task.desired.pod, kind, &container);
+        }
+    }
     let made = async {
-        let (config, attempts) = try_join(config(task), attempts(task)).await?;
         let (id, config, handler) = sandbox(task, config, outcome).await?;
         let pod_ips = pod_ips(task, &id).await?;
         let hosts = hosts_file(task, &pod_ips).await?;
-        Ok::<_, String>((id, config, handler, attempts, pod_ips, hosts))
+        Ok::<_, String>((id, config, handler, pod_ips, hosts))
     };
-    let (volumes, made) = images.during(join(volumes(task), made)).await;
-    let (sandbox_id, sandbox_config, runtime_handler, attempts, pod_ips, etc_hosts) = made?;
-    let volumes = volumes?;
+    let (sandbox_id, sandbox_config, runtime_handler, pod_ips, etc_hosts) = images.during(made).await?;
     Ok(Ground { sandbox_id, sandbox_config, runtime_handler, volumes, pod_ips, etc_hosts, attempts })
 }
 
-async fn volumes(task: &SyncTask) -> Result<Arc<MountedVolumes>, String> {
+async fn volumes(
+    task: &SyncTask,
+    unmounted: &mut Option<VolumesNotReady>,
+) -> Result<Arc<MountedVolumes>, String> {
     let exec = &task.exec;
     let has_volumes = PodView::of(&task.desired.pod)
         .spec()
@@ -79,25 +90,31 @@ async fn volumes(task: &SyncTask) -> Result<Arc<MountedVolumes>, String> {
     // VolumeManager has told of what went wrong.
     match exec.deps.mount.ask(MountVolumes { pod: task.desired.clone() }, MOUNT_DEADLINE).await {
         Ok(Ok(mounted)) => Ok(mounted),
-        Ok(Err(error)) if error.volume.is_empty() => Err(format!("MountVolumes: {}", error.message)),
-        Ok(Err(error)) => Err(format!("MountVolumes {}: {}", error.volume, error.message)),
+        Ok(Err(not_ready)) => {
+            let VolumeError { volume, message } = &not_ready.error;
+            let gap = if volume.is_empty() { "" } else { " " };
+            let error = format!("MountVolumes{gap}{volume}: {message}");
+            *unmounted = Some(not_ready);
+            Err(error)
+        }
         Err(error) => Err(format!("MountVolumes: {error}")),
     }
 }
 
-/// The sandbox's configuration, for the attempt that is there or is to be made; its directories are there.
-async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
-    let (exec, pod) = (&task.exec, &task.desired.pod);
+/// What a sandbox's configuration is made of.
+struct Parts {
+    /// The node's resolver configuration, unless pods get none, or why it cannot be read.
+    resolv_conf: Result<Option<String>, String>,
+    cgroup: Arc<PodCgroup>,
+}
+
+/// The pod's directories are there, and its cgroup.
+async fn parts(task: &SyncTask) -> Result<Parts, String> {
+    let exec = &task.exec;
     let _step = exec.step("PreparePod".to_owned()).await;
     let resolv_conf = async {
         match &exec.deps.resolv_conf {
-            Some(read) => read().await.map(Some).map_err(|error| {
-                let error = format!("resolvConf: {error}");
-                if task.plan.create_sandbox.is_some() {
-                    exec.record(texts::failed_create_sandbox(&error), "");
-                }
-                error
-            }),
+            Some(read) => read().await.map(Some),
             None => Ok(None),
         }
     };
@@ -107,8 +124,16 @@ async fn config(task: &SyncTask) -> Result<PodSandboxConfig, String> {
             error.to_string()
         })
     };
-    let (resolv_conf, _, cgroup) = try_join3(resolv_conf, dirs, cgroup(task)).await?;
-    let named = named(task, resolv_conf.as_deref());
+    let (resolv_conf, made) = join(resolv_conf, try_join(dirs, cgroup(task))).await;
+    let (_, cgroup) = made?;
+    Ok(Parts { resolv_conf, cgroup })
+}
+
+/// The sandbox's configuration, for the attempt that is there or is to be made.
+fn config(task: &SyncTask, Parts { resolv_conf, cgroup }: Parts) -> Result<PodSandboxConfig, String> {
+    let (exec, pod) = (&task.exec, &task.desired.pod);
+    let resolv_conf = resolv_conf.map_err(|error| format!("resolvConf: {error}"));
+    let named = resolv_conf.and_then(|text| named(task, text.as_deref()));
     let (hostname, dns) = named.inspect_err(|error| {
         if task.plan.create_sandbox.is_some() {
             exec.record(texts::failed_create_sandbox(error), "");

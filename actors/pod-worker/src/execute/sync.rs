@@ -7,6 +7,7 @@ use std::time::Duration;
 use messages::facts::{DesiredPod, WaitingReason};
 use messages::image_manager::PresentImage;
 use messages::runtime::RuntimePod;
+use messages::volume_manager::VolumesNotReady;
 
 use super::hook::PreStops;
 use super::images::Images;
@@ -55,6 +56,8 @@ pub(crate) struct SyncOutcome {
     pub image_waits: Vec<(ContainerKind, String)>,
     /// What concerns the whole pod: volumes, directories, the sandbox.
     pub pod_error: Option<String>,
+    /// Volumes that the pod waits for, if that is what is wrong with it.
+    pub unmounted: Option<VolumesNotReady>,
     /// Something could not be stopped.
     pub kill_error: Option<String>,
     /// A dead instance could not be removed.
@@ -153,11 +156,6 @@ impl SyncTask {
 
     async fn start(&self, outcome: &mut SyncOutcome) {
         let mut images = Images::new(self.images.clone());
-        for start in &self.plan.start {
-            if let Some((kind, container)) = PodView::of(&self.desired.pod).find(&start.name) {
-                images.want(&self.exec, &self.desired.pod, kind, &container);
-            }
-        }
         match sandbox::ground(self, &mut images, outcome).await {
             Ok(ground) => start::start_all(self, &ground, &mut images, outcome).await,
             Err(error) => outcome.pod_error = Some(error),

@@ -200,6 +200,8 @@ impl PodWorker {
         let killed = plan.kill.iter().map(|kill| kill.id.clone());
         let live = runtime.live().map(|container| container.id.clone()).filter(|_| plan.kill_pod);
         let pre_stops = self.pre_stops_of(killed.chain(live).collect(), &exec);
+        self.sync_began = Instant::now();
+        self.objects_changed = false;
         let (runtime, floors) = (runtime.clone(), self.floors.clone());
         let task = SyncTask { exec, desired, runtime: runtime.clone(), plan, images, floors, pre_stops };
         let effect = ctx.effect("sync", Some(self.uid.clone()), task.run(), move |worker, outcome, ctx| {

@@ -21,6 +21,7 @@ use messages::facts::{
     WaitingReason, WorkerReport,
 };
 use messages::image_manager::PresentImage;
+use messages::object_cache::PodObjectsChanged;
 use messages::pleg::PodTouched;
 use messages::pod_worker::worker::{RECEIVER, SyncPod, Want};
 use messages::pod_worker::{EvictPod, ResendPod};
@@ -90,6 +91,10 @@ pub struct PodWorker {
     images: BTreeMap<String, Arc<PresentImage>>,
     stopped_sandboxes: BTreeSet<Arc<str>>,
     waiting: Arc<BTreeMap<String, WaitingReason>>,
+    /// Since when the pod has waited for volumes, or since that was told of last.
+    volumes_since: Option<Instant>,
+    /// What the pod refers to has changed while a sync ran, which may have seen it as it was.
+    objects_changed: bool,
     retry_at: Option<Timestamp>,
     problem: Option<String>,
     /// The step that was carried out last: one that changes nothing is not repeated at once.
@@ -115,6 +120,7 @@ pub struct PodWorker {
     report: Option<Arc<WorkerReport>>,
     // For the metrics of a start.
     seen: Instant,
+    sync_began: Instant,
     starting: bool,
     synced: bool,
 }
@@ -148,6 +154,8 @@ impl PodWorker {
             images: BTreeMap::new(),
             stopped_sandboxes: BTreeSet::new(),
             waiting: Arc::default(),
+            volumes_since: None,
+            objects_changed: false,
             retry_at: None,
             problem: None,
             last: None,
@@ -165,6 +173,7 @@ impl PodWorker {
             blocked_on: None,
             report: None,
             seen: Instant::now(),
+            sync_began: Instant::now(),
             starting: false,
             synced: false,
         }
@@ -404,6 +413,19 @@ impl Handler<NodeAddressesObserved> for PodWorker {
         let host_ips = fact.host_ips();
         if self.deps.config.host_ips != host_ips {
             Arc::make_mut(&mut self.deps.config).host_ips = host_ips;
+        }
+    }
+}
+
+impl Handler<PodObjectsChanged> for PodWorker {
+    type Result = ();
+
+    fn handle(&mut self, _: PodObjectsChanged, ctx: &mut Ctx<Self>) {
+        if self.task.is_some() {
+            self.objects_changed = true;
+        } else {
+            self.retry_objects();
+            self.reconcile(ctx);
         }
     }
 }

@@ -1,9 +1,13 @@
 //! Taking in what came of a step.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use messages::runtime::{ContainerState, RuntimePod};
+use messages::volume_manager::VolumesNotReady;
 use supervision::Ctx;
+use tokio::time::Instant;
 
 use super::PodWorker;
 use crate::execute::{
@@ -15,6 +19,9 @@ use crate::retry::{self, jittered, later};
 use crate::spec::{ContainerKind, PodView};
 use crate::step::Release;
 use crate::texts;
+
+/// A pod whose volumes are not mounted for so long is told of (row 10.1).
+const VOLUMES_PATIENCE: Duration = Duration::from_secs(123);
 
 impl PodWorker {
     fn ended(&mut self, operation: &str, ctx: &mut Ctx<Self>) {
@@ -46,7 +53,13 @@ impl PodWorker {
         for (name, failure) in outcome.failures {
             self.remember(&name, failure);
         }
-        self.known.pod_retry_at = outcome.pod_error.is_some().then(|| self.after_error());
+        self.known.pod_retry_at = match &outcome.unmounted {
+            Some(volumes) => Some(self.wait_for_volumes(volumes)),
+            None => outcome.pod_error.is_some().then(|| self.after_error()),
+        };
+        if outcome.unmounted.is_none() {
+            self.volumes_since = None;
+        }
         self.known.prune_retry_at = outcome.prune_failed.then(|| self.after_error());
         self.retry_at = outcome.kill_error.is_some().then(|| self.after_error());
         self.problem = outcome.kill_error.or(outcome.pod_error);
@@ -60,9 +73,39 @@ impl PodWorker {
             self.run_hook(hook, ctx);
         }
         self.resync_at = None;
+        if std::mem::take(&mut self.objects_changed) {
+            self.retry_objects();
+        }
         self.touch(ctx);
         self.tell_report();
         self.reconcile(ctx);
+    }
+
+    /// Volumes are not mounted: when to try again. A wait that lasts is told of, again and again.
+    fn wait_for_volumes(&mut self, volumes: &VolumesNotReady) -> Timestamp {
+        let since = *self.volumes_since.get_or_insert(self.sync_began);
+        let mut left = VOLUMES_PATIENCE.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            self.record(texts::unmounted_volumes(&volumes.unmounted), "");
+            self.volumes_since = Some(Instant::now());
+            left = VOLUMES_PATIENCE;
+        }
+        later(self.now(), left.min(Duration::from_millis(volumes.retry_after_ms)))
+    }
+
+    /// What the pod refers to is not what it was: whatever has failed for want of it is tried at once.
+    pub(super) fn retry_objects(&mut self) {
+        let now = self.now();
+        if self.volumes_since.is_some() {
+            self.known.pod_retry_at = None;
+        }
+        for failure in self.known.failures.values_mut() {
+            if failure.waiting.reason == texts::CREATE_CONTAINER_CONFIG_ERROR {
+                failure.retry_at = failure.retry_at.min(now);
+            }
+        }
+        // It may look like the step that was carried out last, and has another chance now.
+        self.last = None;
     }
 
     pub(super) fn remember(&mut self, name: &str, failure: StartFailure) {

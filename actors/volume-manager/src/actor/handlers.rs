@@ -44,6 +44,7 @@ impl actix::Handler<PodObjectsChanged> for VolumeManager {
     type Result = ();
 
     fn handle(&mut self, changed: PodObjectsChanged, ctx: &mut Ctx<Self>) {
+        self.backoff.forget(&changed.uid);
         self.refresh(&changed.uid, ctx);
     }
 }

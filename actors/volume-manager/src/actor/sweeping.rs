@@ -10,8 +10,27 @@ use super::{Asker, Timer, UnmountAnswer, VolumeManager};
 use crate::operations::Kind;
 use crate::orphans::Known;
 use crate::sweep::{self, Looked};
+use crate::{execute, others};
 
 impl VolumeManager {
+    /// Looks for volumes of other kubelets' plugins, and tells of them whatever was told before.
+    pub(super) fn look_for_others(&mut self, ctx: &mut Ctx<Self>) {
+        if self.deps.others_watchers.is_empty() {
+            return;
+        }
+        let look = execute::other_volumes(self.deps.ways.clone(), None);
+        ctx.effect("look for volumes of others", None, look, |actor, found, _| match found {
+            Ok(found) => {
+                let observed = others::observed(&found);
+                for watcher in &actor.deps.others_watchers {
+                    // Refused: it is told again after the next look.
+                    let _ = watcher.tell(observed.clone());
+                }
+            }
+            Err(error) => tracing::warn!(%error, "Cannot tell which volumes other kubelets have left"),
+        });
+    }
+
     /// Looks for orphans, once every source has been heard.
     pub(super) fn sweep(&mut self, ctx: &mut Ctx<Self>) {
         let Some(desired) = self.desired.as_ref().filter(|desired| desired.sources_ready) else {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{NodeAddressesObserved, NodeObserved, PressureObserved, RuntimeObserved};
+use messages::facts::{
+    NodeAddressesObserved, NodeObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved,
+};
 use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
@@ -62,6 +64,10 @@ impl Heartbeat {
     }
 
     pub(super) fn runtime_watcher(&self) -> Address<RuntimeObserved> {
+        self.status.address()
+    }
+
+    pub(super) fn volumes_watcher(&self) -> Address<OtherVolumesObserved> {
         self.status.address()
     }
 

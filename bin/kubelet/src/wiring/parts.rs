@@ -221,7 +221,7 @@ pub struct Node {
     /// Mounted volumes.
     pub volumes: Address<GetVolumes>,
     /// Takes news of what pods refer to.
-    pub objects_changed: Address<PodObjectsChanged>,
+    pub objects_changed: Vec<Address<PodObjectsChanged>>,
     /// Secrets.
     pub secrets: Address<GetSecret>,
     /// Config maps.

@@ -11,7 +11,8 @@ use rustix::mount::MountPropagationFlags;
 use tokio::runtime::Handle;
 
 use super::layout::{self, CONTAINERS, DATA_DIRS};
-use super::{Done, Layout, NODE_HOSTS, PodDirs, PodDirsError, PodLogDir};
+use super::others::{self, Look};
+use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirs, PodDirsError, PodLogDir};
 use crate::host::{offload, remove_tree};
 use crate::mounts::{mountinfo, read_within};
 
@@ -83,7 +84,10 @@ impl PodDirs for DiskPodDirs {
             if let Some(dir) = file.parent() {
                 make_dir(dir, 0o750)?;
             }
-            let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o666).open(&file);
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o666);
+            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+            let opened = options.open(&file);
             let opened = opened.map_err(failed("make the termination log", &file))?;
             // Whatever the umask.
             let mode = fs::Permissions::from_mode(0o666);
@@ -147,6 +151,11 @@ impl PodDirs for DiskPodDirs {
 
     fn list_pod_uids(&self) -> Done<Vec<String>> {
         self.run(|layout| Ok(entries(&layout.pods(), |kind| kind.is_dir())?.into_iter().collect()))
+    }
+
+    fn other_volumes(&self, uid: Option<&str>, own: &'static [&'static str]) -> Done<Vec<OtherVolume>> {
+        let uid = uid.map(str::to_owned);
+        self.run(move |layout| others::all(&Disk, layout, uid.as_deref(), own))
     }
 
     fn list_pod_log_dirs(&self) -> Done<Vec<PodLogDir>> {
@@ -226,6 +235,22 @@ impl PodDirs for DiskPodDirs {
 
     fn prune_legacy_links(&self, running: BTreeSet<String>) -> Done<usize> {
         self.run(move |layout| layout.container_logs().map_or(Ok(0), |dir| prune_links(dir, &running)))
+    }
+}
+
+struct Disk;
+
+impl Look for Disk {
+    fn names(&self, dir: &Path) -> Result<Vec<String>, PodDirsError> {
+        // A file or a socket among what is looked through has nothing in it.
+        if fs::read_dir(dir).is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory) {
+            return Ok(Vec::new());
+        }
+        Ok(entries(dir, |_| true)?.into_iter().collect())
+    }
+
+    fn read(&self, file: &Path) -> Option<Vec<u8>> {
+        read_tail(file, others::DATA_BYTES_MAX).ok().flatten()
     }
 }
 

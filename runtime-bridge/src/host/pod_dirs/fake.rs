@@ -5,7 +5,8 @@ use futures::FutureExt;
 
 use super::disk::pod_log_dir;
 use super::layout::{self, CONTAINERS, DATA_DIRS};
-use super::{Done, Layout, NODE_HOSTS, PodDirs, PodDirsError, PodLogDir};
+use super::others::{self, Look};
+use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirs, PodDirsError, PodLogDir};
 use crate::host::FakeDisk;
 use crate::mounts::{FileKind, fake_remove_tree};
 
@@ -33,6 +34,18 @@ impl FakePodDirs {
             None => work(&self.disk, &path),
         });
         std::future::ready(done).boxed()
+    }
+}
+
+impl Look for FakeDisk {
+    fn names(&self, dir: &Path) -> Result<Vec<String>, PodDirsError> {
+        let names =
+            self.children(dir).into_iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
+        Ok(names.collect())
+    }
+
+    fn read(&self, file: &Path) -> Option<Vec<u8>> {
+        Self::read(self, file)
     }
 }
 
@@ -139,6 +152,10 @@ impl PodDirs for FakePodDirs {
         self.at("list_pod_uids", Ok(self.layout.pods()), |disk, pods| {
             Ok(entries(disk, pods, |kind| kind == FileKind::Directory))
         })
+    }
+
+    fn other_volumes(&self, uid: Option<&str>, own: &'static [&'static str]) -> Done<Vec<OtherVolume>> {
+        self.at("other_volumes", Ok(self.layout.pods()), |disk, _| others::all(disk, &self.layout, uid, own))
     }
 
     fn list_pod_log_dirs(&self) -> Done<Vec<PodLogDir>> {

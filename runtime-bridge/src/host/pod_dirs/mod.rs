@@ -5,6 +5,7 @@ mod disk;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod layout;
+mod others;
 #[cfg(test)]
 mod tests;
 
@@ -79,6 +80,30 @@ pub struct PodLogDir {
     pub path: PathBuf,
 }
 
+/// A volume that another kubelet has set up by a plugin that this one does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherVolume {
+    /// The UID of its pod; none for what is staged on the node for all pods.
+    pub pod: Option<String>,
+    /// The plugin, such as `kubernetes.io/csi`.
+    pub plugin: String,
+    /// Its directory's name: the volume's, or that of its PersistentVolume.
+    pub name: String,
+    /// The name by which a Node reports it in use.
+    pub reported: Reported,
+}
+
+/// How a Node reports a volume in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reported {
+    /// By this name.
+    As(String),
+    /// Not at all: it is attached to no node.
+    Never,
+    /// That cannot be told from what is on the disk.
+    Unknown,
+}
+
 /// The node's own hosts file.
 const NODE_HOSTS: &str = "/etc/hosts";
 
@@ -126,6 +151,10 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
 
     /// The UIDs of all pods that have a directory, sorted.
     fn list_pod_uids(&self) -> Done<Vec<String>>;
+
+    /// Volumes of plugins other than `own` that lie in the pod's directory, mounted or not; those of all pods and what
+    /// CSI has staged on the node if no pod is named. Nothing is changed.
+    fn other_volumes(&self, uid: Option<&str>, own: &'static [&'static str]) -> Done<Vec<OtherVolume>>;
 
     /// All log directories of pods, sorted. Directories of another form are left out.
     fn list_pod_log_dirs(&self) -> Done<Vec<PodLogDir>>;

@@ -31,6 +31,7 @@ async fn contract(dirs: Arc<dyn PodDirs>, disk: &dyn Disk) {
     logs(&*dirs, disk, &layout).await;
     links(&*dirs, disk, &layout).await;
     termination_logs(&*dirs, disk, &layout).await;
+    volumes_of_others(&*dirs, disk, &layout).await;
 
     for bad in ["", "..", "a/b"] {
         assert!(matches!(dirs.ensure_pod_dirs(bad).await, Err(PodDirsError::BadName { .. })), "{bad:?}");
@@ -40,6 +41,38 @@ async fn contract(dirs: Arc<dyn PodDirs>, disk: &dyn Disk) {
     disk.write(&layout.pods().join("file"), b"1");
     assert!(matches!(dirs.ensure_pod_dirs("file").await, Err(PodDirsError::Io { .. })));
     assert_eq!(disk.read(&layout.pods().join("file")).as_deref(), Some(&b"1"[..]));
+}
+
+async fn volumes_of_others(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) {
+    let own = &["kubernetes.io/empty-dir"];
+    assert_eq!(dirs.other_volumes(None, own).await, Ok(vec![]));
+    let data = |handle: &str| format!(r#"{{"driverName":"d","volumeHandle":"{handle}"}}"#);
+    let volumes = layout.pods().join("other/volumes");
+    disk.write(&volumes.join("kubernetes.io~empty-dir/e/file"), b"");
+    disk.write(&volumes.join("kubernetes.io~nfs/n/file"), b"");
+    disk.write(&volumes.join("kubernetes.io~csi/pv-1/vol_data.json"), data("1").as_bytes());
+    let staged = layout.root().join("plugins/kubernetes.io/csi");
+    disk.write(&staged.join("d/hash/vol_data.json"), data("2").as_bytes());
+    disk.write(&staged.join("volumeDevices/pv-3/data/vol_data.json"), data("3").as_bytes());
+    disk.write(&staged.join("volumeDevices/publish/pv-3/uid"), b"");
+    let told = |found: Vec<OtherVolume>| {
+        let mut told: Vec<_> = found.into_iter().map(|one| (one.pod, one.name, one.reported)).collect();
+        told.sort_by(|a, b| a.1.cmp(&b.1));
+        told
+    };
+    let named = |handle: &str| Reported::As(format!("kubernetes.io/csi/d^{handle}"));
+    let pod = Some("other".to_owned());
+    let of_pod =
+        [(pod.clone(), "n".to_owned(), Reported::Unknown), (pod.clone(), "pv-1".to_owned(), named("1"))];
+    assert_eq!(dirs.other_volumes(Some("other"), own).await.map(told), Ok(of_pod.to_vec()));
+    assert_eq!(dirs.other_volumes(Some("nobody"), own).await, Ok(vec![]));
+    let all = [
+        (None, "hash".to_owned(), named("2")),
+        of_pod[0].clone(),
+        of_pod[1].clone(),
+        (None, "pv-3".to_owned(), named("3")),
+    ];
+    assert_eq!(dirs.other_volumes(None, own).await.map(told), Ok(all.to_vec()));
 }
 
 async fn pods(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) {

@@ -47,6 +47,7 @@ impl Subject for Alone {
                     node: Default::default(),
                 },
             },
+            others_watchers: Vec::new(),
             events: sinks.sink(),
             runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
             resend_desired: Address::sink("PodManager", move |_: ResendDesired| {

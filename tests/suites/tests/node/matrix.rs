@@ -69,7 +69,12 @@ async fn stir(node: &FakeNode) {
     let _ = node.node.volumes.ask(GetVolumes, soon).await;
     let _ = node.node.runtime_pods.ask(GetRuntimePods, soon).await;
     let (namespace, name): (Arc<str>, Arc<str>) = (Arc::from("nowhere"), Arc::from("nothing"));
-    let _ = node.node.objects_changed.tell(PodObjectsChanged { uid: PodUid::new("nobody") });
+    let pods = node.statuses().await.into_keys().chain([PodUid::new("nobody")]);
+    for uid in pods {
+        for observer in &node.node.objects_changed {
+            let _ = observer.tell(PodObjectsChanged { uid: uid.clone() });
+        }
+    }
     let secret = GetSecret { namespace: namespace.clone(), name: name.clone() };
     let _ = node.node.secrets.ask(secret, soon).await;
     let _ = node

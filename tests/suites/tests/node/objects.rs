@@ -15,13 +15,13 @@ use testkit::sandbox;
 
 use crate::life::world;
 
-const NS: Option<&str> = Some("default");
+pub(crate) const NS: Option<&str> = Some("default");
 
-fn object<K: Object>(value: Value) -> K {
+pub(crate) fn object<K: Object>(value: Value) -> K {
     serde_json::from_value(value).expect("an object of the API")
 }
 
-fn clustered(seed: u64) -> (World, FakeApi) {
+pub(crate) fn clustered(seed: u64) -> (World, FakeApi) {
     let mut world = world(seed);
     let api = FakeApi::new(world.clock.clone());
     api.put(&object::<Node>(json!({"metadata": {"name": "node"}})));
@@ -30,16 +30,16 @@ fn clustered(seed: u64) -> (World, FakeApi) {
     (world, api)
 }
 
-fn config_map(api: &FakeApi, name: &str, data: Value) {
+pub(crate) fn config_map(api: &FakeApi, name: &str, data: Value) {
     api.put(&object::<ConfigMap>(json!({"metadata": {"name": name, "namespace": "default"}, "data": data})));
 }
 
-fn secret(api: &FakeApi, name: &str, data: Value) {
+pub(crate) fn secret(api: &FakeApi, name: &str, data: Value) {
     api.put(&object::<Secret>(json!({"metadata": {"name": name, "namespace": "default"}, "data": data})));
 }
 
 /// A pod whose container has this besides its name and image, and these volumes.
-fn pod(api: &FakeApi, container: Value, volumes: Value) -> Pod {
+pub(crate) fn pod(api: &FakeApi, container: Value, volumes: Value) -> Pod {
     let mut main =
         json!({"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]});
     main.as_object_mut().expect("a map").extend(container.as_object().expect("a map").clone());
@@ -52,7 +52,7 @@ fn pod(api: &FakeApi, container: Value, volumes: Value) -> Pod {
     })))
 }
 
-async fn until(what: &str, done: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, done: impl Fn() -> bool) {
     let end = tokio::time::Instant::now() + Duration::from_secs(300);
     while !done() {
         assert!(tokio::time::Instant::now() < end, "waited 5 minutes in vain for: {what}");
@@ -60,30 +60,30 @@ async fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-fn told_ready(api: &FakeApi) -> bool {
+pub(crate) fn told_ready(api: &FakeApi) -> bool {
     api.get::<Pod>(NS, "web").and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
 }
 
 /// Why the only container of the pod waits.
-fn waits(api: &FakeApi) -> Option<(String, String)> {
+pub(crate) fn waits(api: &FakeApi) -> Option<(String, String)> {
     let status = api.get::<Pod>(NS, "web")?.status?;
     let waiting = status.container_statuses?.first()?.state.clone()?.waiting?;
     Some((waiting.reason?, waiting.message?))
 }
 
 /// The directory of a volume of the only pod.
-fn volume(world: &World, plugin: &str) -> PathBuf {
+pub(crate) fn volume(world: &World, plugin: &str) -> PathBuf {
     let pod = world.disk.children("/var/lib/kubelet/pods").pop().expect("a pod has a directory");
     pod.join(format!("volumes/kubernetes.io~{plugin}/v"))
 }
 
 /// What a container reads at a path of a volume.
-fn read(world: &World, volume: &std::path::Path, path: &str) -> Option<String> {
+pub(crate) fn read(world: &World, volume: &std::path::Path, path: &str) -> Option<String> {
     let data = volume.join(world.disk.link_target(volume.join("..data"))?);
     String::from_utf8(world.disk.read(data.join(path))?).ok()
 }
 
-fn mounts_v() -> Value {
+pub(crate) fn mounts_v() -> Value {
     json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]})
 }
 

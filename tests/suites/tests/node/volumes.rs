@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use runtime_bridge::cri::fake::{Behaviour, Match};
 use runtime_bridge::host::FakeDisk;
+use runtime_bridge::mounts::SwapFacts;
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
 use testkit::sandbox;
@@ -39,6 +40,31 @@ fn mounted(world: &World) -> Vec<(PathBuf, PathBuf)> {
 /// The only directory of a pod.
 fn pod_dir(disk: &FakeDisk) -> PathBuf {
     disk.children("/var/lib/kubelet/pods").pop().expect("a pod has a directory")
+}
+
+#[test]
+fn it_is_told_where_what_is_kept_in_memory_may_come_to_lie_on_a_disk() {
+    for (seed, swap, told) in [
+        (15, SwapFacts { on: true, noswap: false }, 1),
+        (16, SwapFacts { on: true, noswap: true }, 0),
+        (17, SwapFacts { on: false, noswap: false }, 0),
+    ] {
+        sandbox(Policy::default(), async move |sandbox| {
+            let world = world(seed);
+            world.disk.set_swap(swap);
+            let node = FakeNode::start(sandbox, &world, &settings());
+            sandbox.pass(Duration::from_secs(5)).await;
+            let events = node.events().await;
+            let said: Vec<_> = events
+                .iter()
+                .filter(|event| &*event.reason == "PossibleMemoryBackedVolumesOnDisk")
+                .map(|event| event.message.to_string())
+                .collect();
+            assert_eq!(said.len(), told, "{swap:?}: {said:?}");
+            assert!(said.iter().all(|said| said.starts_with("The tmpfs noswap option is not supported. ")));
+            node.stop().await;
+        });
+    }
 }
 
 #[test]

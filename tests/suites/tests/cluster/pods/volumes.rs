@@ -1,11 +1,15 @@
 //! Volumes made of what the API server has, and of what it says later.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::authentication::v1::TokenReview;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
+use runtime_bridge::kube::Select;
 use serde_json::{Value, json};
 use testkit::process::eventually;
 
 use crate::Shared;
+use crate::cri::UID_LABEL;
 use crate::member::{Member, named};
 use crate::node::{LATER, SOON};
 use crate::spec::{OBEDIENT, containers, shell, sleeper, with};
@@ -13,6 +17,7 @@ use crate::spec::{OBEDIENT, containers, shell, sleeper, with};
 pub const ALL: &[(&str, Shared)] = &[
     ("files_follow_their_objects", followed),
     ("a_pod_waits_for_its_objects", awaited),
+    ("nothing_is_made_for_a_pod_before_its_secret_is_there", withheld),
     ("the_service_accounts_token_is_accepted", token),
 ];
 
@@ -90,6 +95,41 @@ fn awaited(member: &Member) {
         lines if lines == ["here"] => Ok(()),
         lines => Err(format!("{lines:?}")),
     });
+}
+
+/// Tries of a volume after which the next one is so far away that only news of the secret can start the pod before it.
+const TRIES: i64 = 7;
+/// Shorter than the wait after so many tries, which is 32 s; a machine that is busy with other pods takes a while.
+const WOKEN_WITHIN: Duration = Duration::from_secs(20);
+
+fn withheld(member: &Member) {
+    let mounting = with(sleeper("main"), json!({"volumeMounts": [{"name": "late", "mountPath": "/late"}]}));
+    let volumes = json!({"volumes": [{"name": "late", "secret": {"secretName": "withheld"}}]});
+    let pod = member.pod("withheld", with(containers([mounting]), volumes));
+    let seen = pod.wait("waits", SOON, |pod| pod.waiting("main").0 == "ContainerCreating");
+    pod.event(
+        &seen,
+        "FailedMount",
+        "MountVolume.SetUp failed for volume \"late\" : secret \"withheld\" not found",
+    );
+    eventually("it is tried again and again", LATER, || {
+        let events = member.api.list::<Event>(&Select {
+            namespace: Some(member.name.clone()),
+            fields: Some(format!("involvedObject.uid={},reason=FailedMount", seen.uid())),
+        })?;
+        let tries: i64 = events.iter().filter_map(|event| event["count"].as_i64()).sum();
+        if tries >= TRIES { Ok(()) } else { Err(format!("{tries} times")) }
+    });
+    let waits = pod.look().expect("the pod is there");
+    assert_eq!(waits.condition("PodReadyToStartContainers")["status"], "False", "{}", waits.status());
+    assert_eq!((waits.phase(), waits.ip()), ("Pending", ""), "{}", waits.status());
+    assert!(member.node.cri.sandboxes(UID_LABEL, waits.uid()).is_empty(), "no sandbox");
+
+    member.api.create::<Secret>(named(member, "withheld", json!({"stringData": {"word": "hush"}})));
+    let created = Instant::now();
+    let ready = pod.wait("Ready at once", WOKEN_WITHIN, |pod| pod.is_ready());
+    println!("Ready {:?} after its secret", created.elapsed());
+    assert_eq!(ready.condition("PodReadyToStartContainers")["status"], "True", "{}", ready.status());
 }
 
 fn token(member: &Member) {

@@ -1,0 +1,115 @@
+//! What another kubelet has left on the node: volumes of plugins that this one does not have are reported in use, and
+//! neither unmounted nor deleted.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use runtime_bridge::kube::fake::FakeApi;
+use runtime_bridge::mounts::MountPoint;
+use serde_json::json;
+use supervision::Policy;
+use testkit::node::{FakeNode, World, member, settings};
+use testkit::sandbox;
+
+use crate::objects::{NS, clustered, object, pod, told_ready, until};
+
+const PODS: &str = "/var/lib/kubelet/pods";
+
+/// A volume as the Go kubelet sets it up through CSI; where it is mounted.
+fn csi(world: &World, uid: &str, volume: &str, handle: &str) -> PathBuf {
+    let dir = Path::new(PODS).join(uid).join("volumes/kubernetes.io~csi").join(volume);
+    let data = json!({
+        "driverName": "disk.example", "volumeHandle": handle, "specVolID": volume,
+        "volumeLifecycleMode": "Persistent", "nodeName": "node",
+    });
+    world.disk.write(dir.join("vol_data.json"), data.to_string(), 0o600);
+    let path = dir.join("mount");
+    world.disk.mkdir(&path, 0o750);
+    world.disk.add_mount(MountPoint {
+        path: path.clone(),
+        root: "/".into(),
+        fs_type: "ext4".to_owned(),
+        source: "/dev/disk".to_owned(),
+        options: vec!["rw".to_owned()],
+        fs_options: Vec::new(),
+        device: (8, 1),
+    });
+    path
+}
+
+fn is_mounted(world: &World, path: &Path) -> bool {
+    world.disk.mounts().iter().any(|mount| mount.path == path)
+}
+
+/// The messages of all events of this reason.
+fn told(api: &FakeApi, reason: &str) -> Vec<String> {
+    let events: Vec<Event> = api.list();
+    let events = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    events.filter_map(|event| event.message).collect()
+}
+
+fn in_use(api: &FakeApi) -> Option<Vec<String>> {
+    api.get::<Node>(None, "node")?.status?.volumes_in_use
+}
+
+#[test]
+fn volumes_of_another_kubelet_are_in_use_until_they_are_gone() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(85);
+        let name = |handle: &str| format!("kubernetes.io/csi/disk.example^{handle}");
+        api.put(&object::<Node>(json!({
+            "metadata": {"name": "node"},
+            "status": {
+                "volumesInUse": [name("gone"), name("1")],
+                "volumesAttached": [{"name": name("2"), "devicePath": ""}],
+            },
+        })));
+        let paths = [csi(&world, "u1", "pvc-1", "1"), csi(&world, "u2", "pvc-2", "2")];
+        csi(&world, "u2", "pvc-3", "of-no-node");
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        until("the Node to tell what is here", || in_use(&api) == Some(vec![name("1"), name("2")])).await;
+        // Nobody knows these pods, and still nothing of them is touched.
+        sandbox.pass(Duration::from_secs(600)).await;
+        assert!(paths.iter().all(|path| is_mounted(&world, path)));
+        let orphans = told(&api, "FailedOrphanedPodCleanup");
+        assert!(
+            orphans
+                .iter()
+                .any(|text| text.contains("was set up through kubernetes.io/csi by another kubelet")),
+            "{orphans:?}"
+        );
+        assert_eq!(in_use(&api), Some(vec![name("1"), name("2")]));
+
+        world.disk.remove_mounts_at(&paths[0]);
+        world.disk.remove(Path::new(PODS).join("u1/volumes/kubernetes.io~csi/pvc-1"));
+        until("the Node to tell that one is gone", || in_use(&api) == Some(vec![name("2")])).await;
+        until("what is left of its pod to go", || {
+            !world.disk.children(PODS).contains(&Path::new(PODS).join("u1"))
+        })
+        .await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_pod_with_such_a_volume_waits_with_its_end_and_says_why() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(86);
+        let uid = pod(&api, json!({}), json!([])).metadata.uid.expect("a UID");
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod to be Ready", || told_ready(&api)).await;
+        let path = csi(&world, &uid, "pvc-1", "1");
+        api.delete::<Pod>(NS, "web", None);
+        until("word of the volume", || !told(&api, "FailedUnMount").is_empty()).await;
+        sandbox.pass(Duration::from_secs(300)).await;
+        assert!(is_mounted(&world, &path) && world.disk.kind(path.with_file_name("vol_data.json")).is_some());
+        assert!(api.get::<Pod>(NS, "web").is_some(), "it is not over");
+
+        world.disk.remove_mounts_at(&path);
+        world.disk.remove(path.parent().expect("a directory"));
+        until("the pod to go", || api.get::<Pod>(NS, "web").is_none()).await;
+        assert!(world.disk.children(PODS).is_empty());
+        node.stop().await;
+    });
+}
