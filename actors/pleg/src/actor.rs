@@ -11,8 +11,8 @@ use actix::{Actor, Handler, MessageResult};
 use futures::StreamExt;
 use jiff::Timestamp;
 use messages::facts::{PodObserved, RuntimeObserved};
-use messages::pleg::{GetRuntimePods, PodTouched, ResendObserved};
-use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod, RuntimePods};
+use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
+use messages::runtime::{ContainerState, HeldPod, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriError, ExitWatcher, Operations, wire};
@@ -125,6 +125,9 @@ pub struct Pleg {
     events: bool,
     /// Pods of the first relist that have not been looked at; none before it.
     baseline: Option<BTreeSet<PodUid>>,
+    /// Every pod of which the runtime holds something: those of the newest relist, and what looks have found since. None
+    /// before the first relist.
+    held: Option<BTreeMap<PodUid, HeldPod>>,
     /// Running containers whose exit nobody notifies.
     unnotified: BTreeSet<Arc<str>>,
     /// Pods whose last look failed.
@@ -148,6 +151,7 @@ impl Pleg {
             version: None,
             events: false,
             baseline: None,
+            held: None,
             unnotified: BTreeSet::new(),
             unseen: BTreeSet::new(),
             checking: false,
@@ -184,6 +188,7 @@ impl Pleg {
                 metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
                 let told = observe::lines(&sandboxes.items, &containers.containers);
                 let wanted = self.compare(&told);
+                self.hold(observe::held(&sandboxes.items, &containers.containers));
                 if self.baseline.is_none() {
                     // A pod that somebody had looked at before is known already.
                     self.baseline = Some(wanted.into_iter().filter(|uid| told.contains_key(uid)).collect());
@@ -198,6 +203,15 @@ impl Pleg {
             }
         }
         self.begin_looks(ctx);
+    }
+
+    /// A list that began before the newest looks may lack what they found.
+    fn hold(&mut self, listed: BTreeMap<PodUid, HeldPod>) {
+        let before = self.held.replace(listed).unwrap_or_default();
+        let held = self.held.get_or_insert_default();
+        for (uid, pod) in before.into_iter().filter(|(uid, _)| self.pods.contains_key(uid)) {
+            held.entry(uid).or_insert(pod);
+        }
     }
 
     /// Wants a look at every pod that is not as it is known to be, and gives them.
@@ -302,6 +316,14 @@ impl Pleg {
             ctx.set_timer(Timer::Look(uid.clone()), self.deps.config.unnotified);
         }
         let gone = state.is_absent();
+        if let Some(held) = &mut self.held {
+            if gone {
+                held.remove(uid);
+            } else {
+                let pod = || HeldPod { pod: state.pod.clone(), is_api: false };
+                held.entry(uid.clone()).or_insert_with(pod);
+            }
+        }
         self.pods.insert(uid.clone(), Pod { state, sent_touch: token, look });
         if news {
             self.tell(uid);
@@ -446,5 +468,12 @@ impl Handler<GetRuntimePods> for Pleg {
     type Result = MessageResult<GetRuntimePods>;
     fn handle(&mut self, _: GetRuntimePods, _ctx: &mut Ctx<Self>) -> Self::Result {
         MessageResult(self.snapshot())
+    }
+}
+
+impl Handler<GetHeldPods> for Pleg {
+    type Result = MessageResult<GetHeldPods>;
+    fn handle(&mut self, _: GetHeldPods, _ctx: &mut Ctx<Self>) -> Self::Result {
+        MessageResult(self.held.clone().map(Arc::new))
     }
 }

@@ -69,6 +69,14 @@ impl Api {
         patched.unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// A strategic merge patch of the status.
+    #[track_caller]
+    pub fn merge_status<K: Object>(&self, namespace: Option<&str>, name: &str, status: Value) {
+        let patch = Patch::Strategic(json_of("status", status));
+        let patched = block_on(self.client.patch_status::<K>(namespace, name, &patch));
+        patched.unwrap_or_else(|error| panic!("{error}"));
+    }
+
     /// Deletes an object, which may have gone already.
     pub fn delete<K: Object>(&self, namespace: Option<&str>, name: &str, grace: Option<i64>) {
         let how = Delete { grace_seconds: grace, uid: None };
@@ -76,6 +84,10 @@ impl Api {
             assert!(error.is_not_found(), "{error}");
         }
     }
+}
+
+fn json_of(field: &str, value: Value) -> Value {
+    Value::Object([(field.to_owned(), value)].into_iter().collect())
 }
 
 fn json(object: impl Object) -> Value {

@@ -28,4 +28,6 @@ mod probes;
 mod refused;
 mod restarts;
 mod strain;
+mod strangers;
+mod unsupported;
 mod volumes;

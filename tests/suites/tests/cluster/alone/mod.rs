@@ -3,6 +3,7 @@
 mod certificates;
 mod counts;
 mod evictions;
+mod judged;
 mod registration;
 
 use crate::Alone;
@@ -11,6 +12,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_restart_writes_no_status", counts::restart),
     ("an_idle_node_asks_for_little", counts::idle),
     ("a_pod_that_fills_the_disk_is_evicted", evictions::full_disk),
+    ("a_restart_judges_what_is_not_here_and_ends_nothing_that_is", judged::restart),
     ("a_node_registers_and_lives", registration::registers),
     ("a_node_that_was_deleted_registers_again", registration::deleted),
     ("a_first_certificate_is_asked_for_and_found_again", certificates::first),
