@@ -23,10 +23,9 @@ delivery!(ResendObserved => (): Command, LatestPerKey);
 pub struct GetRuntimePods;
 delivery!(GetRuntimePods => Option<RuntimePods>: Query, Reject);
 
-/// Every pod of which the runtime holds something. Known once the runtime has listed what it has, also of pods that cannot
-/// be looked at; `None` before.
+/// Every pod of which the runtime holds something, once it has listed what it has; also those that cannot be looked at.
 #[derive(Clone, Debug)]
 pub struct GetHeldPods;
-delivery!(GetHeldPods => Option<HeldPods>: Query, Reject);
+delivery!(GetHeldPods => HeldPods: Query, Reject);
 
 receives!("Pleg": PodTouched, ResendObserved, GetRuntimePods, GetHeldPods);

@@ -12,12 +12,12 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
-use messages::runtime::{ContainerState, HeldPod, RuntimeHealth, RuntimePod, RuntimePods};
+use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriError, ExitWatcher, Operations, wire};
 use runtime_bridge::host::PodDirs;
-use supervision::{Address, Ctx, Subsystem};
+use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
 use self::health::Version;
@@ -39,6 +39,8 @@ const HEARD_BY: Duration = Duration::from_secs(1);
 const BETWEEN_CALLS: Duration = Duration::from_millis(5);
 /// How long looks are gathered in a burst.
 const GATHER: Duration = Duration::from_millis(3);
+/// Asks that wait for the first relist.
+const WAITING_MAX: usize = 16;
 
 /// How often Pleg looks without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +130,8 @@ pub struct Pleg {
     /// Every pod of which the runtime holds something: those of the newest relist, and what looks have found since. None
     /// before the first relist.
     held: Option<BTreeMap<PodUid, HeldPod>>,
+    /// Asks that wait for the first relist.
+    waiting: Vec<Reply<HeldPods>>,
     /// Running containers whose exit nobody notifies.
     unnotified: BTreeSet<Arc<str>>,
     /// Pods whose last look failed.
@@ -152,6 +156,7 @@ impl Pleg {
             events: false,
             baseline: None,
             held: None,
+            waiting: Vec::new(),
             unnotified: BTreeSet::new(),
             unseen: BTreeSet::new(),
             checking: false,
@@ -211,6 +216,10 @@ impl Pleg {
         let held = self.held.get_or_insert_default();
         for (uid, pod) in before.into_iter().filter(|(uid, _)| self.pods.contains_key(uid)) {
             held.entry(uid).or_insert(pod);
+        }
+        let held = Arc::new(held.clone());
+        for reply in std::mem::take(&mut self.waiting) {
+            reply.send(held.clone());
         }
     }
 
@@ -472,8 +481,18 @@ impl Handler<GetRuntimePods> for Pleg {
 }
 
 impl Handler<GetHeldPods> for Pleg {
-    type Result = MessageResult<GetHeldPods>;
+    type Result = ReplyLater<HeldPods>;
     fn handle(&mut self, _: GetHeldPods, _ctx: &mut Ctx<Self>) -> Self::Result {
-        MessageResult(self.held.clone().map(Arc::new))
+        let (later, reply) = reply_later();
+        if let Some(held) = &self.held {
+            reply.send(Arc::new(held.clone()));
+        } else {
+            // Those whose askers have gone make room; one too many is dropped, and its asker asks again.
+            self.waiting.retain(Reply::is_wanted);
+            if self.waiting.len() < WAITING_MAX {
+                self.waiting.push(reply);
+            }
+        }
+        later
     }
 }

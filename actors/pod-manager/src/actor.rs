@@ -36,8 +36,6 @@ use crate::mirror::{Mirrors, Step};
 const ASK_DEADLINE: Duration = Duration::from_secs(5);
 /// Pause before it asks again for what was refused or not known yet.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// The same while the runtime has told nothing yet, and all pods wait for that.
-const ASK_SOON: Duration = Duration::from_millis(50);
 /// How often a pod that has to end is told so, until it has.
 const EVICT_AGAIN: Duration = Duration::from_secs(5);
 
@@ -353,11 +351,9 @@ impl PodManager {
         }
         let asked = self.deps.held_pods.ask(GetHeldPods, ASK_DEADLINE);
         ctx.effect("ask runtime", None, asked, |actor, answer, ctx| {
-            let told = answer.ok().flatten();
-            let pause = if told.is_some() || actor.known.has_heard_runtime() { ASK_AGAIN } else { ASK_SOON };
             // Somebody still waits, or the next decision says otherwise.
-            ctx.set_timer(Timer::AskRuntime, pause);
-            if let Some(pods) = told {
+            ctx.set_timer(Timer::AskRuntime, ASK_AGAIN);
+            if let Ok(pods) = answer {
                 actor.known.runtime(&pods);
                 actor.decide(ctx);
             }

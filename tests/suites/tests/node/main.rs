@@ -19,6 +19,7 @@ mod heartbeat;
 mod hooks;
 mod images;
 mod life;
+mod manifests;
 mod matrix;
 mod member;
 mod names;

@@ -12,7 +12,6 @@ use testkit::node::{FakeNode, is_ready, settings};
 use testkit::sandbox;
 
 use crate::cluster::{clustered, pod, until};
-use crate::life::world;
 
 const NS: Option<&str> = Some("default");
 const WHY: &str = "spec.volumes[0].nfs is not supported by this version of the kubelet";
@@ -109,37 +108,6 @@ spec:
         .await;
         world.remove_manifest("wants.yaml");
         node.until_empty().await;
-        node.stop().await;
-    });
-}
-
-/// What a manifest says that no Pod has is told, and one that becomes wrong is taken away by a listing, not before.
-#[test]
-fn manifests_are_read_as_upstream_reads_them() {
-    sandbox(Policy::default(), async |sandbox| {
-        let world = world(64);
-        let manifest = crate::pods::web("web");
-        world.manifest("web.yaml", &manifest.replace("spec:", "spec:\n  hostnetwork: true"));
-        let node = FakeNode::start(sandbox, &world, &settings());
-        node.until("it to be Ready", |pods| pods.get("web").is_some_and(|status| is_ready(status))).await;
-        let told = node.events().await;
-        let ignored: Vec<_> = told.iter().filter(|event| &*event.reason == "IgnoredFields").collect();
-        assert_eq!(ignored.len(), 1, "{told:?}");
-        let message = "web.yaml: spec.hostnetwork: unknown field with the value true";
-        assert!(ignored[0].message.ends_with(message), "{}", ignored[0].message);
-        // It is written in two steps.
-        world.manifest("web.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: w");
-        sandbox.pass(Duration::from_secs(1)).await;
-        world.manifest("web.yaml", &manifest);
-        sandbox.pass(Duration::from_secs(60)).await;
-        assert_eq!(world.runtime.counts().get(&Rpc::RunPodSandbox), Some(&1), "nobody has noticed");
-        world.manifest("web.yaml", "no longer: [a manifest");
-        sandbox.pass(Duration::from_secs(1)).await;
-        assert_eq!(node.by_name().await.len(), 1, "a listing comes every 20 s");
-        node.until_empty().await;
-        world.manifest("web.yaml", &manifest);
-        node.until("it to be Ready again", |pods| pods.get("web").is_some_and(|status| is_ready(status)))
-            .await;
         node.stop().await;
     });
 }
