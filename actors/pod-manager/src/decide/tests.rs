@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::facts::{SourcePod, UNSUPPORTED_FIELDS, WorkerReport, WorkerState};
 use messages::runtime::{HeldPod, HeldPods};
+use proptest::prelude::*;
 
 use super::*;
 use crate::admission::fixtures::{node_resources, requesting, with_priority};
@@ -358,4 +359,49 @@ fn a_pod_of_the_api_server_waits_for_the_node_and_a_static_one_does_not() {
     known.node = true;
     let outcome = decisions.decide(&[api, cpu("f", "100m")], true, &mut known, &node());
     assert_eq!((shown(&outcome).len(), outcome.waiting), (2, 0));
+}
+
+proptest! {
+    /// Whatever others wrote of the pods: what the node holds stays, nothing else comes in that does not fit beside it,
+    /// and what asks for what is not done takes no room.
+    #[test]
+    fn only_what_is_here_is_not_judged(
+        pods in prop::collection::vec((1u32..15, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()), 1..8),
+    ) {
+        let candidates: Vec<Candidate> = pods.iter().enumerate().map(|(number, &(tenths, _, is_api, lacks, is_forged))| {
+            let mut pod = cpu(&number.to_string(), &format!("{}m", tenths * 100));
+            if is_api {
+                pod = from_api(pod, if is_forged { status_of_kubelet("Running") } else { PodStatus::default() });
+            }
+            if lacks { unsupported(pod) } else { pod }
+        }).collect();
+        let mut known = Known::new(true, false);
+        let here: Vec<(&Candidate, bool)> = candidates.iter().zip(&pods)
+            .filter(|(_, (_, is_here, ..))| *is_here)
+            .map(|(candidate, (_, _, is_api, ..))| (candidate, *is_api))
+            .collect();
+        known.runtime(&held(&here));
+        let mut decisions = Decisions::default();
+        let mut sorted = candidates.clone();
+        sorted.sort_by_key(|candidate| !decisions.has_admitted(&candidate.pod_ref.uid, &known));
+        let node = NodeView { pods_max: 100, ..node() };
+        let outcome = decisions.decide(&sorted, true, &mut known, &node);
+        prop_assert_eq!(&decisions.decide(&sorted, true, &mut known, &node).pods, &outcome.pods, "a decision holds");
+        let (mut taken, mut is_judged) = (0, false);
+        for (candidate, &(tenths, is_here, is_api, lacks, _)) in candidates.iter().zip(&pods) {
+            let rejected = outcome.pods[&candidate.pod_ref.uid].rejected.as_ref().map(|why| why.reason.as_str());
+            if lacks && !(is_here && is_api) {
+                prop_assert_eq!(rejected, Some(UNSUPPORTED_FIELDS));
+            } else if is_here {
+                prop_assert_eq!(rejected, None);
+            } else {
+                prop_assert!(matches!(rejected, None | Some("OutOfcpu")));
+            }
+            if rejected.is_none() {
+                taken += tenths;
+                is_judged |= !is_here;
+            }
+        }
+        prop_assert!(!is_judged || taken <= 20, "{taken} tenths of 2 CPUs");
+    }
 }
