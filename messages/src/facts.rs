@@ -43,7 +43,7 @@ pub struct DesiredPod {
     pub pod: Arc<Pod>,
     /// Its source.
     pub source: Source,
-    /// Why the node refuses it: then no worker runs it and its phase is Failed.
+    /// Why the node refuses it: then no worker runs it and its phase is Failed, or Pending if that is not final.
     pub rejected: Option<Rejection>,
 }
 
@@ -56,12 +56,23 @@ pub struct Rejection {
     pub message: String,
 }
 
+/// The reason of a pod that asks for what this version of the kubelet does not do. Upstream's `PodFeatureUnsupported` is a
+/// verdict; this is a state that a later kubelet ends.
+pub const UNSUPPORTED_FIELDS: &str = "UnsupportedFields";
+
+impl Rejection {
+    /// The pod has failed by it; otherwise it waits, Pending, for a kubelet or a spec that it fits.
+    pub fn is_final(&self) -> bool {
+        self.reason != UNSUPPORTED_FIELDS
+    }
+}
+
 /// A pod as its source gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourcePod {
     /// The object, defaulted and validated.
     pub pod: Arc<Pod>,
-    /// Set when this kubelet cannot run it as it is written: it is shown as Failed, and never silently bent.
+    /// Set when this kubelet cannot run it as it is written: it stays Pending, and is never silently bent.
     pub refused: Option<Rejection>,
 }
 

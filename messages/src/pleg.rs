@@ -1,6 +1,6 @@
 //! What Pleg receives.
 
-use crate::runtime::RuntimePods;
+use crate::runtime::{HeldPods, RuntimePods};
 use crate::{PodUid, delivery, receives};
 
 /// Look at this pod now: something was done to it, or is expected of it.
@@ -23,4 +23,9 @@ delivery!(ResendObserved => (): Command, LatestPerKey);
 pub struct GetRuntimePods;
 delivery!(GetRuntimePods => Option<RuntimePods>: Query, Reject);
 
-receives!("Pleg": PodTouched, ResendObserved, GetRuntimePods);
+/// Every pod of which the runtime holds something, once it has listed what it has; also those that cannot be looked at.
+#[derive(Clone, Debug)]
+pub struct GetHeldPods;
+delivery!(GetHeldPods => HeldPods: Query, Reject);
+
+receives!("Pleg": PodTouched, ResendObserved, GetRuntimePods, GetHeldPods);

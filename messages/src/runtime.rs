@@ -54,6 +54,18 @@ impl RuntimePod {
     }
 }
 
+/// A pod of which the runtime holds something, whatever that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldPod {
+    /// From the labels.
+    pub pod: PodRef,
+    /// A kubelet had it from the API server, as the annotations of its sandbox say.
+    pub is_api: bool,
+}
+
+/// All of them, by UID.
+pub type HeldPods = Arc<BTreeMap<PodUid, HeldPod>>;
+
 /// A pod sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RuntimeSandbox {

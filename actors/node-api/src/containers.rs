@@ -133,7 +133,11 @@ impl Containers {
         let is = |pod: &&Arc<DesiredPod>| {
             *pod.pod_ref.namespace == *named.namespace && *pod.pod_ref.name == *named.pod
         };
-        Ok(desired.pods.values().find(is).cloned())
+        // Beside a static pod there may be one of the API server that has its name: there it is that pod.
+        let rank = |pod: &&Arc<DesiredPod>| {
+            (named.uid.as_deref() == Some(pod.pod_ref.uid.as_str()), pod.source == Source::Api)
+        };
+        Ok(desired.pods.values().filter(is).max_by_key(rank).cloned())
     }
 
     /// The pod of this name, and of the UID that was asked for, if any.

@@ -13,13 +13,13 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, RuntimeObserved};
-use messages::pleg::{GetRuntimePods, PodTouched, ResendObserved};
-use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod, RuntimePods};
+use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
+use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{CriError, ExitWatcher, Operations, wire};
 use runtime_bridge::host::PodDirs;
-use supervision::{Address, Ctx, Subsystem};
+use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
 use self::health::Version;
@@ -41,6 +41,8 @@ const HEARD_BY: Duration = Duration::from_secs(1);
 const BETWEEN_CALLS: Duration = Duration::from_millis(5);
 /// How long looks are gathered in a burst.
 const GATHER: Duration = Duration::from_millis(3);
+/// Asks that wait for the first relist.
+const WAITING_MAX: usize = 16;
 
 /// How often Pleg looks without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +131,11 @@ pub struct Pleg {
     events: bool,
     /// Pods of the first relist that have not been looked at; none before it.
     baseline: Option<BTreeSet<PodUid>>,
+    /// Every pod of which the runtime holds something: those of the newest relist, and what looks have found since. None
+    /// before the first relist.
+    held: Option<BTreeMap<PodUid, HeldPod>>,
+    /// Asks that wait for the first relist.
+    waiting: Vec<Reply<HeldPods>>,
     /// Running containers whose exit nobody notifies.
     unnotified: BTreeSet<Arc<str>>,
     /// Pods whose last look failed.
@@ -154,6 +161,8 @@ impl Pleg {
             version: None,
             events: false,
             baseline: None,
+            held: None,
+            waiting: Vec::new(),
             unnotified: BTreeSet::new(),
             unseen: BTreeSet::new(),
             complained: BTreeMap::new(),
@@ -196,6 +205,7 @@ impl Pleg {
                 metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
                 let told = observe::lines(&sandboxes.items, &containers.containers);
                 let wanted = self.compare(&told);
+                self.hold(observe::held(&sandboxes.items, &containers.containers));
                 if self.baseline.is_none() {
                     // A pod that somebody had looked at before is known already.
                     self.baseline = Some(wanted.into_iter().filter(|uid| told.contains_key(uid)).collect());
@@ -210,6 +220,19 @@ impl Pleg {
             }
         }
         self.begin_looks(ctx);
+    }
+
+    /// A list that began before the newest looks may lack what they found.
+    fn hold(&mut self, listed: BTreeMap<PodUid, HeldPod>) {
+        let before = self.held.replace(listed).unwrap_or_default();
+        let held = self.held.get_or_insert_default();
+        for (uid, pod) in before.into_iter().filter(|(uid, _)| self.pods.contains_key(uid)) {
+            held.entry(uid).or_insert(pod);
+        }
+        let held = Arc::new(held.clone());
+        for reply in std::mem::take(&mut self.waiting) {
+            reply.send(held.clone());
+        }
     }
 
     /// Wants a look at every pod that is not as it is known to be, and gives them.
@@ -316,6 +339,14 @@ impl Pleg {
             ctx.set_timer(Timer::Look(uid.clone()), self.deps.config.unnotified);
         }
         let gone = state.is_absent();
+        if let Some(held) = &mut self.held {
+            if gone {
+                held.remove(uid);
+            } else {
+                let pod = || HeldPod { pod: state.pod.clone(), is_api: false };
+                held.entry(uid.clone()).or_insert_with(pod);
+            }
+        }
         self.pods.insert(uid.clone(), Pod { state, sent_touch: token, look });
         if news {
             self.tell(uid);
@@ -460,5 +491,22 @@ impl Handler<GetRuntimePods> for Pleg {
     type Result = MessageResult<GetRuntimePods>;
     fn handle(&mut self, _: GetRuntimePods, _ctx: &mut Ctx<Self>) -> Self::Result {
         MessageResult(self.snapshot())
+    }
+}
+
+impl Handler<GetHeldPods> for Pleg {
+    type Result = ReplyLater<HeldPods>;
+    fn handle(&mut self, _: GetHeldPods, _ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        if let Some(held) = &self.held {
+            reply.send(Arc::new(held.clone()));
+        } else {
+            // Those whose askers have gone make room; one too many is dropped, and its asker asks again.
+            self.waiting.retain(Reply::is_wanted);
+            if self.waiting.len() < WAITING_MAX {
+                self.waiting.push(reply);
+            }
+        }
+        later
     }
 }

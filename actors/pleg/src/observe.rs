@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use messages::runtime::{ContainerState, Effective, RuntimeContainer, RuntimePod, RuntimeSandbox, User};
+use messages::runtime::{
+    ContainerState, Effective, HeldPod, RuntimeContainer, RuntimePod, RuntimeSandbox, User,
+};
 use messages::{PodRef, PodUid};
 use runtime_bridge::cri::wire;
 
@@ -32,6 +34,24 @@ pub fn pod_of(labels: &BTreeMap<String, String>) -> Option<PodRef> {
         namespace: Arc::from(label(POD_NAMESPACE)),
         name: Arc::from(label(POD_NAME)),
     })
+}
+
+/// The annotation by which a kubelet marks where it had a pod from.
+const SOURCE: &str = "kubernetes.io/config.source";
+
+/// Every pod that the lists name.
+pub fn held(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> BTreeMap<PodUid, HeldPod> {
+    let mut held = BTreeMap::new();
+    for sandbox in sandboxes {
+        if let Some(pod) = pod_of(&sandbox.labels) {
+            let is_api = sandbox.annotations.get(SOURCE).is_some_and(|source| source == "api");
+            held.insert(pod.uid.clone(), HeldPod { pod, is_api });
+        }
+    }
+    for pod in containers.iter().filter_map(|container| pod_of(&container.labels)) {
+        held.entry(pod.uid.clone()).or_insert(HeldPod { pod, is_api: false });
+    }
+    held
 }
 
 /// CRI's nanoseconds since the epoch; zero and nonsense are "not yet".
@@ -245,6 +265,19 @@ mod tests {
         assert_eq!(&known_lines(&pod), told);
         pod.containers[0].state = ContainerState::Exited;
         assert_ne!(&known_lines(&pod), told);
+    }
+
+    #[test]
+    fn a_sandbox_tells_where_its_pod_came_from() {
+        let of = |uid: &str, source: &str| wire::PodSandbox {
+            labels: labels(uid),
+            annotations: [(SOURCE.to_owned(), source.to_owned())].into(),
+            ..Default::default()
+        };
+        let containers = [listed("c", "api"), listed("c", "lone"), wire::Container::default()];
+        let held = held(&[of("api", "api"), of("file", "file")], &containers);
+        let shown: Vec<_> = held.values().map(|held| (held.pod.uid.as_str(), held.is_api)).collect();
+        assert_eq!(shown, [("api", true), ("file", false), ("lone", false)]);
     }
 
     #[test]

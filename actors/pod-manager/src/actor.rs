@@ -15,7 +15,7 @@ use messages::facts::{
     WorkerReported,
 };
 use messages::node_status::ResendNode;
-use messages::pleg::{GetRuntimePods, ResendObserved};
+use messages::pleg::{GetHeldPods, ResendObserved};
 use messages::pod_manager::{self, GetPods, GetPressure, GetStaticOf, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
@@ -25,8 +25,9 @@ use runtime_bridge::kube::ApiClient;
 use supervision::{Address, AskError, Ctx, Subsystem};
 
 use crate::admission::{NodeView, counted_as, preemption};
-use crate::decide::{Decisions, Known, Outcome, Victim};
+use crate::decide::{Decisions, Outcome, Victim};
 use crate::execute::{self, Done, MirrorError};
+use crate::known::Known;
 use crate::merge::{Duplicate, Sources};
 use crate::metrics::PodManagerMetrics;
 use crate::mirror::{Mirrors, Step};
@@ -64,8 +65,8 @@ pub struct PodManagerDeps {
     pub workers: Address<GetWorkers>,
     /// Asked what was decided about pods before this incarnation.
     pub statuses: Address<GetKnownStatuses>,
-    /// Asked what the runtime holds, before a new pod takes a name.
-    pub runtime_pods: Address<GetRuntimePods>,
+    /// Asked what the runtime holds, before anything is decided, and before a new static pod takes a name.
+    pub held_pods: Address<GetHeldPods>,
     /// Asked after a restart what the runtime can do.
     pub observed: Address<ResendObserved>,
     /// Asked after a restart what the node runs out of.
@@ -94,12 +95,14 @@ pub struct PodManager {
     /// The node that pods are admitted to, as it is now.
     node: NodeView,
     node_uid: Option<String>,
-    /// The pool and StatusManager have answered: nothing is decided before.
+    /// The pool and StatusManager have answered: nothing is decided before, nor before the runtime has told.
     heard: Heard,
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
     duplicates: BTreeSet<PodUid>,
     waiting: usize,
     asking_runtime: bool,
+    /// Pods that the Node is being fetched for.
+    fetching_node: Option<BTreeSet<PodUid>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,20 +119,21 @@ impl PodManager {
             node_uid: None,
             sources: Sources::default(),
             decisions: Decisions::default(),
-            known: Known::new(deps.node.is_none()),
+            known: Known::new(deps.node.is_none(), deps.api.is_some()),
             mirrors: Mirrors::default(),
             heard: Heard::default(),
             desired: Arc::default(),
             duplicates: BTreeSet::new(),
             waiting: 0,
             asking_runtime: false,
+            fetching_node: None,
             deps,
         }
     }
 
     /// Whether the past is known that new pods are judged beside.
     fn may_decide(&self) -> bool {
-        self.heard == Heard { workers: true, statuses: true }
+        self.heard == Heard { workers: true, statuses: true } && self.known.has_heard_runtime()
     }
 
     fn fact(&self) -> DesiredPods {
@@ -194,7 +198,7 @@ impl PodManager {
             return;
         }
         let all = self.sources.heard_all(&self.deps.config.sources);
-        let merged = self.sources.merge(self.decisions.admitted());
+        let merged = self.sources.merge(|uid| self.decisions.has_admitted(uid, &self.known));
         let mut outcome = self.decisions.decide(&merged.candidates, all, &mut self.known, &self.node);
         self.say_duplicates(&merged.duplicates);
         self.say(&outcome);
@@ -204,6 +208,7 @@ impl PodManager {
         if outcome.ask_runtime {
             self.ask_runtime(ctx);
         }
+        self.fetch_node(std::mem::take(&mut outcome.ask_node), ctx);
         self.waiting = outcome.waiting;
         for (uid, pod) in &mut outcome.pods {
             // Whoever is told sees at a glance that nothing has changed.
@@ -224,18 +229,28 @@ impl PodManager {
         self.mirror(ctx);
     }
 
-    /// An event for each refusal, once.
+    /// An event for each refusal, and for each pod that waits for a kubelet that can run it, once.
     fn say(&self, outcome: &Outcome) {
         for (pod, why) in &outcome.refused {
             tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod is not admitted");
             self.deps.metrics.rejections.with_label_values(&[counted_as(&why.reason)]).inc();
             self.warn(pod, &why.reason, &why.message);
         }
+        for (pod, why) in &outcome.unsupported {
+            tracing::warn!(%pod, message = why.message, "Pod asks for what this kubelet does not do; it stays Pending");
+            self.warn(pod, &why.reason, &why.message);
+        }
         for (pod, why) in &outcome.kept {
-            tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod runs on though a new one is refused");
+            tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod runs on though a new one would wait");
             let message = format!("{}; the pod runs already and is left alone", why.message);
             self.warn(pod, &why.reason, &message);
         }
+    }
+
+    /// How many pods no worker runs, for good or not.
+    fn refused(&self, for_good: bool) -> usize {
+        let refused = self.desired.values().filter_map(|pod| pod.rejected.as_ref());
+        refused.filter(|why| why.is_final() == for_good).count()
     }
 
     /// An event for each duplicate, once.
@@ -334,11 +349,11 @@ impl PodManager {
         if std::mem::replace(&mut self.asking_runtime, true) {
             return;
         }
-        let asked = self.deps.runtime_pods.ask(GetRuntimePods, ASK_DEADLINE);
+        let asked = self.deps.held_pods.ask(GetHeldPods, ASK_DEADLINE);
         ctx.effect("ask runtime", None, asked, |actor, answer, ctx| {
             // Somebody still waits, or the next decision says otherwise.
             ctx.set_timer(Timer::AskRuntime, ASK_AGAIN);
-            if let Ok(Some(pods)) = answer {
+            if let Ok(pods) = answer {
                 actor.known.runtime(&pods);
                 actor.decide(ctx);
             }
@@ -379,6 +394,7 @@ impl Subsystem for PodManager {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.ask_workers(ctx);
         self.ask_statuses(ctx);
+        self.ask_runtime(ctx);
         let _ = self.deps.sources.tell(ResendPods);
         self.ask_for_node(ctx);
         if ctx.incarnation() > 1 {
@@ -394,7 +410,9 @@ impl Subsystem for PodManager {
             Timer::AskForNode => self.ask_for_node(ctx),
             Timer::AskRuntime => {
                 self.asking_runtime = false;
-                if self.waiting > 0 {
+                if !self.known.has_heard_runtime() {
+                    self.ask_runtime(ctx);
+                } else if self.waiting > 0 {
                     self.decide(ctx);
                 }
             }
@@ -422,7 +440,8 @@ impl Subsystem for PodManager {
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({
             "pods": self.desired.len(),
-            "rejected": self.desired.values().filter(|pod| pod.rejected.is_some()).count(),
+            "rejected": self.refused(true),
+            "unsupported": self.refused(false),
             "waiting": self.waiting,
             "preempting": self.decisions.victims().len(),
             "sourcesReady": self.fact().sources_ready,

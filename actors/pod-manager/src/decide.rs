@@ -1,105 +1,25 @@
 //! PURE: which pods have been admitted, which refused, and which wait for others to end. A decision holds for as long as
-//! the pod is listed: running pods are not judged again, and room that appears later brings no refused pod back.
+//! the pod is listed: room that appears later brings no refused pod back.
+//!
+//! A restarted kubelet judges again what upstream judges again, every pod that has not come to its end, but for those that
+//! have something on the node: upstream's kubelet may fail a running pod because the Node's labels, or its own
+//! configuration, are others than they were when the pod came. Here a restart ends no pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
-use messages::facts::{DesiredPod, Pressure, Rejection, Source, WorkerReport, WorkerState};
-use messages::runtime::RuntimePods;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use messages::facts::{DesiredPod, Rejection, Source};
 use messages::{PodRef, PodUid};
 
 use crate::admission::{NodeView, Verdict, judge, pressure};
+use crate::known::{Known, is_terminal};
 use crate::merge::Candidate;
 
 /// How StatusManager begins the message of a pod that was refused.
 const REJECTED_PREFIX: &str = "Pod was rejected: ";
 /// The kubelet waits at least this long for a pod that it ends, in seconds (row 4.6).
 const WAIT_SECONDS_MIN: i64 = 10;
-
-/// What is known of the pods besides what the sources say.
-#[derive(Debug, Default)]
-pub struct Known {
-    /// Workers' newest reports.
-    reports: BTreeMap<PodUid, Arc<WorkerReport>>,
-    /// Pods that had come to their end before this kubelet looked.
-    over: BTreeSet<PodUid>,
-    /// Pods of which the runtime holds something, as of the last answer and without those that have been given back
-    /// since; `None` until it has told.
-    held: Option<BTreeMap<PodUid, PodRef>>,
-    /// It has been heard of the Node: before, no pod of the API server is judged.
-    pub node: bool,
-    /// The runtime can do the supplemental groups policy `Strict`; `None` until it has told.
-    pub strict_groups: Option<bool>,
-    /// What the node runs out of; `None` until it has been measured.
-    pub pressure: Option<Pressure>,
-}
-
-impl Known {
-    /// Nothing but whether pods of the API server may be judged.
-    pub fn new(node: bool) -> Self {
-        Self { node, ..Self::default() }
-    }
-
-    /// A worker's report; whether it changes what others wait for.
-    pub fn report(&mut self, uid: PodUid, report: Arc<WorkerReport>) -> bool {
-        let what = |report: &WorkerReport| (report.state == WorkerState::Terminated, report.released);
-        let news = self.reports.get(&uid).is_none_or(|known| what(known) != what(&report));
-        if let Some(held) = self.held.as_mut().filter(|_| report.released) {
-            held.remove(&uid);
-        }
-        if report.released && report.deleted {
-            // Nothing is left of it: a pod of this UID that comes later is another one.
-            self.reports.remove(&uid);
-        } else {
-            self.reports.insert(uid, report);
-        }
-        news
-    }
-
-    /// What the pool says on behalf of a worker, unless the worker has said something itself meanwhile.
-    pub fn report_if_unknown(&mut self, uid: PodUid, report: Arc<WorkerReport>) {
-        if !self.reports.contains_key(&uid) {
-            self.report(uid, report);
-        }
-    }
-
-    /// What the runtime holds.
-    pub fn runtime(&mut self, pods: &RuntimePods) {
-        let held = pods.iter().filter(|(_, pod)| !pod.is_absent());
-        self.held = Some(held.map(|(uid, pod)| (uid.clone(), pod.pod.clone())).collect());
-    }
-
-    /// A pod of this full name still has something on the node, as far as its worker says.
-    pub fn has_name(&self, full_name: &str) -> bool {
-        self.reports.values().any(|report| !report.released && report.pod.full_name() == full_name)
-    }
-
-    /// Nothing of the pod runs any more, and nothing will.
-    fn is_over(&self, uid: &PodUid) -> bool {
-        match self.reports.get(uid) {
-            Some(report) => report.state == WorkerState::Terminated,
-            None => self.over.contains(uid),
-        }
-    }
-
-    /// Two static pods of one full name never overlap (row 2.4): an earlier one still has something on the node, or the
-    /// runtime has not told yet whether it has.
-    fn has_predecessor(&self, pod: &PodRef) -> bool {
-        let same = |other: &PodRef| {
-            other.uid != pod.uid && other.name == pod.name && other.namespace == pod.namespace
-        };
-        let Some(held) = &self.held else { return true };
-        let unclaimed = |uid: &PodUid| !self.reports.contains_key(uid);
-        self.reports.values().any(|report| !report.released && same(&report.pod))
-            || held.iter().any(|(uid, held)| unclaimed(uid) && same(held))
-    }
-
-    fn forget_all_but(&mut self, listed: &BTreeSet<&PodUid>) {
-        self.reports.retain(|uid, report| !report.released || listed.contains(uid));
-        self.over.retain(|uid| listed.contains(uid));
-    }
-}
 
 /// Others end so that a critical pod finds room.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,9 +48,13 @@ pub struct Outcome {
     pub waiting: usize,
     /// Some of them wait for something that nobody will tell: the runtime has to be asked.
     pub ask_runtime: bool,
+    /// These are refused only for what the Node is: it is fetched anew before.
+    pub ask_node: BTreeSet<PodUid>,
     /// Pods that were refused in this round.
     pub refused: Vec<(PodRef, Rejection)>,
-    /// Pods that would be refused if they did not run already, as was found in this round.
+    /// Pods that ask for what is not done here, as was found in this round.
+    pub unsupported: Vec<(PodRef, Rejection)>,
+    /// Pods that would wait like these if they did not run already, as was found in this round.
     pub kept: Vec<(PodRef, Rejection)>,
     /// Pods that have to end, as was decided in this round.
     pub victims: Vec<Victim>,
@@ -142,12 +66,14 @@ pub struct Decisions {
     admitted: BTreeSet<PodUid>,
     rejected: BTreeMap<PodUid, Rejection>,
     preemptions: BTreeMap<PodUid, Preemption>,
-    /// Pods that run though they would be refused.
+    /// Pods that ask for what is not done here, with what was said of it.
+    unsupported: BTreeMap<PodUid, Rejection>,
+    /// Pods that run though they ask for it.
     kept: BTreeSet<PodUid>,
 }
 
 impl Decisions {
-    /// Takes in what was decided before this incarnation: pods with a status were admitted or refused.
+    /// Takes in what was decided before this incarnation: who was refused, and who has come to its end.
     pub fn restore(&mut self, known: &mut Known, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) {
         for (uid, status) in statuses {
             let phase = status.phase.as_deref();
@@ -159,14 +85,14 @@ impl Decisions {
             }
             if matches!(phase, Some("Succeeded" | "Failed")) {
                 known.over.insert(uid.clone());
+                self.admitted.insert(uid.clone());
             }
-            self.admitted.insert(uid.clone());
         }
     }
 
-    /// Pods that run or ran already.
-    pub fn admitted(&self) -> &BTreeSet<PodUid> {
-        &self.admitted
+    /// Whether a pod runs or ran already.
+    pub fn has_admitted(&self, uid: &PodUid, known: &Known) -> bool {
+        self.admitted.contains(uid) || (known.is_here(uid) && !self.rejected.contains_key(uid))
     }
 
     /// Whoever still has to end for others.
@@ -195,10 +121,20 @@ impl Decisions {
             self.admitted.retain(|uid| listed.contains(uid));
             self.rejected.retain(|uid, _| listed.contains(uid));
             self.preemptions.retain(|uid, _| listed.contains(uid));
+            self.unsupported.retain(|uid, _| listed.contains(uid));
             self.kept.retain(|uid| listed.contains(uid));
         }
+        let mut unended = BTreeSet::new();
+        for Candidate { pod_ref, pod, source } in candidates {
+            if *source == Source::Api {
+                known.is_of_api(&pod_ref.uid);
+            }
+            if !known.is_over(&pod_ref.uid, &pod.pod) {
+                unended.insert(&pod_ref.uid);
+            }
+        }
         for preemption in self.preemptions.values_mut() {
-            preemption.victims.retain(|uid| listed.contains(uid) && !known.is_over(uid));
+            preemption.victims.retain(|uid| unended.contains(uid));
         }
         let mut round = Round { known, node, active: Vec::new(), outcome: Outcome::default() };
         for candidate in candidates {
@@ -209,19 +145,15 @@ impl Decisions {
 
     fn decide_one<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) {
         let uid = &candidate.pod_ref.uid;
-        let refused = self.rejected.get(uid).cloned().or_else(|| self.refused_by_source(candidate, round));
+        let refused = self.rejected.get(uid).cloned().or_else(|| self.unsupported(candidate, round));
         if refused.is_some() {
-            let told = self.rejected.contains_key(uid);
-            if let (false, Some(why)) = (told, &refused) {
-                self.rejected.insert(uid.clone(), why.clone());
-                round.outcome.refused.push((candidate.pod_ref.clone(), why.clone()));
-            }
             self.admitted.remove(uid);
             round.desire(candidate, refused);
             return;
         }
         if !self.admitted.contains(uid) {
-            if candidate.source != Source::Api && round.known.has_predecessor(&candidate.pod_ref) {
+            let is_static = candidate.source != Source::Api;
+            if is_static && !round.known.is_here(uid) && round.known.has_predecessor(&candidate.pod_ref) {
                 round.outcome.ask_runtime = true;
                 round.outcome.waiting += 1;
                 return;
@@ -242,30 +174,41 @@ impl Decisions {
             self.preemptions.remove(uid);
             self.admitted.insert(uid.clone());
         }
-        if !round.known.is_over(uid) && !self.victims().contains(uid) {
+        if !round.known.is_over(uid, &candidate.pod.pod) && !self.victims().contains(uid) {
             round.active.push(candidate);
         }
         round.desire(candidate, None);
     }
 
-    /// What its source says against the pod, unless it runs: another kubelet may have started what this one would not,
-    /// and ending it is worse than leaving it alone.
-    fn refused_by_source(&mut self, candidate: &Candidate, round: &mut Round<'_, '_>) -> Option<Rejection> {
-        let why = candidate.pod.refused.clone()?;
+    /// What the pod asks for that is not done here, unless it runs: another kubelet may have started what this one would
+    /// not, and ending it is worse than leaving it alone.
+    fn unsupported(&mut self, candidate: &Candidate, round: &mut Round<'_, '_>) -> Option<Rejection> {
         let uid = &candidate.pod_ref.uid;
-        if candidate.source != Source::Api || !(self.admitted.contains(uid) || runs(&candidate.pod.pod)) {
-            return Some(why);
+        // Deleted, such a pod is told as Failed before it goes; only others have come to an end elsewhere.
+        let has_ended = is_terminal(&candidate.pod.pod) && !self.unsupported.contains_key(uid);
+        let why = candidate.pod.refused.clone().filter(|_| !has_ended);
+        let Some(why) = why else {
+            self.unsupported.remove(uid);
+            return None;
+        };
+        let runs = self.admitted.contains(uid) || round.known.is_here(uid);
+        if candidate.source == Source::Api && runs {
+            if self.kept.insert(uid.clone()) {
+                round.outcome.kept.push((candidate.pod_ref.clone(), why));
+            }
+            return None;
         }
-        if self.kept.insert(uid.clone()) {
-            round.outcome.kept.push((candidate.pod_ref.clone(), why));
+        if self.unsupported.get(uid) != Some(&why) {
+            self.unsupported.insert(uid.clone(), why.clone());
+            round.outcome.unsupported.push((candidate.pod_ref.clone(), why.clone()));
         }
-        None
+        Some(why)
     }
 
     /// Whether a new pod is admitted now, later or not at all.
     fn admit<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) -> Result<bool, Rejection> {
         let (uid, pod) = (&candidate.pod_ref.uid, &candidate.pod.pod);
-        if ends_anyway(pod) || (candidate.source == Source::Api && was_admitted(pod)) {
+        if ends_anyway(pod) || round.known.is_here(uid) {
             return Ok(true);
         }
         if let Some(preemption) = self.preemptions.get(uid) {
@@ -288,6 +231,13 @@ impl Decisions {
             Verdict::Admit => Ok(true),
             Verdict::AskAgain => Ok(false),
             Verdict::Reject(why) => Err(why),
+            Verdict::AskNode(why) if !round.known.fetches_node || round.known.fetched_for.contains(uid) => {
+                Err(why)
+            }
+            Verdict::AskNode(_) => {
+                round.outcome.ask_node.insert(uid.clone());
+                Ok(false)
+            }
             Verdict::Preempt { victims, resource } => {
                 let victims: Vec<&Candidate> = victims.into_iter().map(|index| round.active[index]).collect();
                 let uids: BTreeSet<PodUid> =
@@ -328,22 +278,7 @@ impl Round<'_, '_> {
 
 /// Terminal or terminating before it was seen here: its worker sees to the rest.
 fn ends_anyway(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
-}
-
-/// Some kubelet of this node has taken it already, this one or the one before: only they write a start time.
-fn was_admitted(pod: &Pod) -> bool {
-    pod.status.as_ref().is_some_and(|status| status.start_time.is_some())
-}
-
-/// A kubelet has started containers of it, and it has not come to its end.
-fn runs(pod: &Pod) -> bool {
-    let Some(status) = &pod.status else { return false };
-    let of = |statuses: &Option<Vec<ContainerStatus>>| {
-        statuses.iter().flatten().any(|container| container.container_id.is_some())
-    };
-    !ends_anyway(pod) && (of(&status.container_statuses) || of(&status.init_container_statuses))
+    pod.metadata.deletion_timestamp.is_some() || is_terminal(pod)
 }
 
 /// How long a pod that the node ends is waited for, in seconds (row 4.6).

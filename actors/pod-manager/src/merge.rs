@@ -73,9 +73,10 @@ impl Sources {
         expected.iter().all(|source| self.pods.contains_key(source))
     }
 
-    /// Every pod once. `known` are those that run or ran already: a new one takes neither the place nor the name of one
-    /// that has it.
-    pub fn merge(&self, known: &BTreeSet<PodUid>) -> Merged {
+    /// Every pod once. `is_known` tells of those that run or ran already: a new one takes neither the place nor the name
+    /// of one that has it. A pod of the API server has its name there and takes it from no static one, nor that one from
+    /// it.
+    pub fn merge(&self, is_known: impl Fn(&PodUid) -> bool) -> Merged {
         let mut merged = Merged::default();
         let listed = self.pods.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
         // A mirror is no pod of its own: it stands for one that another source names.
@@ -84,11 +85,12 @@ impl Sources {
             .map(|(source, pod)| Candidate { pod_ref: PodRef::of(&pod.pod), pod: pod.clone(), source })
             .collect();
         // A static pod has no time of creation: among them the order of their sources decides.
-        listed.sort_by_key(|candidate| (!known.contains(&candidate.pod_ref.uid), created(&candidate.pod)));
+        listed.sort_by_key(|candidate| (!is_known(&candidate.pod_ref.uid), created(&candidate.pod)));
         let (mut uids, mut names) = (BTreeSet::new(), BTreeSet::new());
         for candidate in listed {
             let pod = &candidate.pod_ref;
-            if !uids.contains(&pod.uid) && names.insert(pod.full_name()) {
+            let name = (candidate.source == Source::Api, pod.full_name());
+            if !uids.contains(&pod.uid) && names.insert(name) {
                 uids.insert(pod.uid.clone());
                 merged.candidates.push(candidate);
             } else {
@@ -135,13 +137,13 @@ mod tests {
         merged.candidates.iter().map(|candidate| candidate.pod_ref.uid.as_str()).collect()
     }
 
-    fn known(uids: &[&str]) -> BTreeSet<PodUid> {
-        uids.iter().map(|uid| PodUid::new(uid)).collect()
+    fn known(uids: &[&str]) -> impl Fn(&PodUid) -> bool {
+        move |uid| uids.contains(&uid.as_str())
     }
 
     #[test]
     fn the_later_of_two_of_one_full_name_is_left_out() {
-        let merged = sources(vec![pod("1", "a"), pod("2", "a"), pod("3", "b")]).merge(&known(&[]));
+        let merged = sources(vec![pod("1", "a"), pod("2", "a"), pod("3", "b")]).merge(known(&[]));
         assert_eq!(uids(&merged), ["1", "3"]);
         assert_eq!(merged.duplicates.len(), 1);
         assert_eq!(merged.duplicates[0].pod.uid.as_str(), "2");
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_running_pod_keeps_its_name_from_one_that_is_listed_before_it() {
-        let merged = sources(vec![pod("1", "a"), pod("2", "a")]).merge(&known(&["2"]));
+        let merged = sources(vec![pod("1", "a"), pod("2", "a")]).merge(known(&["2"]));
         assert_eq!(uids(&merged), ["2"]);
         assert_eq!(merged.duplicates[0].pod.uid.as_str(), "1");
     }
@@ -158,17 +160,28 @@ mod tests {
     fn a_name_is_taken_across_sources_and_the_file_comes_first() {
         let mut all = sources(vec![pod("1", "a")]);
         all.set(Source::Http, Arc::new(vec![pod("2", "a"), pod("3", "b")]));
-        let merged = all.merge(&known(&[]));
+        let merged = all.merge(known(&[]));
         assert_eq!(uids(&merged), ["1", "3"]);
         let left_out = Duplicate { pod: PodRef::of(&pod("2", "a").pod), source: Source::Http };
         assert_eq!(merged.duplicates, [left_out]);
     }
 
     #[test]
+    fn a_pod_of_the_api_server_and_a_static_one_take_no_name_from_each_other() {
+        for running in [&[][..], &["1"], &["2"]] {
+            let mut all = sources(vec![pod("1", "a")]);
+            all.set(Source::Api, Arc::new(vec![pod("2", "a"), pod("3", "b")]));
+            let merged = all.merge(known(running));
+            assert_eq!(uids(&merged).len(), 3, "{running:?}");
+            assert_eq!(merged.duplicates, []);
+        }
+    }
+
+    #[test]
     fn those_that_run_come_first_and_then_the_oldest() {
         let all = sources(vec![created_at("1", 30), created_at("2", 10), pod("3", "c"), created_at("4", 20)]);
-        assert_eq!(uids(&all.merge(&known(&[]))), ["3", "2", "4", "1"]);
-        assert_eq!(uids(&all.merge(&known(&["1"]))), ["1", "3", "2", "4"]);
+        assert_eq!(uids(&all.merge(known(&[]))), ["3", "2", "4", "1"]);
+        assert_eq!(uids(&all.merge(known(&["1"]))), ["1", "3", "2", "4"]);
     }
 
     #[test]
@@ -188,8 +201,8 @@ mod tests {
         ) {
             let pods: Vec<_> =
                 listed.iter().map(|(uid, name)| pod(&uid.to_string(), &name.to_string())).collect();
-            let running = running.iter().map(|uid| PodUid::new(&uid.to_string())).collect();
-            let merged = sources(pods.clone()).merge(&running);
+            let running: BTreeSet<PodUid> = running.iter().map(|uid| PodUid::new(&uid.to_string())).collect();
+            let merged = sources(pods.clone()).merge(|uid| running.contains(uid));
             let names: BTreeSet<_> = merged.candidates.iter().map(|pod| pod.pod_ref.full_name()).collect();
             let uids: BTreeSet<_> = merged.candidates.iter().map(|pod| &pod.pod_ref.uid).collect();
             prop_assert_eq!(names.len(), merged.candidates.len());

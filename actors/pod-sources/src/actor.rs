@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{GonePods, NodeObserved, Rejection, Source, SourcePod};
+use messages::facts::{GonePods, NodeObserved, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::node_status::ResendNode;
 use messages::pod_manager::PodsChanged;
 use messages::pod_sources::{self, ResendPods};
@@ -19,7 +19,7 @@ use supervision::{Address, Ctx, Subsystem};
 
 use crate::api_pods::ApiPods;
 use crate::fetched::{Fetched, Taken};
-use crate::manifests::{Manifests, PROBLEM_CHARS_MAX, Problem};
+use crate::manifests::{Good, Manifests, Problem, Why, cut};
 use crate::restart_rules::RestartRules;
 use crate::static_pod::{self, static_pods};
 use crate::unsupported::{Supported, unsupported};
@@ -72,7 +72,7 @@ pub struct PodSourcesDeps {
 /// PodSources' timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Read the files again.
+    /// List the files again.
     Read,
     /// Ask the URL again.
     Fetch,
@@ -87,8 +87,9 @@ pub struct PodSources {
     deps: PodSourcesDeps,
     manifests: Manifests,
     read: bool,
-    reading: bool,
-    again: bool,
+    /// Why files are being read, and why they are to be read again after that.
+    reading: Option<Why>,
+    again: Option<Why>,
     path_problem: Option<String>,
     fetched: Fetched,
     fetch_failures: u32,
@@ -106,8 +107,8 @@ impl PodSources {
             deps,
             manifests: Manifests::default(),
             read: false,
-            reading: false,
-            again: false,
+            reading: None,
+            again: None,
             path_problem: None,
             fetched: Fetched::default(),
             fetch_failures: 0,
@@ -119,23 +120,25 @@ impl PodSources {
         }
     }
 
-    fn read(&mut self, ctx: &mut Ctx<Self>) {
+    fn read(&mut self, why: Why, ctx: &mut Ctx<Self>) {
         let Some(path) = &self.deps.config.path else { return };
-        if self.reading {
-            self.again = true;
+        if self.reading.is_some() {
+            self.again = self.again.max(Some(why));
             return;
         }
-        self.reading = true;
+        self.reading = Some(why);
         ctx.effect("read manifests", None, self.deps.files.read(path), Self::have_read);
     }
 
     fn have_read(&mut self, files: Result<Vec<ManifestFile>, StaticFilesError>, ctx: &mut Ctx<Self>) {
-        self.reading = false;
-        ctx.set_timer(Timer::Read, self.deps.config.check);
+        let why = self.reading.take().unwrap_or(Why::Written);
+        if why == Why::Listing {
+            ctx.set_timer(Timer::Read, self.deps.config.check);
+        }
         match files {
             Ok(files) => {
                 self.path_problem = None;
-                self.take(files);
+                self.take(files, why);
             }
             Err(error) => {
                 // What was known of the pods still holds.
@@ -151,23 +154,30 @@ impl PodSources {
                 }
             }
         }
-        if std::mem::take(&mut self.again) {
-            self.read(ctx);
+        if let Some(why) = self.again.take() {
+            self.read(why, ctx);
         }
     }
 
-    fn take(&mut self, files: Vec<ManifestFile>) {
+    fn take(&mut self, files: Vec<ManifestFile>, why: Why) {
+        // A path that is itself a file is not listed: while it is wrong nothing is known of its pod, and what was stays.
+        let is_file = matches!(&files[..], [file] if Some(&file.path) == self.deps.config.path.as_ref());
+        let why = if is_file { Why::Written } else { why };
         let files = files
             .into_iter()
             .map(|file| (file.path.display().to_string(), file.content.map_err(|error| error.to_string())))
             .collect();
         let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
         let before = self.manifests.pods();
-        let reading = self.manifests.read(files, |path, bytes| one_pod(path, bytes, &node, seen));
+        let reading = self.manifests.read(files, why, |path, bytes| one_pod(path, bytes, &node, seen));
         for problem in &reading.problems {
             self.report(problem);
         }
-        if !self.read || before != reading.pods {
+        for (path, fields) in &reading.ignored {
+            self.report_ignored(path, fields);
+        }
+        let is_known = self.read || !is_file || !reading.pods.is_empty();
+        if is_known && (!self.read || before != reading.pods) {
             self.read = true;
             self.tell(Source::File, reading.pods);
         }
@@ -191,9 +201,12 @@ impl PodSources {
         let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
         match self.fetched.take(body, |bytes| pods_of(&url, bytes, &node, seen)) {
             Taken::Unchanged => self.could_fetch(&url),
-            Taken::Pods(pods) => {
+            Taken::Pods(Good { pods, ignored }) => {
                 self.could_fetch(&url);
                 self.url_problem = None;
+                if let Some(fields) = ignored {
+                    self.report_ignored(&url, &cut(&fields));
+                }
                 self.tell(Source::Http, pods);
             }
             Taken::Emptied => {
@@ -202,7 +215,7 @@ impl PodSources {
             }
             Taken::Wrong { message, kept } => {
                 self.could_fetch(&url);
-                let message: String = message.chars().take(PROBLEM_CHARS_MAX).collect();
+                let message = cut(&message);
                 self.report(&Problem { path: url, message: message.clone(), kept });
                 self.url_problem = Some(message);
             }
@@ -296,26 +309,42 @@ impl PodSources {
     }
 
     fn report(&self, problem: &Problem) {
-        let fate = if problem.kept { "the last good version stays" } else { "no pod is run for it" };
+        let fate =
+            if problem.kept { "the last good version goes on for now" } else { "no pod is run for it" };
         tracing::error!(path = problem.path, err = problem.message, fate, "Static pod manifest is refused");
+        self.warn(&problem.path, "FailedValidation", &format!("{} ({fate})", problem.message));
+    }
+
+    fn report_ignored(&self, path: &str, fields: &str) {
+        tracing::warn!(path, fields, "Fields of a static pod manifest have no effect");
+        self.warn(path, "IgnoredFields", fields);
+    }
+
+    fn warn(&self, path: &str, reason: &str, message: &str) {
         let event = RecordEvent {
-            object: EventObject::Manifest { path: Arc::from(problem.path.as_str()) },
+            object: EventObject::Manifest { path: Arc::from(path) },
             event_type: EventType::Warning,
-            reason: Arc::from("FailedValidation"),
-            message: Arc::from(format!("{} ({fate})", problem.message)),
+            reason: Arc::from(reason),
+            message: Arc::from(message),
         };
         let _ = self.deps.events.tell(event);
     }
 }
 
 /// The one pod of a manifest file, or everything that is wrong with it.
-fn one_pod(path: &str, bytes: &[u8], node: &str, seen: jiff::Timestamp) -> Result<SourcePod, String> {
-    let pods = pods_from(&static_pod::Source::File(path.to_owned()), bytes, node, seen)?;
-    pods.into_iter().next().ok_or_else(|| format!("{path}: holds no pod"))
+fn one_pod(path: &str, bytes: &[u8], node: &str, seen: jiff::Timestamp) -> Result<Good<SourcePod>, String> {
+    let Good { pods, ignored } = pods_from(&static_pod::Source::File(path.to_owned()), bytes, node, seen)?;
+    let pod = pods.into_iter().next().ok_or_else(|| format!("{path}: holds no pod"))?;
+    Ok(Good { pods: pod, ignored })
 }
 
 /// All pods of a URL's manifest, or what is wrong with one of them.
-fn pods_of(url: &str, bytes: &[u8], node: &str, seen: jiff::Timestamp) -> Result<Vec<SourcePod>, String> {
+fn pods_of(
+    url: &str,
+    bytes: &[u8],
+    node: &str,
+    seen: jiff::Timestamp,
+) -> Result<Good<Vec<SourcePod>>, String> {
     pods_from(&static_pod::Source::Http(url.to_owned()), bytes, node, seen)
 }
 
@@ -324,7 +353,7 @@ fn pods_from(
     bytes: &[u8],
     node: &str,
     seen: jiff::Timestamp,
-) -> Result<Vec<SourcePod>, String> {
+) -> Result<Good<Vec<SourcePod>>, String> {
     let decoded = static_pods(bytes, source, node, seen).map_err(|error| error.to_string())?;
     if decoded.ignored_documents > 0 {
         tracing::warn!(
@@ -333,13 +362,15 @@ fn pods_from(
             "Only the first document of a manifest is a static pod"
         );
     }
-    Ok(decoded.pods.into_iter().map(source_pod).collect())
+    let fields: Vec<String> = decoded.ignored_fields.iter().map(ToString::to_string).collect();
+    let ignored = (!fields.is_empty()).then(|| format!("{}: {}", source.origin(), fields.join("; ")));
+    Ok(Good { pods: decoded.pods.into_iter().map(source_pod).collect(), ignored })
 }
 
 fn source_pod(pod: Pod) -> SourcePod {
     let fields = unsupported(&pod, &Supported::this_version());
     let refused = (!fields.is_empty()).then(|| Rejection {
-        reason: "PodFeatureUnsupported".to_owned(),
+        reason: UNSUPPORTED_FIELDS.to_owned(),
         message: fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     });
     SourcePod { pod: Arc::new(pod), refused }
@@ -359,14 +390,14 @@ impl Subsystem for PodSources {
             ctx.stream(
                 "manifests changed",
                 changes,
-                |actor, (), ctx| actor.read(ctx),
+                |actor, (), ctx| actor.read(Why::Written, ctx),
                 |_, _| {
                     tracing::warn!(
                         "Static pod manifests are no longer watched; they are read at every check"
                     );
                 },
             );
-            self.read(ctx);
+            self.read(Why::Listing, ctx);
         }
         self.fetch(ctx);
         self.ask_for_node(ctx);
@@ -374,7 +405,7 @@ impl Subsystem for PodSources {
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
-            Timer::Read => self.read(ctx),
+            Timer::Read => self.read(Why::Listing, ctx),
             Timer::Fetch => self.fetch(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),

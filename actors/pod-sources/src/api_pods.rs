@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{GonePods, Rejection, Source, SourcePod};
+use messages::facts::{GonePods, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::{PodRef, PodUid};
 
 use crate::static_pod::{CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
@@ -96,7 +96,7 @@ fn refused(pod: &Pod, known: Option<&SourcePod>, supported: &Supported) -> Optio
     }
     let fields = unsupported(pod, supported);
     (!fields.is_empty()).then(|| Rejection {
-        reason: "PodFeatureUnsupported".to_owned(),
+        reason: UNSUPPORTED_FIELDS.to_owned(),
         message: fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     })
 }
@@ -179,7 +179,7 @@ mod tests {
         let (mut pods, supported) = (ApiPods::default(), Supported::for_api_pods());
         pods.changed(pod("a", spec.clone()), &supported, Timestamp::UNIX_EPOCH);
         let refused = pods.pods().unwrap().remove(0).refused.unwrap();
-        assert_eq!(refused.reason, "PodFeatureUnsupported");
+        assert_eq!(refused.reason, UNSUPPORTED_FIELDS);
         assert!(refused.message.starts_with("spec.volumes[0].nfs"), "{}", refused.message);
         let mut mirror = pod("m", spec);
         mirror.metadata.annotations = Some([(MIRROR_ANNOTATION.to_owned(), "h".to_owned())].into());

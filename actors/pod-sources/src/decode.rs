@@ -1,8 +1,8 @@
-//! A manifest's bytes to Pods, strictly: what is unknown, given twice or of the wrong type is an error that names file,
-//! field and value.
+//! A manifest's bytes to Pods. What is of the wrong type is an error that names file, field and value.
 //!
-//! Upstream decodes static pods leniently; a misspelt field is then silently ignored. Here it is refused. As upstream
-//! does, JSON and YAML (1.1) are both read, only the first document of a YAML stream counts (the others are reported in
+//! As upstream does: a field that a Pod does not have is ignored, and of a field that is given twice the last value
+//! counts; but [`Decoded::ignored_fields`] names them, so that a misspelt one does not go unseen. JSON and YAML (1.1) are
+//! both read, only the first document of a YAML stream counts (the others are reported in
 //! [`Decoded::ignored_documents`]), and a manifest's `status` is dropped.
 
 mod json;
@@ -27,6 +27,8 @@ pub const MANIFEST_BYTES_MAX: usize = 10 << 20;
 pub struct Decoded {
     /// The pods, as written: nothing is defaulted or validated. One, unless the manifest is a PodList.
     pub pods: Vec<Pod>,
+    /// Fields that have no effect: unknown ones, and those that are given again.
+    pub ignored_fields: Vec<FieldProblem>,
     /// Documents with content after the first one. They do not count, and whoever reads the file should say so.
     pub ignored_documents: usize,
 }
@@ -76,7 +78,7 @@ pub enum DecodeError {
         /// The value found, or `nothing`.
         found: String,
     },
-    /// Fields that a Pod does not have, or values that do not fit their fields.
+    /// A value that does not fit its field, beside fields that a Pod does not have.
     #[error("{origin}: {}", joined(problems))]
     Fields {
         /// File or URL.
@@ -102,7 +104,7 @@ pub fn decode_pods(origin: &str, bytes: &[u8]) -> Result<Decoded, DecodeError> {
 
 fn decode(origin: &str, bytes: &[u8], lists: bool) -> Result<Decoded, DecodeError> {
     let owned = || origin.to_owned();
-    let (document, ignored_documents) = parse(origin, bytes)?;
+    let Parsed { document, ignored_documents, twice } = parse(origin, bytes)?;
     if document.is_null() {
         return Err(DecodeError::Empty { origin: owned() });
     }
@@ -110,15 +112,25 @@ fn decode(origin: &str, bytes: &[u8], lists: bool) -> Result<Decoded, DecodeErro
     require(origin, &document, "apiVersion", "v1")?;
     require(origin, &document, "kind", if is_list { "PodList" } else { "Pod" })?;
     let fields = |problems| DecodeError::Fields { origin: owned(), problems };
-    let pods = if is_list {
+    let (pods, unknown) = if is_list {
         list(document).map_err(fields)?
     } else {
-        vec![strict::from_node::<Pod>(&without_status(document)).map_err(fields)?]
+        let (pod, unknown) = strict::from_node::<Pod>(&without_status(document)).map_err(fields)?;
+        (vec![pod], unknown)
     };
-    Ok(Decoded { pods, ignored_documents })
+    let ignored_fields = twice.into_iter().chain(unknown).collect();
+    Ok(Decoded { pods, ignored_fields, ignored_documents })
 }
 
-fn parse(origin: &str, bytes: &[u8]) -> Result<(Node, usize), DecodeError> {
+/// What a manifest's text says.
+struct Parsed {
+    document: Node,
+    ignored_documents: usize,
+    /// Fields that are given more than once.
+    twice: Vec<FieldProblem>,
+}
+
+fn parse(origin: &str, bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let owned = || origin.to_owned();
     if bytes.len() > MANIFEST_BYTES_MAX {
         return Err(DecodeError::TooLarge { origin: owned(), bytes: bytes.len() });
@@ -142,7 +154,7 @@ fn parse(origin: &str, bytes: &[u8]) -> Result<(Node, usize), DecodeError> {
     if text.trim_start().starts_with('{') {
         // As upstream: what opens with a brace is JSON and nothing else.
         match json::parse(text) {
-            Ok(node) => return Ok((node, 0)),
+            Ok((document, twice)) => return Ok(Parsed { document, ignored_documents: 0, twice }),
             Err(error) if error.unfinished => {
                 return Err(DecodeError::Unfinished { origin: owned(), reason: error.reason });
             }
@@ -150,7 +162,9 @@ fn parse(origin: &str, bytes: &[u8]) -> Result<(Node, usize), DecodeError> {
         }
     }
     match yaml::parse(text) {
-        Ok(stream) => Ok((stream.document, stream.further)),
+        Ok(stream) => {
+            Ok(Parsed { document: stream.document, ignored_documents: stream.further, twice: stream.twice })
+        }
         Err(error) if error.unfinished => {
             Err(DecodeError::Unfinished { origin: owned(), reason: error.reason })
         }
@@ -187,31 +201,32 @@ fn without_status(mut document: Node) -> Node {
     document
 }
 
-/// The pods of a PodList, whose items may leave out kind and apiVersion.
-fn list(document: Node) -> Result<Vec<Pod>, Vec<FieldProblem>> {
-    let Node::Mapping(entries) = document else { return Ok(Vec::new()) };
-    let (mut pods, mut problems) = (Vec::new(), Vec::new());
+/// The pods of a PodList, whose items may leave out kind and apiVersion, and the fields that they do not have.
+fn list(document: Node) -> Result<(Vec<Pod>, Vec<FieldProblem>), Vec<FieldProblem>> {
+    let Node::Mapping(entries) = document else { return Ok(Default::default()) };
+    let (mut pods, mut unknown, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for (key, value) in entries {
         match (key.as_str(), value) {
             ("apiVersion" | "kind" | "metadata", _) | ("items", Node::Null) => {}
             ("items", Node::Sequence(items)) => {
                 for (index, item) in items.into_iter().enumerate() {
+                    let below = |problem: FieldProblem| FieldProblem {
+                        path: format!("items[{index}].{}", problem.path).trim_end_matches('.').to_owned(),
+                        problem: problem.problem,
+                    };
                     match strict::from_node::<Pod>(&without_status(item)) {
-                        Ok(pod) => pods.push(pod),
-                        Err(wrong) => problems.extend(wrong.into_iter().map(|problem| FieldProblem {
-                            path: format!("items[{index}].{}", problem.path).trim_end_matches('.').to_owned(),
-                            problem: problem.problem,
-                        })),
+                        Ok((pod, ignored)) => {
+                            pods.push(pod);
+                            unknown.extend(ignored.into_iter().map(below));
+                        }
+                        Err(wrong) => problems.extend(wrong.into_iter().map(below)),
                     }
                 }
             }
             ("items", other) => problems
                 .push(FieldProblem { path: key, problem: format!("wants a list, not {}", other.excerpt()) }),
-            (_, other) => problems.push(FieldProblem {
-                path: key,
-                problem: format!("unknown field with the value {}", other.excerpt()),
-            }),
+            (_, other) => unknown.push(strict::unknown_field(key, &other)),
         }
     }
-    if problems.is_empty() { Ok(pods) } else { Err(problems) }
+    if problems.is_empty() { Ok((pods, unknown)) } else { Err(problems) }
 }

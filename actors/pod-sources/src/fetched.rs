@@ -3,13 +3,15 @@
 
 use messages::facts::SourcePod;
 
+use crate::manifests::Good;
+
 /// What became of a GET.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Taken {
     /// Nothing has changed.
     Unchanged,
-    /// The pods now.
-    Pods(Vec<SourcePod>),
+    /// The pods now, and fields of the manifest that have no effect.
+    Pods(Good<Vec<SourcePod>>),
     /// Nothing was served: there are no pods any more, and somebody should hear of it.
     Emptied,
     /// The manifest is wrong; `kept` says whether pods of the last good one go on.
@@ -33,7 +35,7 @@ impl Fetched {
     pub fn take(
         &mut self,
         body: Vec<u8>,
-        decode: impl FnOnce(&[u8]) -> Result<Vec<SourcePod>, String>,
+        decode: impl FnOnce(&[u8]) -> Result<Good<Vec<SourcePod>>, String>,
     ) -> Taken {
         if body.is_empty() {
             // What is served after it is news, whatever was before.
@@ -47,9 +49,9 @@ impl Fetched {
         let decoded = decode(&body);
         self.bytes = Some(body);
         match decoded {
-            Ok(pods) => {
-                self.pods = Some(pods.clone());
-                Taken::Pods(pods)
+            Ok(good) => {
+                self.pods = Some(good.pods.clone());
+                Taken::Pods(good)
             }
             Err(message) => {
                 Taken::Wrong { message, kept: self.pods.as_ref().is_some_and(|pods| !pods.is_empty()) }
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
     use crate::manifests::runnable;
 
-    fn decode(bytes: &[u8]) -> Result<Vec<SourcePod>, String> {
+    fn decode(bytes: &[u8]) -> Result<Good<Vec<SourcePod>>, String> {
         let text = std::str::from_utf8(bytes).unwrap();
         if text == "bad" {
             return Err("spec.containers: Required value".to_owned());
@@ -80,7 +82,7 @@ mod tests {
             pod.metadata.name = Some(name.to_owned());
             runnable(pod)
         };
-        Ok(text.split(' ').map(named).collect())
+        Ok(Good { pods: text.split(' ').map(named).collect(), ignored: None })
     }
 
     fn names(fetched: &Fetched) -> Option<Vec<&str>> {
@@ -91,9 +93,9 @@ mod tests {
     fn unchanged_bytes_are_not_decoded_again() {
         let mut fetched = Fetched::default();
         assert_eq!(names(&fetched), None, "not heard yet");
-        assert!(matches!(fetched.take(b"a b".to_vec(), decode), Taken::Pods(pods) if pods.len() == 2));
+        assert!(matches!(fetched.take(b"a b".to_vec(), decode), Taken::Pods(good) if good.pods.len() == 2));
         assert_eq!(fetched.take(b"a b".to_vec(), |_| panic!("decoded again")), Taken::Unchanged);
-        assert!(matches!(fetched.take(b"b".to_vec(), decode), Taken::Pods(pods) if pods.len() == 1));
+        assert!(matches!(fetched.take(b"b".to_vec(), decode), Taken::Pods(good) if good.pods.len() == 1));
     }
 
     #[test]
@@ -115,6 +117,6 @@ mod tests {
         assert_eq!(names(&fetched), Some(vec![]), "heard");
         fetched.take(b"a".to_vec(), decode);
         assert_eq!(fetched.take(Vec::new(), decode), Taken::Emptied);
-        assert!(matches!(fetched.take(b"a".to_vec(), decode), Taken::Pods(pods) if pods.len() == 1));
+        assert!(matches!(fetched.take(b"a".to_vec(), decode), Taken::Pods(good) if good.pods.len() == 1));
     }
 }

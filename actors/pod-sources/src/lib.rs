@@ -4,7 +4,8 @@
 //! State (rebuilt from): the manifests (read again from the static-pod path and the URL), the API server's pods of this
 //!   node (listed again).
 //! On crash: everything is read again; pods get the same UIDs.
-//! Never does: drops a pod because its manifest has become unreadable or the API server does not answer.
+//! Never does: drops a pod because its manifest is just being written, its path or URL has become unreadable, or the API
+//!   server does not answer.
 
 mod actor;
 pub mod api_pods;

@@ -1,5 +1,10 @@
-//! PURE: the manifests of one static-pod path, remembered: what is unchanged is not decoded again, and a
-//! manifest that has become wrong keeps its last good pod until the file is gone.
+//! PURE: the manifests of one static-pod path, remembered: what is unchanged is not decoded again, and a manifest that has
+//! become wrong keeps its last good pod for a while.
+//!
+//! As upstream does: what is written is read at once, and if that is wrong, nothing changes; but a listing, which comes
+//! every `fileCheckFrequency`, gives the pods of the files that are right, and those of wrong ones go. Only if the path
+//! itself is a file does its last good pod stay for as long as it is wrong. What a listing is the first to see is taken for
+//! a file that is just being written, which upstream does not do: it ends the pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,19 +26,41 @@ pub struct Problem {
     pub kept: bool,
 }
 
+/// What a manifest gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Good<T> {
+    /// Its pod, or all its pods.
+    pub pods: T,
+    /// Fields of it that have no effect, naming the file.
+    pub ignored: Option<String>,
+}
+
 /// What a reading gives.
 #[derive(Debug, Default, PartialEq)]
 pub struct Reading {
     /// All pods.
     pub pods: Vec<SourcePod>,
-    /// Manifests that are wrong and were not, or were otherwise, at the last reading.
+    /// Manifests that are wrong and were not, or were otherwise, at the last reading; and those whose pod goes now.
     pub problems: Vec<Problem>,
+    /// Files with fields that have no effect, and which, if they have changed since the last reading.
+    pub ignored: Vec<(String, String)>,
+}
+
+/// Why files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// Something has been written.
+    Written,
+    /// It is time to list all of a directory.
+    Listing,
 }
 
 #[derive(Debug)]
 struct Manifest {
     content: Result<Vec<u8>, String>,
     pod: Option<SourcePod>,
+    /// What is wrong with the content.
+    wrong: Option<String>,
 }
 
 /// The manifests of one path.
@@ -47,30 +74,44 @@ impl Manifests {
     pub fn read(
         &mut self,
         files: Vec<(String, Result<Vec<u8>, String>)>,
-        mut pod: impl FnMut(&str, &[u8]) -> Result<SourcePod, String>,
+        why: Why,
+        mut pod: impl FnMut(&str, &[u8]) -> Result<Good<SourcePod>, String>,
     ) -> Reading {
         let mut before = std::mem::take(&mut self.by_path);
         let mut reading = Reading::default();
         for (path, content) in files {
             let known = before.remove(&path);
             let manifest = match known {
-                Some(known) if known.content == content => known,
+                Some(mut known) if known.content == content => {
+                    if let Some(wrong) = known.wrong.as_ref().filter(|_| why == Why::Listing)
+                        && known.pod.take().is_some()
+                    {
+                        let message = wrong.clone();
+                        reading.problems.push(Problem { path: path.clone(), message, kept: false });
+                    }
+                    known
+                }
                 known => {
-                    let last_good = known.and_then(|known| known.pod);
                     let decoded = match &content {
                         Ok(bytes) => pod(&path, bytes),
                         Err(error) => Err(format!("{path}: {error}")),
                     };
-                    let pod = match decoded {
-                        Ok(pod) => Some(pod),
-                        Err(message) => {
-                            let message = message.chars().take(PROBLEM_CHARS_MAX).collect();
-                            let kept = last_good.is_some();
-                            reading.problems.push(Problem { path: path.clone(), message, kept });
-                            last_good
+                    match decoded {
+                        Ok(Good { pods, ignored }) => {
+                            reading.ignored.extend(ignored.map(|ignored| (path.clone(), cut(&ignored))));
+                            Manifest { content, pod: Some(pods), wrong: None }
                         }
-                    };
-                    Manifest { content, pod }
+                        Err(message) => {
+                            let (message, pod) = (cut(&message), known.and_then(|known| known.pod));
+                            let kept = pod.is_some();
+                            reading.problems.push(Problem {
+                                path: path.clone(),
+                                message: message.clone(),
+                                kept,
+                            });
+                            Manifest { content, pod, wrong: Some(message) }
+                        }
+                    }
                 }
             };
             reading.pods.extend(manifest.pod.clone());
@@ -85,6 +126,10 @@ impl Manifests {
     }
 }
 
+pub(crate) fn cut(text: &str) -> String {
+    text.chars().take(PROBLEM_CHARS_MAX).collect()
+}
+
 /// Wraps a pod that this kubelet can run.
 pub fn runnable(pod: Pod) -> SourcePod {
     SourcePod { pod: Arc::new(pod), refused: None }
@@ -94,14 +139,15 @@ pub fn runnable(pod: Pod) -> SourcePod {
 mod tests {
     use super::*;
 
-    fn decode(path: &str, bytes: &[u8]) -> Result<SourcePod, String> {
+    fn decode(path: &str, bytes: &[u8]) -> Result<Good<SourcePod>, String> {
         let text = std::str::from_utf8(bytes).unwrap();
         if text == "bad" {
             return Err(format!("{path}: spec.containers: Required value"));
         }
         let mut pod = Pod::default();
         pod.metadata.name = Some(text.to_owned());
-        Ok(runnable(pod))
+        let ignored = text.contains("odd").then(|| format!("{path}: odd"));
+        Ok(Good { pods: runnable(pod), ignored })
     }
 
     fn files(list: &[(&str, &str)]) -> Vec<(String, Result<Vec<u8>, String>)> {
@@ -115,33 +161,63 @@ mod tests {
     #[test]
     fn unchanged_manifests_are_the_same_objects() {
         let mut manifests = Manifests::default();
-        let first = manifests.read(files(&[("a", "one")]), decode);
-        let second = manifests.read(files(&[("a", "one")]), |_, _| panic!("decoded again"));
+        let first = manifests.read(files(&[("a", "one")]), Why::Listing, decode);
+        let second = manifests.read(files(&[("a", "one")]), Why::Listing, |_, _| panic!("decoded again"));
         assert!(Arc::ptr_eq(&first.pods[0].pod, &second.pods[0].pod));
     }
 
     #[test]
-    fn a_manifest_that_goes_bad_keeps_its_pod_and_is_reported_once() {
+    fn a_manifest_that_goes_bad_keeps_its_pod_until_a_listing_finds_it_so() {
         let mut manifests = Manifests::default();
-        manifests.read(files(&[("a", "one"), ("b", "two")]), decode);
-        let reading = manifests.read(files(&[("a", "bad"), ("b", "two")]), decode);
-        assert_eq!(names(&reading), ["one", "two"]);
-        assert_eq!(reading.problems.len(), 1);
-        assert!(reading.problems[0].kept && reading.problems[0].message.contains("spec.containers"));
-        let again = manifests.read(files(&[("a", "bad"), ("b", "two")]), decode);
-        assert_eq!((names(&again), again.problems.len()), (vec!["one", "two"], 0));
+        let (good, bad) = (files(&[("a", "one"), ("b", "two")]), files(&[("a", "bad"), ("b", "two")]));
+        manifests.read(good.clone(), Why::Listing, decode);
+        for (why, pods, told) in [
+            (Why::Written, vec!["one", "two"], Some(true)),
+            (Why::Written, vec!["one", "two"], None),
+            (Why::Listing, vec!["two"], Some(false)),
+            (Why::Listing, vec!["two"], None),
+        ] {
+            let reading = manifests.read(bad.clone(), why, decode);
+            assert_eq!(names(&reading), pods, "{why:?}");
+            let kept: Vec<bool> = reading.problems.iter().map(|problem| problem.kept).collect();
+            assert_eq!(kept, Vec::from_iter(told), "{why:?}");
+            assert!(reading.problems.iter().all(|problem| problem.message.contains("spec.containers")));
+        }
+        assert_eq!(names(&manifests.read(good, Why::Written, decode)), ["one", "two"], "mended");
+        let removed = files(&[("b", "two")]);
         assert_eq!(
-            names(&manifests.read(files(&[("b", "two")]), decode)),
+            names(&manifests.read(removed, Why::Written, decode)),
             ["two"],
             "a removed file is a removed pod"
         );
     }
 
     #[test]
+    fn what_a_listing_is_the_first_to_see_may_be_a_file_that_is_being_written() {
+        let mut manifests = Manifests::default();
+        manifests.read(files(&[("a", "one")]), Why::Listing, decode);
+        assert_eq!(names(&manifests.read(files(&[("a", "bad")]), Why::Listing, decode)), ["one"]);
+        let gone: [&str; 0] = [];
+        assert_eq!(names(&manifests.read(files(&[("a", "bad")]), Why::Listing, decode)), gone);
+    }
+
+    #[test]
+    fn fields_without_effect_are_told_once() {
+        let mut manifests = Manifests::default();
+        let reading = manifests.read(files(&[("a", "odd")]), Why::Listing, decode);
+        assert_eq!(reading.ignored, [("a".to_owned(), "a: odd".to_owned())]);
+        assert_eq!((names(&reading), reading.problems.len()), (vec!["odd"], 0));
+        assert_eq!(manifests.read(files(&[("a", "odd")]), Why::Listing, decode).ignored, []);
+    }
+
+    #[test]
     fn a_file_that_cannot_be_read_says_so() {
         let mut manifests = Manifests::default();
-        let reading =
-            manifests.read(vec![("a".to_owned(), Err("it is not a regular file".to_owned()))], decode);
+        let reading = manifests.read(
+            vec![("a".to_owned(), Err("it is not a regular file".to_owned()))],
+            Why::Listing,
+            decode,
+        );
         assert_eq!(reading.problems[0].message, "a: it is not a regular file");
         assert!(reading.pods.is_empty());
     }

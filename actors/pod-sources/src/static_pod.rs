@@ -96,16 +96,15 @@ pub fn static_pods(
     seen: Timestamp,
 ) -> Result<Decoded, ManifestError> {
     let origin = source.origin();
-    let decoded = match source {
+    let mut decoded = match source {
         Source::File(_) => decode::decode_pod(origin, bytes)?,
         Source::Http(_) => decode::decode_pods(origin, bytes)?,
     };
-    let pods = decoded
-        .pods
+    let pods = std::mem::take(&mut decoded.pods)
         .into_iter()
         .map(|pod| static_pod(pod, source, node, seen))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Decoded { pods, ignored_documents: decoded.ignored_documents })
+    Ok(Decoded { pods, ..decoded })
 }
 
 /// One decoded pod made complete, placed on `node` and validated.

@@ -1,4 +1,4 @@
-//! What a valid pod asks for that this kubelet does not do yet. Such a pod fails with the reason; nothing is ignored.
+//! What a valid pod asks for that this kubelet does not do yet. Such a pod waits with the reason; nothing is ignored.
 //!
 //! The check walks everything that the defaulted pod says, as JSON, and looks each field up in one table of rules
 //! ([`Supported`]). A field without a rule is reported, so a field that is new to the API can never slip through. A

@@ -271,9 +271,10 @@ impl Roster {
             if wanted || self.workers.contains_key(uid) {
                 continue;
             }
-            // An earlier version of a static pod has its name: that one waits for this.
+            // PodManager lets no static pod in before an earlier version of it has gone; of any other pod it may have
+            // the name.
             let worker =
-                Worker { pod: state.pod.clone(), told: Told::Gone(None), is_static: true, report: None };
+                Worker { pod: state.pod.clone(), told: Told::Gone(None), is_static: false, report: None };
             self.workers.insert(uid.clone(), worker);
             orders.push(Order::Start(state.pod.clone(), Want::Gone(None)));
         }

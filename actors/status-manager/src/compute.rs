@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
-use messages::facts::{DesiredPod, Rejection, Source, WorkerState};
+use messages::facts::{DesiredPod, Rejection, Source, UNSUPPORTED_FIELDS, WorkerState};
 use messages::resources::QosClass;
 use messages::runtime::RuntimePod;
 
@@ -30,7 +30,10 @@ pub fn compute(
     let spec = desired.pod.spec.as_ref()?;
     // What the API server knows is the status before the first of our own.
     let previous = previous.or_else(|| from_api(desired));
+    let supported = desired.rejected.is_none().then(|| once_unsupported(previous)).flatten();
+    let previous = supported.as_ref().or(previous);
     let status = match &desired.rejected {
+        Some(why) if !why.is_final() => Computation { facts, node, previous, desired, spec }.unsupported(why),
         Some(rejection) => rejected(desired, rejection, previous),
         None => Computation { facts, node, previous, desired, spec }.run(),
     };
@@ -48,7 +51,18 @@ pub fn compute(
         status.conditions = None;
     }
     let containers = spec::init(spec).count() + spec::regular(spec).count() + spec::ephemeral(spec).count();
-    Some(settle(previous, status, containers, now))
+    let mut status = settle(previous, status, containers, now);
+    if desired.rejected.as_ref().is_some_and(|why| !why.is_final()) {
+        // It has not been begun with.
+        status.start_time = previous.and_then(|p| p.start_time.clone());
+    }
+    Some(status)
+}
+
+/// The status of a pod that had to wait for what it asks for, without that reason.
+fn once_unsupported(previous: Option<&PodStatus>) -> Option<PodStatus> {
+    let waited = previous.filter(|p| p.reason.as_deref() == Some(UNSUPPORTED_FIELDS))?;
+    Some(PodStatus { reason: None, message: None, ..waited.clone() })
 }
 
 /// A manifest's status is its author's fancy; only the API server's is a fact.
@@ -177,6 +191,29 @@ impl<'a> Computation<'a> {
         let host_network = self.spec.host_network.unwrap_or(false);
         addresses::fill(&mut status, self.previous, self.observed(), &self.node.host_ips, host_network);
         status
+    }
+
+    /// A pod that asks for what is not done here waits, and no worker has it: all its containers are about to be created.
+    /// Deleted, it has come to its end.
+    fn unsupported(self, why: &Rejection) -> PodStatus {
+        let containers = self.containers();
+        let phase = match self.desired.pod.metadata.deletion_timestamp {
+            None => Phase::Pending,
+            Some(_) => Phase::Failed,
+        };
+        let (reason, message) = (Some(why.reason.clone()), Some(why.message.clone()));
+        let verdict = PhaseVerdict { phase, reason, message }.after(&PhaseVerdict::of(self.previous), true);
+        let conditions = self.conditions(&containers, phase);
+        told(
+            verdict,
+            PodStatus {
+                conditions: Some(conditions),
+                container_statuses: Some(containers.regular),
+                init_container_statuses: Some(containers.init),
+                ephemeral_container_statuses: Some(containers.ephemeral),
+                ..PodStatus::default()
+            },
+        )
     }
 
     /// What the runtime holds; unknown as well while the runtime's name is, since then no container has an ID.

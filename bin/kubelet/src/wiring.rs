@@ -168,7 +168,7 @@ pub fn wire(
         sources: resend_sources,
         workers: pool.address(),
         statuses: status.address(),
-        runtime_pods: pleg.address(),
+        held_pods: pleg.address(),
         observed: pleg.address(),
         pressure: eviction.address(),
         node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),

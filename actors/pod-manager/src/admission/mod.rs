@@ -94,6 +94,8 @@ pub enum Verdict {
     },
     /// That depends on what the runtime can do, which it has not told yet.
     AskAgain,
+    /// It does not, and for nothing but its labels: they may be others by now (row 16.2).
+    AskNode(Rejection),
 }
 
 /// Judges a pod beside all others that are admitted and have not ended. `strict_groups` tells whether the runtime can
@@ -119,17 +121,19 @@ pub fn judge(
         }
     }
     let lacks = resources::insufficient(pod, others, &node.resources, node.pods_max);
-    let misfits = misfits(pod, spec, source, others, node);
+    let (misfits, by_labels_alone) = misfits(pod, spec, source, others, node);
     let app_armor = app_armor::check(pod, node.app_armor);
     let outcome = match (lacks.first(), misfits) {
         (None, None) => Ok(Verdict::Admit),
         // A pod that something else keeps away as well says so rather than end others, if it could.
+        (None, Some(misfit)) if by_labels_alone => Ok(Verdict::AskNode(misfit)),
         (None, Some(misfit)) => Err(misfit),
         (Some(_), Some(misfit)) if preemption::is_critical(pod) => Err(misfit),
         (Some(_), None) if preemption::is_critical(pod) => make_room(pod, others, &lacks),
         (Some(lack), _) => Err(lack.rejection()),
     };
     match (outcome, app_armor) {
+        (Ok(verdict @ Verdict::AskNode(_)), _) => verdict,
         (Err(rejection), _) | (Ok(_), Err(rejection)) => Verdict::Reject(rejection),
         (Ok(verdict), Ok(())) => verdict,
     }
@@ -175,23 +179,39 @@ fn no_strict_groups() -> Rejection {
     }
 }
 
-/// The first thing besides resources that keeps the pod away.
-fn misfits(pod: &Pod, spec: &PodSpec, source: Source, others: &[&Pod], node: &NodeView) -> Option<Rejection> {
+/// The first thing besides resources that keeps the pod away, and whether the node's labels are the only one.
+fn misfits(
+    pod: &Pod,
+    spec: &PodSpec,
+    source: Source,
+    others: &[&Pod],
+    node: &NodeView,
+) -> (Option<Rejection>, bool) {
     let named =
         |name: &str| spec.node_name.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == name);
-    let (predicate, why) = if !affinity::fits(spec, &node.name, &node.labels) {
-        ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
-    } else if !named(&node.name) {
-        ("NodeName", "node(s) didn't match the requested node name")
-    } else if ports::conflict(pod, others) {
-        ("NodePorts", "node(s) didn't have free ports for the requested pod ports")
-    } else if source == Source::Api && taints::untolerated(pod, &node.taints) {
-        ("TaintToleration", "node(s) had taints that the pod didn't tolerate")
-    } else {
-        return None;
-    };
+    let failed = [
+        (
+            !affinity::fits(spec, &node.name, &node.labels),
+            "NodeAffinity",
+            "node(s) didn't match Pod's node affinity/selector",
+        ),
+        (!named(&node.name), "NodeName", "node(s) didn't match the requested node name"),
+        (
+            ports::conflict(pod, others),
+            "NodePorts",
+            "node(s) didn't have free ports for the requested pod ports",
+        ),
+        (
+            source == Source::Api && taints::untolerated(pod, &node.taints),
+            "TaintToleration",
+            "node(s) had taints that the pod didn't tolerate",
+        ),
+    ];
+    let mut failed = failed.into_iter().filter(|(fails, ..)| *fails);
+    let Some((_, predicate, why)) = failed.next() else { return (None, false) };
     let message = format!("Predicate {predicate} failed: {why}");
-    Some(Rejection { reason: predicate.to_owned(), message })
+    let rejection = Rejection { reason: predicate.to_owned(), message };
+    (Some(rejection), predicate == "NodeAffinity" && failed.next().is_none())
 }
 
 /// The reasons by which refusals are counted; all others are one.

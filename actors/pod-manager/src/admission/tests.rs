@@ -70,6 +70,13 @@ fn the_first_check_that_fails_gives_the_reason() {
     expect(&labels, &spec, affinity);
     spec["containers"][0]["resources"] = json!({});
     expect(&labels, &spec, affinity);
+    // With nothing else against it, a Node that is fetched anew decides.
+    let only =
+        pod(json!({}), json!({"nodeSelector": {"zone": "b"}, "tolerations": [{"operator": "Exists"}]}));
+    let Verdict::AskNode(why) = judge(&only, Source::Api, &[], &node(), None) else {
+        panic!("it is refused at once");
+    };
+    assert_eq!(format!("{}: {}", why.reason, why.message), affinity);
     spec["nodeSelector"]["zone"] = json!("a");
     expect(
         &labels,

@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::PodStatus;
-use messages::facts::SourcePod;
-use messages::runtime::{RuntimePod, RuntimeSandbox};
+use messages::facts::{SourcePod, UNSUPPORTED_FIELDS, WorkerReport, WorkerState};
+use messages::runtime::{HeldPod, HeldPods};
+use proptest::prelude::*;
 
 use super::*;
 use crate::admission::fixtures::{node_resources, requesting, with_priority};
@@ -36,8 +37,8 @@ fn node() -> NodeView {
 
 /// A node whose runtime holds nothing.
 fn known() -> Known {
-    let mut known = Known::new(true);
-    known.runtime(&RuntimePods::default());
+    let mut known = Known::new(true, false);
+    known.runtime(&HeldPods::default());
     known
 }
 
@@ -77,27 +78,11 @@ fn a_decision_holds() {
     assert_eq!(shown(&decisions.decide(&[cpu("b", "1")], true, &mut known, &node())), ["b"]);
 }
 
-#[test]
-fn what_ran_before_the_kubelet_is_not_judged_again() {
-    let (mut decisions, mut known) = (Decisions::default(), known());
-    let status = |phase: &str, message: Option<&str>| {
-        let reason = message.map(|_| "OutOfcpu".to_owned());
-        let message = message.map(str::to_owned);
-        Arc::new(PodStatus { phase: Some(phase.to_owned()), reason, message, ..PodStatus::default() })
+fn held(pods: &[(&Candidate, bool)]) -> HeldPods {
+    let held = |(candidate, is_api): &(&Candidate, bool)| {
+        (candidate.pod_ref.uid.clone(), HeldPod { pod: candidate.pod_ref.clone(), is_api: *is_api })
     };
-    let statuses = [
-        ("run", status("Running", None)),
-        ("done", status("Succeeded", None)),
-        ("no", status("Failed", Some("Pod was rejected: too much"))),
-    ];
-    let statuses = statuses.into_iter().map(|(uid, status)| (PodUid::new(uid), status)).collect();
-    decisions.restore(&mut known, &statuses);
-    assert!(decisions.admitted().contains(&PodUid::new("run")));
-    let all = [cpu("run", "3"), cpu("done", "3"), cpu("no", "100m")];
-    let outcome = decisions.decide(&all, true, &mut known, &node());
-    assert_eq!(shown(&outcome), ["done", "no OutOfcpu", "run"]);
-    let why = outcome.pods[&PodUid::new("no")].rejected.clone().unwrap();
-    assert_eq!((why.message.as_str(), outcome.refused.len()), ("too much", 0));
+    Arc::new(pods.iter().map(held).collect())
 }
 
 fn from_api(mut candidate: Candidate, status: PodStatus) -> Candidate {
@@ -105,11 +90,12 @@ fn from_api(mut candidate: Candidate, status: PodStatus) -> Candidate {
     Candidate { source: Source::Api, ..candidate }
 }
 
-fn status_of_kubelet(phase: &str, container_id: Option<&str>) -> PodStatus {
+/// A status with everything that a kubelet writes of a pod that it has begun with.
+fn status_of_kubelet(phase: &str) -> PodStatus {
     use k8s_openapi::api::core::v1::ContainerStatus;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     let container =
-        ContainerStatus { container_id: container_id.map(str::to_owned), ..ContainerStatus::default() };
+        ContainerStatus { container_id: Some("containerd://c".to_owned()), ..ContainerStatus::default() };
     PodStatus {
         phase: Some(phase.to_owned()),
         start_time: Some(Time(jiff::Timestamp::UNIX_EPOCH)),
@@ -119,48 +105,147 @@ fn status_of_kubelet(phase: &str, container_id: Option<&str>) -> PodStatus {
 }
 
 #[test]
-fn what_another_kubelet_has_admitted_is_not_judged_again() {
+fn what_was_refused_or_over_before_the_incarnation_stays_so() {
     let (mut decisions, mut known) = (Decisions::default(), known());
-    let running = from_api(cpu("run", "3"), status_of_kubelet("Running", Some("c")));
-    let pending = from_api(cpu("pull", "3"), status_of_kubelet("Pending", None));
-    let new = from_api(cpu("new", "1m"), PodStatus::default());
-    let outcome = decisions.decide(&[running, pending, new], true, &mut known, &node());
-    assert_eq!(shown(&outcome), ["new OutOfcpu", "pull", "run"]);
+    let refused = PodStatus {
+        phase: Some("Failed".to_owned()),
+        reason: Some("OutOfcpu".to_owned()),
+        message: Some("Pod was rejected: too much".to_owned()),
+        ..PodStatus::default()
+    };
+    let over = PodStatus { phase: Some("Succeeded".to_owned()), ..PodStatus::default() };
+    let statuses = [("done", over), ("no", refused), ("was", status_of_kubelet("Running"))];
+    let statuses = statuses.into_iter().map(|(uid, status)| (PodUid::new(uid), Arc::new(status))).collect();
+    decisions.restore(&mut known, &statuses);
+    let all = [cpu("done", "3"), cpu("no", "100m"), cpu("was", "3"), cpu("new", "2")];
+    let outcome = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!(shown(&outcome), ["done", "new", "no OutOfcpu", "was OutOfcpu"], "what is over takes no room");
+    let why = outcome.pods[&PodUid::new("no")].rejected.clone().unwrap();
+    assert_eq!((why.message.as_str(), outcome.refused.len()), ("too much", 1));
 }
 
 #[test]
-fn what_runs_is_not_ended_for_what_a_new_pod_is_refused_for() {
+fn after_a_restart_what_is_here_stays_and_all_else_is_judged_whatever_its_status_says() {
     let (mut decisions, mut known) = (Decisions::default(), known());
-    let unsupported = |mut candidate: Candidate| {
-        let rejection = |text: &str| text.to_owned();
-        candidate.pod.refused =
-            Some(Rejection { reason: rejection("PodFeatureUnsupported"), message: rejection("spec.x") });
-        candidate
-    };
-    let runs = unsupported(from_api(cpu("run", "1m"), status_of_kubelet("Running", Some("c"))));
-    let pulls = unsupported(from_api(cpu("pull", "1m"), status_of_kubelet("Pending", None)));
-    let new = unsupported(from_api(cpu("new", "1m"), PodStatus::default()));
+    let runs = from_api(cpu("runs", "3"), status_of_kubelet("Running"));
+    let forged = from_api(cpu("forged", "1m"), status_of_kubelet("Running"));
+    let new = from_api(cpu("new", "1m"), PodStatus::default());
+    let fixed = cpu("fixed", "1m");
+    known.runtime(&held(&[(&runs, true), (&fixed, false)]));
+    let all = [runs.clone(), fixed.clone(), forged, new];
+    let outcome = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!(shown(&outcome), ["fixed", "forged OutOfcpu", "new OutOfcpu", "runs"]);
+    // The next incarnation of PodManager goes by the workers.
+    let (mut decisions, mut known) = (Decisions::default(), Known::new(true, false));
+    known.runtime(&HeldPods::default());
+    known.report(runs.pod_ref.uid.clone(), report(&runs.pod_ref, WorkerState::Syncing, false));
+    assert!(decisions.has_admitted(&runs.pod_ref.uid, &known));
+    assert_eq!(shown(&decisions.decide(&[runs], true, &mut known, &node())), ["runs"]);
+}
+
+fn unsupported(mut candidate: Candidate) -> Candidate {
+    candidate.pod.refused =
+        Some(Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: "spec.x".to_owned() });
+    candidate
+}
+
+#[test]
+fn what_asks_for_what_is_not_done_waits_without_taking_room_until_it_does_not() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let wants = unsupported(from_api(cpu("wants", "2"), PodStatus::default()));
     let file = unsupported(cpu("file", "1m"));
-    let all = [runs.clone(), pulls, new, file];
-    let first = decisions.decide(&all, true, &mut known, &node());
+    let forged = unsupported(from_api(cpu("forged", "1m"), status_of_kubelet("Running")));
+    let fits = cpu("fits", "1");
+    let all = [wants.clone(), file, forged, fits.clone()];
+    let mut decide = |all: &[Candidate]| decisions.decide(all, true, &mut known, &node());
+    let first = decide(&all);
     let shown_first =
-        ["file PodFeatureUnsupported", "new PodFeatureUnsupported", "pull PodFeatureUnsupported", "run"];
+        ["file UnsupportedFields", "fits", "forged UnsupportedFields", "wants UnsupportedFields"];
     assert_eq!(shown(&first), shown_first);
-    assert_eq!((first.refused.len(), first.kept.len()), (3, 1));
+    assert_eq!((first.refused.len(), first.unsupported.len(), first.kept.len()), (0, 3, 0));
+    assert_eq!(decide(&all).unsupported, [], "it is said once");
+    // Deleted, it goes without a worker, also when its end has been told.
+    let mut ends = wants.clone();
+    Arc::make_mut(&mut ends.pod.pod).status = Some(status_of_kubelet("Failed"));
+    assert_eq!(shown(&decide(&[ends, fits.clone()])), ["fits", "wants UnsupportedFields"]);
+    let mut less = from_api(cpu("wants", "1"), PodStatus::default());
+    assert_eq!(shown(&decide(&[less.clone(), fits.clone()])), ["fits", "wants"], "judged only now");
+    less.pod.refused = wants.pod.refused;
+    let kept = decide(&[less, fits]);
+    assert_eq!((shown(&kept), kept.kept.len()), (vec!["fits".to_owned(), "wants".to_owned()], 1));
+}
+
+#[test]
+fn what_runs_is_not_ended_for_what_a_new_pod_waits_for() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let runs = unsupported(from_api(cpu("run", "1m"), status_of_kubelet("Running")));
+    known.runtime(&held(&[(&runs, true)]));
+    let first = decisions.decide(std::slice::from_ref(&runs), true, &mut known, &node());
+    assert_eq!((shown(&first), first.kept.len(), first.unsupported.len()), (vec!["run".to_owned()], 1, 0));
     // It is said once, and its end is no refusal.
-    let ended = unsupported(from_api(cpu("run", "1m"), status_of_kubelet("Failed", Some("c"))));
+    let ended = unsupported(from_api(cpu("run", "1m"), status_of_kubelet("Failed")));
     let then = decisions.decide(&[ended], true, &mut known, &node());
-    assert_eq!((shown(&then), then.kept.len(), then.refused.len()), (vec!["run".to_owned()], 0, 0));
+    assert_eq!((shown(&then), then.kept.len()), (vec!["run".to_owned()], 0));
 }
 
 #[test]
 fn what_a_source_that_is_not_heard_yet_may_name_is_not_forgotten() {
     let (mut decisions, mut known) = (Decisions::default(), known());
-    let running = Arc::new(PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() });
-    decisions.restore(&mut known, &[(PodUid::new("a"), running)].into());
+    known.runtime(&held(&[(&cpu("a", "1"), false)]));
     decisions.decide(&[cpu("b", "2")], false, &mut known, &node());
     let outcome = decisions.decide(&[cpu("a", "1"), cpu("b", "2")], true, &mut known, &node());
     assert_eq!(shown(&outcome), ["a", "b"]);
+}
+
+fn selecting(uid: &str) -> Candidate {
+    let mut pod = requesting(&[]);
+    let selector = [("zone".to_owned(), "a".to_owned())].into();
+    pod.spec.get_or_insert_default().node_selector = Some(selector);
+    Candidate { source: Source::Api, ..candidate(uid, pod) }
+}
+
+#[test]
+fn a_node_is_fetched_before_pods_are_refused_for_its_labels() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    known.fetches_node = true;
+    let (a, b) = (selecting("a"), selecting("b"));
+    let first = decisions.decide(std::slice::from_ref(&a), true, &mut known, &node());
+    assert_eq!((shown(&first), first.waiting), (vec![], 1));
+    assert_eq!(first.ask_node, [a.pod_ref.uid.clone()].into());
+    // Who comes after that call began waits for another.
+    known.fetched_for.insert(a.pod_ref.uid.clone());
+    let second = decisions.decide(&[a.clone(), b.clone()], true, &mut known, &node());
+    assert_eq!(shown(&second), ["a NodeAffinity"]);
+    assert_eq!(second.ask_node, [b.pod_ref.uid.clone()].into());
+    known.fetched_for = [b.pod_ref.uid.clone()].into();
+    let labelled = NodeView { labels: [("zone".to_owned(), "a".to_owned())].into(), ..node() };
+    let third = decisions.decide(&[a, b], true, &mut known, &labelled);
+    assert_eq!((shown(&third), third.waiting), (vec!["a NodeAffinity".to_owned(), "b".to_owned()], 0));
+    // Where no Node can be fetched, nobody waits for it.
+    known.fetches_node = false;
+    let alone = Decisions::default().decide(&[selecting("c")], true, &mut known, &node());
+    assert_eq!(shown(&alone), ["c NodeAffinity"]);
+}
+
+#[test]
+fn a_pod_of_the_api_server_keeps_no_static_pod_of_its_name_out() {
+    let old = Candidate { source: Source::Api, ..named("old", "web") };
+    let fixed = named("fixed", "web");
+    for ends in [false, true] {
+        for is_told_by_runtime in [false, true] {
+            let (mut decisions, mut known) = (Decisions::default(), known());
+            if is_told_by_runtime {
+                known.runtime(&held(&[(&old, true)]));
+            } else {
+                decisions.decide(std::slice::from_ref(&old), true, &mut known, &node());
+                known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Syncing, false));
+            }
+            let both = [old.clone(), fixed.clone()];
+            let outcome = decisions.decide(if ends { &both[1..] } else { &both }, true, &mut known, &node());
+            assert!(shown(&outcome).contains(&"fixed".to_owned()), "{ends} {is_told_by_runtime}");
+            assert!(!known.has_name("web_ns"), "no mirror waits for its end");
+        }
+    }
 }
 
 #[test]
@@ -204,17 +289,7 @@ fn a_predecessor_may_be_one_that_only_the_runtime_still_knows() {
     let mut decide = |known: &mut Known| decisions.decide(std::slice::from_ref(&new), true, known, &node());
     let unasked = decide(&mut known);
     assert_eq!((unasked.pods.len(), unasked.ask_runtime), (0, true), "the runtime has not told yet");
-    let mut held = RuntimePod::absent(old.pod_ref.clone());
-    held.sandboxes.push(RuntimeSandbox {
-        id: Arc::from("s"),
-        attempt: 0,
-        ready: true,
-        created_at: jiff::Timestamp::UNIX_EPOCH,
-        ips: Vec::new(),
-        host_network: false,
-        runtime_handler: Arc::from(""),
-    });
-    known.runtime(&Arc::new([(old.pod_ref.uid.clone(), Arc::new(held))].into()));
+    known.runtime(&held(&[(&old, false)]));
     assert_eq!(decide(&mut known).waiting, 1);
     known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminating, false));
     assert_eq!(decide(&mut known).waiting, 1);
@@ -277,11 +352,56 @@ fn the_wait_is_half_as_long_again_as_the_grace() {
 #[test]
 fn a_pod_of_the_api_server_waits_for_the_node_and_a_static_one_does_not() {
     let api = Candidate { source: Source::Api, ..cpu("a", "100m") };
-    let (mut decisions, mut known) = (Decisions::default(), Known::new(false));
-    known.runtime(&RuntimePods::default());
+    let (mut decisions, mut known) = (Decisions::default(), Known::new(false, false));
+    known.runtime(&HeldPods::default());
     let outcome = decisions.decide(&[api.clone(), cpu("f", "100m")], true, &mut known, &node());
     assert_eq!((shown(&outcome), outcome.waiting), (vec!["f".to_owned()], 1));
     known.node = true;
     let outcome = decisions.decide(&[api, cpu("f", "100m")], true, &mut known, &node());
     assert_eq!((shown(&outcome).len(), outcome.waiting), (2, 0));
+}
+
+proptest! {
+    /// Whatever others wrote of the pods: what the node holds stays, nothing else comes in that does not fit beside it,
+    /// and what asks for what is not done takes no room.
+    #[test]
+    fn only_what_is_here_is_not_judged(
+        pods in prop::collection::vec((1u32..15, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()), 1..8),
+    ) {
+        let candidates: Vec<Candidate> = pods.iter().enumerate().map(|(number, &(tenths, _, is_api, lacks, is_forged))| {
+            let mut pod = cpu(&number.to_string(), &format!("{}m", tenths * 100));
+            if is_api {
+                pod = from_api(pod, if is_forged { status_of_kubelet("Running") } else { PodStatus::default() });
+            }
+            if lacks { unsupported(pod) } else { pod }
+        }).collect();
+        let mut known = Known::new(true, false);
+        let here: Vec<(&Candidate, bool)> = candidates.iter().zip(&pods)
+            .filter(|(_, (_, is_here, ..))| *is_here)
+            .map(|(candidate, (_, _, is_api, ..))| (candidate, *is_api))
+            .collect();
+        known.runtime(&held(&here));
+        let mut decisions = Decisions::default();
+        let mut sorted = candidates.clone();
+        sorted.sort_by_key(|candidate| !decisions.has_admitted(&candidate.pod_ref.uid, &known));
+        let node = NodeView { pods_max: 100, ..node() };
+        let outcome = decisions.decide(&sorted, true, &mut known, &node);
+        prop_assert_eq!(&decisions.decide(&sorted, true, &mut known, &node).pods, &outcome.pods, "a decision holds");
+        let (mut taken, mut is_judged) = (0, false);
+        for (candidate, &(tenths, is_here, is_api, lacks, _)) in candidates.iter().zip(&pods) {
+            let rejected = outcome.pods[&candidate.pod_ref.uid].rejected.as_ref().map(|why| why.reason.as_str());
+            if lacks && !(is_here && is_api) {
+                prop_assert_eq!(rejected, Some(UNSUPPORTED_FIELDS));
+            } else if is_here {
+                prop_assert_eq!(rejected, None);
+            } else {
+                prop_assert!(matches!(rejected, None | Some("OutOfcpu")));
+            }
+            if rejected.is_none() {
+                taken += tenths;
+                is_judged |= !is_here;
+            }
+        }
+        prop_assert!(!is_judged || taken <= 20, "{taken} tenths of 2 CPUs");
+    }
 }

@@ -1,11 +1,12 @@
-//! JSON text to a tree, refusing what serde_json lets pass: a key given twice.
+//! JSON text to a tree, telling what serde_json lets pass: a key given twice.
 
 use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::node::{Budget, DEPTH_MAX, Node, Number, Path};
+use super::node::{Budget, DEPTH_MAX, Node, Number, Path, TWICE_MAX};
+use super::strict::{FieldProblem, given_twice};
 
 /// Why a text is no JSON that we read.
 #[derive(Debug, PartialEq)]
@@ -22,17 +23,44 @@ impl From<serde_json::Error> for JsonError {
     }
 }
 
-/// Reads exactly one JSON value.
-pub(super) fn parse(text: &str) -> Result<Node, JsonError> {
-    let budget = RefCell::new(Budget::new());
+/// Reads exactly one JSON value, and gives the fields that are given more than once.
+pub(super) fn parse(text: &str) -> Result<(Node, Vec<FieldProblem>), JsonError> {
+    let (budget, twice) = (RefCell::new(Budget::new()), RefCell::default());
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let node = Tree { budget: &budget, path: Path::Root, depth: 0 }.deserialize(&mut deserializer)?;
+    let tree = Tree { budget: &budget, twice: &twice, path: Path::Root, depth: 0 };
+    let node = tree.deserialize(&mut deserializer)?;
     deserializer.end()?;
-    Ok(node)
+    Ok((node, twice.into_inner()))
+}
+
+/// What Go's decoder makes of a field that is given again: it reads the second value into what the first one has left, so
+/// that objects and the items of lists are merged.
+fn merged(first: Node, second: Node) -> Node {
+    match (first, second) {
+        (Node::Mapping(mut entries), Node::Mapping(further)) => {
+            for (key, value) in further {
+                match entries.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, known)) => *known = merged(std::mem::replace(known, Node::Null), value),
+                    None => entries.push((key, value)),
+                }
+            }
+            Node::Mapping(entries)
+        }
+        (Node::Sequence(first), Node::Sequence(second)) => {
+            let mut first = first.into_iter();
+            let merge = |item| match first.next() {
+                Some(known) => merged(known, item),
+                None => item,
+            };
+            Node::Sequence(second.into_iter().map(merge).collect())
+        }
+        (_, second) => second,
+    }
 }
 
 struct Tree<'a> {
     budget: &'a RefCell<Budget>,
+    twice: &'a RefCell<Vec<FieldProblem>>,
     path: Path<'a>,
     depth: usize,
 }
@@ -85,7 +113,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
         let mut sequence = Vec::new();
         loop {
             let path = Path::Index(&self.path, sequence.len());
-            let seed = Tree { budget: self.budget, path, depth: self.depth + 1 };
+            let seed = Tree { budget: self.budget, twice: self.twice, path, depth: self.depth + 1 };
             match items.next_element_seed(seed)? {
                 Some(item) => sequence.push(item),
                 None => return Ok(Node::Sequence(sequence)),
@@ -99,11 +127,21 @@ impl<'de> Visitor<'de> for Tree<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             self.budget.borrow_mut().take(0, key.len()).map_err(A::Error::custom)?;
             let path = Path::Key(&self.path, &key);
-            if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format!("{path}: the field is given twice")));
+            let seed = Tree { budget: self.budget, twice: self.twice, path, depth: self.depth + 1 };
+            let value = entries.next_value_seed(seed)?;
+            if seen.insert(key.clone()) {
+                mapping.push((key, value));
+                continue;
             }
-            let value = entries.next_value_seed(Tree { budget: self.budget, path, depth: self.depth + 1 })?;
-            mapping.push((key, value));
+            if self.twice.borrow().len() == TWICE_MAX {
+                return Err(A::Error::custom(format!(
+                    "{path}: more than {TWICE_MAX} fields are given twice"
+                )));
+            }
+            self.twice.borrow_mut().push(given_twice(path.to_string()));
+            if let Some((_, known)) = mapping.iter_mut().find(|(known, _)| *known == key) {
+                *known = merged(std::mem::replace(known, Node::Null), value);
+            }
         }
         Ok(Node::Mapping(mapping))
     }

@@ -9,6 +9,9 @@ pub(super) const NODES_MAX: usize = 200_000;
 /// Most bytes of text that a manifest may have once its YAML aliases are written out.
 pub(super) const TEXT_BYTES_MAX: usize = 16 << 20;
 
+/// Most fields of a manifest that may be given again: each costs a search.
+pub(super) const TWICE_MAX: usize = 100;
+
 /// A value of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {

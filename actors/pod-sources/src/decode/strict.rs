@@ -1,4 +1,4 @@
-//! A tree to a typed object, with nothing of the tree left over.
+//! A tree to a typed object, and what of the tree is left over.
 //!
 //! The API's types ignore fields that they do not know. But each of them tells its deserializer the names of its
 //! fields, and asks for maps with free keys (labels, limits) in another way; so this deserializer can say exactly
@@ -32,14 +32,26 @@ impl fmt::Display for FieldProblem {
     }
 }
 
-/// Reads `node` as a `T`. The error lists every field that `T` does not have, and the first value that does not fit.
-pub(super) fn from_node<T: DeserializeOwned>(node: &Node) -> Result<T, Vec<FieldProblem>> {
+/// A field that nobody knows.
+pub(super) fn unknown_field(path: String, value: &Node) -> FieldProblem {
+    FieldProblem { path, problem: format!("unknown field with the value {}", value.excerpt()) }
+}
+
+/// Of a field that is given more than once.
+pub(super) fn given_twice(path: String) -> FieldProblem {
+    FieldProblem { path, problem: "the field is given twice, and the last value counts".to_owned() }
+}
+
+/// Reads `node` as a `T`, and gives the fields that `T` does not have. The error lists them, too, and the first value that
+/// does not fit.
+pub(super) fn from_node<T: DeserializeOwned>(
+    node: &Node,
+) -> Result<(T, Vec<FieldProblem>), Vec<FieldProblem>> {
     let unknown = RefCell::new(Vec::new());
     let result = T::deserialize(At { node, path: Path::Root, unknown: &unknown });
     let mut problems = unknown.into_inner();
     match result {
-        Ok(value) if problems.is_empty() => Ok(value),
-        Ok(_) => Err(problems),
+        Ok(value) => Ok((value, problems)),
         Err(Misfit { path, problem }) => {
             problems.push(FieldProblem { path: path.unwrap_or_default(), problem });
             Err(problems)
@@ -142,10 +154,8 @@ impl<'a> At<'a> {
         };
         if let Some(fields) = fields {
             for (key, value) in entries.iter().filter(|(key, _)| !fields.contains(&key.as_str())) {
-                self.unknown.borrow_mut().push(FieldProblem {
-                    path: Path::Key(&self.path, key).to_string(),
-                    problem: format!("unknown field with the value {}", value.excerpt()),
-                });
+                let path = Path::Key(&self.path, key).to_string();
+                self.unknown.borrow_mut().push(unknown_field(path, value));
             }
         }
         let result = visitor.visit_map(Entries { at: self, entries: entries.iter(), fields, value: None });

@@ -7,6 +7,12 @@ fn pod_of(text: &str) -> Pod {
     decode_pod("web.yaml", text.as_bytes()).unwrap().pods.remove(0)
 }
 
+/// What has no effect.
+fn ignored(text: &str) -> String {
+    let fields = decode_pods("web.yaml", text.as_bytes()).unwrap().ignored_fields;
+    fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 fn error_of(text: &str) -> String {
     decode_pod("web.yaml", text.as_bytes()).unwrap_err().to_string()
 }
@@ -30,17 +36,23 @@ fn reads_yaml_and_json_alike() {
 }
 
 #[test]
-fn names_every_unknown_field_with_its_value() {
-    let error = error_of(&format!(
+fn ignores_unknown_fields_and_names_each_with_its_value() {
+    let text = format!(
         "{POD}specs: {{}}\nspec:\n  containers:\n  - name: a\n    imagee: nginx\n    securityContext: {{privilegd: true}}\n    resources: {{limit: {{cpu: 1}}}}\n"
-    ));
+    );
     assert_eq!(
-        error,
-        "web.yaml: specs: unknown field with the value {}; \
+        ignored(&text),
+        "specs: unknown field with the value {}; \
          spec.containers[0].imagee: unknown field with the value \"nginx\"; \
          spec.containers[0].securityContext.privilegd: unknown field with the value true; \
          spec.containers[0].resources.limit: unknown field with the value a mapping of 1 (cpu, ...)"
     );
+    let container = &pod_of(&text).spec.unwrap().containers[0];
+    assert_eq!((container.name.as_str(), &container.image), ("a", &None));
+    let wrong = error_of(&format!("{POD}spec: {{hostnetwork: true, priority: high}}\n"));
+    let expected = "web.yaml: spec.hostnetwork: unknown field with the value true; \
+         spec.priority: wants an integer, not \"high\"";
+    assert_eq!(wrong, expected);
 }
 
 #[test]
@@ -79,16 +91,31 @@ fn null_is_the_zero_value() {
     assert_eq!(container.env, None);
 }
 
+/// As Go's decoders do it: YAML takes the whole last value, JSON reads it into the one before.
 #[test]
-fn refuses_fields_given_twice() {
-    assert_eq!(
-        error_of(&format!("{POD}spec:\n  containers:\n  - name: a\n    name: b\n")),
-        "web.yaml: the manifest cannot be parsed: line 7: spec.containers[0].name: the field is given twice"
+fn of_a_field_given_twice_the_last_value_counts() {
+    let yaml = format!(
+        "{POD}spec:\n  nodeSelector: {{a: x, b: why, a: z}}\n  containers:\n  - name: a\n    name: b\n"
     );
-    let error =
-        error_of(r#"{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"a","name":"b"}]}}"#);
-    assert!(error.contains("spec.containers[0].name: the field is given twice"), "{error}");
-    assert!(error_of(&format!("{POD}spec: {{nodeSelector: {{a: x, a: x}}}}")).contains("given twice"));
+    let twice = "the field is given twice, and the last value counts";
+    assert_eq!(ignored(&yaml), format!("spec.nodeSelector.a: {twice}; spec.containers[0].name: {twice}"));
+    let spec = pod_of(&yaml).spec.unwrap();
+    assert_eq!(spec.containers[0].name, "b");
+    let labels = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    assert_eq!(spec.node_selector, Some(labels(&[("a", "z"), ("b", "why")])));
+    let json = r#"{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"a","image":"i"},{"name":"x"}],
+        "nodeSelector":{"a":"x"}},"spec":{"containers":[{"name":"b"}],"nodeSelector":{"b":"y"}}}"#;
+    assert_eq!(ignored(json), format!("spec: {twice}"));
+    let spec = pod_of(json).spec.unwrap();
+    assert_eq!(spec.containers.len(), 1);
+    assert_eq!((spec.containers[0].name.as_str(), spec.containers[0].image.as_deref()), ("b", Some("i")));
+    assert_eq!(spec.node_selector, Some(labels(&[("a", "x"), ("b", "y")])));
+    // Each costs a search, so they are bounded.
+    let many = vec!["\"a\": {}"; 200].join(", ");
+    assert!(error_of(&format!("{{{many}}}")).contains("more than 100 fields are given twice"));
+    assert!(error_of(&many.replace(", ", "\n")).contains("more than 100 fields are given twice"));
 }
 
 #[test]
@@ -179,11 +206,15 @@ fn reads_a_pod_list_from_a_url_only() {
     let text = "{\"apiVersion\":\"v1\",\"kind\":\"PodList\",\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"a\"}},{\"metadata\":{\"name\":\"b\"},\"spec\":{\"containers\":null}}]}";
     assert_eq!(decode_pods("http://x", text.as_bytes()).unwrap().pods.len(), 2);
     assert_eq!(decode_pods("http://x", POD.as_bytes()).unwrap().pods.len(), 1);
-    let wrong = "apiVersion: v1\nkind: PodList\nitem: 1\nitems:\n- spec: {hostnetwork: true}\n";
+    let odd = "apiVersion: v1\nkind: PodList\nitem: 1\nitems:\n- spec: {hostnetwork: true}\n";
+    assert_eq!(
+        ignored(odd),
+        "item: unknown field with the value 1; items[0].spec.hostnetwork: unknown field with the value true"
+    );
+    let wrong = "apiVersion: v1\nkind: PodList\nitems:\n- spec: {priority: high}\n";
     assert_eq!(
         decode_pods("http://x", wrong.as_bytes()).unwrap_err().to_string(),
-        "http://x: item: unknown field with the value 1; \
-         items[0].spec.hostnetwork: unknown field with the value true"
+        "http://x: items[0].spec.priority: wants an integer, not \"high\""
     );
 }
 

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
 
-use super::node::{Budget, DEPTH_MAX, Node, Number};
+use super::node::{Budget, DEPTH_MAX, Node, Number, TWICE_MAX};
 use super::scalar;
+use super::strict::{FieldProblem, given_twice};
 
 /// What a YAML stream holds.
 #[derive(Debug, PartialEq)]
@@ -15,6 +16,8 @@ pub(super) struct Stream {
     pub(super) document: Node,
     /// How many documents with content follow it.
     pub(super) further: usize,
+    /// The fields that are given more than once.
+    pub(super) twice: Vec<FieldProblem>,
 }
 
 /// Why a text is no YAML that we read.
@@ -33,6 +36,7 @@ const DOCUMENTS_MAX: usize = 100;
 pub(super) fn parse(text: &str) -> Result<Stream, YamlError> {
     let mut builder = Builder::new(text);
     let document = builder.document()?.unwrap_or(Node::Null);
+    let twice = std::mem::take(&mut builder.twice);
     let mut further = 0;
     while further < DOCUMENTS_MAX {
         match builder.document() {
@@ -46,7 +50,7 @@ pub(super) fn parse(text: &str) -> Result<Stream, YamlError> {
             }
         }
     }
-    Ok(Stream { document, further })
+    Ok(Stream { document, further, twice })
 }
 
 /// An anchored value and what it costs to repeat it.
@@ -71,6 +75,8 @@ enum Collection {
 
 enum Key {
     Text(String),
+    /// The mapping has it already: the last value counts.
+    Again(String),
     /// `<<`, whose value's entries become entries of this mapping.
     Merge,
 }
@@ -82,6 +88,7 @@ struct Builder<'t> {
     anchors: BTreeMap<usize, Anchored>,
     open: Vec<Open>,
     line: usize,
+    twice: Vec<FieldProblem>,
 }
 
 impl<'t> Builder<'t> {
@@ -93,6 +100,7 @@ impl<'t> Builder<'t> {
             anchors: BTreeMap::new(),
             open: Vec::new(),
             line: 1,
+            twice: Vec::new(),
         }
     }
 
@@ -238,11 +246,17 @@ impl<'t> Builder<'t> {
         if text.is_empty() && style == ScalarStyle::Plain {
             return fail("a key must be a string, not null".to_owned());
         }
-        if !seen.insert(text.to_owned()) {
-            let dot = if parents.is_empty() { "" } else { "." };
-            return fail(format!("{parents}{dot}{text}: the field is given twice"));
+        if seen.insert(text.to_owned()) {
+            *key = Some(Key::Text(text.to_owned()));
+            return Ok(true);
         }
-        *key = Some(Key::Text(text.to_owned()));
+        let dot = if parents.is_empty() { "" } else { "." };
+        let path = format!("{parents}{dot}{text}");
+        if self.twice.len() == TWICE_MAX {
+            return fail(format!("{path}: more than {TWICE_MAX} fields are given twice"));
+        }
+        *key = Some(Key::Again(text.to_owned()));
+        self.twice.push(given_twice(path));
         Ok(true)
     }
 
@@ -256,6 +270,10 @@ impl<'t> Builder<'t> {
             Some(Collection::Mapping { entries, merged, key, .. }) => match key.take() {
                 None => return Err(fail("a key must be a string")),
                 Some(Key::Text(key)) => entries.push((key, node)),
+                Some(Key::Again(key)) => {
+                    entries.retain(|(known, _)| *known != key);
+                    entries.push((key, node));
+                }
                 Some(Key::Merge) => match node {
                     Node::Mapping(_) => merged.push(node),
                     Node::Sequence(items) if items.iter().all(|item| matches!(item, Node::Mapping(_))) => {
@@ -274,7 +292,7 @@ impl<'t> Builder<'t> {
         for open in &self.open {
             match &open.collection {
                 Collection::Sequence(items) => path.push_str(&format!("[{}]", items.len())),
-                Collection::Mapping { key: Some(Key::Text(key)), .. } => {
+                Collection::Mapping { key: Some(Key::Text(key) | Key::Again(key)), .. } => {
                     if !path.is_empty() {
                         path.push('.');
                     }

@@ -262,9 +262,13 @@ fn samples(folder: &str) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn valid_samples_give_pods() {
     for (name, bytes) in samples("valid") {
-        let pods = static_pods(&bytes, &Source::File(name.clone()), "node", SEEN)
-            .unwrap_or_else(|error| panic!("{error}"))
-            .pods;
+        let Decoded { pods, ignored_fields, .. } =
+            static_pods(&bytes, &Source::File(name.clone()), "node", SEEN)
+                .unwrap_or_else(|error| panic!("{error}"));
+        let ignored: Vec<String> = ignored_fields.iter().map(ToString::to_string).collect();
+        let text = String::from_utf8(bytes).unwrap();
+        let expected = text.lines().next().and_then(|line| line.strip_prefix("# ignored: "));
+        assert_eq!(ignored.join("; "), expected.unwrap_or_default(), "{name}");
         // What is written of a complete pod is read again as the same pod.
         let again = decode::decode_pod(&name, &serde_json::to_vec(&pods[0]).unwrap()).unwrap().pods.remove(0);
         let without_status = Pod { status: None, ..pods[0].clone() };

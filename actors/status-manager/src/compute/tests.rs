@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodReadinessGate, PodStatus};
-use messages::facts::{DesiredPod, Rejection, Source, WorkerReport, WorkerState};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use messages::facts::{DesiredPod, Rejection, Source, UNSUPPORTED_FIELDS, WorkerReport, WorkerState};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
 use crate::scenes::*;
@@ -452,6 +453,38 @@ fn a_rejected_pod_fails_without_containers() {
     assert_eq!((&status.container_statuses, &status.conditions), (&None, &None));
     assert!(status.start_time.is_some());
     assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+}
+
+#[test]
+fn a_pod_that_asks_for_what_is_not_done_waits_until_it_does_not_or_is_deleted() {
+    let why = Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: "spec.x".to_owned() };
+    let waiting = |deleted: bool| {
+        let mut scene = Scene::new(spec("Always", vec![container("a")]));
+        scene.facts.report = None;
+        let mut desired = DesiredPod::clone(&scene.facts.desired.take().unwrap());
+        if deleted {
+            Arc::make_mut(&mut desired.pod).metadata.deletion_timestamp = Some(Time(at(0)));
+        }
+        desired.rejected = Some(why.clone());
+        scene.facts.desired = Some(Arc::new(desired));
+        scene
+    };
+    let mut scene = waiting(false);
+    let status = scene.step().clone();
+    let told_of = (status.reason.as_deref(), status.message.as_deref(), status.start_time.is_some());
+    assert_eq!((phase_of(&status), told_of), ("Pending", (Some(UNSUPPORTED_FIELDS), Some("spec.x"), false)));
+    assert_eq!(waiting_for(&status, "a"), "ContainerCreating");
+    assert!(told(&status, "Ready").starts_with("False ContainersNotReady"), "{status:?}");
+    assert_eq!(scene.step(), &status, "told again it is the same");
+    let woken = DesiredPod { rejected: None, ..DesiredPod::clone(scene.facts.desired.as_ref().unwrap()) };
+    scene.facts.desired = Some(Arc::new(woken));
+    scene.facts.report = Some(Arc::new(report(WorkerState::Syncing)));
+    let status = scene.observed(observed(vec![running("a", "a0", 0)]));
+    assert_eq!((phase_of(status), &status.reason, &status.message), ("Running", &None, &None));
+    assert!(status.start_time.is_some());
+    let mut scene = waiting(true);
+    let status = scene.step();
+    assert_eq!((phase_of(status), status.reason.as_deref()), ("Failed", Some(UNSUPPORTED_FIELDS)));
 }
 
 #[test]

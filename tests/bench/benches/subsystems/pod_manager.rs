@@ -49,7 +49,7 @@ impl Subject for Alone {
             }),
             workers: Address::answering("PodWorkerPool", |_| Some(Default::default())),
             statuses: Address::answering("StatusManager", |_| Some(Default::default())),
-            runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
+            held_pods: Address::answering("Pleg", |_| Some(Default::default())),
             observed: sinks.sink(),
             node: None,
             pressure: sinks.sink(),

@@ -17,7 +17,7 @@ use crate::pods::web;
 const NS: Option<&str> = Some("default");
 
 /// A world with an API server that has a Node of ours.
-fn clustered(seed: u64) -> (World, FakeApi) {
+pub fn clustered(seed: u64) -> (World, FakeApi) {
     let mut world = world(seed);
     let api = FakeApi::new(world.clock.clone());
     let node: Node = serde_json::from_value(json!({ "metadata": { "name": "node" } })).expect("a Node");
@@ -26,7 +26,7 @@ fn clustered(seed: u64) -> (World, FakeApi) {
     (world, api)
 }
 
-fn pod(name: &str, command: &str) -> Pod {
+pub fn pod(name: &str, command: &str) -> Pod {
     let json = json!({
         "metadata": { "name": name, "namespace": "default" },
         "spec": {
@@ -222,25 +222,6 @@ fn what_others_write_stays_and_what_is_ours_is_put_right() {
         until("the phase to be right again", || status().phase.as_deref() == Some("Running")).await;
         let has = |name: &str| status().conditions.iter().flatten().any(|condition| condition.type_ == name);
         assert!(has("example.com/theirs") && has("Ready"));
-        node.stop().await;
-    });
-}
-
-#[test]
-fn a_pod_that_asks_for_what_is_not_done_fails_and_can_be_deleted() {
-    sandbox(Policy::default(), async |sandbox| {
-        let (world, api) = clustered(6);
-        let mut wants = pod("nfs", "serve");
-        let volume = json!([{ "name": "v", "nfs": { "server": "s", "path": "/" } }]);
-        wants.spec.as_mut().expect("a spec").volumes = serde_json::from_value(volume).expect("volumes");
-        api.put(&wants);
-        let node = FakeNode::start(sandbox, &world, &settings());
-        let status = || api.get::<Pod>(NS, "nfs").and_then(|pod| pod.status).unwrap_or_default();
-        until("the pod to have failed", || status().phase.as_deref() == Some("Failed")).await;
-        assert_eq!(status().reason.as_deref(), Some("PodFeatureUnsupported"));
-        assert!(world.runtime.containers().is_empty());
-        api.delete::<Pod>(NS, "nfs", None);
-        until("the pod to be gone", || api.get::<Pod>(NS, "nfs").is_none()).await;
         node.stop().await;
     });
 }

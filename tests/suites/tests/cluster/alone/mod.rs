@@ -4,6 +4,7 @@ mod certificates;
 mod counts;
 mod ends;
 mod evictions;
+mod judged;
 mod registration;
 mod strangers;
 
@@ -15,6 +16,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("an_end_that_others_write_is_final_after_a_restart", ends::written_by_others),
     ("a_pod_that_fills_the_disk_is_evicted", evictions::full_disk),
     ("pods_that_exceed_limits_of_local_storage_are_evicted", evictions::limits_of_local_storage),
+    ("a_restart_judges_what_is_not_here_and_ends_nothing_that_is", judged::restart),
     ("a_node_registers_and_lives", registration::registers),
     ("a_node_that_was_deleted_registers_again", registration::deleted),
     ("random_tokens_of_strangers_delay_no_pod", strangers::random_tokens),

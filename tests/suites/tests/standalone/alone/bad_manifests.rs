@@ -19,7 +19,9 @@ use crate::view::{Event, PodView};
 pub const ALL: &[(&str, Alone)] = &[
     ("bad_manifests_are_told_and_touch_no_other_pod", bad),
     ("a_manifest_is_taken_when_it_is_complete", half_written),
-    ("a_manifest_that_becomes_bad_keeps_its_pod", becomes_bad),
+    ("a_manifest_that_becomes_bad_keeps_its_pod_until_a_listing", becomes_bad),
+    ("a_manifest_that_is_repaired_in_time_is_the_same_pod", repaired),
+    ("a_manifest_with_fields_that_no_pod_has_runs", unknown_fields),
     ("two_manifests_of_one_name_run_once", duplicate),
 ];
 
@@ -63,8 +65,6 @@ fn bad(environment: &Arc<Environment>) {
     put("binary", &[0, 159, 146, 150, 255]);
     put("no-pod.yaml", b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
     put("too-large", &vec![b'#'; 11 << 20]);
-    let unknown = json!({"containers": [main_with(&node, json!({"imagePullPolice": "Never"}))]});
-    put("unknown-field", manifest(&node, "unknown", unknown).to_string().as_bytes());
     put("several", manifest(&node, "several", several).to_string().as_bytes());
     put(".hidden", b"not yaml: [");
     fs::create_dir(node.manifests().join("directory")).expect("a directory");
@@ -80,7 +80,6 @@ fn bad(environment: &Arc<Environment>) {
         ("binary", &["binary"]),
         ("no-pod.yaml", &["ConfigMap"]),
         ("too-large", &["too-large", "10485760"]),
-        ("unknown-field", &["unknown-field", "spec.containers[0].imagePullPolice"]),
         (
             "several",
             &[
@@ -135,21 +134,59 @@ fn half_written(environment: &Arc<Environment>) {
     untouched(&others);
 }
 
-fn becomes_bad(environment: &Arc<Environment>) {
-    let node = Node::alone(environment, "becomes-bad", Options::default());
+fn repaired(environment: &Arc<Environment>) {
+    let node = Node::alone(
+        environment,
+        "becomes-bad",
+        Options { kubelet: json!({"fileCheckFrequency": "10m"}), ..Options::default() },
+    );
     let file = node.pod("turns", containers([sleeper("main")]));
     let before = file.ready();
     file.write_text("no longer: [a manifest");
     let name = file.file().file_name().expect("a name").to_string_lossy().into_owned();
     eventually("an event about it", SOON, || node.manifest_event(&name, &[]));
     node.pod("after", containers([sleeper("main")])).ready();
-    let now = file.look().expect("the last good version stays");
+    let now = file.look().expect("the last good version goes on");
     assert_eq!((now.uid(), now.status()), (before.uid(), before.status()));
     // Repaired to what it was: still the same pod.
     file.write(containers([sleeper("main")]));
     node.pod("after", containers([sleeper("main")])).ready();
     let now = file.look().expect("it is listed");
     assert_eq!((now.uid(), now.status()), (before.uid(), before.status()));
+}
+
+/// What a listing finds as wrong as it was has no pod any more.
+fn becomes_bad(environment: &Arc<Environment>) {
+    let options = Options { kubelet: json!({"fileCheckFrequency": "2s"}), ..Options::default() };
+    let node = Node::alone(environment, "bad-listed", options);
+    let file = node.pod("turns", containers([sleeper("main")]));
+    let before = file.ready();
+    file.write_text("no longer: [a manifest");
+    let name = file.file().file_name().expect("a name").to_string_lossy().into_owned();
+    let gone = || node.manifest_event(&name, &["no pod is run for it"]);
+    eventually("an event about it", SOON, gone);
+    file.gone(&before);
+    file.write(containers([sleeper("main")]));
+    file.ready();
+}
+
+fn unknown_fields(environment: &Arc<Environment>) {
+    let node = Node::alone(environment, "unknown-fields", Options::default());
+    let main = with(sleeper("main"), json!({"imagePullPolice": "Never"}));
+    let file = node.pod("odd", with(containers([main]), json!({"hostnetwork": true})));
+    file.ready();
+    let name = file.file().file_name().expect("a name").to_string_lossy().into_owned();
+    let words = ["spec.hostnetwork", "spec.containers[0].imagePullPolice", name.as_str()];
+    let event = eventually("an event about the fields", SOON, || node.manifest_event(&name, &words));
+    assert_eq!((event.kind.as_str(), event.reason.as_str()), ("Warning", "IgnoredFields"));
+    // As upstream reads it: the last of two counts.
+    let whole = file.manifest(containers([sleeper("main")])).to_string();
+    let twice = whole.replacen("\"spec\":", "\"spec\":{\"hostname\":\"twice\"},\"spec\":", 1);
+    assert_ne!(whole, twice);
+    file.write_text(&twice);
+    let words = ["spec: the field is given twice"];
+    eventually("an event about that", SOON, || node.manifest_event(&name, &words));
+    file.wait("both are read", SOON, |pod| pod.is_ready() && pod.text("/spec/hostname") == "twice");
 }
 
 fn duplicate(environment: &Arc<Environment>) {

@@ -1,0 +1,133 @@
+//! PURE: what is known of the pods besides what the sources say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use messages::facts::{Pressure, WorkerReport, WorkerState};
+use messages::runtime::{HeldPod, HeldPods};
+use messages::{PodRef, PodUid};
+
+/// What the workers, the runtime, the Node and the disk tell.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Workers' newest reports.
+    reports: BTreeMap<PodUid, Arc<WorkerReport>>,
+    /// Pods that had come to their end before this kubelet looked.
+    pub(crate) over: BTreeSet<PodUid>,
+    /// Pods of which the runtime holds something, as of the last answer and without those that have been given back
+    /// since; `None` until it has told.
+    held: Option<BTreeMap<PodUid, HeldPod>>,
+    /// Pods of the API server, also those that have gone there and still have something on the node.
+    of_api: BTreeSet<PodUid>,
+    /// It has been heard of the Node: before, no pod of the API server is judged.
+    pub node: bool,
+    /// A Node can be fetched before a pod is refused for what the Node is.
+    pub fetches_node: bool,
+    /// Pods that a Node has been fetched for; they are judged by it.
+    pub fetched_for: BTreeSet<PodUid>,
+    /// The runtime can do the supplemental groups policy `Strict`; `None` until it has told.
+    pub strict_groups: Option<bool>,
+    /// What the node runs out of; `None` until it has been measured.
+    pub pressure: Option<Pressure>,
+}
+
+impl Known {
+    /// Nothing but whether pods of the API server may be judged, and whether a Node can be fetched.
+    pub fn new(node: bool, fetches_node: bool) -> Self {
+        Self { node, fetches_node, ..Self::default() }
+    }
+
+    /// A worker's report; whether it changes what others wait for.
+    pub fn report(&mut self, uid: PodUid, report: Arc<WorkerReport>) -> bool {
+        let what = |report: &WorkerReport| (report.state == WorkerState::Terminated, report.released);
+        let news = self.reports.get(&uid).is_none_or(|known| what(known) != what(&report));
+        if let Some(held) = self.held.as_mut().filter(|_| report.released) {
+            held.remove(&uid);
+        }
+        if report.released && report.deleted {
+            // Nothing is left of it: a pod of this UID that comes later is another one.
+            self.reports.remove(&uid);
+        } else {
+            self.reports.insert(uid, report);
+        }
+        news
+    }
+
+    /// What the pool says on behalf of a worker, unless the worker has said something itself meanwhile.
+    pub fn report_if_unknown(&mut self, uid: PodUid, report: Arc<WorkerReport>) {
+        if !self.reports.contains_key(&uid) {
+            self.report(uid, report);
+        }
+    }
+
+    /// What the runtime holds.
+    pub fn runtime(&mut self, pods: &HeldPods) {
+        self.of_api.extend(pods.iter().filter(|(_, pod)| pod.is_api).map(|(uid, _)| uid.clone()));
+        self.held = Some(BTreeMap::clone(pods));
+    }
+
+    /// It has been heard from the runtime.
+    pub fn has_heard_runtime(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// The API server names this pod.
+    pub(crate) fn is_of_api(&mut self, uid: &PodUid) {
+        if !self.of_api.contains(uid) {
+            self.of_api.insert(uid.clone());
+        }
+    }
+
+    /// A static pod of this full name still has something on the node, as far as its worker says.
+    pub fn has_name(&self, full_name: &str) -> bool {
+        self.reports.iter().any(|(uid, report)| {
+            !report.released && !self.of_api.contains(uid) && report.pod.full_name() == full_name
+        })
+    }
+
+    /// The pod has a worker or something in the runtime: some kubelet of this node has admitted it. What its status
+    /// says does not tell, since others can write that.
+    pub fn is_here(&self, uid: &PodUid) -> bool {
+        match self.reports.get(uid) {
+            Some(report) => !report.deleted,
+            None => self.held.as_ref().is_some_and(|held| held.contains_key(uid)),
+        }
+    }
+
+    /// Nothing of the pod runs any more, and nothing will.
+    pub(crate) fn is_over(&self, uid: &PodUid, pod: &Pod) -> bool {
+        match self.reports.get(uid) {
+            Some(report) => report.state == WorkerState::Terminated,
+            None => self.over.contains(uid) || is_terminal(pod),
+        }
+    }
+
+    /// Two static pods of one full name never overlap (row 2.4): an earlier one still has something on the node, or the
+    /// runtime has not told yet whether it has. A pod of the API server keeps no static one out, whatever its name.
+    pub(crate) fn has_predecessor(&self, pod: &PodRef) -> bool {
+        let same = |uid: &PodUid, other: &PodRef| {
+            *uid != pod.uid
+                && other.name == pod.name
+                && other.namespace == pod.namespace
+                && !self.of_api.contains(uid)
+        };
+        let Some(held) = &self.held else { return true };
+        self.reports.iter().any(|(uid, report)| !report.released && same(uid, &report.pod))
+            || held.iter().any(|(uid, held)| !self.reports.contains_key(uid) && same(uid, &held.pod))
+    }
+
+    pub(crate) fn forget_all_but(&mut self, listed: &BTreeSet<&PodUid>) {
+        self.reports.retain(|uid, report| !report.released || listed.contains(uid));
+        self.over.retain(|uid| listed.contains(uid));
+        let (reports, held) = (&self.reports, self.held.as_ref());
+        let has = |uid: &PodUid| reports.contains_key(uid) || held.is_some_and(|held| held.contains_key(uid));
+        self.of_api.retain(|uid| listed.contains(uid) || has(uid));
+    }
+}
+
+/// The pod has come to its end, as its source says.
+pub(crate) fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
