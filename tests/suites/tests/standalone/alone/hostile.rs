@@ -70,6 +70,14 @@ fn hanging(environment: &Arc<Environment>) {
     let probed = with(sleeper("main"), json!({"readinessProbe": exec_probe("true")}));
     let good = node.pod("good", containers([web, probed]));
     good.wait("Ready beside those that hang", SOON, PodView::is_ready);
+    let shown = |path: &str| node.read_only.text(path).expect("metrics");
+    let probes = shown("/metrics/probes");
+    let series = format!("prober_probe_total{{container=\"web\",namespace=\"default\",pod=\"{}", good.base);
+    assert!(
+        probes.contains(&series) && probes.contains("process_start_time_seconds "),
+        "{series} in {probes}"
+    );
+    assert!(!shown("/metrics").contains("prober_probe"), "they have a path of their own");
     nobody_crashed(&node).expect("all is well");
 }
 
