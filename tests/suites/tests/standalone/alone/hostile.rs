@@ -1,5 +1,6 @@
 //! Pods that ask for more than is good for others.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::environment::Environment;
 use crate::node::{LATER, Node, Options, SOON};
 use crate::pod::PodFile;
 use crate::spec::{containers, exec_probe, server, sleeper, with};
+use crate::view::PodView;
 
 pub const ALL: &[(&str, Alone)] = &[
     ("probes_that_hang_in_many_pods_hold_up_no_other_pod", hanging),
@@ -30,30 +32,51 @@ fn nobody_crashed(node: &Node) -> Result<(), String> {
     }
 }
 
-/// A pod with probes that hang for an hour: commands, and a server that takes connections and says nothing.
-fn hangs() -> Value {
-    let patient = json!({"periodSeconds": 1, "timeoutSeconds": 3600, "failureThreshold": 1});
+/// A pod with probes that hang for an hour: a command, and a server at this port that takes connections and says
+/// nothing. Another asks for a name that does not resolve.
+fn hangs(port: u16) -> Value {
+    let patient = json!({"periodSeconds": 1, "timeoutSeconds": 3600, "failureThreshold": 100});
     let exec = with(patient.clone(), json!({"exec": {"command": ["sleep", "7200"]}}));
+    let http = with(patient.clone(), json!({"httpGet": {"host": "127.0.0.1", "port": port}}));
     let name = with(patient, json!({"httpGet": {"host": "hangs.does-not-exist.invalid", "port": 80}}));
     containers([
         with(sleeper("exec"), json!({"livenessProbe": exec, "readinessProbe": exec})),
-        with(sleeper("http"), json!({"readinessProbe": name})),
+        with(sleeper("http"), json!({"livenessProbe": http, "readinessProbe": name})),
     ])
 }
 
 fn hanging(environment: &Arc<Environment>) {
+    // Nobody accepts: the kernel opens the connections.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = silent.local_addr().expect("an address").port();
     let node = Node::alone(environment, "hanging", Options::default());
-    let files: Vec<PodFile<'_>> = (0..CROWD).map(|_| node.pod("hanging", hangs())).collect();
+    let files: Vec<PodFile<'_>> = (0..CROWD).map(|_| node.pod("hanging", hangs(port))).collect();
     for file in &files {
         file.wait("Running", LATER, |pod| pod.is_running("exec") && pod.is_running("http"));
     }
+    eventually("their probes to hang", LATER, || {
+        let tree = node.read_only.json("/supervision").map_err(|error| error.to_string())?;
+        let actors = tree["actors"].as_array().ok_or("no actors")?;
+        let probes = actors.iter().find(|actor| actor["name"] == "ProbeManager").ok_or("no ProbeManager")?;
+        match probes["observed"]["inFlight"].as_u64() {
+            Some(count) if count >= 3 * 40 => Ok(()),
+            _ => Err(probes.to_string()),
+        }
+    });
     let web = with(
         server("web"),
         json!({"readinessProbe": {"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 1}}),
     );
     let probed = with(sleeper("main"), json!({"readinessProbe": exec_probe("true")}));
     let good = node.pod("good", containers([web, probed]));
-    good.wait("Ready beside those that hang", SOON, |pod| pod.is_ready());
+    good.wait("Ready beside those that hang", SOON, PodView::is_ready);
+    let shown = |path: &str| node.read_only.text(path).expect("metrics");
+    let probes = shown("/metrics/probes");
+    let series = format!("pod=\"{}", good.base);
+    let is_it =
+        |line: &str| line.starts_with("prober_probe_total{container=\"web\"") && line.contains(&series);
+    assert!(probes.lines().any(is_it) && probes.contains("process_start_time_seconds "), "{probes}");
+    assert!(!shown("/metrics").contains("prober_probe"), "they have a path of their own");
     nobody_crashed(&node).expect("all is well");
 }
 
