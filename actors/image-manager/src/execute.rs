@@ -8,16 +8,16 @@ use futures::future::join_all;
 use messages::image_manager::PresentImage;
 use messages::object_cache::GetSecret;
 use runtime_bridge::cri::wire::{
-    AuthConfig, Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest,
-    PullImageRequest,
+    Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest, PullImageRequest,
 };
 use runtime_bridge::cri::{CriError, Operations};
 use runtime_bridge::host::DockerConfigs;
 use supervision::Address;
 use tokio::time::Instant;
 
-use crate::credentials::{self, Keyring};
+use crate::credentials::{self, Credential, Keyring};
 use crate::name;
+use crate::pulls::PullKey;
 
 /// Longest wait for a secret; ObjectCache answers sooner.
 const SECRET_DEADLINE: Duration = Duration::from_secs(10);
@@ -96,10 +96,10 @@ pub struct PullEnded {
 }
 
 /// What a pod's secrets have come to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SecretsRead {
-    /// Their credentials.
-    pub keyring: Keyring,
+    /// Their credentials, or why one of them cannot be understood.
+    pub keyring: Result<Keyring, String>,
     /// The names of those that cannot be had.
     pub missing: Vec<String>,
 }
@@ -110,81 +110,88 @@ pub async fn read_secrets(
     namespace: Arc<str>,
     names: Arc<[Arc<str>]>,
 ) -> SecretsRead {
-    let mut read = SecretsRead::default();
+    let mut read = SecretsRead { keyring: Ok(Keyring::default()), missing: Vec::new() };
     let answers = names.iter().map(|name| {
         let ask = GetSecret { namespace: namespace.clone(), name: name.clone() };
         secrets.ask(ask, SECRET_DEADLINE)
     });
     for (name, answer) in names.iter().zip(join_all(answers).await) {
         let problem = match answer {
-            Ok(Ok(secret)) => match credentials::add_secret(&mut read.keyring, &secret) {
-                Ok(()) => continue,
-                Err(error) => error,
-            },
-            Ok(Err(error)) => {
-                read.missing.push(name.to_string());
-                error.message
+            Ok(Ok(secret)) => {
+                if let Ok(keyring) = &mut read.keyring
+                    && let Err(error) = credentials::add_secret(keyring, &secret)
+                {
+                    read.keyring = Err(error);
+                }
+                continue;
             }
-            Err(error) => {
-                read.missing.push(name.to_string());
-                error.to_string()
-            }
+            Ok(Err(error)) => error.message,
+            Err(error) => error.to_string(),
         };
-        tracing::warn!(problem, %namespace, %name, "A secret for pulls is of no use");
+        tracing::warn!(problem, %namespace, %name, "A secret for pulls cannot be had");
+        read.missing.push(name.to_string());
     }
     read
 }
 
+/// A pull to be made.
+#[derive(Clone, Debug)]
+pub struct PullTask {
+    /// The image and who shares the pull.
+    pub key: PullKey,
+    /// The credentials of those who share it.
+    pub credentials: Arc<[Credential]>,
+}
+
 /// Pulls the image, or joins the pull that an earlier incarnation left in flight. The credentials that fit are tried one
 /// after another, first those of the pods that want it, then the node's; without any it is tried without.
-pub async fn pull(
-    operations: Operations,
-    configs: Arc<dyn DockerConfigs>,
-    image: String,
-    of_pods: Vec<Arc<Keyring>>,
-) -> PullEnded {
+pub async fn pull(operations: Operations, configs: Arc<dyn DockerConfigs>, task: PullTask) -> PullEnded {
     let began = Instant::now();
-    let (of_node, warnings) = node_credentials(&*configs, &image).await;
-    let repository = name::parse(&image).map(|name| name.repository).unwrap_or_default();
-    let found = of_pods.iter().flat_map(|keyring| keyring.lookup(&repository));
-    let mut auths: Vec<AuthConfig> = found.map(|credential| credential.to_wire()).collect();
-    auths.extend(of_node);
-    // Pods that share a secret share its credentials.
-    let mut distinct: Vec<AuthConfig> = Vec::new();
-    auths.retain(|auth| {
-        !distinct.contains(auth) && {
-            distinct.push(auth.clone());
-            true
+    let PullTask { key, credentials } = task;
+    let (of_node, warnings) = node_credentials(&*configs, &key.image).await;
+    let mut distinct: Vec<Credential> = Vec::new();
+    for credential in credentials.iter().cloned().chain(of_node) {
+        // What two files or secrets say alike is tried once.
+        if !distinct.iter().any(|other| other.to_wire() == credential.to_wire()) {
+            distinct.push(credential);
         }
-    });
-    let pulled = match pull_with(&operations, &image, auths).await {
-        Ok(image_ref) => inspect(operations, image, image_ref, began.elapsed()).await,
+    }
+    let pulled = match pull_with(&operations, &key, &distinct).await {
+        Ok(image_ref) => inspect(operations, key.image, image_ref, began.elapsed()).await,
         Err(error) => Pulled::Failed(error),
     };
     PullEnded { pulled, warnings }
 }
 
-async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<AuthConfig>, Vec<String>) {
+async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<Credential>, Vec<String>) {
     let files = match configs.read().await {
         Ok(files) => files,
         Err(gone) => return (Vec::new(), vec![gone.to_string()]),
     };
     let found = credentials::from_files(&files);
     let fitting = name::parse(image).map(|name| found.keyring.lookup(&name.repository)).unwrap_or_default();
-    (fitting.iter().map(credentials::Credential::to_wire).collect(), found.warnings)
+    (fitting, found.warnings)
 }
 
-async fn pull_with(operations: &Operations, image: &str, auths: Vec<AuthConfig>) -> Result<String, String> {
-    let mut tries: Vec<Option<AuthConfig>> = auths.into_iter().map(Some).collect();
+async fn pull_with(
+    operations: &Operations,
+    key: &PullKey,
+    credentials: &[Credential],
+) -> Result<String, String> {
+    let mut tries: Vec<Option<&Credential>> = credentials.iter().map(Some).collect();
     if tries.is_empty() {
         tries.push(None);
     }
     let mut errors = Vec::new();
-    for auth in tries {
-        let request = PullImageRequest { image: Some(spec(image)), auth, sandbox_config: None };
-        match operations.pull_image(request).await {
+    for credential in tries {
+        let auth = credential.map(Credential::to_wire);
+        let request = PullImageRequest { image: Some(spec(&key.image)), auth, sandbox_config: None };
+        match operations.pull_image(request, key.share).await {
+            Ok(image_ref) if image_ref.is_empty() => {
+                errors.push(format!("imageRef of image {:?} is not set", key.image));
+            }
             Ok(image_ref) => return Ok(image_ref),
-            Err(error) => errors.push(error.message),
+            Err(error) => errors.push(error.pull_text()),
         }
     }
     Err(aggregate(errors))
@@ -204,14 +211,11 @@ async fn inspect(operations: Operations, image: String, image_ref: String, took:
     match look(operations, image).await {
         Ok(Some(seen)) => {
             let bytes = seen.size;
-            let mut image = present(seen);
-            if !image_ref.is_empty() {
-                image.image_ref = image_ref;
-            }
+            let image = PresentImage { image_ref, ..present(seen) };
             Pulled::Done { image, bytes, took }
         }
         Ok(None) => Pulled::NotInspected("it is gone right after its pull".to_owned()),
-        Err(error) => Pulled::NotInspected(error.message),
+        Err(error) => Pulled::NotInspected(error.status_text()),
     }
 }
 

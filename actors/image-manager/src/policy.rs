@@ -113,6 +113,19 @@ pub fn backing_off(image: &str, waiting: &Waiting) -> Failed {
     }
 }
 
+/// A secret that the pod names for its pulls cannot be understood, so nothing is tried, as upstream has it. Upstream
+/// makes the whole text the reason; here the reason is one of the few that there are.
+pub fn secret_broken(image: &str, error: &str) -> Failed {
+    Failed {
+        event: event(EventType::Warning, "Failed", format!("Failed to pull image {image:?}: {error}")),
+        error: ImageError {
+            reason: "ErrImagePull".to_owned(),
+            message: error.to_owned(),
+            retry_after_ms: millis(LOOK_AGAIN),
+        },
+    }
+}
+
 /// Too many pulls wait; nothing was tried, so nothing is held against the image.
 pub fn queue_full(image: &str) -> Failed {
     let message = format!("Failed to pull image {image:?}: too many image pulls are waiting");

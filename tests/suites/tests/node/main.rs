@@ -24,6 +24,7 @@ mod member;
 mod names;
 mod objects;
 mod pods;
+mod private_images;
 mod probes;
 mod refused;
 mod restarts;
