@@ -1,6 +1,8 @@
 //! The actor: looks before it pulls, puts askers of one image with the same credentials together, and tells each what
 //! became of it.
 
+mod access;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +10,21 @@ use std::time::Duration;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
+use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::wire::Image;
 use runtime_bridge::cri::{CriError, Deadlines, Operations};
-use runtime_bridge::host::DockerConfigs;
+use runtime_bridge::host::{DockerConfigs, PullRecords};
 use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, BackoffPolicy, Backoffs};
 use crate::credentials::{self, Credential};
-use crate::execute::{self, PullEnded, PullTask, Pulled, SecretsRead};
+use crate::execute::{self, PullEnded, PullMeans, PullTask, Pulled, SecretsRead};
 use crate::metrics::ImageMetrics;
 use crate::name;
 use crate::policy::{self, Action, Event, Failed};
 use crate::pulls::{Asked, Kept, Owner, PullKey, PullLimits, Pulls, QueueFull};
+use crate::records::{Intents, Verification};
 use crate::throttle::{self, Throttle, ThrottlePolicy};
 
 /// An image that a pod has just been given is not in use yet, and stays for as long as upstream lets a new one stay.
@@ -37,7 +41,7 @@ const UNWANTED: Duration = Duration::from_secs(10);
 const SHOWN_MAX: usize = 64;
 
 /// What KubeletConfiguration says about pulls.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageSettings {
     /// `registryPullQPS` and `registryBurst`.
     pub throttle: ThrottlePolicy,
@@ -45,6 +49,8 @@ pub struct ImageSettings {
     pub backoff: BackoffPolicy,
     /// `serializeImagePulls` and `maxParallelImagePulls`.
     pub limits: PullLimits,
+    /// Who may use an image that is there already.
+    pub verification: Verification,
 }
 
 /// What the actor works with.
@@ -54,6 +60,10 @@ pub struct ImageManagerDeps {
     pub operations: Operations,
     /// The node's credentials.
     pub configs: Arc<dyn DockerConfigs>,
+    /// What is known on disk of pulls.
+    pub records: Arc<dyn PullRecords>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
     /// ObjectCache: the secrets that pods name for their pulls.
     pub secrets: Address<GetSecret>,
     /// Where events go.
@@ -78,6 +88,8 @@ struct Asker {
 /// A pull under way.
 struct Running {
     effect: EffectId,
+    /// The image as its intent has it.
+    spelled: Arc<str>,
     since: Instant,
 }
 
@@ -86,6 +98,8 @@ struct Running {
 pub enum Timer {
     /// See whether pulls are still wanted.
     Sweep,
+    /// See whether images that are recorded are still there.
+    Prune,
 }
 
 /// The actor.
@@ -101,13 +115,19 @@ pub struct ImageManager {
     warnings: Vec<String>,
     /// Images that pods have been given lately, by the runtime's ID.
     given: BTreeMap<String, Instant>,
+    /// Pulls whose end is not recorded.
+    intents: Intents,
+    /// Those who ask before it is known what earlier processes have left; none after that.
+    early: Option<Vec<(Asker, String)>>,
 }
 
 impl ImageManager {
     /// A fresh incarnation.
     pub fn new(deps: ImageManagerDeps) -> Self {
-        let settings = deps.settings;
+        let settings = deps.settings.clone();
         Self {
+            intents: Intents::default(),
+            early: Some(Vec::new()),
             deps,
             origin: Instant::now(),
             throttle: Throttle::new(settings.throttle, Duration::ZERO),
@@ -165,6 +185,9 @@ impl ImageManager {
     }
 
     fn look(&mut self, asker: Asker, image: String, ctx: &mut Ctx<Self>) {
+        if let Some(early) = &mut self.early {
+            return early.push((asker, image));
+        }
         if !policy::must_look(asker.ask.policy) {
             return self.looked(asker, image, Ok(None), ctx);
         }
@@ -193,13 +216,7 @@ impl ImageManager {
         };
         let present = seen.is_some();
         match (policy::decide(policy, present), seen) {
-            (Action::Use, Some(seen)) => {
-                metrics.asked(policy, Some(true), Some(false));
-                self.record(&asker.ask, policy::present(&asker.ask.image));
-                let image = execute::present(seen);
-                self.give(&image);
-                asker.reply.send(Ok(Arc::new(image)));
-            }
+            (Action::Use, Some(seen)) => self.verify(asker, image, seen, ctx),
             (Action::Refuse, _) => {
                 metrics.asked(policy, Some(false), None);
                 let failed = policy::never_pull(&asker.ask.image);
@@ -262,24 +279,37 @@ impl ImageManager {
     fn begin(&mut self, ctx: &mut Ctx<Self>) {
         while let Some(key) = self.pulls.begin() {
             if !self.throttle.try_take(self.now()) {
-                self.answer_all(&key, &Pulled::Failed(throttle::REFUSED.to_owned()));
+                let error = throttle::REFUSED.to_owned();
+                self.answer_all(&key, &Pulled::Failed { error, known: true });
                 continue;
             }
-            let asker = self.pulls.askers_mut(&key).first();
-            let credentials = asker.and_then(|asker| asker.credentials.clone().ok()).unwrap_or_default();
-            let (operations, configs) = (self.deps.operations.clone(), self.deps.configs.clone());
-            let task = PullTask { key: key.clone(), credentials };
+            let Some(first) = self.pulls.askers_mut(&key).first() else { continue };
+            let (spelled, credentials) =
+                (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
+            let means = PullMeans {
+                operations: self.deps.operations.clone(),
+                configs: self.deps.configs.clone(),
+                records: self.records_matter().then(|| self.deps.records.clone()),
+                clock: self.deps.clock.clone(),
+                metrics: self.deps.metrics.clone(),
+            };
+            if self.records_matter() {
+                self.intents.begin(&spelled);
+            }
+            let task = PullTask { key: key.clone(), spelled: spelled.clone(), credentials };
             let pulling = key.clone();
-            let pull = execute::pull(operations, configs, task);
+            let pull = execute::pull(means, task);
             let effect = ctx.effect("pull image", None, pull, move |actor, ended, ctx| {
                 actor.pulled(&pulling, ended, ctx);
             });
-            self.running.insert(key, Running { effect, since: Instant::now() });
+            self.running.insert(key, Running { effect, spelled, since: Instant::now() });
         }
     }
 
     fn pulled(&mut self, key: &PullKey, ended: PullEnded, ctx: &mut Ctx<Self>) {
-        self.running.remove(key);
+        if let Some(running) = self.running.remove(key) {
+            self.end_intent(&running.spelled, Self::outcome_known(&ended.pulled), ctx);
+        }
         self.warn(ended.warnings);
         self.answer_all(key, &ended.pulled);
         self.begin(ctx);
@@ -315,6 +345,7 @@ impl ImageManager {
                 if let Some(pull) = self.running.remove(&key) {
                     // First the effect: it would take the cancelled call for a failure, and try the next credential.
                     ctx.cancel_effect(pull.effect);
+                    self.end_intent(&pull.spelled, false, ctx);
                 }
                 tracing::info!(image = key.image, "Nobody wants this image any more: its pull is cancelled");
                 self.deps.operations.cancel_pull(&key.image, key.share);
@@ -373,22 +404,26 @@ impl ImageManager {
     fn answer(&mut self, asker: Asker, pulled: &Pulled) {
         let image = &asker.ask.image;
         match pulled {
-            Pulled::Done { image: present, bytes, took } => {
+            Pulled::Done { image: present, bytes, took, .. } => {
                 let waited = asker.since.elapsed();
                 self.record(&asker.ask, policy::pulled(image, *took, waited, *bytes));
                 self.deps.metrics.pulled(*bytes, waited);
                 self.give(present);
                 asker.reply.send(Ok(Arc::new(present.clone())));
             }
-            Pulled::Failed(error) => {
+            Pulled::Failed { error, .. } => {
                 let (reason, message) = policy::classify(image, error);
                 let remembered = policy::remembered(reason, &message);
                 let wait = self.backoffs.failed(backoff_key(&asker.ask), remembered, self.now());
                 let failed = policy::pull_failed(image, error, wait);
                 self.refuse(asker, failed);
             }
-            Pulled::NotInspected(error) => {
+            Pulled::NotInspected { error, .. } => {
                 let failed = policy::inspect_failed(image, error);
+                self.refuse(asker, failed);
+            }
+            Pulled::NotIntended(error) => {
+                let failed = policy::not_intended(image, error);
                 self.refuse(asker, failed);
             }
         }
@@ -411,11 +446,13 @@ impl Subsystem for ImageManager {
         if !self.deps.operations.pulls_in_flight().is_empty() {
             self.sweep_later(ctx);
         }
+        self.read_records(ctx);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Sweep => self.sweep(ctx),
+            Timer::Prune => self.prune(ctx),
         }
     }
 
@@ -423,6 +460,7 @@ impl Subsystem for ImageManager {
         serde_json::json!({
             "pullsRunning": self.pulls.running(),
             "pullsWaiting": self.pulls.waiting(),
+            "pullIntents": self.intents.len(),
             "failedLately": self.backoffs.failed_lately(),
             "pulls": self.shown(),
             "credentialFiles": self.warnings,
@@ -466,7 +504,10 @@ impl actix::Handler<DeleteUnusedImages> for ImageManager {
         let given = self.given.keys().cloned().collect();
         let work = execute::delete_unused(self.deps.operations.clone(), given);
         // Beginning a pull meanwhile is no harm: what is not there yet is not deleted.
-        ctx.effect("delete unused images", None, work, |_, deleted, _| reply.send(deleted));
+        ctx.effect("delete unused images", None, work, |actor, deleted, ctx| {
+            reply.send(deleted);
+            actor.prune(ctx);
+        });
         later
     }
 }

@@ -23,8 +23,8 @@ use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
 use runtime_bridge::host::{
-    FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs, FakeStaticFiles, Layout,
-    Machine,
+    FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs, FakePullRecords,
+    FakeStaticFiles, Layout, Machine,
 };
 use runtime_bridge::kube::RateLimit;
 use runtime_bridge::kube::fake::FakeApi;
@@ -138,6 +138,7 @@ impl World {
             cgroups: Arc::new(self.cgroups.clone()),
             stats: Arc::new(self.stats.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
+            pull_records: Arc::new(FakePullRecords::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
             addresses: Arc::new(FakeHostAddresses::default()),
             cluster: self.api.as_ref().map(Self::cluster),

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use runtime_bridge::cri::PullShare;
 use runtime_bridge::cri::wire::AuthConfig;
 use runtime_bridge::host::{DockerConfigFile, DockerConfigFormat};
+use sha2::{Digest, Sha256};
 
 pub use keyring::Keyring;
 
@@ -59,6 +60,28 @@ impl Credential {
         self.source.as_deref()
     }
 
+    /// SHA-256 of it as upstream's JSON has it, in hexadecimal digits: how records name it without holding it.
+    pub fn hash(&self) -> String {
+        let fields = [
+            ("username", &self.username),
+            ("password", &self.password),
+            ("email", &self.email),
+            ("identitytoken", &self.identity_token),
+            ("registrytoken", &self.registry_token),
+        ];
+        let set = fields.iter().filter(|(_, text)| !text.is_empty());
+        let set: Vec<String> = set.map(|(name, text)| format!("\"{name}\":{}", go_json(text))).collect();
+        let digest = Sha256::digest(format!("{{{}}}", set.join(",")));
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A credential of a test.
+    #[cfg(test)]
+    pub fn for_tests(username: &str, password: &str, source: Option<SecretSource>) -> Self {
+        let (username, password) = (username.to_owned(), password.to_owned());
+        Self { username, password, source: source.map(Arc::new), ..Self::default() }
+    }
+
     /// All that tells it from another, for a fingerprint.
     fn parts(&self) -> [&str; 8] {
         let source = self.source.as_deref();
@@ -74,6 +97,28 @@ impl Credential {
             of_source(|source| &source.name),
         ]
     }
+}
+
+/// A text as Go's JSON has it, which escapes what HTML would take for its own.
+fn go_json(text: &str) -> String {
+    let mut json = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            '\u{8}' => json.push_str("\\b"),
+            '\u{c}' => json.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                json.push_str(&format!("\\u{:04x}", c as u32));
+            }
+            c => json.push(c),
+        }
+    }
+    json.push('"');
+    json
 }
 
 /// Who may share a pull: those of one namespace and one handler of the runtime with the same credentials for the image.
@@ -158,6 +203,8 @@ mod tests {
 
     use super::*;
 
+    const HASH: &str = "ff5484aba668202aa1ba550ef3d71c6c2b9a091cea70fcb68396e58583791c3a";
+
     fn file(path: &str, format: DockerConfigFormat, content: &str) -> DockerConfigFile {
         let content = Ok(SecretContent::new(content.as_bytes()));
         DockerConfigFile { path: path.into(), format, content }
@@ -223,6 +270,19 @@ mod tests {
         let mut keyring = Keyring::default();
         add_secret(&mut keyring, &secret(json, ".dockerconfigjson", partly)).unwrap();
         assert_eq!(keyring.lookup("r.io/app").len(), 1, "a registry that is none is passed over");
+    }
+
+    #[test]
+    fn hashes_are_upstreams() {
+        assert_eq!(
+            go_json("a<b>&\"\\\n\u{1}\u{2028}ü\u{7f}"),
+            "\"a\\u003cb\\u003e\\u0026\\\"\\\\\\n\\u0001\\u2028ü\u{7f}\""
+        );
+        // sha256 of {"username":"me","password":"hush"}
+        let source = Some(SecretSource::default());
+        assert_eq!(Credential::for_tests("me", "hush", source.clone()).hash(), HASH);
+        assert_eq!(Credential::for_tests("me", "hush", None).hash(), HASH, "wherever it comes from");
+        assert_ne!(Credential::for_tests("me", "Hush", source).hash(), HASH);
     }
 
     #[test]
