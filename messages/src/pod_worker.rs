@@ -48,8 +48,8 @@ receives!(
 /// What a pod's worker receives, from the pool alone.
 pub mod worker {
     use super::{
-        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodObserved, PodRef, ProbeVerdict, RuntimeObserved,
-        delivery, receives,
+        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodObserved, PodRef,
+        ProbeVerdict, RuntimeObserved, delivery, receives,
     };
 
     /// What the worker shall do about its pod; the latest wins.

@@ -1,4 +1,7 @@
-//! The actor: looks before it pulls, puts askers of one image together, and tells each what became of it.
+//! The actor: looks before it pulls, puts askers of one image with the same credentials together, and tells each what
+//! became of it.
+
+mod access;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,19 +10,21 @@ use std::time::Duration;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
+use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::wire::Image;
 use runtime_bridge::cri::{CriError, Deadlines, Operations};
-use runtime_bridge::host::DockerConfigs;
+use runtime_bridge::host::{DockerConfigs, PullRecords};
 use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, BackoffPolicy, Backoffs};
-use crate::credentials::Keyring;
-use crate::execute::{self, PullEnded, Pulled, SecretsRead};
+use crate::credentials::{self, Credential};
+use crate::execute::{self, PullEnded, PullMeans, PullTask, Pulled, SecretsRead};
 use crate::metrics::ImageMetrics;
 use crate::name;
 use crate::policy::{self, Action, Event, Failed};
-use crate::pulls::{Asked, Kept, PullLimits, Pulls, QueueFull};
+use crate::pulls::{Asked, Kept, Owner, PullKey, PullLimits, Pulls, QueueFull};
+use crate::records::{Intents, Verification};
 use crate::throttle::{self, Throttle, ThrottlePolicy};
 
 /// An image that a pod has just been given is not in use yet, and stays for as long as upstream lets a new one stay.
@@ -36,7 +41,7 @@ const UNWANTED: Duration = Duration::from_secs(10);
 const SHOWN_MAX: usize = 64;
 
 /// What KubeletConfiguration says about pulls.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageSettings {
     /// `registryPullQPS` and `registryBurst`.
     pub throttle: ThrottlePolicy,
@@ -44,6 +49,8 @@ pub struct ImageSettings {
     pub backoff: BackoffPolicy,
     /// `serializeImagePulls` and `maxParallelImagePulls`.
     pub limits: PullLimits,
+    /// Who may use an image that is there already.
+    pub verification: Verification,
 }
 
 /// What the actor works with.
@@ -53,6 +60,10 @@ pub struct ImageManagerDeps {
     pub operations: Operations,
     /// The node's credentials.
     pub configs: Arc<dyn DockerConfigs>,
+    /// What is known on disk of pulls.
+    pub records: Arc<dyn PullRecords>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
     /// ObjectCache: the secrets that pods name for their pulls.
     pub secrets: Address<GetSecret>,
     /// Where events go.
@@ -70,13 +81,15 @@ struct Asker {
     reply: Reply<Answer>,
     /// When it was first seen that nobody waits for the answer.
     gone: Option<Instant>,
-    /// The credentials of its secrets.
-    keyring: Arc<Keyring>,
+    /// What of its secrets is good for the image, or why they cannot be understood.
+    credentials: Result<Arc<[Credential]>, String>,
 }
 
 /// A pull under way.
 struct Running {
     effect: EffectId,
+    /// The image as its intent has it.
+    spelled: Arc<str>,
     since: Instant,
 }
 
@@ -85,6 +98,8 @@ struct Running {
 pub enum Timer {
     /// See whether pulls are still wanted.
     Sweep,
+    /// See whether images that are recorded are still there.
+    Prune,
 }
 
 /// The actor.
@@ -94,19 +109,25 @@ pub struct ImageManager {
     throttle: Throttle,
     backoffs: Backoffs,
     pulls: Pulls<Asker>,
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<PullKey, Running>,
     sweeping: bool,
     /// What is known to be wrong with the node's credential files, so that it is said once.
     warnings: Vec<String>,
     /// Images that pods have been given lately, by the runtime's ID.
     given: BTreeMap<String, Instant>,
+    /// Pulls whose end is not recorded.
+    intents: Intents,
+    /// Those who ask before it is known what earlier processes have left; none after that.
+    early: Option<Vec<(Asker, String)>>,
 }
 
 impl ImageManager {
     /// A fresh incarnation.
     pub fn new(deps: ImageManagerDeps) -> Self {
-        let settings = deps.settings;
+        let settings = deps.settings.clone();
         Self {
+            intents: Intents::default(),
+            early: Some(Vec::new()),
             deps,
             origin: Instant::now(),
             throttle: Throttle::new(settings.throttle, Duration::ZERO),
@@ -158,11 +179,15 @@ impl ImageManager {
         if !read.missing.is_empty() {
             self.record_about_pod(&asker.ask, policy::secrets_missing(&read.missing));
         }
-        asker.keyring = Arc::new(read.keyring);
+        let repository = name::parse(&image).map(|name| name.repository).unwrap_or_default();
+        asker.credentials = read.keyring.map(|keyring| keyring.lookup(&repository).into());
         self.look(asker, image, ctx);
     }
 
     fn look(&mut self, asker: Asker, image: String, ctx: &mut Ctx<Self>) {
+        if let Some(early) = &mut self.early {
+            return early.push((asker, image));
+        }
         if !policy::must_look(asker.ask.policy) {
             return self.looked(asker, image, Ok(None), ctx);
         }
@@ -185,26 +210,19 @@ impl ImageManager {
             Ok(seen) => seen,
             Err(error) => {
                 metrics.asked(policy, None, None);
-                let failed = policy::inspect_failed(&asker.ask.image, &error.message);
+                let failed = policy::inspect_failed(&asker.ask.image, &error.status_text());
                 return self.refuse(asker, failed);
             }
         };
         let present = seen.is_some();
         match (policy::decide(policy, present), seen) {
-            (Action::Use, Some(seen)) => {
-                metrics.asked(policy, Some(true), Some(false));
-                self.record(&asker.ask, policy::present(&asker.ask.image));
-                let image = execute::present(seen);
-                self.give(&image);
-                asker.reply.send(Ok(Arc::new(image)));
-            }
+            (Action::Use, Some(seen)) => self.verify(asker, image, seen, ctx),
             (Action::Refuse, _) => {
                 metrics.asked(policy, Some(false), None);
                 let failed = policy::never_pull(&asker.ask.image);
                 self.refuse(asker, failed);
             }
             (Action::Pull | Action::Use, _) => {
-                let Some(asker) = self.resume(asker, &image) else { return };
                 let looked = policy::must_look(policy);
                 metrics.asked(policy, looked.then_some(present), Some(true));
                 self.want(asker, image, ctx);
@@ -214,63 +232,87 @@ impl ImageManager {
 
     /// Who has asked before, and let go of the question, takes it up again: it is one wait to people. Any other asker is
     /// given back.
-    fn resume(&mut self, asker: Asker, image: &str) -> Option<Asker> {
+    fn resume(&mut self, asker: Asker, key: &PullKey) -> Option<Asker> {
         let same = |other: &&mut Asker| {
             other.ask.pod.uid == asker.ask.pod.uid
                 && other.ask.field_path == asker.ask.field_path
                 && !other.reply.is_wanted()
         };
-        let Some(before) = self.pulls.askers_mut(image).iter_mut().find(same) else { return Some(asker) };
+        let Some(before) = self.pulls.askers_mut(key).iter_mut().find(same) else { return Some(asker) };
         before.reply = asker.reply;
-        before.keyring = asker.keyring;
         before.gone = None;
         None
     }
 
     /// The image has to come from its registry.
     fn want(&mut self, asker: Asker, image: String, ctx: &mut Ctx<Self>) {
-        if let Some(waiting) = self.backoffs.waiting(&key(&asker.ask), self.now()) {
+        let share = match &asker.credentials {
+            Ok(credentials) => credentials::share(&asker.ask.pod.namespace, "", credentials),
+            Err(error) => {
+                let failed = policy::secret_broken(&asker.ask.image, error);
+                return self.refuse(asker, failed);
+            }
+        };
+        let key = PullKey { image, share };
+        let Some(asker) = self.resume(asker, &key) else { return };
+        if let Some(waiting) = self.backoffs.waiting(&backoff_key(&asker.ask), self.now()) {
             let failed = policy::backing_off(&asker.ask.image, &waiting);
             return self.refuse(asker, failed);
         }
         self.record(&asker.ask, policy::pulling(&asker.ask.image));
         self.sweep_later(ctx);
-        match self.pulls.ask(&image, asker) {
-            Ok(Asked::Begin) => self.begin(image, ctx),
-            Ok(Asked::Joined | Asked::Waits) => {}
-            Err(QueueFull(asker)) => {
-                let failed = policy::queue_full(&asker.ask.image);
-                self.refuse(asker, failed);
+        let pod = &asker.ask.pod;
+        let owner = Owner { namespace: pod.namespace.clone(), pod: pod.uid.clone() };
+        let refused = match self.pulls.ask(&key, owner, asker) {
+            Ok(Asked::Joined | Asked::Waits) => Vec::new(),
+            Ok(Asked::InPlaceOf(displaced)) => displaced,
+            Err(QueueFull(asker)) => vec![asker],
+        };
+        for asker in refused {
+            let failed = policy::queue_full(&asker.ask.image);
+            self.refuse(asker, failed);
+        }
+        self.begin(ctx);
+    }
+
+    /// Begins the pulls whose turn it is. Those that the bucket refuses make room for the next at once.
+    fn begin(&mut self, ctx: &mut Ctx<Self>) {
+        while let Some(key) = self.pulls.begin() {
+            if !self.throttle.try_take(self.now()) {
+                let error = throttle::REFUSED.to_owned();
+                self.answer_all(&key, &Pulled::Failed { error, known: true });
+                continue;
             }
+            let Some(first) = self.pulls.askers_mut(&key).first() else { continue };
+            let (spelled, credentials) =
+                (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
+            let means = PullMeans {
+                operations: self.deps.operations.clone(),
+                configs: self.deps.configs.clone(),
+                records: self.records_matter().then(|| self.deps.records.clone()),
+                clock: self.deps.clock.clone(),
+                metrics: self.deps.metrics.clone(),
+            };
+            if self.records_matter() {
+                self.intents.begin(&spelled);
+            }
+            let task = PullTask { key: key.clone(), spelled: spelled.clone(), credentials };
+            let pulling = key.clone();
+            let pull = execute::pull(means, task);
+            let effect = ctx.effect("pull image", None, pull, move |actor, ended, ctx| {
+                actor.pulled(&pulling, ended, ctx);
+            });
+            self.running.insert(key, Running { effect, spelled, since: Instant::now() });
         }
     }
 
-    /// It is the image's turn. Those that the bucket refuses make room for the next at once.
-    fn begin(&mut self, image: String, ctx: &mut Ctx<Self>) {
-        let mut turn = Some(image);
-        while let Some(image) = turn {
-            if self.throttle.try_take(self.now()) {
-                let (operations, configs) = (self.deps.operations.clone(), self.deps.configs.clone());
-                let keyrings =
-                    self.pulls.askers_mut(&image).iter().map(|asker| asker.keyring.clone()).collect();
-                let pull = execute::pull(operations, configs, image.clone(), keyrings);
-                let name = image.clone();
-                let effect = ctx.effect("pull image", None, pull, move |actor, ended, ctx| {
-                    actor.pulled(&name, ended, ctx)
-                });
-                self.running.insert(image, Running { effect, since: Instant::now() });
-                return;
-            }
-            turn = self.answer_all(&image, &Pulled::Failed(throttle::REFUSED.to_owned()));
+    fn pulled(&mut self, key: &PullKey, ended: PullEnded, ctx: &mut Ctx<Self>) {
+        if let Some(running) = self.running.remove(key) {
+            self.end_intent(&running.spelled, Self::outcome_known(&ended.pulled), ctx);
         }
-    }
-
-    fn pulled(&mut self, image: &str, ended: PullEnded, ctx: &mut Ctx<Self>) {
-        self.running.remove(image);
         self.warn(ended.warnings);
-        if let Some(next) = self.answer_all(image, &ended.pulled) {
-            self.begin(next, ctx);
-        }
+        self.answer_all(key, &ended.pulled);
+        self.begin(ctx);
     }
 
     /// Says what is wrong with the credential files, when it is something new.
@@ -293,37 +335,37 @@ impl ImageManager {
     fn sweep(&mut self, ctx: &mut Ctx<Self>) {
         self.sweeping = false;
         let now = Instant::now();
-        let images: Vec<String> = self.pulls.images().map(|(image, _)| image.to_owned()).collect();
-        for image in images {
-            for asker in self.pulls.askers_mut(&image) {
+        let keys: Vec<PullKey> = self.pulls.all().map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            for asker in self.pulls.askers_mut(&key) {
                 asker.gone = if asker.reply.is_wanted() { None } else { asker.gone.or(Some(now)) };
             }
             let waits = |asker: &Asker| asker.gone.is_none_or(|gone| now.duration_since(gone) < UNWANTED);
-            if let Kept::Cancel(next) = self.pulls.keep(&image, waits) {
-                if let Some(pull) = self.running.remove(&image) {
+            if self.pulls.keep(&key, waits) == Kept::Cancel {
+                if let Some(pull) = self.running.remove(&key) {
                     // First the effect: it would take the cancelled call for a failure, and try the next credential.
                     ctx.cancel_effect(pull.effect);
+                    self.end_intent(&pull.spelled, false, ctx);
                 }
-                tracing::info!(image, "Nobody wants this image any more: its pull is cancelled");
-                self.deps.operations.cancel_pull(&image);
-                if let Some(next) = next {
-                    self.begin(next, ctx);
-                }
+                tracing::info!(image = key.image, "Nobody wants this image any more: its pull is cancelled");
+                self.deps.operations.cancel_pull(&key.image, key.share);
             }
         }
+        self.begin(ctx);
         let mut left = false;
-        for pull in self.deps.operations.pulls_in_flight() {
-            if self.running.contains_key(&pull.target) {
+        for (image, share) in self.deps.operations.pulls_in_flight() {
+            let key = PullKey { image, share };
+            if self.running.contains_key(&key) {
                 continue;
             }
             if self.now() >= UNWANTED {
-                tracing::info!(image = pull.target, "Nobody has asked for this pull again: it is cancelled");
-                self.deps.operations.cancel_pull(&pull.target);
+                tracing::info!(image = key.image, "Nobody has asked for this pull again: it is cancelled");
+                self.deps.operations.cancel_pull(&key.image, key.share);
             } else {
                 left = true;
             }
         }
-        if left || self.pulls.images().next().is_some() {
+        if left || self.pulls.all().next().is_some() {
             self.sweep_later(ctx);
         }
     }
@@ -331,8 +373,8 @@ impl ImageManager {
     /// What is pulled, since when and for whom.
     fn shown(&self) -> Vec<serde_json::Value> {
         let deadline = Deadlines::default().pull;
-        let pull = |(image, askers): (&str, &[Asker])| {
-            let running = self.running.get(image);
+        let pull = |(key, askers): (&PullKey, &[Asker])| {
+            let running = self.running.get(key);
             let waiting = askers.iter().take(SHOWN_MAX).map(|asker| {
                 serde_json::json!({
                     "pod": asker.ask.pod.to_string(),
@@ -341,52 +383,54 @@ impl ImageManager {
                 })
             });
             serde_json::json!({
-                "image": image,
+                "image": key.image,
                 "state": if running.is_some() { "pulling" } else { "queued" },
                 "pullingSeconds": running.map(|pull| pull.since.elapsed().as_secs()),
                 "deadlineSeconds": running.map(|pull| deadline.saturating_sub(pull.since.elapsed()).as_secs()),
                 "waiting": waiting.collect::<Vec<_>>(),
             })
         };
-        self.pulls.images().take(SHOWN_MAX).map(pull).collect()
+        self.pulls.all().take(SHOWN_MAX).map(pull).collect()
     }
 
-    /// Tells everybody who waited for the image, and says whose turn it is.
-    fn answer_all(&mut self, image: &str, pulled: &Pulled) -> Option<String> {
-        let (askers, next) = self.pulls.finished(image);
-        for asker in askers {
+    /// Tells everybody who waited for the pull.
+    fn answer_all(&mut self, key: &PullKey, pulled: &Pulled) {
+        for asker in self.pulls.finished(key) {
             self.answer(asker, pulled);
         }
         self.backoffs.forget_stale(self.now());
-        next
     }
 
     fn answer(&mut self, asker: Asker, pulled: &Pulled) {
         let image = &asker.ask.image;
         match pulled {
-            Pulled::Done { image: present, bytes, took } => {
+            Pulled::Done { image: present, bytes, took, .. } => {
                 let waited = asker.since.elapsed();
                 self.record(&asker.ask, policy::pulled(image, *took, waited, *bytes));
                 self.deps.metrics.pulled(*bytes, waited);
                 self.give(present);
                 asker.reply.send(Ok(Arc::new(present.clone())));
             }
-            Pulled::Failed(error) => {
+            Pulled::Failed { error, .. } => {
                 let (reason, message) = policy::classify(image, error);
                 let remembered = policy::remembered(reason, &message);
-                let wait = self.backoffs.failed(key(&asker.ask), remembered, self.now());
+                let wait = self.backoffs.failed(backoff_key(&asker.ask), remembered, self.now());
                 let failed = policy::pull_failed(image, error, wait);
                 self.refuse(asker, failed);
             }
-            Pulled::NotInspected(error) => {
+            Pulled::NotInspected { error, .. } => {
                 let failed = policy::inspect_failed(image, error);
+                self.refuse(asker, failed);
+            }
+            Pulled::NotIntended(error) => {
+                let failed = policy::not_intended(image, error);
                 self.refuse(asker, failed);
             }
         }
     }
 }
 
-fn key(ask: &EnsureImage) -> BackoffKey {
+fn backoff_key(ask: &EnsureImage) -> BackoffKey {
     (ask.pod.uid.clone(), ask.image.to_string())
 }
 
@@ -402,18 +446,21 @@ impl Subsystem for ImageManager {
         if !self.deps.operations.pulls_in_flight().is_empty() {
             self.sweep_later(ctx);
         }
+        self.read_records(ctx);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Sweep => self.sweep(ctx),
+            Timer::Prune => self.prune(ctx),
         }
     }
 
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({
             "pullsRunning": self.pulls.running(),
-            "imagesWaiting": self.pulls.waiting(),
+            "pullsWaiting": self.pulls.waiting(),
+            "pullIntents": self.intents.len(),
             "failedLately": self.backoffs.failed_lately(),
             "pulls": self.shown(),
             "credentialFiles": self.warnings,
@@ -426,7 +473,8 @@ impl actix::Handler<EnsureImage> for ImageManager {
 
     fn handle(&mut self, ask: EnsureImage, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        let asker = Asker { ask, since: Instant::now(), reply, gone: None, keyring: Arc::default() };
+        let credentials = Ok(Arc::default());
+        let asker = Asker { ask, since: Instant::now(), reply, gone: None, credentials };
         match name::with_default_tag(&asker.ask.image) {
             Err(error) => {
                 self.deps.metrics.asked(asker.ask.policy, None, None);
@@ -456,7 +504,10 @@ impl actix::Handler<DeleteUnusedImages> for ImageManager {
         let given = self.given.keys().cloned().collect();
         let work = execute::delete_unused(self.deps.operations.clone(), given);
         // Beginning a pull meanwhile is no harm: what is not there yet is not deleted.
-        ctx.effect("delete unused images", None, work, |_, deleted, _| reply.send(deleted));
+        ctx.effect("delete unused images", None, work, |actor, deleted, ctx| {
+            reply.send(deleted);
+            actor.prune(ctx);
+        });
         later
     }
 }

@@ -1,23 +1,29 @@
 //! What is asked of the runtime: one look, or one pull with the look that follows it.
 
+pub mod records;
+
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use messages::image_manager::PresentImage;
 use messages::object_cache::GetSecret;
+use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::wire::{
-    AuthConfig, Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest,
-    PullImageRequest,
+    Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest, PullImageRequest,
 };
 use runtime_bridge::cri::{CriError, Operations};
-use runtime_bridge::host::DockerConfigs;
+use runtime_bridge::host::{DockerConfigs, PullRecords};
 use supervision::Address;
 use tokio::time::Instant;
 
-use crate::credentials::{self, Keyring};
+use crate::credentials::{self, Credential, Keyring};
+use crate::metrics::ImageMetrics;
 use crate::name;
+use crate::pulls::PullKey;
+use crate::records::pulled_with;
 
 /// Longest wait for a secret; ObjectCache answers sooner.
 const SECRET_DEADLINE: Duration = Duration::from_secs(10);
@@ -33,11 +39,31 @@ pub enum Pulled {
         bytes: u64,
         /// The pull alone.
         took: Duration,
+        /// With what it was pulled is recorded.
+        recorded: bool,
     },
-    /// The runtime's words about why not.
-    Failed(String),
+    /// It failed.
+    Failed {
+        /// The runtime's words about why.
+        error: String,
+        /// No image can come of it any more.
+        known: bool,
+    },
     /// It was pulled, but the runtime could not say what it is.
-    NotInspected(String),
+    NotInspected {
+        /// The runtime's words.
+        error: String,
+        /// With what it was pulled is recorded.
+        recorded: bool,
+    },
+    /// It could not be recorded that a pull begins, so none did.
+    NotIntended(String),
+}
+
+/// Every image of the runtime; nothing when it does not say.
+pub async fn list_images(operations: Operations) -> Option<Vec<Image>> {
+    let listed = operations.list_images(ListImagesRequest::default()).await;
+    listed.inspect_err(|error| tracing::warn!(%error, "Images cannot be listed")).ok().map(|list| list.images)
 }
 
 /// Whether the image is there.
@@ -96,10 +122,10 @@ pub struct PullEnded {
 }
 
 /// What a pod's secrets have come to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SecretsRead {
-    /// Their credentials.
-    pub keyring: Keyring,
+    /// Their credentials, or why one of them cannot be understood.
+    pub keyring: Result<Keyring, String>,
     /// The names of those that cannot be had.
     pub missing: Vec<String>,
 }
@@ -110,84 +136,135 @@ pub async fn read_secrets(
     namespace: Arc<str>,
     names: Arc<[Arc<str>]>,
 ) -> SecretsRead {
-    let mut read = SecretsRead::default();
+    let mut read = SecretsRead { keyring: Ok(Keyring::default()), missing: Vec::new() };
     let answers = names.iter().map(|name| {
         let ask = GetSecret { namespace: namespace.clone(), name: name.clone() };
         secrets.ask(ask, SECRET_DEADLINE)
     });
     for (name, answer) in names.iter().zip(join_all(answers).await) {
         let problem = match answer {
-            Ok(Ok(secret)) => match credentials::add_secret(&mut read.keyring, &secret) {
-                Ok(()) => continue,
-                Err(error) => error,
-            },
-            Ok(Err(error)) => {
-                read.missing.push(name.to_string());
-                error.message
+            Ok(Ok(secret)) => {
+                if let Ok(keyring) = &mut read.keyring
+                    && let Err(error) = credentials::add_secret(keyring, &secret)
+                {
+                    read.keyring = Err(error);
+                }
+                continue;
             }
-            Err(error) => {
-                read.missing.push(name.to_string());
-                error.to_string()
-            }
+            Ok(Err(error)) => error.message,
+            Err(error) => error.to_string(),
         };
-        tracing::warn!(problem, %namespace, %name, "A secret for pulls is of no use");
+        tracing::warn!(problem, %namespace, %name, "A secret for pulls cannot be had");
+        read.missing.push(name.to_string());
     }
     read
 }
 
-/// Pulls the image, or joins the pull that an earlier incarnation left in flight. The credentials that fit are tried one
-/// after another, first those of the pods that want it, then the node's; without any it is tried without.
-pub async fn pull(
-    operations: Operations,
-    configs: Arc<dyn DockerConfigs>,
-    image: String,
-    of_pods: Vec<Arc<Keyring>>,
-) -> PullEnded {
-    let began = Instant::now();
-    let (of_node, warnings) = node_credentials(&*configs, &image).await;
-    let repository = name::parse(&image).map(|name| name.repository).unwrap_or_default();
-    let found = of_pods.iter().flat_map(|keyring| keyring.lookup(&repository));
-    let mut auths: Vec<AuthConfig> = found.map(|credential| credential.to_wire()).collect();
-    auths.extend(of_node);
-    // Pods that share a secret share its credentials.
-    let mut distinct: Vec<AuthConfig> = Vec::new();
-    auths.retain(|auth| {
-        !distinct.contains(auth) && {
-            distinct.push(auth.clone());
-            true
-        }
-    });
-    let pulled = match pull_with(&operations, &image, auths).await {
-        Ok(image_ref) => inspect(operations, image, image_ref, began.elapsed()).await,
-        Err(error) => Pulled::Failed(error),
-    };
-    PullEnded { pulled, warnings }
+/// A pull to be made.
+#[derive(Debug)]
+pub struct PullTask {
+    /// The image and who shares the pull.
+    pub key: PullKey,
+    /// The image as the first of them spells it.
+    pub spelled: Arc<str>,
+    /// The credentials of those who share it.
+    pub credentials: Arc<[Credential]>,
 }
 
-async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<AuthConfig>, Vec<String>) {
+/// What a pull works with.
+#[derive(Clone)]
+pub struct PullMeans {
+    /// The runtime.
+    pub operations: Operations,
+    /// The node's credentials.
+    pub configs: Arc<dyn DockerConfigs>,
+    /// Where it is recorded; none if it is not.
+    pub records: Option<Arc<dyn PullRecords>>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Counters.
+    pub metrics: ImageMetrics,
+}
+
+/// Pulls the image, or joins the pull that an earlier incarnation left in flight. The credentials that fit are tried one
+/// after another, first those of the pods that want it, then the node's; without any it is tried without. That it begins
+/// is on disk before, and with what it was had is on disk before anybody hears of it.
+pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded> {
+    let intended = means.records.as_ref().map(|disk| {
+        // Now, so that it comes after the removal of an earlier one.
+        records::write_intent(disk, &task.spelled, means.metrics.clone())
+    });
+    async move {
+        if let Some(intended) = intended
+            && let Err(error) = intended.await
+        {
+            let error = format!("failed to record image pull intent: {error}");
+            return PullEnded { pulled: Pulled::NotIntended(error), warnings: Vec::new() };
+        }
+        let began = Instant::now();
+        let (of_node, warnings) = node_credentials(&*means.configs, &task.key.image).await;
+        let mut distinct: Vec<Credential> = Vec::new();
+        for credential in task.credentials.iter().cloned().chain(of_node) {
+            // What two files or secrets say alike is tried once.
+            if !distinct.iter().any(|other| other.to_wire() == credential.to_wire()) {
+                distinct.push(credential);
+            }
+        }
+        let pulled = match pull_with(&means.operations, &task.key, &distinct).await {
+            Ok((image_ref, used)) => {
+                let recorded = match &means.records {
+                    Some(disk) => {
+                        let (new, now) = (pulled_with(used), means.clock.now());
+                        let metrics = means.metrics.clone();
+                        records::write(disk, &image_ref, &task.spelled, Some(new), now, metrics).await
+                    }
+                    None => true,
+                };
+                inspect(means.operations, task.key.image, image_ref, began.elapsed(), recorded).await
+            }
+            Err(failed) => failed,
+        };
+        PullEnded { pulled, warnings }
+    }
+}
+
+async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<Credential>, Vec<String>) {
     let files = match configs.read().await {
         Ok(files) => files,
         Err(gone) => return (Vec::new(), vec![gone.to_string()]),
     };
     let found = credentials::from_files(&files);
     let fitting = name::parse(image).map(|name| found.keyring.lookup(&name.repository)).unwrap_or_default();
-    (fitting.iter().map(credentials::Credential::to_wire).collect(), found.warnings)
+    (fitting, found.warnings)
 }
 
-async fn pull_with(operations: &Operations, image: &str, auths: Vec<AuthConfig>) -> Result<String, String> {
-    let mut tries: Vec<Option<AuthConfig>> = auths.into_iter().map(Some).collect();
+/// The image's reference and the credential that it was had with.
+async fn pull_with<'a>(
+    operations: &Operations,
+    key: &PullKey,
+    credentials: &'a [Credential],
+) -> Result<(String, Option<&'a Credential>), Pulled> {
+    let mut tries: Vec<Option<&Credential>> = credentials.iter().map(Some).collect();
     if tries.is_empty() {
         tries.push(None);
     }
-    let mut errors = Vec::new();
-    for auth in tries {
-        let request = PullImageRequest { image: Some(spec(image)), auth, sandbox_config: None };
-        match operations.pull_image(request).await {
-            Ok(image_ref) => return Ok(image_ref),
-            Err(error) => errors.push(error.message),
+    let (mut errors, mut known) = (Vec::new(), true);
+    for credential in tries {
+        let auth = credential.map(Credential::to_wire);
+        let request = PullImageRequest { image: Some(spec(&key.image)), auth, sandbox_config: None };
+        match operations.pull_image(request, key.share).await {
+            Ok(image_ref) if image_ref.is_empty() => {
+                known = false;
+                errors.push(format!("imageRef of image {:?} is not set", key.image));
+            }
+            Ok(image_ref) => return Ok((image_ref, credential)),
+            Err(error) => {
+                known &= !error.outcome_unknown();
+                errors.push(error.pull_text());
+            }
         }
     }
-    Err(aggregate(errors))
+    Err(Pulled::Failed { error: aggregate(errors), known })
 }
 
 /// Several errors in one text, as upstream puts them: each once, in brackets if there are more than one.
@@ -200,18 +277,21 @@ pub fn aggregate(errors: Vec<String>) -> String {
     }
 }
 
-async fn inspect(operations: Operations, image: String, image_ref: String, took: Duration) -> Pulled {
+async fn inspect(
+    operations: Operations,
+    image: String,
+    image_ref: String,
+    took: Duration,
+    recorded: bool,
+) -> Pulled {
     match look(operations, image).await {
         Ok(Some(seen)) => {
             let bytes = seen.size;
-            let mut image = present(seen);
-            if !image_ref.is_empty() {
-                image.image_ref = image_ref;
-            }
-            Pulled::Done { image, bytes, took }
+            let image = PresentImage { image_ref, ..present(seen) };
+            Pulled::Done { image, bytes, took, recorded }
         }
-        Ok(None) => Pulled::NotInspected("it is gone right after its pull".to_owned()),
-        Err(error) => Pulled::NotInspected(error.message),
+        Ok(None) => Pulled::NotInspected { error: "it is gone right after its pull".to_owned(), recorded },
+        Err(error) => Pulled::NotInspected { error: error.status_text(), recorded },
     }
 }
 

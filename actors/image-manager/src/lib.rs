@@ -1,9 +1,11 @@
-//! **Duty.** Has the images of containers present on the node: one pull per image, different images side by side. Deletes
-//! those that no container uses when the disk is full.
+//! **Duty.** Has the images of containers present on the node: one pull for those with the same credentials, pulls side by
+//! side, and an image that is there for those alone who may have it. Deletes those that no container uses when the disk is
+//! full.
 //! **Receives.** EnsureImage, DeleteUnusedImages.
 //! **Sends.** GetSecret; RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull,
 //! FailedToRetrieveImagePullSecret).
-//! **State (rebuilt from).** Pulls under way (joined again in the bridge when asked for); back-offs (begin anew).
+//! **State (rebuilt from).** Pulls under way (joined again in the bridge when asked for); who has pulled what, and which
+//! pulls have begun (records on disk, upstream's); back-offs (begin anew).
 //! **On crash.** Askers hear that the answer is lost and ask again; a pull in flight goes on and is joined;
 //! one that nobody asks for again is cancelled.
 //! **Never does.** Remembers that an image is there: it may be removed behind our back, so the runtime is asked. Shows
@@ -17,6 +19,7 @@ mod metrics;
 mod name;
 mod policy;
 mod pulls;
+mod records;
 mod throttle;
 
 pub use actor::{ImageManager, ImageManagerDeps, ImageSettings, Timer};
@@ -24,4 +27,5 @@ pub use backoff::BackoffPolicy;
 pub use metrics::ImageMetrics;
 pub use name::{ImageName, NameError, NameFault, parse, with_default_tag};
 pub use pulls::PullLimits;
+pub use records::Verification;
 pub use throttle::ThrottlePolicy;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use messages::image_manager::PullPolicy;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use runtime_bridge::host::RecordKind;
+
+use crate::records::Checked;
 
 const PULL_SECONDS: [f64; 18] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0,
@@ -32,6 +35,9 @@ const SIZES: [(u64, &str); 12] = [
 pub struct ImageMetrics {
     pull_seconds: HistogramVec,
     requests: IntCounterVec,
+    checks: IntCounterVec,
+    intents: IntGauge,
+    records: IntGauge,
 }
 
 impl ImageMetrics {
@@ -46,7 +52,21 @@ impl ImageMetrics {
             "kubelet_image_manager_ensure_image_requests_total",
             "Number of ensure-image requests processed by the kubelet.",
         );
+        let checks = Opts::new(
+            "kubelet_imagemanager_image_mustpull_checks_total",
+            "Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+        );
+        let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("the name is a constant");
         Self {
+            checks: IntCounterVec::new(checks, &["result"]).expect("name and label are constants"),
+            intents: gauge(
+                "kubelet_imagemanager_ondisk_pullintents",
+                "Number of ImagePullIntents stored on disk.",
+            ),
+            records: gauge(
+                "kubelet_imagemanager_ondisk_pulledrecords",
+                "Number of ImagePulledRecords stored on disk.",
+            ),
             pull_seconds: HistogramVec::new(pull_seconds, &["image_size_in_bytes"])
                 .expect("name and label are constants"),
             requests: IntCounterVec::new(requests, &["pull_policy", "present_locally", "pull_required"])
@@ -60,7 +80,24 @@ impl ImageMetrics {
     /// When a metric of these names is registered already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.pull_seconds.clone()))?;
+        registry.register(Box::new(self.checks.clone()))?;
+        registry.register(Box::new(self.intents.clone()))?;
+        registry.register(Box::new(self.records.clone()))?;
         registry.register(Box::new(self.requests.clone()))
+    }
+
+    /// It was checked whether a pod may use an image that is there.
+    pub(crate) fn checked(&self, checked: Checked) {
+        self.checks.with_label_values(&[checked.label()]).inc();
+    }
+
+    /// So many records of a kind are on disk.
+    pub(crate) fn on_disk(&self, kind: RecordKind, count: usize) {
+        let gauge = match kind {
+            RecordKind::Pulling => &self.intents,
+            RecordKind::Pulled => &self.records,
+        };
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// An asker got its image by a pull after `waited`.
@@ -121,7 +158,7 @@ mod tests {
         metrics.asked(PullPolicy::IfNotPresent, Some(false), Some(true));
         metrics.pulled(5, Duration::from_secs(2));
         metrics.register(&registry).expect("the registry is empty");
-        assert_eq!(registry.gather().len(), 2);
+        assert_eq!(registry.gather().len(), 4);
         assert!(metrics.register(&registry).is_err());
     }
 }

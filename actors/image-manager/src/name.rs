@@ -96,6 +96,14 @@ pub fn with_default_tag(image: &str) -> Result<String, NameError> {
     }
 }
 
+/// A name as written without its tag and digest: what records of pulls and allowlists go by.
+pub fn without_tag(image: &str) -> String {
+    let (bare, _) = image.split_once('@').unwrap_or((image, ""));
+    let last = bare.rfind('/').map_or(0, |at| at + 1);
+    let end = bare[last..].find(':').map_or(bare.len(), |at| last + at);
+    bare[..end].to_owned()
+}
+
 fn parse_parts(image: &str) -> Result<ImageName, NameFault> {
     if image.len() == 64 && image.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
         return Err(NameFault::Identifier(image.to_owned()));

@@ -113,6 +113,28 @@ pub fn backing_off(image: &str, waiting: &Waiting) -> Failed {
     }
 }
 
+/// A secret that the pod names for its pulls cannot be understood, so nothing is tried, as upstream has it. Upstream
+/// makes the whole text the reason; here the reason is one of the few that there are.
+pub fn secret_broken(image: &str, error: &str) -> Failed {
+    Failed {
+        event: event(EventType::Warning, "Failed", format!("Failed to pull image {image:?}: {error}")),
+        error: ImageError {
+            reason: "ErrImagePull".to_owned(),
+            message: error.to_owned(),
+            retry_after_ms: millis(LOOK_AGAIN),
+        },
+    }
+}
+
+/// It cannot be recorded that a pull begins, so none does: its image could be anybody's.
+pub fn not_intended(image: &str, error: &str) -> Failed {
+    let message = format!("Failed to record image pull intent for container image {image:?}: {error}");
+    Failed {
+        event: event(EventType::Warning, "Failed", message.clone()),
+        error: ImageError { reason: "ErrImagePull".to_owned(), message, retry_after_ms: millis(LOOK_AGAIN) },
+    }
+}
+
 /// Too many pulls wait; nothing was tried, so nothing is held against the image.
 pub fn queue_full(image: &str) -> Failed {
     let message = format!("Failed to pull image {image:?}: too many image pulls are waiting");
@@ -156,10 +178,10 @@ pub fn pull_failed(image: &str, error: &str, wait: Duration) -> Failed {
     }
 }
 
-/// It is there already.
-pub fn present(image: &str) -> Event {
-    let message =
-        format!("Container image {image:?} already present on machine and can be accessed by the pod");
+/// It is there already; `verified` unless the gate for that is off.
+pub fn present(image: &str, verified: bool) -> Event {
+    let access = if verified { " and can be accessed by the pod" } else { "" };
+    let message = format!("Container image {image:?} already present on machine{access}");
     event(EventType::Normal, "Pulled", message)
 }
 
@@ -253,8 +275,12 @@ mod tests {
             "Successfully pulled image \"busybox\" in 1.234s (2s including waiting). Image size: 42 bytes."
         );
         assert_eq!(
-            present("busybox").message,
+            present("busybox", true).message,
             "Container image \"busybox\" already present on machine and can be accessed by the pod"
+        );
+        assert_eq!(
+            present("busybox", false).message,
+            "Container image \"busybox\" already present on machine"
         );
         let failed = pull_failed("busybox", "rpc error: no such host", Duration::from_secs(10));
         assert_eq!(failed.event.message, "Failed to pull image \"busybox\": rpc error: no such host");

@@ -1,241 +1,262 @@
-//! Which pulls run and which wait: one per image however many pods ask, different images side by side up to a cap
-//! (row 30.7), so that one slow registry holds up nobody but those who want its image.
+//! Which pulls run and which wait (row 30.7). A pull is shared by those alone who may share it: askers with the same
+//! credentials; each other asker's pull is its own, with a verdict of its own. Pulls run side by side up to a cap, and
+//! namespaces take turns, and within one its pods, so that nobody is held up by a crowd of others' pulls.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use messages::PodUid;
+use runtime_bridge::cri::PullShare;
 
 /// How many pulls run at once and how many may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullLimits {
     /// Pulls that run at once; 1 is upstream's `serializeImagePulls`.
     pub parallel: usize,
-    /// Images that wait for their turn. Upstream's serial puller queues ten, and whoever comes then waits outside of
+    /// Pulls that wait for their turn. Upstream's serial puller queues ten, and whoever comes then waits outside of
     /// that queue: nobody is turned away by either, so here the queue is only longer.
-    pub waiting_images_max: usize,
-    /// Askers that wait for one image.
+    pub waiting_max: usize,
+    /// Askers that wait for one pull.
     pub askers_max: usize,
 }
 
 impl Default for PullLimits {
     fn default() -> Self {
-        Self { parallel: 5, waiting_images_max: 256, askers_max: 1024 }
+        Self { parallel: 5, waiting_max: 256, askers_max: 1024 }
     }
 }
 
+impl PullLimits {
+    /// Pulls of one image with different credentials that run at once: however many there are of them, there is room
+    /// for another image.
+    fn of_one_image(&self) -> usize {
+        self.parallel.saturating_sub(1).max(1)
+    }
+}
+
+/// What a pull is of, and who may share it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PullKey {
+    /// The image, as the runtime is asked for it.
+    pub image: String,
+    /// Those who may share the pull.
+    pub share: PullShare,
+}
+
+/// For whom a pull was begun or waits: the first who asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The pod's namespace.
+    pub namespace: Arc<str>,
+    /// The pod.
+    pub pod: PodUid,
+}
+
 /// What became of an ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Its pull begins now: the caller starts it.
-    Begin,
-    /// Somebody else's pull of the same image will answer it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Asked<A> {
+    /// A pull that is there will answer it.
     Joined,
-    /// It waits for its turn.
+    /// It waits for its turn, which may be now: see [`Pulls::begin`].
     Waits,
+    /// It waits in the place of another namespace's, which has most of the queue: these askers do not wait any more.
+    InPlaceOf(Vec<A>),
 }
 
 /// What becomes of a pull when askers have gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Somebody still wants it.
     Wanted,
     /// Nobody does. It had not begun, and does not.
     Unqueued,
-    /// Nobody does, and it runs: the caller cancels it, and begins the pull of this image if there is one.
-    Cancel(Option<String>),
+    /// Nobody does, and it runs: the caller cancels it.
+    Cancel,
 }
 
 /// Too much waits already; the asker gets its ask back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct QueueFull<A>(pub A);
 
+#[derive(Debug)]
+struct Pull<A> {
+    owner: Owner,
+    askers: Vec<A>,
+}
+
 /// The pulls of the node. `A` is what has to be answered.
 #[derive(Debug)]
 pub struct Pulls<A> {
     limits: PullLimits,
-    askers: BTreeMap<String, Vec<A>>,
-    running: usize,
-    turn: VecDeque<String>,
+    pulls: BTreeMap<PullKey, Pull<A>>,
+    /// Those that have not begun, in the order in which they came.
+    turn: VecDeque<PullKey>,
+    namespaces: Turns<Arc<str>>,
+    pods: Turns<PodUid>,
+}
+
+/// When each of those who have pulls had its last turn. Newcomers stand beside those who have waited longest, not
+/// before them.
+#[derive(Debug)]
+struct Turns<K> {
+    last: BTreeMap<K, u64>,
+    next: u64,
+}
+
+impl<K: Ord + Clone> Turns<K> {
+    fn new() -> Self {
+        Self { last: BTreeMap::new(), next: 0 }
+    }
+
+    fn come(&mut self, who: &K) {
+        let longest = self.last.values().min().copied().unwrap_or(self.next);
+        self.last.entry(who.clone()).or_insert(longest);
+    }
+
+    fn take(&mut self, who: &K) {
+        self.next += 1;
+        self.last.insert(who.clone(), self.next);
+    }
+
+    fn last(&self, who: &K) -> u64 {
+        self.last.get(who).copied().unwrap_or(0)
+    }
 }
 
 impl<A> Pulls<A> {
     /// Nothing runs.
     pub fn new(limits: PullLimits) -> Self {
         let limits = PullLimits { parallel: limits.parallel.max(1), ..limits };
-        Self { limits, askers: BTreeMap::new(), running: 0, turn: VecDeque::new() }
+        let (pulls, turn) = (BTreeMap::new(), VecDeque::new());
+        Self { limits, pulls, turn, namespaces: Turns::new(), pods: Turns::new() }
     }
 
-    /// Somebody wants `image` pulled.
+    /// Somebody wants an image pulled.
     ///
     /// # Errors
-    /// [`QueueFull`] when too many images, or too many askers of this one, wait already.
-    pub fn ask(&mut self, image: &str, asker: A) -> Result<Asked, QueueFull<A>> {
-        if let Some(askers) = self.askers.get_mut(image) {
-            if askers.len() >= self.limits.askers_max {
+    /// [`QueueFull`] when too many askers wait for this pull, or the queue is full and no other namespace has more of
+    /// it.
+    pub fn ask(&mut self, key: &PullKey, owner: Owner, asker: A) -> Result<Asked<A>, QueueFull<A>> {
+        if let Some(pull) = self.pulls.get_mut(key) {
+            if pull.askers.len() >= self.limits.askers_max {
                 return Err(QueueFull(asker));
             }
-            askers.push(asker);
+            pull.askers.push(asker);
             return Ok(Asked::Joined);
         }
-        let begins = self.running < self.limits.parallel;
-        if !begins && self.turn.len() >= self.limits.waiting_images_max {
-            return Err(QueueFull(asker));
+        let mut asked = Asked::Waits;
+        if self.turn.len() >= self.limits.waiting_max {
+            let Some(place) = self.place_for(&owner.namespace) else { return Err(QueueFull(asker)) };
+            let displaced = self.turn.remove(place).and_then(|key| self.pulls.remove(&key));
+            asked = Asked::InPlaceOf(displaced.map(|pull| pull.askers).unwrap_or_default());
         }
-        self.askers.insert(image.to_owned(), vec![asker]);
-        if begins {
-            self.running += 1;
-            Ok(Asked::Begin)
-        } else {
-            self.turn.push_back(image.to_owned());
-            Ok(Asked::Waits)
-        }
+        self.namespaces.come(&owner.namespace);
+        self.pods.come(&owner.pod);
+        self.pulls.insert(key.clone(), Pull { owner, askers: vec![asker] });
+        self.turn.push_back(key.clone());
+        Ok(asked)
     }
 
-    /// The pull of `image` is over: who is to be answered, and whose pull begins now.
-    pub fn finished(&mut self, image: &str) -> (Vec<A>, Option<String>) {
-        let Some(askers) = self.askers.remove(image) else { return (Vec::new(), None) };
-        self.running = self.running.saturating_sub(1);
-        let next = self.turn.pop_front();
-        if next.is_some() {
-            self.running += 1;
+    /// The newest place in the queue of the namespace that has most of them, if that has more than this one would.
+    fn place_for(&self, namespace: &Arc<str>) -> Option<usize> {
+        let mut places: BTreeMap<&Arc<str>, (usize, usize)> = BTreeMap::new();
+        for (place, key) in self.turn.iter().enumerate() {
+            let Some(pull) = self.pulls.get(key) else { continue };
+            let entry = places.entry(&pull.owner.namespace).or_default();
+            *entry = (entry.0 + 1, place);
         }
-        (askers, next)
+        let own = places.get(namespace).map_or(0, |(count, _)| *count);
+        let (count, place) = places.into_values().max()?;
+        (count > own + 1).then_some(place)
     }
 
-    /// Forgets the askers of `image` that do not wait any more.
-    pub fn keep(&mut self, image: &str, waits: impl FnMut(&A) -> bool) -> Kept {
-        let Some(askers) = self.askers.get_mut(image) else { return Kept::Wanted };
-        askers.retain(waits);
-        if !askers.is_empty() {
+    /// The pull whose turn it is, if there is room: the caller begins it, and asks again.
+    pub fn begin(&mut self) -> Option<PullKey> {
+        if self.running() >= self.limits.parallel {
+            return None;
+        }
+        let (mut images, mut namespaces, mut pods) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (key, pull) in &self.pulls {
+            if !self.turn.contains(key) {
+                *images.entry(&key.image).or_insert(0) += 1;
+                *namespaces.entry(&pull.owner.namespace).or_insert(0) += 1;
+                *pods.entry(&pull.owner.pod).or_insert(0) += 1;
+            }
+        }
+        let of_one_image = self.limits.of_one_image();
+        let rank = |(place, key): (usize, &PullKey)| {
+            let owner = &self.pulls.get(key)?.owner;
+            let (namespace, pod) = (&owner.namespace, &owner.pod);
+            let room = images.get(&key.image).copied().unwrap_or(0) < of_one_image;
+            room.then(|| {
+                let of_namespace =
+                    (namespaces.get(namespace).copied().unwrap_or(0), self.namespaces.last(namespace));
+                let of_pod = (pods.get(pod).copied().unwrap_or(0), self.pods.last(pod));
+                (of_namespace, of_pod, place)
+            })
+        };
+        let (_, _, place) = self.turn.iter().enumerate().filter_map(rank).min()?;
+        let key = self.turn.remove(place)?;
+        if let Some(pull) = self.pulls.get(&key) {
+            self.namespaces.take(&pull.owner.namespace);
+            self.pods.take(&pull.owner.pod);
+        }
+        Some(key)
+    }
+
+    /// A pull is over: who is to be answered.
+    pub fn finished(&mut self, key: &PullKey) -> Vec<A> {
+        let askers = self.pulls.remove(key).map(|pull| pull.askers).unwrap_or_default();
+        self.forget_absent();
+        askers
+    }
+
+    fn forget_absent(&mut self) {
+        let pulls = &self.pulls;
+        self.namespaces
+            .last
+            .retain(|namespace, _| pulls.values().any(|pull| pull.owner.namespace == *namespace));
+        self.pods.last.retain(|pod, _| pulls.values().any(|pull| pull.owner.pod == *pod));
+    }
+
+    /// Forgets the askers of a pull that do not wait any more.
+    pub fn keep(&mut self, key: &PullKey, waits: impl FnMut(&A) -> bool) -> Kept {
+        let Some(pull) = self.pulls.get_mut(key) else { return Kept::Wanted };
+        pull.askers.retain(waits);
+        if !pull.askers.is_empty() {
             return Kept::Wanted;
         }
-        match self.turn.iter().position(|queued| queued == image) {
+        let queued = self.turn.iter().position(|queued| queued == key);
+        self.finished(key);
+        match queued {
             Some(place) => {
                 self.turn.remove(place);
-                self.askers.remove(image);
                 Kept::Unqueued
             }
-            None => Kept::Cancel(self.finished(image).1),
+            None => Kept::Cancel,
         }
     }
 
-    /// Those who wait for `image`.
-    pub fn askers_mut(&mut self, image: &str) -> &mut [A] {
-        self.askers.get_mut(image).map_or(&mut [], Vec::as_mut_slice)
+    /// Those who wait for a pull.
+    pub fn askers_mut(&mut self, key: &PullKey) -> &mut [A] {
+        self.pulls.get_mut(key).map_or(&mut [], |pull| pull.askers.as_mut_slice())
     }
 
-    /// Every image that is pulled or waits for its turn, and who waits for it.
-    pub fn images(&self) -> impl Iterator<Item = (&str, &[A])> {
-        self.askers.iter().map(|(image, askers)| (image.as_str(), askers.as_slice()))
+    /// Every pull that runs or waits for its turn, and who waits for it.
+    pub fn all(&self) -> impl Iterator<Item = (&PullKey, &[A])> {
+        self.pulls.iter().map(|(key, pull)| (key, pull.askers.as_slice()))
     }
 
     /// Pulls that run.
     pub fn running(&self) -> usize {
-        self.running
+        self.pulls.len() - self.turn.len()
     }
 
-    /// Images that wait for their turn.
+    /// Pulls that wait for their turn.
     pub fn waiting(&self) -> usize {
         self.turn.len()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn limits(parallel: usize) -> PullLimits {
-        PullLimits { parallel, waiting_images_max: 2, askers_max: 2 }
-    }
-
-    #[test]
-    fn one_pull_per_image_and_everybody_is_answered() {
-        let mut pulls = Pulls::new(limits(1));
-        assert_eq!(pulls.ask("a", 1), Ok(Asked::Begin));
-        assert_eq!(pulls.ask("a", 2), Ok(Asked::Joined));
-        assert_eq!(pulls.ask("a", 3), Err(QueueFull(3)));
-        assert_eq!(pulls.ask("b", 4), Ok(Asked::Waits));
-        assert_eq!(pulls.finished("a"), (vec![1, 2], Some("b".to_owned())));
-        assert_eq!(pulls.finished("b"), (vec![4], None));
-        assert_eq!(pulls.finished("b"), (vec![], None));
-        assert_eq!((pulls.running(), pulls.waiting()), (0, 0));
-    }
-
-    #[test]
-    fn the_queue_is_bounded() {
-        let mut pulls = Pulls::new(limits(1));
-        for (image, expected) in [
-            ("a", Ok(Asked::Begin)),
-            ("b", Ok(Asked::Waits)),
-            ("c", Ok(Asked::Waits)),
-            ("d", Err(QueueFull(()))),
-        ] {
-            assert_eq!(pulls.ask(image, ()), expected, "{image}");
-        }
-    }
-
-    #[test]
-    fn what_nobody_wants_any_more_makes_room() {
-        let mut pulls = Pulls::new(limits(1));
-        for (image, asker) in [("a", 1), ("a", 2), ("b", 3), ("c", 4)] {
-            pulls.ask(image, asker).unwrap();
-        }
-        assert_eq!(pulls.keep("a", |asker| *asker != 1), Kept::Wanted);
-        assert_eq!(pulls.keep("b", |_| false), Kept::Unqueued);
-        assert_eq!(pulls.keep("a", |_| false), Kept::Cancel(Some("c".to_owned())));
-        assert_eq!(pulls.images().collect::<Vec<_>>(), [("c", &[4][..])]);
-        assert_eq!((pulls.running(), pulls.waiting()), (1, 0));
-        assert_eq!(pulls.keep("a", |_| false), Kept::Wanted, "it is long gone");
-        assert_eq!(pulls.keep("c", |_| false), Kept::Cancel(None));
-        assert_eq!((pulls.running(), pulls.waiting()), (0, 0));
-    }
-
-    proptest! {
-        #[test]
-        fn every_ask_is_answered_once_and_the_cap_holds(
-            steps in proptest::collection::vec((0u8..3, 0u8..6), 1..200),
-            parallel in 1usize..4,
-        ) {
-            let mut pulls = Pulls::new(PullLimits { parallel, waiting_images_max: 3, askers_max: 4 });
-            let (mut running, mut open) = (BTreeSet::new(), BTreeSet::new());
-            for (asks, (step, image)) in steps.into_iter().enumerate() {
-                let image = image.to_string();
-                if step == 2 {
-                    for asker in pulls.askers_mut(&image) { open.remove(asker); }
-                    match pulls.keep(&image, |_| false) {
-                        Kept::Cancel(next) => {
-                            prop_assert!(running.remove(&image));
-                            if let Some(next) = next { prop_assert!(running.insert(next)); }
-                        }
-                        Kept::Wanted | Kept::Unqueued => prop_assert!(!running.contains(&image)),
-                    }
-                } else if step == 1 {
-                    match pulls.ask(&image, asks) {
-                        Ok(Asked::Begin) => {
-                            prop_assert!(running.insert(image));
-                            open.insert(asks);
-                        }
-                        Ok(_) => { open.insert(asks); }
-                        Err(QueueFull(back)) => prop_assert_eq!(back, asks),
-                    }
-                } else if running.remove(&image) {
-                    let (answered, next) = pulls.finished(&image);
-                    prop_assert!(!answered.is_empty());
-                    for asker in answered { prop_assert!(open.remove(&asker)); }
-                    if let Some(next) = next { prop_assert!(running.insert(next)); }
-                }
-                prop_assert!(running.len() <= parallel);
-                prop_assert_eq!(pulls.running(), running.len());
-                prop_assert!(pulls.waiting() == 0 || running.len() == parallel);
-            }
-            while let Some(image) = running.pop_first() {
-                let (answered, next) = pulls.finished(&image);
-                for asker in answered { open.remove(&asker); }
-                running.extend(next);
-            }
-            prop_assert!(open.is_empty());
-        }
-    }
-}
+mod tests;

@@ -96,7 +96,7 @@ fn refused(error: &CriError) -> Response {
         CriErrorKind::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let mut answer = plain(status, error);
+    let mut answer = plain(status, error.status_text());
     if status == StatusCode::TOO_MANY_REQUESTS {
         answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("60"));
     }

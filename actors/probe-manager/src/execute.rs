@@ -119,7 +119,7 @@ async fn exec(ways: &Ways, container_id: &str, command: &[String], timeout: Dura
         Ok(Err(error)) if error.kind == CriErrorKind::DeadlineExceeded => {
             Answer::Failure { output: texts::command_timed_out(command, timeout_s) }
         }
-        Ok(Err(error)) => unasked(texts::runtime_error(error.kind, &error.message)),
+        Ok(Err(error)) => unasked(error.status_text()),
     }
 }
 

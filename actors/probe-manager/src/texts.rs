@@ -2,7 +2,6 @@
 
 use messages::event_recorder::EventType;
 use messages::facts::ProbeKind;
-use runtime_bridge::cri::CriErrorKind;
 
 use crate::verdict::{Answer, Unasked};
 
@@ -55,15 +54,6 @@ pub fn command_timed_out(command: &[String], timeout_s: u64) -> String {
     format!("command timed out: {:?} timed out after {timeout}", command.join(" "))
 }
 
-/// An error of the runtime as gRPC's errors are written.
-pub fn runtime_error(kind: CriErrorKind, message: &str) -> String {
-    let code = match kind {
-        CriErrorKind::Other => "Unknown".to_owned(),
-        kind => format!("{kind:?}"),
-    };
-    format!("rpc error: code = {code} desc = {message}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,11 +83,6 @@ mod tests {
             text(ProbeKind::Startup, Answer::Warning { output: "Probe terminated redirects".to_owned() }),
             Some(("ProbeWarning", "Startup probe warning: Probe terminated redirects".to_owned()))
         );
-        assert_eq!(
-            runtime_error(CriErrorKind::Other, "failed to exec"),
-            "rpc error: code = Unknown desc = failed to exec"
-        );
-        assert_eq!(runtime_error(CriErrorKind::NotFound, "x"), "rpc error: code = NotFound desc = x");
         let command: Vec<String> = ["sh", "-c", "sleep 9"].map(str::to_owned).to_vec();
         assert_eq!(
             command_timed_out(&command, 61),

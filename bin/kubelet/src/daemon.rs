@@ -16,9 +16,9 @@ use runtime_bridge::checkpoint::DirCheckpoints;
 use runtime_bridge::clock::{Clock, SystemClock};
 use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
 use runtime_bridge::host::{
-    ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskStaticFiles, Layout, Machine,
-    MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address, node_hostname, raise_open_files,
-    set_oom_score_adj,
+    ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskPullRecords, DiskStaticFiles,
+    Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address, node_hostname,
+    raise_open_files, set_oom_score_adj,
 };
 use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
 use runtime_bridge::mounts::SystemMounts;
@@ -261,11 +261,13 @@ fn bridge(
     };
     let docker_configs =
         DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
+    let pull_records = DiskPullRecords::new(layout.root(), handle.clone());
     let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
     Ok(Bridge {
         runtime,
         stats: Arc::new(stats),
         docker_configs: Arc::new(docker_configs),
+        pull_records: Arc::new(pull_records),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock: clock.clone(),
         checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use eviction_manager::{EvictionConfig, Thresholds};
 use garbage_collector::GcPolicy;
-use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy};
+use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy, Verification};
 use k8s_openapi::api::core::v1::Taint;
 use log_manager::LogRotation;
 use messages::quantity::Quantity;
@@ -414,6 +414,16 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
             burst: u32::try_from(images.registry_burst).unwrap_or(0),
         },
         backoff: BackoffPolicy::default(),
+        // Validation has seen to it that there is no other word, and none without the gate.
+        verification: match images.image_pull_credentials_verification_policy.as_str() {
+            "NeverVerify" => Verification::NeverVerify,
+            "NeverVerifyPreloadedImages" => Verification::NeverVerifyPreloadedImages,
+            "NeverVerifyAllowlistedImages" => Verification::NeverVerifyAllowlistedImages(
+                images.preloaded_images_verification_allowlist.clone().into(),
+            ),
+            "AlwaysVerify" => Verification::AlwaysVerify,
+            _ => Verification::Off,
+        },
         limits: PullLimits { parallel, ..PullLimits::default() },
     }
 }

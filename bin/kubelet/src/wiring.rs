@@ -339,9 +339,11 @@ pub fn wire(
     let image_deps = ImageManagerDeps {
         operations: operations.clone(),
         configs: bridge.docker_configs.clone(),
+        records: bridge.pull_records.clone(),
+        clock: bridge.clock.clone(),
         secrets: objects.address(),
         events: events.address(),
-        settings: settings.images,
+        settings: settings.images.clone(),
         metrics,
     };
 

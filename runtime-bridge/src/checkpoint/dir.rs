@@ -127,7 +127,7 @@ fn save(root: &Path, name: &str, json: &[u8]) -> Result<(), CheckpointError> {
     sync_dirs(root, &parent).map_err(failed(name, "sync the directory of"))
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // What a crash has left goes first, so that the new file gets our mode and is no symlink.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -173,7 +173,7 @@ fn load(root: &Path, name: &str) -> Result<Option<Value>, CheckpointError> {
 }
 
 /// The file's bytes, or why it cannot be a checkpoint. Neither a FIFO nor a symlink is followed into trouble.
-fn read_bounded(path: &Path) -> io::Result<Result<Vec<u8>, String>> {
+pub(crate) fn read_bounded(path: &Path) -> io::Result<Result<Vec<u8>, String>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
     let file = match opened {

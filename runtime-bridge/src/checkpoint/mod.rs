@@ -15,8 +15,10 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 pub use dir::DirCheckpoints;
+pub(crate) use dir::{read_bounded, write_synced};
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeCheckpoints;
+pub(crate) use strand::{Refused, Strand};
 
 /// The largest checkpoint, as JSON text.
 pub const CHECKPOINT_BYTES_MAX: usize = 1024 * 1024;

@@ -24,14 +24,14 @@ struct Queue {
 /// Two saves under one name must not overtake each other, as two `spawn_blocking` calls may: the older content
 /// would stay on disk. One blocking thread drains the queue and goes home when it is empty.
 #[derive(Clone)]
-pub(super) struct Strand {
+pub(crate) struct Strand {
     io: Handle,
     queue: Arc<Mutex<Queue>>,
 }
 
 /// Why a job was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// Too many jobs wait.
     Full,
     /// The runtime is gone, or the job panicked.
@@ -45,12 +45,12 @@ impl From<RuntimeGone> for Refused {
 }
 
 impl Strand {
-    pub(super) fn new(io: Handle) -> Self {
+    pub(crate) fn new(io: Handle) -> Self {
         Self { io, queue: Arc::default() }
     }
 
     /// Queues `work` now; it runs after everything queued before it, whether or not the future is polled.
-    pub(super) fn run<T: Send + 'static>(
+    pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Refused>> {

@@ -115,8 +115,8 @@ impl CriClient {
                         Err(CriError::from_status(rpc, &status))
                     }
                     _ => {
-                        let message = format!("no answer within {:.1} s", deadline.as_secs_f64());
-                        Err(CriError::new(rpc, CriErrorKind::DeadlineExceeded, message))
+                        // The words of a deadline in Go, which people and tools look for.
+                        Err(CriError::new(rpc, CriErrorKind::DeadlineExceeded, "context deadline exceeded"))
                     }
                 };
                 // Nobody may wait any more.

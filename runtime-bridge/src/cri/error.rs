@@ -1,5 +1,7 @@
 //! How a call to the runtime fails, and what may be concluded from it.
 
+use tonic::Code;
+
 use super::rpc::Rpc;
 
 /// What kind of failure an answer, or the want of one, is.
@@ -33,12 +35,27 @@ pub struct CriError {
     pub kind: CriErrorKind,
     /// The runtime's own words, or ours where it never answered.
     pub message: String,
+    /// The status as it came, which is finer than the kind.
+    code: Code,
 }
 
 impl CriError {
     /// Makes an error of `operation`.
     pub fn new(operation: Rpc, kind: CriErrorKind, message: impl Into<String>) -> Self {
-        Self { operation, kind, message: message.into() }
+        Self { operation, kind, message: message.into(), code: code_of(kind) }
+    }
+
+    /// The error as the Go kubelet prints one of gRPC, which people and tools look for in events and statuses. Where
+    /// upstream shows the description alone, [`message`](Self::message) is it.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        format!("rpc error: code = {} desc = {}", go_name(self.code), self.message)
+    }
+
+    /// As [`status_text`](Self::status_text), for a pull: there upstream strips the code `Unknown`, which tells nothing.
+    #[must_use]
+    pub fn pull_text(&self) -> String {
+        if self.code == Code::Unknown { self.message.clone() } else { self.status_text() }
     }
 
     /// The object is gone: for stop and remove that is as good as done.
@@ -70,7 +87,6 @@ impl CriError {
     }
 
     pub(crate) fn from_status(operation: Rpc, status: &tonic::Status) -> Self {
-        use tonic::Code;
         let kind = match status.code() {
             Code::Unavailable => CriErrorKind::Unavailable,
             Code::DeadlineExceeded | Code::Cancelled => CriErrorKind::DeadlineExceeded,
@@ -99,24 +115,37 @@ impl CriError {
             }
             source = error.source();
         }
-        Self { operation, kind, message }
+        // What no server sent has a code that tonic made up.
+        let code = if kind == CriErrorKind::Unavailable { Code::Unavailable } else { status.code() };
+        Self { operation, kind, message, code }
     }
 
     /// The status with which a served fake answers.
     #[cfg(feature = "fake")]
     pub(crate) fn to_status(&self) -> tonic::Status {
-        use tonic::Code;
-        let code = match self.kind {
-            CriErrorKind::Unavailable => Code::Unavailable,
-            CriErrorKind::DeadlineExceeded => Code::DeadlineExceeded,
-            CriErrorKind::NotFound => Code::NotFound,
-            CriErrorKind::AlreadyExists => Code::AlreadyExists,
-            CriErrorKind::ResourceExhausted => Code::ResourceExhausted,
-            CriErrorKind::Unimplemented => Code::Unimplemented,
-            CriErrorKind::InvalidArgument => Code::InvalidArgument,
-            CriErrorKind::Other => Code::Unknown,
-        };
-        tonic::Status::new(code, self.message.clone())
+        tonic::Status::new(self.code, self.message.clone())
+    }
+}
+
+fn code_of(kind: CriErrorKind) -> Code {
+    match kind {
+        CriErrorKind::Unavailable => Code::Unavailable,
+        CriErrorKind::DeadlineExceeded => Code::DeadlineExceeded,
+        CriErrorKind::NotFound => Code::NotFound,
+        CriErrorKind::AlreadyExists => Code::AlreadyExists,
+        CriErrorKind::ResourceExhausted => Code::ResourceExhausted,
+        CriErrorKind::Unimplemented => Code::Unimplemented,
+        CriErrorKind::InvalidArgument => Code::InvalidArgument,
+        CriErrorKind::Other => Code::Unknown,
+    }
+}
+
+/// The names of gRPC's codes in Go: two are spelled otherwise than in tonic.
+fn go_name(code: Code) -> String {
+    match code {
+        Code::Ok => "OK".to_owned(),
+        Code::Cancelled => "Canceled".to_owned(),
+        other => format!("{other:?}"),
     }
 }
 
@@ -125,11 +154,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn errors_read_as_upstream_prints_them() {
+        let error = |code, message| CriError::from_status(Rpc::PullImage, &tonic::Status::new(code, message));
+        for (code, text, pull) in [
+            (Code::NotFound, "rpc error: code = NotFound desc = x", "rpc error: code = NotFound desc = x"),
+            (Code::Internal, "rpc error: code = Internal desc = x", "rpc error: code = Internal desc = x"),
+            (Code::Unknown, "rpc error: code = Unknown desc = x", "x"),
+            (Code::Cancelled, "rpc error: code = Canceled desc = x", "rpc error: code = Canceled desc = x"),
+        ] {
+            assert_eq!((&*error(code, "x").status_text(), &*error(code, "x").pull_text()), (text, pull));
+        }
+        // The kind to act on may be finer than the code, which stays what the runtime sent.
+        let gone = error(Code::Unknown, "container \"a\": not found");
+        assert_eq!(gone.kind, CriErrorKind::NotFound);
+        assert_eq!(gone.status_text(), "rpc error: code = Unknown desc = container \"a\": not found");
+        let ours = CriError::new(Rpc::Status, CriErrorKind::DeadlineExceeded, "context deadline exceeded");
+        assert_eq!(ours.status_text(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+    }
+
+    #[test]
     fn statuses_become_the_kind_to_act_on() {
         let kind = |code, message: &str| {
             CriError::from_status(Rpc::StopContainer, &tonic::Status::new(code, message)).kind
         };
-        use tonic::Code;
         assert_eq!(kind(Code::Unavailable, "x"), CriErrorKind::Unavailable);
         assert_eq!(kind(Code::Cancelled, "x"), CriErrorKind::DeadlineExceeded);
         assert_eq!(

@@ -2,11 +2,13 @@
 //! identical to the last one queued under its key joins it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -39,13 +41,42 @@ pub(crate) enum Key {
     /// A container's log: apart from its stop, which may last as long as its grace period.
     Log(String),
     Image(String),
+    /// Pulls of one image by whoever may share them: those of others are no concern of theirs.
+    Pull(String, PullShare),
     Runtime,
+}
+
+/// Who shares a pull of an image: the fingerprint of everything that decides whether it may be had. Credentials go into
+/// it, so it is not shown.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PullShare([u8; 32]);
+
+impl PullShare {
+    /// The fingerprint of these parts in this order.
+    pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            let part = part.as_ref();
+            // Without lengths, two lists of parts could run together into the same bytes.
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+impl fmt::Debug for PullShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PullShare(…)")
+    }
 }
 
 impl Key {
     fn target(&self) -> String {
         match self {
-            Key::Pod(id) | Key::Sandbox(id) | Key::Container(id) | Key::Image(id) => id.clone(),
+            Key::Pod(id) | Key::Sandbox(id) | Key::Container(id) | Key::Image(id) | Key::Pull(id, _) => {
+                id.clone()
+            }
             Key::Log(id) => format!("{id}/log"),
             Key::Create { sandbox_id, name } => format!("{sandbox_id}/{name}"),
             Key::Runtime => String::new(),
@@ -199,9 +230,16 @@ impl Flights {
         self.list(|flight| flight.pod_uid.as_deref() == Some(pod_uid))
     }
 
-    /// Those of one RPC that are not cancelled.
-    pub(crate) fn of_rpc(&self, rpc: Rpc) -> Vec<InFlight> {
-        self.list(|flight| flight.rpc == rpc && flight.joinable)
+    /// The pulls that are not cancelled, each image and share once.
+    pub(crate) fn pulls(&self) -> Vec<(String, PullShare)> {
+        let table = self.lock();
+        let pulls = table.queues.iter().filter_map(|(key, queue)| match key {
+            Key::Pull(image, share) => {
+                queue.iter().any(|flight| flight.joinable).then(|| (image.clone(), *share))
+            }
+            _ => None,
+        });
+        pulls.collect()
     }
 
     fn list(&self, wanted: impl Fn(&Flight) -> bool) -> Vec<InFlight> {

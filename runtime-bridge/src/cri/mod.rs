@@ -60,7 +60,7 @@ pub use client::{CriClient, CriClientError, Endpoints, MESSAGE_BYTES_MAX};
 pub use deadlines::Deadlines;
 pub use error::{CriError, CriErrorKind};
 pub use exits::{ExitWatchError, ExitWatcher, Exited, PidfdWatcher, container_pid};
-pub use flights::InFlight;
+pub use flights::{InFlight, PullShare};
 pub use metrics::CriMetrics;
 pub use operations::{EnsureError, Ensured, KUBELET_API_VERSION, Operations};
 pub use rpc::Rpc;

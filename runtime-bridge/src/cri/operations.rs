@@ -10,7 +10,7 @@ use prost::Message as _;
 use tokio::time::Instant;
 
 use super::error::{CriError, CriErrorKind};
-use super::flights::{Flights, InFlight, Key, Outcome, Same};
+use super::flights::{Flights, InFlight, Key, Outcome, PullShare, Same};
 use super::metrics::CriMetrics;
 use super::rpc::{Rpc, for_each_rpc};
 use super::runtime::{ContainerEvents, Reply, Runtime};
@@ -379,14 +379,19 @@ impl Operations {
         flown.map(|ended| ended.map(drop)).boxed()
     }
 
-    /// `PullImage`; the reference of the image pulled. The same image with the same credentials joins the pull in
-    /// flight; with others it waits, so a pull that supersedes one calls [`cancel_pull`](Self::cancel_pull) first.
+    /// `PullImage`; the reference of the image pulled. Only those of one `share` have to do with each other: the same
+    /// image for the same handler with the same credentials joins the pull in flight, another one of that share waits.
     ///
     /// # Errors
     /// The runtime's answer; `DeadlineExceeded` when cancelled.
-    pub fn pull_image(&self, request: PullImageRequest) -> Reply<String> {
-        let key = Key::Image(request.image.as_ref().map(|spec| spec.image.clone()).unwrap_or_default());
-        let same = PullImageRequest { sandbox_config: None, ..request.clone() };
+    pub fn pull_image(&self, request: PullImageRequest, share: PullShare) -> Reply<String> {
+        let mut same = PullImageRequest { sandbox_config: None, ..request.clone() };
+        let image = same.image.as_mut().map(|spec| {
+            // Maps have no order, and what pods note about themselves makes no other image.
+            spec.annotations.clear();
+            spec.image.clone()
+        });
+        let key = Key::Pull(image.unwrap_or_default(), share);
         self.fly(key, Rpc::PullImage, None, Same::Request(same.encode_to_vec()), move |calls| {
             async move {
                 let pulled = calls.pull_image(request).await.map_err(EnsureError::Failed)?;
@@ -396,15 +401,15 @@ impl Operations {
         })
     }
 
-    /// The pulls that have not ended; the target of each is the image by the name it was asked for.
+    /// The pulls that have not ended: images by the names that they were asked for, and who shares each pull.
     #[must_use]
-    pub fn pulls_in_flight(&self) -> Vec<InFlight> {
-        self.flights.of_rpc(Rpc::PullImage)
+    pub fn pulls_in_flight(&self) -> Vec<(String, PullShare)> {
+        self.flights.pulls()
     }
 
-    /// Cancels the pulls of an image by the name they were asked for; how many there were.
-    pub fn cancel_pull(&self, image: &str) -> usize {
-        self.flights.cancel(&Key::Image(image.to_owned()), Rpc::PullImage)
+    /// Cancels a share's pulls of an image by the name they were asked for; how many there were.
+    pub fn cancel_pull(&self, image: &str, share: PullShare) -> usize {
+        self.flights.cancel(&Key::Pull(image.to_owned(), share), Rpc::PullImage)
     }
 
     /// `RemoveImage`; an image that is gone is removed.

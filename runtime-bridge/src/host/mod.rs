@@ -12,6 +12,7 @@ mod machine;
 mod offload;
 mod own_process;
 mod pod_dirs;
+mod pull_records;
 pub(crate) mod remove_tree;
 mod static_files;
 
@@ -43,6 +44,11 @@ pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oo
 #[cfg(any(test, feature = "fake"))]
 pub use pod_dirs::FakePodDirs;
 pub use pod_dirs::{DiskPodDirs, Layout, OtherVolume, PodDirs, PodDirsError, PodLogDir, Reported, SUBPATHS};
+#[cfg(any(test, feature = "fake"))]
+pub use pull_records::FakePullRecords;
+pub use pull_records::{
+    Decide, DiskPullRecords, PullRecords, PullRecordsError, RecordChange, RecordFile, RecordKind,
+};
 pub use remove_tree::RemoveTreeError;
 #[cfg(any(test, feature = "fake"))]
 pub use static_files::FakeStaticFiles;

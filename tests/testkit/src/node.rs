@@ -24,7 +24,7 @@ use runtime_bridge::clock::FakeClock;
 use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
 use runtime_bridge::host::{
     FakeContainerLogs, FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs,
-    FakeStaticFiles, Layout, Machine,
+    FakePullRecords, FakeStaticFiles, Layout, Machine,
 };
 use runtime_bridge::kube::RateLimit;
 use runtime_bridge::kube::fake::FakeApi;
@@ -143,6 +143,7 @@ impl World {
             cgroups: Arc::new(self.cgroups.clone()),
             stats: Arc::new(self.stats.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
+            pull_records: Arc::new(FakePullRecords::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
             addresses: Arc::new(self.addresses.clone()),
             cluster: self.api.as_ref().map(Self::cluster),

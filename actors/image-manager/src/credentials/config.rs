@@ -60,8 +60,10 @@ fn credential(place: &str, entry: &Value) -> Result<Credential, String> {
     let mut credential = Credential {
         username: text("username")?,
         password: text("password")?,
+        email: text("email")?,
         identity_token: text("identitytoken")?,
         registry_token: text("registrytoken")?,
+        source: None,
     };
     let auth = text("auth")?;
     if !auth.is_empty() {

@@ -4,10 +4,13 @@ mod config;
 mod keyring;
 
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
+use runtime_bridge::cri::PullShare;
 use runtime_bridge::cri::wire::AuthConfig;
 use runtime_bridge::host::{DockerConfigFile, DockerConfigFormat};
+use sha2::{Digest, Sha256};
 
 pub use keyring::Keyring;
 
@@ -16,8 +19,22 @@ pub use keyring::Keyring;
 pub struct Credential {
     username: String,
     password: String,
+    email: String,
     identity_token: String,
     registry_token: String,
+    /// The secret that it comes from; none for the node's own.
+    source: Option<Arc<SecretSource>>,
+}
+
+/// A secret of the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecretSource {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
 }
 
 impl fmt::Debug for Credential {
@@ -37,6 +54,78 @@ impl Credential {
             ..AuthConfig::default()
         }
     }
+
+    /// The secret that it comes from; none for the node's own.
+    pub fn source(&self) -> Option<&SecretSource> {
+        self.source.as_deref()
+    }
+
+    /// SHA-256 of it as upstream's JSON has it, in hexadecimal digits: how records name it without holding it.
+    pub fn hash(&self) -> String {
+        let fields = [
+            ("username", &self.username),
+            ("password", &self.password),
+            ("email", &self.email),
+            ("identitytoken", &self.identity_token),
+            ("registrytoken", &self.registry_token),
+        ];
+        let set = fields.iter().filter(|(_, text)| !text.is_empty());
+        let set: Vec<String> = set.map(|(name, text)| format!("\"{name}\":{}", go_json(text))).collect();
+        let digest = Sha256::digest(format!("{{{}}}", set.join(",")));
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A credential of a test.
+    #[cfg(test)]
+    pub fn for_tests(username: &str, password: &str, source: Option<SecretSource>) -> Self {
+        let (username, password) = (username.to_owned(), password.to_owned());
+        Self { username, password, source: source.map(Arc::new), ..Self::default() }
+    }
+
+    /// All that tells it from another, for a fingerprint.
+    fn parts(&self) -> [&str; 8] {
+        let source = self.source.as_deref();
+        let of_source = |part: fn(&SecretSource) -> &String| source.map_or("", |source| part(source));
+        [
+            &self.username,
+            &self.password,
+            &self.email,
+            &self.identity_token,
+            &self.registry_token,
+            of_source(|source| &source.uid),
+            of_source(|source| &source.namespace),
+            of_source(|source| &source.name),
+        ]
+    }
+}
+
+/// A text as Go's JSON has it, which escapes what HTML would take for its own.
+fn go_json(text: &str) -> String {
+    let mut json = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            '\u{8}' => json.push_str("\\b"),
+            '\u{c}' => json.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                json.push_str(&format!("\\u{:04x}", c as u32));
+            }
+            c => json.push(c),
+        }
+    }
+    json.push('"');
+    json
+}
+
+/// Who may share a pull: those of one namespace and one handler of the runtime with the same credentials for the image.
+/// The namespace counts since runtimes may judge images by it.
+pub fn share(namespace: &str, handler: &str, credentials: &[Credential]) -> PullShare {
+    let parts = credentials.iter().flat_map(Credential::parts);
+    PullShare::of([namespace, handler].into_iter().chain(parts))
 }
 
 /// What the node's files come to.
@@ -48,10 +137,11 @@ pub struct NodeCredentials {
     pub warnings: Vec<String>,
 }
 
-/// What a pod's secrets come to.
+/// Adds what a pod's secret comes to.
 ///
 /// # Errors
-/// What is wrong with the secret, without what is in it.
+/// Why its content cannot be read, without what is in it: the pod's pulls fail then, as upstream has it. A registry in it
+/// that is none is passed over.
 pub fn add_secret(keyring: &mut Keyring, secret: &Secret) -> Result<(), String> {
     let (format, key) = match secret.type_.as_deref() {
         Some("kubernetes.io/dockerconfigjson") => (DockerConfigFormat::ConfigJson, ".dockerconfigjson"),
@@ -61,8 +151,24 @@ pub fn add_secret(keyring: &mut Keyring, secret: &Secret) -> Result<(), String> 
     };
     let content = secret.data.as_ref().and_then(|data| data.get(key)).filter(|content| !content.0.is_empty());
     let Some(content) = content else { return Ok(()) };
-    for (registry, credential) in config::parse(format, &content.0)? {
-        keyring.add(&registry, credential)?;
+    let meta = &secret.metadata;
+    let source = Arc::new(SecretSource {
+        uid: meta.uid.clone().unwrap_or_default(),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+    });
+    let entries = config::parse(format, &content.0).map_err(|error| {
+        format!("secret {:?}: {key}: {error}", format!("{}/{}", source.namespace, source.name))
+    })?;
+    for (registry, credential) in entries {
+        let credential = Credential { source: Some(source.clone()), ..credential };
+        if let Err(error) = keyring.add(&registry, credential) {
+            tracing::warn!(
+                secret = source.name,
+                namespace = source.namespace,
+                "A registry is passed over: {error}"
+            );
+        }
     }
     Ok(())
 }
@@ -96,6 +202,8 @@ mod tests {
     use runtime_bridge::host::SecretContent;
 
     use super::*;
+
+    const HASH: &str = "ff5484aba668202aa1ba550ef3d71c6c2b9a091cea70fcb68396e58583791c3a";
 
     fn file(path: &str, format: DockerConfigFormat, content: &str) -> DockerConfigFile {
         let content = Ok(SecretContent::new(content.as_bytes()));
@@ -152,9 +260,55 @@ mod tests {
         add_secret(&mut keyring, &secret(json, ".dockercfg", "{nonsense")).unwrap();
         let user = |image: &str| keyring.lookup(image).remove(0).username;
         assert_eq!((user("r.io/app"), user("q.io/app")), ("one".to_owned(), "two".to_owned()));
-        let broken =
-            add_secret(&mut Keyring::default(), &secret(json, ".dockerconfigjson", "hush {")).unwrap_err();
-        assert!(!broken.contains("hush"), "{broken}");
+        let mut broken = secret(json, ".dockerconfigjson", "hush {");
+        (broken.metadata.namespace, broken.metadata.name) = (Some("team".to_owned()), Some("bad".to_owned()));
+        assert_eq!(
+            add_secret(&mut Keyring::default(), &broken).unwrap_err(),
+            "secret \"team/bad\": .dockerconfigjson: not valid JSON at line 1, column 1"
+        );
+        let partly = r#"{"auths": {"r.io:port": {}, "r.io": {"username": "me"}}}"#;
+        let mut keyring = Keyring::default();
+        add_secret(&mut keyring, &secret(json, ".dockerconfigjson", partly)).unwrap();
+        assert_eq!(keyring.lookup("r.io/app").len(), 1, "a registry that is none is passed over");
+    }
+
+    #[test]
+    fn hashes_are_upstreams() {
+        assert_eq!(
+            go_json("a<b>&\"\\\n\u{1}\u{2028}ü\u{7f}"),
+            "\"a\\u003cb\\u003e\\u0026\\\"\\\\\\n\\u0001\\u2028ü\u{7f}\""
+        );
+        // sha256 of {"username":"me","password":"hush"}
+        let source = Some(SecretSource::default());
+        assert_eq!(Credential::for_tests("me", "hush", source.clone()).hash(), HASH);
+        assert_eq!(Credential::for_tests("me", "hush", None).hash(), HASH, "wherever it comes from");
+        assert_ne!(Credential::for_tests("me", "Hush", source).hash(), HASH);
+    }
+
+    #[test]
+    fn those_with_the_same_credentials_share_and_others_do_not() {
+        let of = |username: &str, uid: &str| {
+            let source = SecretSource { uid: uid.to_owned(), ..SecretSource::default() };
+            Credential { username: username.to_owned(), source: Some(source.into()), ..Credential::default() }
+        };
+        let (me, you) = (of("me", "1"), of("you", "1"));
+        let mine = share("team", "", std::slice::from_ref(&me));
+        assert_eq!(mine, share("team", "", &[me.clone()]));
+        for other in [
+            share("team", "", &[]),
+            share("team", "", &[you.clone()]),
+            share("team", "", &[of("me", "2")]),
+            share("team", "", &[me.clone(), you.clone()]),
+            share("team", "gvisor", &[me.clone()]),
+            share("other", "", &[me.clone()]),
+        ] {
+            assert_ne!(mine, other);
+        }
+        assert_ne!(
+            share("team", "", &[me.clone(), you.clone()]),
+            share("team", "", &[you, me]),
+            "the first is tried first"
+        );
     }
 
     #[test]

@@ -43,7 +43,7 @@ async fn command_in_container(exec: &Executor, hook: &Hook, command: &[String]) 
     let (error, output) = match answer {
         Ok(answer) if answer.exit_code == 0 => return Ok(()),
         Ok(answer) => command_failed(command, answer.exit_code, &answer.stdout, &answer.stderr),
-        Err(error) => (error.message, String::new()),
+        Err(error) => (error.status_text(), String::new()),
     };
     Err(hook.failed(&error, &output))
 }

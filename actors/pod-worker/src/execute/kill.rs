@@ -94,7 +94,7 @@ async fn stop_container(exec: &Executor, id: &str, name: &str, grace_seconds: i6
         .operations
         .stop_container(exec.uid(), id, grace_seconds)
         .await
-        .map_err(|error| failed("KillContainer", name, "KillContainerError", &error.message))
+        .map_err(|error| failed("KillContainer", name, "KillContainerError", &error.status_text()))
 }
 
 /// Stops a sandbox, which gives back its network.
@@ -104,7 +104,7 @@ pub(super) async fn stop_sandbox(exec: &Executor, id: &str) -> Result<(), String
         .operations
         .stop_pod_sandbox(exec.uid(), id)
         .await
-        .map_err(|error| failed("KillPodSandbox", exec.uid(), "KillPodSandboxError", &error.message))
+        .map_err(|error| failed("KillPodSandbox", exec.uid(), "KillPodSandboxError", &error.status_text()))
 }
 
 pub(super) fn failed(action: &str, target: &str, reason: &str, message: &str) -> String {

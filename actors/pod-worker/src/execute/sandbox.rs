@@ -290,10 +290,10 @@ async fn create(
                 }
                 tries += 1;
                 if tries == ATTEMPTS_MAX {
-                    return Err(error.message);
+                    return Err(error.status_text());
                 }
             }
-            Err(error) => return Err(error.cri().message.clone()),
+            Err(error) => return Err(error.cri().status_text()),
         }
     }
 }
@@ -335,8 +335,9 @@ async fn addresses(task: &SyncTask, sandbox_id: &str) -> Result<Vec<String>, Str
     let _step = exec.step("PodSandboxStatus".to_owned()).await;
     let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox_id.to_owned(), verbose: false };
     let answer = exec.deps.operations.pod_sandbox_status(request).await.map_err(|error| {
-        exec.record(texts::failed_sandbox_status(&error.message), "");
-        error.message
+        let error = error.status_text();
+        exec.record(texts::failed_sandbox_status(&error), "");
+        error
     })?;
     let network = answer.status.and_then(|status| status.network).unwrap_or_default();
     let others = network.additional_ips.into_iter().map(|ip| ip.ip);

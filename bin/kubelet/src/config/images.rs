@@ -26,10 +26,10 @@ section! {
         "maxParallelImagePulls" max_parallel_image_pulls: Option<i32> = Value(None), Used;
         /// Which images a pod may use without its own credentials.
         "imagePullCredentialsVerificationPolicy" image_pull_credentials_verification_policy: String =
-            Value(String::new()), NotYet;
+            Value(String::new()), Used;
         /// Images exempt under `NeverVerifyAllowlistedImages`.
         "preloadedImagesVerificationAllowlist" preloaded_images_verification_allowlist: Vec<String> =
-            Value(Vec::new()), NotYet;
+            Value(Vec::new()), Used;
         /// Age below which an unused image is kept.
         "imageMinimumGCAge" image_minimum_gc_age: GoDuration = Value(GoDuration::from_mins(2)), NotYetByDefault;
         /// Age above which an unused image is removed; 0 for never.

@@ -35,7 +35,7 @@ use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::checkpoint::CheckpointStore;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::{ExitWatcher, Operations, Runtime};
-use runtime_bridge::host::{ContainerLogs, DockerConfigs, HostAddresses, PodDirs, StaticFiles};
+use runtime_bridge::host::{ContainerLogs, DockerConfigs, HostAddresses, PodDirs, PullRecords, StaticFiles};
 use runtime_bridge::kube::ApiClient;
 use runtime_bridge::manifest_url::ManifestUrl;
 use runtime_bridge::mounts::Mounts;
@@ -78,6 +78,8 @@ pub struct Bridge {
     pub stats: Arc<dyn NodeStats>,
     /// The node's credentials for registries.
     pub docker_configs: Arc<dyn DockerConfigs>,
+    /// What is known on disk of the images that have been pulled.
+    pub pull_records: Arc<dyn PullRecords>,
     /// The node's resolver configuration; none if pods get no DNS from the node.
     pub resolv_conf: Option<pod_worker::ReadResolvConf>,
     /// The machine's addresses.

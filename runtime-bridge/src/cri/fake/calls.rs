@@ -135,8 +135,8 @@ where
         return Err(CriError::new(rpc, CriErrorKind::Unavailable, "connection refused"));
     }
     let late = || {
-        let message = format!("no answer within {:.1} s", deadline.as_secs_f64());
-        CriError::new(rpc, CriErrorKind::DeadlineExceeded, message)
+        // The words of a deadline in Go, which people and tools look for.
+        CriError::new(rpc, CriErrorKind::DeadlineExceeded, "context deadline exceeded")
     };
     match fault {
         None => tokio::time::timeout_at(until, act).await.unwrap_or_else(|_| Err(late())),

@@ -206,27 +206,40 @@ async fn a_refusal_is_neither_looked_at_nor_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pulls_join_and_one_that_supersedes_cancels_first() {
+async fn pulls_join_within_their_share_and_are_cancelled_with_it_alone() {
     let (fake, operations) = fixture();
     let slow = RegistryImage { takes: Duration::from_secs(3600), ..Default::default() };
     fake.publish("big", slow);
-    let pull = |user: &str| PullImageRequest {
-        image: Some(ImageSpec { image: "big".into(), ..Default::default() }),
-        auth: Some(AuthConfig { username: user.into(), ..Default::default() }),
-        ..Default::default()
+    let pull = |user: &str, pod: &str| {
+        let annotations = [("pod".to_owned(), pod.to_owned())].into();
+        let request = PullImageRequest {
+            image: Some(ImageSpec { image: "big".into(), annotations, ..Default::default() }),
+            auth: Some(AuthConfig { username: user.into(), ..Default::default() }),
+            ..Default::default()
+        };
+        operations.pull_image(request, PullShare::of([user]))
     };
-    let (first, second) = (operations.pull_image(pull("old")), operations.pull_image(pull("old")));
+    let (first, second, other) = (pull("one", "a"), pull("one", "b"), pull("other", "a"));
     // Only a pull that has begun shows that it is the call that is cancelled.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(count(&fake, Rpc::PullImage), 1);
-    assert_eq!(operations.cancel_pull("big"), 1);
-    let third = operations.pull_image(pull("new"));
+    assert_eq!(count(&fake, Rpc::PullImage), 2, "one for each share, side by side");
+    assert_eq!(operations.pulls_in_flight().len(), 2);
+    assert_eq!(operations.cancel_pull("big", PullShare::of(["one"])), 1);
+    let third = pull("one", "a");
     for cancelled in [first.await, second.await] {
         assert!(cancelled.unwrap_err().outcome_unknown());
     }
-    assert!(third.await.is_ok());
-    assert_eq!(count(&fake, Rpc::PullImage), 2);
-    assert_eq!(operations.cancel_pull("big"), 0);
+    assert!(other.await.is_ok() && third.await.is_ok());
+    assert_eq!(count(&fake, Rpc::PullImage), 3);
+    assert_eq!(operations.cancel_pull("big", PullShare::of(["one"])), 0);
+}
+
+#[test]
+fn a_share_tells_its_parts_apart_and_shows_none() {
+    assert_ne!(PullShare::of(["ab", "c"]), PullShare::of(["a", "bc"]));
+    assert_ne!(PullShare::of(["a"]), PullShare::of(["a", ""]));
+    assert_eq!(PullShare::of(["a", "b"]), PullShare::of(["a", "b"]));
+    assert_eq!(format!("{:?}", PullShare::of(["hush"])), "PullShare(…)");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use bench::alone::{Count, IMAGE, Stage, Subject, Traffic, pods};
 use futures::future::join_all;
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::image_manager::{EnsureImage, PullPolicy};
-use runtime_bridge::host::FakeDockerConfigs;
+use runtime_bridge::host::{FakeDockerConfigs, FakePullRecords};
 use supervision::{Address, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -40,6 +40,8 @@ impl Subject for Alone {
         let deps = ImageManagerDeps {
             operations: stage.operations.clone(),
             configs: Arc::new(FakeDockerConfigs::new(stage.disk.clone())),
+            records: Arc::new(FakePullRecords::new(stage.disk.clone())),
+            clock: stage.clock.clone(),
             secrets: Address::answering("ObjectCache", |_| None),
             events: Count::default().sink(),
             settings: ImageSettings::default(),

@@ -8,7 +8,7 @@ use runtime_bridge::Io;
 use runtime_bridge::cri::fake::{FakeRuntime, Fault, RegistryImage, serve_fake};
 use runtime_bridge::cri::wire::*;
 use runtime_bridge::cri::{
-    CriClient, CriErrorKind, CriMetrics, Deadlines, Endpoints, Operations, Rpc, Runtime,
+    CriClient, CriErrorKind, CriMetrics, Deadlines, Endpoints, Operations, PullShare, Rpc, Runtime,
 };
 
 use crate::subject::{temporary, wait_real_time as block_on};
@@ -102,9 +102,10 @@ fn cancelled_pull() {
     let client = client(&io.io(), serving.path(), Duration::from_secs(5));
     let metrics = CriMetrics::new().expect("well-formed names");
     let operations = Operations::new(Arc::new(client.clone()), io.io(), metrics);
-    let pull = operations.pull_image(PullImageRequest { image: image("big"), ..Default::default() });
+    let share = PullShare::of(["nobody"]);
+    let pull = operations.pull_image(PullImageRequest { image: image("big"), ..Default::default() }, share);
     wait_until(|| fake.counts().contains_key(&Rpc::PullImage));
-    assert_eq!(operations.cancel_pull("big"), 1);
+    assert_eq!(operations.cancel_pull("big", share), 1);
     assert!(block_on(pull).expect_err("cancelled").outcome_unknown());
     // Well past the time the pull would have taken, the runtime has no such image.
     let started = Instant::now();

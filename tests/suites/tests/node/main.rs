@@ -29,6 +29,7 @@ mod numbers;
 mod objects;
 mod others;
 mod pods;
+mod private_images;
 mod probes;
 mod refused;
 mod restarts;

@@ -1,0 +1,209 @@
+//! Who may use an image that is there already, and the records that tell it.
+
+use std::sync::Arc;
+
+use runtime_bridge::cri::wire::Image;
+use runtime_bridge::host::RecordKind;
+use supervision::Ctx;
+
+use super::{Asker, ImageManager, Timer};
+use crate::execute::records::{self as on_disk, Found, RecordRead};
+use crate::execute::{self, Pulled};
+use crate::policy;
+use crate::records::{Judgement, PullCredentials, PullSecret, Question, judge};
+use messages::image_manager::PullPolicy;
+
+/// How often it is looked for records of images that are gone: upstream's period of image garbage collection.
+const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(300);
+
+impl ImageManager {
+    /// What earlier processes have left; until it is read nobody is answered.
+    pub(super) fn read_records(&mut self, ctx: &mut Ctx<Self>) {
+        if !self.records_matter() {
+            return self.records_read(Found::default(), ctx);
+        }
+        ctx.set_timer(Timer::Prune, PRUNE_EVERY);
+        let found = on_disk::find(self.deps.records.clone());
+        ctx.effect("read pull records", None, found, Self::records_read);
+    }
+
+    /// Whether anything is recorded at all.
+    pub(super) fn records_matter(&self) -> bool {
+        self.deps.settings.verification != crate::records::Verification::Off
+    }
+
+    fn records_read(&mut self, found: Found, ctx: &mut Ctx<Self>) {
+        for problem in &found.problems {
+            tracing::error!("A record of a pull is of no use: {problem}");
+        }
+        self.deps.metrics.on_disk(RecordKind::Pulling, found.intents.len());
+        self.deps.metrics.on_disk(RecordKind::Pulled, found.pulled);
+        for image in &found.intents {
+            self.intents.found(image);
+        }
+        for (asker, image) in self.early.take().unwrap_or_default() {
+            self.look(asker, image, ctx);
+        }
+        if self.intents.len() > 0 {
+            let images = execute::list_images(self.deps.operations.clone());
+            ctx.effect("look for images of intents", None, images, |actor, images, ctx| {
+                actor.settle_intents(&images.unwrap_or_default(), false, ctx);
+            });
+        }
+    }
+
+    /// Images that have come of pulls whose end was not recorded become records that open them to nobody; with
+    /// `forget_absent`, intents of which nothing has come go.
+    fn settle_intents(&mut self, images: &[Image], forget_absent: bool, ctx: &mut Ctx<Self>) {
+        for (image, come) in self.intents.left_over(images) {
+            match come {
+                Some(image_ref) => {
+                    let written = self.write_record(&image_ref, &image, None);
+                    ctx.effect("record image", None, written, move |actor, written, ctx| {
+                        if written {
+                            actor.forget_intent(&image, ctx);
+                        }
+                    });
+                }
+                None if forget_absent => self.forget_intent(&image, ctx),
+                None => {}
+            }
+        }
+    }
+
+    fn forget_intent(&mut self, image: &str, ctx: &mut Ctx<Self>) {
+        if self.intents.settle(image) {
+            self.remove_intent(image, ctx);
+        }
+    }
+
+    /// The last pull of this name has ended.
+    pub(super) fn remove_intent(&self, image: &str, ctx: &mut Ctx<Self>) {
+        let removed = on_disk::remove_intent(&self.deps.records, image, self.deps.metrics.clone());
+        ctx.effect("remove pull intent", None, removed, |_, (), _| {});
+    }
+
+    fn write_record(
+        &self,
+        image_ref: &str,
+        image: &str,
+        new: Option<PullCredentials>,
+    ) -> impl Future<Output = bool> + use<> {
+        let now = self.deps.clock.now();
+        on_disk::write(&self.deps.records, image_ref, image, new, now, self.deps.metrics.clone())
+    }
+
+    /// A pull has ended: its intent goes when it is known what became of it, and recorded.
+    pub(super) fn end_intent(&mut self, spelled: &str, known: bool, ctx: &mut Ctx<Self>) {
+        if !self.records_matter() {
+            return;
+        }
+        if !known {
+            self.intents.leave(spelled);
+        } else if self.intents.end(spelled) {
+            self.remove_intent(spelled, ctx);
+        }
+    }
+
+    /// The image is there: may the pod use it? What is intended is asked before the record is read: a pull that ends
+    /// between both has written its record by then.
+    pub(super) fn verify(&mut self, asker: Asker, image: String, seen: Image, ctx: &mut Ctx<Self>) {
+        if !self.deps.settings.verification.looks_at_records() {
+            return self.use_it(asker, seen);
+        }
+        let intended = self.intents.made(&seen);
+        let pod = asker.ask.pod.uid.clone();
+        let record = on_disk::read(&self.deps.records, &seen.id);
+        ctx.effect("read pull record", Some(pod), record, move |actor, record, ctx| {
+            actor.verified(asker, image, seen, (intended, record), ctx);
+        });
+    }
+
+    fn verified(
+        &mut self,
+        asker: Asker,
+        image: String,
+        seen: Image,
+        (intended, record): (bool, RecordRead),
+        ctx: &mut Ctx<Self>,
+    ) {
+        if let Err(problem) = &record {
+            tracing::error!("A record of a pull is of no use: {problem}");
+        }
+        let judgement = judge(
+            &self.deps.settings.verification,
+            &Question {
+                image: &asker.ask.image,
+                intended,
+                record: record.as_ref().map(Option::as_ref).map_err(String::as_str),
+                credentials: asker.credentials.as_deref().map_err(String::as_str),
+            },
+        );
+        let (metrics, policy) = (self.deps.metrics.clone(), asker.ask.policy);
+        match judgement {
+            Judgement::Use { why, add } => {
+                metrics.checked(why);
+                if let Some(secret) = add {
+                    self.add_to_record(&seen.id, &asker.ask.image, secret, ctx);
+                }
+                self.use_it(asker, seen);
+            }
+            Judgement::Prove(why) => {
+                metrics.checked(why);
+                metrics.asked(policy, Some(true), Some(true));
+                // That the image is there is not told to those who may not use it.
+                if policy == PullPolicy::Never {
+                    let failed = policy::never_pull(&asker.ask.image);
+                    return self.refuse(asker, failed);
+                }
+                self.want(asker, image, ctx);
+            }
+            Judgement::Broken(error) => {
+                metrics.checked(crate::records::Checked::Error);
+                metrics.asked(policy, Some(true), None);
+                let failed = policy::secret_broken(&asker.ask.image, &error);
+                self.refuse(asker, failed);
+            }
+        }
+    }
+
+    fn add_to_record(&self, image_ref: &str, image: &str, secret: PullSecret, ctx: &mut Ctx<Self>) {
+        let new = PullCredentials { kubernetes_secrets: vec![secret], ..PullCredentials::default() };
+        let written = self.write_record(image_ref, image, Some(new));
+        ctx.effect("record image", None, written, |_, _, _| {});
+    }
+
+    fn use_it(&mut self, asker: Asker, seen: Image) {
+        self.deps.metrics.asked(asker.ask.policy, Some(true), Some(false));
+        self.record(&asker.ask, policy::present(&asker.ask.image, self.records_matter()));
+        let image = execute::present(seen);
+        self.give(&image);
+        asker.reply.send(Ok(Arc::new(image)));
+    }
+
+    /// Records of images that are gone go too, and intents of which nothing has come.
+    pub(super) fn prune(&mut self, ctx: &mut Ctx<Self>) {
+        if !self.records_matter() {
+            return;
+        }
+        ctx.set_timer(Timer::Prune, PRUNE_EVERY);
+        let began = self.deps.clock.now();
+        let images = execute::list_images(self.deps.operations.clone());
+        ctx.effect("list images", None, images, move |actor, images, ctx| {
+            let Some(images) = images else { return };
+            let there = images.iter().map(|image| image.id.clone()).collect();
+            let pruned = on_disk::prune(actor.deps.records.clone(), there, began, actor.deps.metrics.clone());
+            ctx.effect("prune pull records", None, pruned, |_, (), _| {});
+            actor.settle_intents(&images, true, ctx);
+        });
+    }
+
+    /// What a pull that has ended means for its intent.
+    pub(super) fn outcome_known(pulled: &Pulled) -> bool {
+        match pulled {
+            Pulled::Done { recorded, .. } | Pulled::NotInspected { recorded, .. } => *recorded,
+            Pulled::Failed { known, .. } => *known,
+            Pulled::NotIntended(_) => true,
+        }
+    }
+}

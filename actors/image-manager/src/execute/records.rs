@@ -1,0 +1,160 @@
+//! The records on disk, read and written.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use runtime_bridge::host::{PullRecords, PullRecordsError, RecordChange, RecordKind};
+
+use crate::metrics::ImageMetrics;
+use crate::name;
+use crate::records::{Intent, PullCredentials, PulledRecord, merged};
+
+/// The record of an image, if there is one; or why it cannot be read.
+pub type RecordRead = Result<Option<PulledRecord>, String>;
+
+/// What earlier processes have left.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Images whose pulls had begun.
+    pub intents: Vec<String>,
+    /// How many images are recorded as pulled.
+    pub pulled: usize,
+    /// Files that are of no use, and why.
+    pub problems: Vec<String>,
+}
+
+/// Reads everything once. Records of the older version are written anew; what cannot be read is told of and left.
+pub async fn find(records: Arc<dyn PullRecords>) -> Found {
+    let (mut found, mut older) = (Found::default(), Vec::new());
+    for kind in [RecordKind::Pulling, RecordKind::Pulled] {
+        let files = match records.list(kind).await {
+            Ok(files) => files,
+            Err(error) => {
+                found.problems.push(error.to_string());
+                continue;
+            }
+        };
+        for file in files {
+            let read = file.content.and_then(|content| match kind {
+                RecordKind::Pulling => Intent::read(&content).map(|intent| found.intents.push(intent.image)),
+                RecordKind::Pulled => PulledRecord::read(&content).map(|record| {
+                    found.pulled += 1;
+                    older.extend(record.is_older().then_some(record));
+                }),
+            });
+            if let Err(reason) = read {
+                found.problems.push(format!("{}: {reason}", file.path.display()));
+            }
+        }
+    }
+    for record in older {
+        let image_ref = record.image_ref.clone();
+        let newer = Box::new(move |_: Option<&[u8]>| RecordChange::Write(record.to_json()));
+        if let Err(error) = records.change(RecordKind::Pulled, &image_ref, newer).await {
+            found.problems.push(error.to_string());
+        }
+    }
+    found
+}
+
+/// The record of an image by the runtime's reference.
+pub fn read(records: &Arc<dyn PullRecords>, image_ref: &str) -> impl Future<Output = RecordRead> + use<> {
+    let (content, wanted) = (records.read(RecordKind::Pulled, image_ref), image_ref.to_owned());
+    async move {
+        let Some(content) = content.await.map_err(|error| error.to_string())? else { return Ok(None) };
+        let record = PulledRecord::read(&content).map_err(|error| format!("of image {wanted}: {error}"))?;
+        Ok(Some(record).filter(|record| record.image_ref == wanted))
+    }
+}
+
+/// Adds to the record of an image what a pull or a use of it has shown. Whether it is written.
+pub fn write(
+    records: &Arc<dyn PullRecords>,
+    image_ref: &str,
+    image: &str,
+    new: Option<PullCredentials>,
+    now: Timestamp,
+    metrics: ImageMetrics,
+) -> impl Future<Output = bool> + use<> {
+    let (bare, of, shown) = (name::without_tag(image), image_ref.to_owned(), image.to_owned());
+    let decide = Box::new(move |before: Option<&[u8]>| {
+        let before = before.and_then(|content| PulledRecord::read(content).ok());
+        let before = before.filter(|record| record.image_ref == of);
+        match merged(before, &of, &bare, new, now) {
+            Some(record) => RecordChange::Write(record.to_json()),
+            None => RecordChange::Keep,
+        }
+    });
+    let changed = records.change(RecordKind::Pulled, image_ref, decide);
+    async move {
+        let changed = changed.await;
+        if let Err(error) = &changed {
+            tracing::error!(%error, image = shown, "That an image was pulled cannot be recorded");
+        }
+        counted(&metrics, RecordKind::Pulled, changed).is_ok()
+    }
+}
+
+/// Records that a pull begins, now, whenever the future is polled.
+pub fn write_intent(
+    records: &Arc<dyn PullRecords>,
+    image: &str,
+    metrics: ImageMetrics,
+) -> impl Future<Output = Result<(), PullRecordsError>> + use<> {
+    let content = Intent::new(image).to_json();
+    let written = Box::new(move |_: Option<&[u8]>| RecordChange::Write(content));
+    let changed = records.change(RecordKind::Pulling, image, written);
+    async move { counted(&metrics, RecordKind::Pulling, changed.await) }
+}
+
+/// Removes an intent, now, whenever the future is polled.
+pub fn remove_intent(
+    records: &Arc<dyn PullRecords>,
+    image: &str,
+    metrics: ImageMetrics,
+) -> impl Future<Output = ()> + use<> {
+    let changed = records.change(RecordKind::Pulling, image, Box::new(|_| RecordChange::Remove));
+    let shown = image.to_owned();
+    async move {
+        if let Err(error) = counted(&metrics, RecordKind::Pulling, changed.await) {
+            tracing::error!(%error, image = shown, "The intent of a pull stays");
+        }
+    }
+}
+
+/// Removes the records of images that were not `there` at or after `began`. Times are in whole seconds: one of that
+/// second may be newer.
+pub async fn prune(
+    records: Arc<dyn PullRecords>,
+    there: BTreeSet<String>,
+    began: Timestamp,
+    metrics: ImageMetrics,
+) {
+    let Ok(files) = records.list(RecordKind::Pulled).await else { return };
+    let listed = files.iter().filter_map(|file| PulledRecord::read(file.content.as_deref().ok()?).ok());
+    let gone: Vec<String> =
+        listed.map(|record| record.image_ref).filter(|image| !there.contains(image)).collect();
+    let newest = began.checked_sub(SignedDuration::from_secs(1)).unwrap_or(began);
+    for image in gone {
+        // It is looked at once more: a pull may have written it meanwhile.
+        let decide = Box::new(move |now: Option<&[u8]>| {
+            let record = now.and_then(|content| PulledRecord::read(content).ok());
+            let is_old = |record: &PulledRecord| record.last_updated_time.is_none_or(|time| time < newest);
+            if record.as_ref().is_some_and(is_old) { RecordChange::Remove } else { RecordChange::Keep }
+        });
+        let changed = records.change(RecordKind::Pulled, &image, decide).await;
+        if let Err(error) = counted(&metrics, RecordKind::Pulled, changed) {
+            tracing::error!(%error, image, "The record of an image that is gone stays");
+        }
+    }
+}
+
+fn counted(
+    metrics: &ImageMetrics,
+    kind: RecordKind,
+    changed: Result<usize, PullRecordsError>,
+) -> Result<(), PullRecordsError> {
+    changed.map(|count| metrics.on_disk(kind, count))
+}

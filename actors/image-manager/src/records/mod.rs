@@ -1,0 +1,12 @@
+//! PURE: what is remembered of pulls, and who may therefore use an image that is there already (row 6.7). The records
+//! are upstream's, so that a node may change between both kubelets.
+
+mod format;
+mod intents;
+mod judge;
+mod merge;
+
+pub use format::{Intent, PullCredentials, PullSecret, PulledRecord};
+pub use intents::Intents;
+pub use judge::{Checked, Judgement, Question, Verification, judge};
+pub use merge::{merged, pulled_with};
