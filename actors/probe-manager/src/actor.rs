@@ -108,6 +108,7 @@ impl ProbeManager {
     /// Brings the pods in line with the newest facts.
     fn reconcile(&mut self, ctx: &mut Ctx<Self>) {
         let (Some(desired), Some(_)) = (self.desired.clone(), &self.restored) else { return };
+        let now = self.origin.elapsed();
         let rejected = |uid: &PodUid| desired.pods.get(uid).is_some_and(|pod| pod.rejected.is_some());
         let gone: Vec<PodUid> = self
             .pods
@@ -123,7 +124,7 @@ impl ProbeManager {
                 Some(probes) => probes.set_desired(pod.clone()),
                 None => {
                     let restored = self.restored.as_mut().and_then(|all| all.remove(uid)).unwrap_or_default();
-                    let probes = PodProbes::new(pod.clone(), restored.clone());
+                    let probes = PodProbes::new(pod.clone(), restored.clone(), now);
                     if !probes.has_probes() {
                         continue;
                     }

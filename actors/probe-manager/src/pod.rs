@@ -85,6 +85,7 @@ pub enum Heard {
 #[derive(Debug)]
 pub struct PodProbes {
     desired: Arc<DesiredPod>,
+    added: Duration,
     terminating: bool,
     /// Containers whose postStart hook runs: they count as not running yet (row 5.19).
     starting: Arc<BTreeSet<String>>,
@@ -97,6 +98,8 @@ pub struct PodProbes {
 #[derive(Debug)]
 struct ContainerProbes {
     spec: Container,
+    /// When the pod's probes were made.
+    added: Duration,
     field_path: String,
     instance: Option<Instance>,
     probes: BTreeMap<ProbeKind, ProbeState>,
@@ -162,7 +165,7 @@ fn probed_containers(spec: &PodSpec) -> impl Iterator<Item = (&Container, &'stat
 }
 
 impl ContainerProbes {
-    fn new(spec: &Container, list: &str) -> Self {
+    fn new(spec: &Container, list: &str, added: Duration) -> Self {
         let kinds = [
             (ProbeKind::Startup, &spec.startup_probe),
             (ProbeKind::Liveness, &spec.liveness_probe),
@@ -172,7 +175,8 @@ impl ContainerProbes {
             .into_iter()
             .filter_map(|(kind, probe)| Some((kind, ProbeState::new(probe.clone()?))))
             .collect();
-        Self { spec: spec.clone(), field_path: format!("{list}{{{}}}", spec.name), instance: None, probes }
+        let field_path = format!("{list}{{{}}}", spec.name);
+        Self { spec: spec.clone(), added, field_path, instance: None, probes }
     }
 
     fn started(&self, verdict: &ContainerVerdict) -> bool {
@@ -191,6 +195,7 @@ impl ContainerProbes {
             under_way: probe.under_way,
             last: probe.last,
             spread: probe.spread,
+            added: self.added,
         }
     }
 
@@ -230,10 +235,11 @@ impl ContainerProbes {
 }
 
 impl PodProbes {
-    /// The probes of a pod, with what an earlier kubelet or incarnation had settled about it.
-    pub fn new(desired: Arc<DesiredPod>, restored: SavedPod) -> Self {
+    /// The probes of a pod, made at `added`, with what an earlier kubelet or incarnation had settled about it.
+    pub fn new(desired: Arc<DesiredPod>, restored: SavedPod, added: Duration) -> Self {
         let mut probes = Self {
             desired: desired.clone(),
+            added,
             terminating: false,
             starting: Arc::default(),
             pod_ips: Vec::new(),
@@ -248,7 +254,7 @@ impl PodProbes {
     pub fn set_desired(&mut self, desired: Arc<DesiredPod>) {
         let mut before = std::mem::take(&mut self.containers);
         for (spec, list) in desired.pod.spec.iter().flat_map(probed_containers) {
-            let mut container = ContainerProbes::new(spec, list);
+            let mut container = ContainerProbes::new(spec, list, self.added);
             if container.probes.is_empty() {
                 continue;
             }

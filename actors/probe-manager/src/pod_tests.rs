@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 const START: i64 = 1_000_000;
+const ADDED: Duration = Duration::from_secs(100);
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -94,7 +95,7 @@ fn verdict(probes: &PodProbes) -> ContainerVerdict {
 
 #[test]
 fn a_container_goes_from_starting_to_ready_to_unhealthy() {
-    let mut probes = PodProbes::new(desired(all_three()), SavedPod::new());
+    let mut probes = PodProbes::new(desired(all_three()), SavedPod::new(), ADDED);
     assert!(probes.observe(&seen("c1", ContainerState::Running, 100), at(100)));
     assert_eq!(probes.pod_ip("192.0.2.1"), "10.0.0.7");
     let initial =
@@ -124,7 +125,7 @@ fn a_container_goes_from_starting_to_ready_to_unhealthy() {
 
 #[test]
 fn a_pod_with_two_addresses_is_probed_at_that_of_the_nodes_family() {
-    let mut probes = PodProbes::new(desired(all_three()), SavedPod::new());
+    let mut probes = PodProbes::new(desired(all_three()), SavedPod::new(), ADDED);
     assert_eq!(probes.pod_ip("192.0.2.1"), "");
     let mut both = seen("c1", ContainerState::Running, 100);
     both.sandboxes[0].ips = vec!["fd00::7".into(), "10.0.0.7".into()];
@@ -139,7 +140,7 @@ fn a_pod_with_two_addresses_is_probed_at_that_of_the_nodes_family() {
 #[test]
 fn errors_are_no_verdict_and_answers_about_another_instance_are_dropped() {
     let container = Container { startup_probe: None, ..all_three() };
-    let mut probes = PodProbes::new(desired(container), SavedPod::new());
+    let mut probes = PodProbes::new(desired(container), SavedPod::new(), ADDED);
     probes.observe(&seen("c1", ContainerState::Running, 100), at(100));
     for ended in [100, 110, 120, 130] {
         assert!(!run(&mut probes, ProbeKind::Liveness, "c1", ended, None));
@@ -155,7 +156,7 @@ fn errors_are_no_verdict_and_answers_about_another_instance_are_dropped() {
 #[test]
 fn a_container_that_does_not_run_is_not_ready() {
     let container = Container { startup_probe: None, ..all_three() };
-    let mut probes = PodProbes::new(desired(container), SavedPod::new());
+    let mut probes = PodProbes::new(desired(container), SavedPod::new(), ADDED);
     probes.observe(&seen("c1", ContainerState::Running, 100), at(100));
     run(&mut probes, ProbeKind::Readiness, "c1", 100, Some(true));
     let late = probes.begin(&of(ProbeKind::Readiness)).expect("it is due");
@@ -170,7 +171,7 @@ fn a_container_that_does_not_run_is_not_ready() {
 #[test]
 fn while_a_pod_is_stopped_only_readiness_goes_on() {
     let container = Container { startup_probe: None, ..all_three() };
-    let mut probes = PodProbes::new(desired(container), SavedPod::new());
+    let mut probes = PodProbes::new(desired(container), SavedPod::new(), ADDED);
     probes.observe(&seen("c1", ContainerState::Running, 100), at(100));
     run(&mut probes, ProbeKind::Readiness, "c1", 100, Some(true));
     let late = probes.begin(&of(ProbeKind::Liveness)).expect("it is due");
@@ -185,7 +186,7 @@ fn while_a_pod_is_stopped_only_readiness_goes_on() {
 
 #[test]
 fn a_container_is_not_probed_before_its_hook_has_ended() {
-    let mut probes = PodProbes::new(desired(all_three()), SavedPod::new());
+    let mut probes = PodProbes::new(desired(all_three()), SavedPod::new(), ADDED);
     probes.set_starting(&Arc::new(BTreeSet::from(["web".to_owned()])));
     probes.observe(&seen("c1", ContainerState::Running, 100), at(100));
     assert_eq!(probes.due(&of(ProbeKind::Startup)), Err(Blocked::NotRunning));
@@ -195,19 +196,19 @@ fn a_container_is_not_probed_before_its_hook_has_ended() {
 
 #[test]
 fn a_restart_keeps_what_was_settled_about_the_same_instance() {
-    let mut before = PodProbes::new(desired(all_three()), SavedPod::new());
+    let mut before = PodProbes::new(desired(all_three()), SavedPod::new(), ADDED);
     before.observe(&seen("c1", ContainerState::Running, 100), at(100));
     run(&mut before, ProbeKind::Startup, "c1", 101, Some(true));
     run(&mut before, ProbeKind::Readiness, "c1", 102, Some(true));
 
-    let mut after = PodProbes::new(desired(all_three()), before.saved());
+    let mut after = PodProbes::new(desired(all_three()), before.saved(), ADDED);
     after.observe(&seen("c1", ContainerState::Running, 100), at(200));
     assert_eq!(after.verdicts(), before.verdicts());
     assert_eq!(after.due(&of(ProbeKind::Startup)), Err(Blocked::OnHold));
     assert_eq!(after.due(&of(ProbeKind::Liveness)), Ok(secs(200)));
     assert!(!run(&mut after, ProbeKind::Readiness, "c1", 201, Some(true)));
 
-    let mut other = PodProbes::new(desired(all_three()), before.saved());
+    let mut other = PodProbes::new(desired(all_three()), before.saved(), ADDED);
     other.observe(&seen("c2", ContainerState::Running, 150), at(200));
     assert_eq!(verdict(&other).readiness, Some(false));
     assert_eq!(verdict(&other).startup, None);
@@ -227,7 +228,7 @@ fn sidecars_are_probed_and_other_init_containers_are_not() {
         spec.init_containers = Some(vec![init("once", None), init("web", Some("Always"))]);
     }
     pod.pod = Arc::new(object);
-    let mut probes = PodProbes::new(Arc::new(pod), SavedPod::new());
+    let mut probes = PodProbes::new(Arc::new(pod), SavedPod::new(), ADDED);
     assert_eq!(probes.names(), [of(ProbeKind::Readiness)]);
     probes.observe(&seen("c1", ContainerState::Running, 100), at(100));
     let run = probes.begin(&of(ProbeKind::Readiness)).expect("it is due");
@@ -257,7 +258,7 @@ proptest! {
     /// Verdicts change only with a cause: an answer, or a fact about another instance or a stop. A restart is none.
     #[test]
     fn verdicts_change_only_with_a_cause(steps in proptest::collection::vec(step(), 1..60)) {
-        let mut probes = PodProbes::new(desired(all_three()), SavedPod::new());
+        let mut probes = PodProbes::new(desired(all_three()), SavedPod::new(), ADDED);
         let (mut now, mut last_seen, mut terminating) = (100u64, None, false);
         for step in steps {
             now += 7;
@@ -288,7 +289,7 @@ proptest! {
                     prop_assert_eq!(before, probes.verdicts());
                 }
                 Step::Restart => {
-                    let mut again = PodProbes::new(probes.desired().clone(), probes.saved());
+                    let mut again = PodProbes::new(probes.desired().clone(), probes.saved(), ADDED);
                     if let Some(state) = &last_seen {
                         again.observe(state, at(now));
                         prop_assert_eq!(before, again.verdicts());
@@ -330,7 +331,7 @@ fn what_an_earlier_kubelet_has_reported_holds_until_it_is_probed() {
         (reported("c1", true), "c2", 0, 15, (None, Some(false))),
         (reported("c1", true), "c1", 2, 1, (None, Some(false))),
     ] {
-        let mut probes = PodProbes::new(status, SavedPod::default());
+        let mut probes = PodProbes::new(status, SavedPod::default(), ADDED);
         probes.observe(&seen(id, ContainerState::Running, started), began(us));
         let verdict = probes.verdicts().remove("web").expect("it is there");
         assert_eq!((verdict.startup, verdict.readiness), expected, "{id} started at {started}, we at {us}");

@@ -1,7 +1,9 @@
 //! When a probe is due (rows 7.2 and 7.9).
 //!
-//! A probe is due at a moment, not at a tick: its container's start plus the initial delay, then every period. Being
-//! late is measured and is nobody's failure.
+//! A readiness probe is due at its container's start plus the initial delay. Startup and liveness probes kill, so they
+//! keep upstream's ticks: every period from the moment at which the pod was added, the first one after the container's
+//! start and the initial delay. A container that upstream gives most of a period to come up has it here, too. From the
+//! first run on a probe is due every period. Being late is measured and is nobody's failure.
 
 use std::time::Duration;
 
@@ -40,6 +42,8 @@ pub struct Situation {
     pub last: Option<LastRun>,
     /// See [`spread`].
     pub spread: Duration,
+    /// When the pod's probes were made.
+    pub added: Duration,
 }
 
 /// A container that runs, perhaps for longer than this scheduler.
@@ -105,7 +109,20 @@ pub fn next(situation: &Situation) -> Result<Duration, Blocked> {
         // followed by the next at once, not by all that it kept from running.
         return Ok((last.due + timing.period).max(last.ended));
     }
-    Ok(running.start_plus(timing.initial_delay).max(running.seen + situation.spread))
+    let earliest = running.start_plus(timing.initial_delay);
+    Ok(match kind {
+        ProbeKind::Readiness => earliest.max(running.seen + situation.spread),
+        ProbeKind::Startup | ProbeKind::Liveness => {
+            tick_from(situation.added + situation.spread, timing.period, earliest.max(running.seen))
+        }
+    })
+}
+
+/// The first of the ticks every `period` from `first` on that is not before `earliest`.
+fn tick_from(first: Duration, period: Duration, earliest: Duration) -> Duration {
+    let behind = earliest.saturating_sub(first).as_nanos();
+    let periods = u32::try_from(behind.div_ceil(period.as_nanos().max(1))).unwrap_or(u32::MAX);
+    first.saturating_add(period.saturating_mul(periods))
 }
 
 /// When a readiness probe is due after a fact about its container has arrived: at once if the container has started
@@ -157,20 +174,39 @@ mod tests {
             under_way: false,
             last: None,
             spread: Duration::ZERO,
+            added: secs(100),
         }
     }
 
     #[test]
     fn the_initial_delay_counts_from_the_containers_start() {
-        let mut liveness = situation(ProbeKind::Liveness);
-        assert_eq!(next(&liveness), Ok(secs(100)));
-        liveness.timing.initial_delay = secs(15);
-        assert_eq!(next(&liveness), Ok(secs(115)));
-        liveness.running = Some(Running { seen: secs(200), age: secs(5) });
-        assert_eq!(next(&liveness), Ok(secs(210)));
-        liveness.running = Some(Running { seen: secs(2), age: secs(5000) });
-        assert_eq!(next(&liveness), Ok(secs(2)));
+        let mut readiness = situation(ProbeKind::Readiness);
+        readiness.timing.initial_delay = secs(15);
+        assert_eq!(next(&readiness), Ok(secs(115)));
+        readiness.running = Some(Running { seen: secs(200), age: secs(5) });
+        assert_eq!(next(&readiness), Ok(secs(210)));
+        readiness.running = Some(Running { seen: secs(2), age: secs(5000) });
+        assert_eq!(next(&readiness), Ok(secs(2)));
         assert_eq!(next(&situation(ProbeKind::Readiness)), Ok(secs(100)));
+    }
+
+    #[test]
+    fn probes_that_kill_keep_the_ticks_from_when_the_pod_was_added() {
+        for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
+            let mut probe = situation(kind);
+            probe.running = Some(Running { seen: secs(101), age: secs(1) });
+            assert_eq!(next(&probe), Ok(secs(110)), "most of a period to come up");
+            probe.timing.initial_delay = secs(15);
+            assert_eq!(next(&probe), Ok(secs(120)));
+            probe.timing.initial_delay = secs(20);
+            assert_eq!(next(&probe), Ok(secs(120)));
+            probe.spread = secs(3);
+            assert_eq!(next(&probe), Ok(secs(123)), "after a start of the kubelet");
+            probe.timing = Timing { initial_delay: secs(0), period: Duration::MAX };
+            assert_eq!(next(&probe), Ok(secs(103)));
+            probe.spread = secs(0);
+            assert_eq!(next(&probe), Ok(Duration::MAX));
+        }
     }
 
     #[test]

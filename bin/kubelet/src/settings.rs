@@ -482,6 +482,7 @@ mod tests {
         let usual = rules(&loaded());
         assert_eq!(usual, NodeRules { cgroups_v2: true, ..NodeRules::default() });
         let machine = ContainerFacts {
+            selinux: false,
             swap_controller: true,
             huge_page_sizes: vec![2 << 20],
             thermal_paths: vec!["/sys/x".to_owned()],

@@ -85,10 +85,6 @@ impl Api {
     }
 }
 
-fn json_of(field: &str, value: Value) -> Value {
-    Value::Object([(field.to_owned(), value)].into_iter().collect())
-}
-
 fn json(object: impl Object) -> Value {
     serde_json::to_value(object).expect("objects are JSON")
 }
