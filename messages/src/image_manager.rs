@@ -1,5 +1,6 @@
 //! What ImageManager receives.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -32,6 +33,10 @@ pub struct EnsureImage {
     pub policy: PullPolicy,
     /// `spec.imagePullSecrets`: names of secrets in the pod's namespace.
     pub pull_secrets: Arc<[Arc<str>]>,
+    /// `metadata.annotations`, which go to the runtime with the image.
+    pub annotations: Arc<BTreeMap<String, String>>,
+    /// The configuration of the pod's sandbox as the runtime's wire has it, which goes with a pull.
+    pub sandbox_config: Arc<[u8]>,
 }
 delivery!(EnsureImage => Result<Arc<PresentImage>, ImageError>: Command, Wait, pod = |m| Some(&m.pod.uid));
 

@@ -192,7 +192,7 @@ impl ImageManager {
             return self.looked(asker, image, Ok(None), ctx);
         }
         let pod = asker.ask.pod.uid.clone();
-        let look = execute::look(self.deps.operations.clone(), image.clone());
+        let look = execute::look(self.deps.operations.clone(), image.clone(), asker.ask.annotations.clone());
         ctx.effect("look for image", Some(pod), look, move |actor, seen, ctx| {
             actor.looked(asker, image, seen, ctx);
         });
@@ -284,6 +284,7 @@ impl ImageManager {
                 continue;
             }
             let Some(first) = self.pulls.askers_mut(&key).first() else { continue };
+            let EnsureImage { annotations, sandbox_config, .. } = first.ask.clone();
             let (spelled, credentials) =
                 (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
             let means = PullMeans {
@@ -296,7 +297,13 @@ impl ImageManager {
             if self.records_matter() {
                 self.intents.begin(&spelled);
             }
-            let task = PullTask { key: key.clone(), spelled: spelled.clone(), credentials };
+            let task = PullTask {
+                key: key.clone(),
+                spelled: spelled.clone(),
+                credentials,
+                annotations,
+                sandbox_config,
+            };
             let pulling = key.clone();
             let pull = execute::pull(means, task);
             let effect = ctx.effect("pull image", None, pull, move |actor, ended, ctx| {

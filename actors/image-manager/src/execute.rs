@@ -2,7 +2,7 @@
 
 pub mod records;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use messages::image_manager::PresentImage;
 use messages::object_cache::GetSecret;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::cri::wire::{
-    Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest, PullImageRequest,
+    Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest, PodSandboxConfig,
+    PullImageRequest,
 };
 use runtime_bridge::cri::{CriError, Operations};
 use runtime_bridge::host::{DockerConfigs, PullRecords};
@@ -70,8 +71,12 @@ pub async fn list_images(operations: Operations) -> Option<Vec<Image>> {
 ///
 /// # Errors
 /// The runtime's answer, or that there was none in time.
-pub async fn look(operations: Operations, image: String) -> Result<Option<Image>, CriError> {
-    let request = ImageStatusRequest { image: Some(spec(&image)), verbose: false };
+pub async fn look(
+    operations: Operations,
+    image: String,
+    annotations: Arc<BTreeMap<String, String>>,
+) -> Result<Option<Image>, CriError> {
+    let request = ImageStatusRequest { image: Some(spec(&image, &annotations)), verbose: false };
     match operations.image_status(request).await {
         Ok(answer) => Ok(answer.image.filter(|image| !image.id.is_empty())),
         Err(error) if error.is_not_found() => Ok(None),
@@ -169,6 +174,10 @@ pub struct PullTask {
     pub spelled: Arc<str>,
     /// The credentials of those who share it.
     pub credentials: Arc<[Credential]>,
+    /// The annotations of the first one's pod.
+    pub annotations: Arc<BTreeMap<String, String>>,
+    /// The configuration of its sandbox, as the wire has it.
+    pub sandbox_config: Arc<[u8]>,
 }
 
 /// What a pull works with.
@@ -210,7 +219,7 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
                 distinct.push(credential);
             }
         }
-        let pulled = match pull_with(&means.operations, &task.key, &distinct).await {
+        let pulled = match pull_with(&means.operations, &task, &distinct).await {
             Ok((image_ref, used)) => {
                 let recorded = match &means.records {
                     Some(disk) => {
@@ -220,7 +229,7 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
                     }
                     None => true,
                 };
-                inspect(means.operations, task.key.image, image_ref, began.elapsed(), recorded).await
+                inspect(means.operations, &task, image_ref, began.elapsed(), recorded).await
             }
             Err(failed) => failed,
         };
@@ -241,7 +250,7 @@ async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<Cred
 /// The image's reference and the credential that it was had with.
 async fn pull_with<'a>(
     operations: &Operations,
-    key: &PullKey,
+    task: &PullTask,
     credentials: &'a [Credential],
 ) -> Result<(String, Option<&'a Credential>), Pulled> {
     let mut tries: Vec<Option<&Credential>> = credentials.iter().map(Some).collect();
@@ -249,9 +258,13 @@ async fn pull_with<'a>(
         tries.push(None);
     }
     let (mut errors, mut known) = (Vec::new(), true);
+    let key = &task.key;
+    let empty = task.sandbox_config.is_empty();
+    let sandbox_config = if empty { None } else { PodSandboxConfig::from_bytes(&task.sandbox_config) };
     for credential in tries {
         let auth = credential.map(Credential::to_wire);
-        let request = PullImageRequest { image: Some(spec(&key.image)), auth, sandbox_config: None };
+        let image = Some(spec(&key.image, &task.annotations));
+        let request = PullImageRequest { image, auth, sandbox_config: sandbox_config.clone() };
         match operations.pull_image(request, key.share).await {
             Ok(image_ref) if image_ref.is_empty() => {
                 known = false;
@@ -279,12 +292,12 @@ pub fn aggregate(errors: Vec<String>) -> String {
 
 async fn inspect(
     operations: Operations,
-    image: String,
+    task: &PullTask,
     image_ref: String,
     took: Duration,
     recorded: bool,
 ) -> Pulled {
-    match look(operations, image).await {
+    match look(operations, task.key.image.clone(), task.annotations.clone()).await {
         Ok(Some(seen)) => {
             let bytes = seen.size;
             let image = PresentImage { image_ref, ..present(seen) };
@@ -300,8 +313,9 @@ pub fn present(image: Image) -> PresentImage {
     PresentImage { image_ref: image.id, uid: image.uid.map(|uid| uid.value), username: image.username }
 }
 
-fn spec(image: &str) -> ImageSpec {
-    ImageSpec { image: image.to_owned(), ..ImageSpec::default() }
+/// An image with the annotations of the pod that wants it, as upstream asks for it.
+fn spec(image: &str, annotations: &BTreeMap<String, String>) -> ImageSpec {
+    ImageSpec { image: image.to_owned(), annotations: annotations.clone(), ..ImageSpec::default() }
 }
 
 #[cfg(test)]

@@ -9,6 +9,18 @@ mod generated {
 
 pub use generated::*;
 
+impl PodSandboxConfig {
+    /// As the wire has it, for those who only pass it on.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        prost::Message::encode_to_vec(self)
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) was given; nothing of what is no such message.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        prost::Message::decode(bytes).ok()
+    }
+}
+
 impl fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuthConfig")

@@ -145,5 +145,4 @@ fn by_secrets(known: &PullCredentials, credentials: &[Credential]) -> Judgement 
 }
 
 #[cfg(test)]
-#[path = "judge_tests.rs"]
 mod tests;

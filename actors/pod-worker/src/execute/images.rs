@@ -10,7 +10,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use messages::image_manager::{EnsureImage, ImageError, PresentImage, PullPolicy};
+use runtime_bridge::cri::wire::PodSandboxConfig;
 use supervision::AskError;
+use tokio::sync::watch;
 
 use super::Executor;
 use crate::spec::ContainerKind;
@@ -28,7 +30,31 @@ pub(crate) fn step(container: &Container) -> String {
     format!("EnsureImage {} {image}, at most {}h", container.name, ANSWER_DEADLINE.as_secs() / 3600)
 }
 
-/// Asks for a container's image.
+/// The configuration of the pod's sandbox, once it is made: pulls go with it, and wait for the first one.
+#[derive(Clone, Debug)]
+pub(crate) struct SandboxMade(Arc<watch::Sender<Option<Arc<[u8]>>>>);
+
+impl Default for SandboxMade {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(None)))
+    }
+}
+
+impl SandboxMade {
+    /// It is this one now.
+    pub fn set(&self, config: &PodSandboxConfig) {
+        self.0.send_replace(Some(config.to_bytes().into()));
+    }
+
+    async fn known(&self) -> Arc<[u8]> {
+        let mut changes = self.0.subscribe();
+        let known = changes.wait_for(Option::is_some).await;
+        // The sender is ours, so it is there.
+        known.ok().and_then(|known| known.clone()).unwrap_or_default()
+    }
+}
+
+/// Asks for a container's image, once it is known what sandbox it is for.
 pub(crate) fn ask(
     exec: &Executor,
     pod: &Pod,
@@ -48,8 +74,14 @@ pub(crate) fn ask(
         image: Arc::from(image),
         policy,
         pull_secrets: pull_secrets(pod),
+        annotations: Arc::new(pod.metadata.annotations.clone().unwrap_or_default()),
+        sandbox_config: Arc::default(),
     };
-    Box::pin(exec.deps.images.ask(question, ANSWER_DEADLINE))
+    let (images, sandbox) = (exec.deps.images.clone(), exec.sandbox_made.clone());
+    Box::pin(async move {
+        let sandbox_config = sandbox.known().await;
+        images.ask(EnsureImage { sandbox_config, ..question }, ANSWER_DEADLINE).await
+    })
 }
 
 /// Names that are empty are let through by the API's validation, and mean nothing.

@@ -16,7 +16,7 @@ mod sync;
 use messages::PodRef;
 
 pub(crate) use self::hook::{PreStop, PreStops, run as run_hook};
-pub(crate) use self::images::{ImageAnswer, ask as ask_image, step as image_step};
+pub(crate) use self::images::{ImageAnswer, SandboxMade, ask as ask_image, step as image_step};
 pub(crate) use self::kill::{StopOutcome, stop_all};
 pub(crate) use self::progress::Progress;
 use self::progress::StepGuard;
@@ -32,6 +32,8 @@ pub(crate) struct Executor {
     pub deps: PodWorkerDeps,
     pub pod: PodRef,
     pub progress: Progress,
+    /// Pulls go with it.
+    pub sandbox_made: SandboxMade,
 }
 
 impl Executor {

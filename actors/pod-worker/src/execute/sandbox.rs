@@ -153,10 +153,12 @@ fn config(task: &SyncTask, Parts { resolv_conf, cgroup }: Parts) -> Result<PodSa
         hostname,
         dns,
     };
-    sandbox_config(pod, pod_ref, setting, &exec.deps.config.rules).map_err(|error| {
-        exec.record(texts::failed_create_sandbox(&error.to_string()), "");
-        error.to_string()
-    })
+    sandbox_config(pod, pod_ref, setting, &exec.deps.config.rules)
+        .inspect(|config| exec.sandbox_made.set(config))
+        .map_err(|error| {
+            exec.record(texts::failed_create_sandbox(&error.to_string()), "");
+            error.to_string()
+        })
 }
 
 /// What the pod is called, and how it finds others by name. What does not fit is told when a sandbox is made of it.

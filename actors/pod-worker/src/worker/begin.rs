@@ -110,7 +110,8 @@ impl PodWorker {
 
     pub(super) fn executor(&self) -> Option<Executor> {
         let pod = self.pod.clone()?;
-        Some(Executor { deps: self.deps.clone(), pod, progress: self.progress.clone() })
+        let (progress, sandbox_made) = (self.progress.clone(), self.sandbox_made.clone());
+        Some(Executor { deps: self.deps.clone(), pod, progress, sandbox_made })
     }
 
     fn started(&mut self, kind: TaskKind, effect: EffectId, ctx: &mut Ctx<Self>) {

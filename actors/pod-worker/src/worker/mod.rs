@@ -35,7 +35,7 @@ use self::clock::Anchor;
 use self::hooks::Hooking;
 use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
-use crate::execute::{Floors, PreStops, Progress};
+use crate::execute::{Floors, PreStops, Progress, SandboxMade};
 use crate::lifecycle::{Change, Lifecycle, Trigger};
 use crate::plan::Known;
 use crate::step::{Situation, Step, next};
@@ -110,6 +110,7 @@ pub struct PodWorker {
     /// preStop hooks of containers that are stopped, by the runtime's ID.
     pre_stops: PreStops,
     progress: Progress,
+    sandbox_made: SandboxMade,
     resync_at: Option<Timestamp>,
     anchor: Anchor,
     // What was said.
@@ -166,6 +167,7 @@ impl PodWorker {
             to_be_hooked: BTreeSet::new(),
             pre_stops: PreStops::new(),
             progress: Progress::default(),
+            sandbox_made: SandboxMade::default(),
             resync_at: None,
             announced: BTreeMap::new(),
             network_said: None,

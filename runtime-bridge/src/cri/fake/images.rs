@@ -8,6 +8,9 @@ use crate::cri::error::{CriError, CriErrorKind};
 use crate::cri::rpc::Rpc;
 use crate::cri::wire::*;
 
+/// Requests that are kept to be looked at.
+const PULLS_KEPT_MAX: usize = 1000;
+
 /// A reference as containerd knows it: with a registry, a repository and a tag or digest.
 pub(super) fn normalised(reference: &str) -> String {
     let first = reference.split('/').next().unwrap_or_default();
@@ -119,8 +122,13 @@ impl Node {
         self: Arc<Self>,
         request: PullImageRequest,
     ) -> Result<PullImageResponse, CriError> {
-        let wanted = named(request.image);
-        let offered = self.update(|state| state.offered(&wanted, request.auth.as_ref()))?;
+        let wanted = request.image.as_ref().map(|spec| spec.image.clone()).unwrap_or_default();
+        let offered = self.update(|state| {
+            if state.pulls.len() < PULLS_KEPT_MAX {
+                state.pulls.push(request.clone());
+            }
+            state.offered(&wanted, request.auth.as_ref())
+        })?;
         tokio::time::sleep(offered.takes).await;
         if let Some((kind, message)) = offered.error {
             return Err(CriError::new(Rpc::PullImage, kind, message));

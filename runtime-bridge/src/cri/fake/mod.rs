@@ -219,6 +219,12 @@ impl FakeRuntime {
         self.node.update(|state| state.sandboxes.values().map(|sandbox| sandbox.listed()).collect())
     }
 
+    /// The first pulls that were asked for, up to 1000, in order.
+    #[must_use]
+    pub fn pulls(&self) -> Vec<wire::PullImageRequest> {
+        self.node.update(|state| state.pulls.clone())
+    }
+
     /// The containers there are, by ID.
     #[must_use]
     pub fn containers(&self) -> Vec<wire::ContainerStatus> {

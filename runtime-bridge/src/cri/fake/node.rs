@@ -52,6 +52,7 @@ pub(super) struct State {
     pub(super) faults: BTreeMap<Rpc, VecDeque<Fault>>,
     pub(super) events: Events,
     pub(super) log: CallLog,
+    pub(super) pulls: Vec<wire::PullImageRequest>,
 }
 
 /// The events so far, numbered, of which the last are kept.
@@ -115,6 +116,7 @@ impl Node {
             faults: BTreeMap::new(),
             events: Events { on: true, next: 0, kept: VecDeque::new() },
             log: CallLog::default(),
+            pulls: Vec::new(),
         };
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }

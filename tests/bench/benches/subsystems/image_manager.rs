@@ -26,6 +26,8 @@ impl Alone {
             image: Arc::from(IMAGE),
             policy: PullPolicy::IfNotPresent,
             pull_secrets: Arc::from([]),
+            annotations: Arc::default(),
+            sandbox_config: Arc::default(),
         };
         let present = self.actor.address::<EnsureImage>().ask(ask, DEADLINE).await;
         present.is_ok_and(|present| present.is_ok())

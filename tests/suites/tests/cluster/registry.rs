@@ -49,4 +49,24 @@ fn private(member: &Member) {
     member.api.create::<Secret>(named(member, "pull", secret));
     let running = pod.wait("Running", LATER, |pod| pod.is_running("main"));
     pod.event(&running, "Pulled", "guarded:1");
+
+    // It is there now, and pulled again and again by whom it is for: others have it by no policy.
+    for (policy, reasons) in [
+        ("Always", ["ErrImagePull", "ImagePullBackOff"]),
+        ("IfNotPresent", ["ErrImagePull", "ImagePullBackOff"]),
+        ("Never", ["ErrImageNeverPull"; 2]),
+    ] {
+        let of = |secrets: serde_json::Value| {
+            let main = with(sleeper("main"), json!({"image": image, "imagePullPolicy": policy}));
+            with(containers([main]), json!({"imagePullSecrets": secrets}))
+        };
+        let name = policy.to_lowercase();
+        let mine = member.pod(&format!("mine-{name}"), of(json!([{"name": "pull"}])));
+        let stranger = member.pod(&format!("stranger-{name}"), of(json!([])));
+        mine.wait("Running", LATER, |pod| pod.is_running("main"));
+        let refused = stranger.wait("refused", SOON, |pod| reasons.contains(&pod.waiting("main").0));
+        if policy != "Never" {
+            stranger.event(&refused, "Failed", "Failed to pull image");
+        }
+    }
 }

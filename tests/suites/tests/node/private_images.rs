@@ -53,7 +53,7 @@ fn secret(api: &FakeApi, name: &str, password: &str) {
 fn pod(api: &FakeApi, name: &str, policy: &str, secrets: &[&str]) {
     let secrets: Vec<_> = secrets.iter().map(|name| json!({ "name": name })).collect();
     let json = json!({
-        "metadata": { "name": name, "namespace": "default" },
+        "metadata": { "name": name, "namespace": "default", "annotations": { "team": "red" } },
         "spec": {
             "nodeName": "node", "terminationGracePeriodSeconds": 1, "imagePullSecrets": secrets,
             "containers": [{
@@ -213,6 +213,10 @@ fn an_image_that_is_there_is_for_those_alone_who_may_have_it() {
         pod(&api, "mine", "IfNotPresent", &["good"]);
         let node = FakeNode::start(sandbox, &world, &settings());
         until("mine to run", || runs(&api, "mine")).await;
+        let pull = world.runtime.pulls().pop().expect("it was pulled");
+        let sandbox_of = pull.sandbox_config.and_then(|config| config.metadata).unwrap_or_default();
+        assert_eq!((&*sandbox_of.name, &*sandbox_of.namespace), ("mine", "default"));
+        assert_eq!(pull.image.unwrap_or_default().annotations.get("team").map(String::as_str), Some("red"));
         let record = records(&world, PULLED).pop().expect("the pull is recorded");
         assert_eq!(record["kind"], "ImagePulledRecord");
         let known = &record["credentialMapping"]["registry.test:5000/team/app"]["kubernetesSecrets"];
