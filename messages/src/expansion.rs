@@ -1,23 +1,39 @@
 //! Filling `$(NAME)` in (rows 7.4 and 11.7), within a bound: variables that refer to each other twice double with each
 //! one, and a command may refer to a long value as often as it likes.
 
-/// The most bytes of a container's environment, command and arguments together, and of the command of a probe. Linux
-/// starts no program with more than 6 MiB of them, so nothing that can run comes near.
-pub const EXPANDED_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The most bytes of a container's environment, command and arguments together. Linux starts no program with more than
+/// 6 MiB of them, so nothing that can run comes near.
+pub const CONTAINER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Texts become longer than [`EXPANDED_BYTES_MAX`].
+/// The most bytes of a probe's command, of which many of one pod may be in flight. Linux allows one argument half of it.
+pub const PROBE_BYTES_MAX: usize = 256 * 1024;
+
+/// Texts become longer than this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("environment, command and arguments would have more than {EXPANDED_BYTES_MAX} bytes")]
-pub struct TooLong;
+#[error("environment, command and arguments would have more than {0} bytes")]
+pub struct TooLong(usize);
 
 /// Bytes that may still be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget(usize);
+pub struct Budget {
+    left: usize,
+    max: usize,
+}
 
 impl Budget {
-    /// All of them.
-    pub fn full() -> Self {
-        Self(EXPANDED_BYTES_MAX)
+    /// As many as this.
+    pub fn of(max: usize) -> Self {
+        Self { left: max, max }
+    }
+
+    /// Those of a container.
+    pub fn of_container() -> Self {
+        Self::of(CONTAINER_BYTES_MAX)
+    }
+
+    /// Those of a probe.
+    pub fn of_probe() -> Self {
+        Self::of(PROBE_BYTES_MAX)
     }
 
     /// Takes as many.
@@ -25,13 +41,13 @@ impl Budget {
     /// # Errors
     /// [`TooLong`] when there are not as many left.
     pub fn take(&mut self, bytes: usize) -> Result<(), TooLong> {
-        self.0 = self.0.checked_sub(bytes).ok_or(TooLong)?;
+        self.left = self.left.checked_sub(bytes).ok_or(TooLong(self.max))?;
         Ok(())
     }
 
     /// Gives some back: what was written has been replaced.
     pub fn give_back(&mut self, bytes: usize) {
-        self.0 = self.0.saturating_add(bytes).min(EXPANDED_BYTES_MAX);
+        self.left = self.left.saturating_add(bytes).min(self.max);
     }
 }
 
@@ -52,13 +68,16 @@ pub fn expand<'a>(
         Ok(())
     };
     let mut rest = text;
+    // A text is walked once: behind the last parenthesis no reference closes, and none is looked for again.
+    let last_close = text.rfind(')').map_or(0, |at| text.len() - at);
     while let Some(at) = rest.find('$') {
         write(&rest[..at])?;
         let after = &rest[at + 1..];
+        let reference = after.strip_prefix('(').filter(|inner| last_close > 0 && inner.len() >= last_close);
         rest = if let Some(tail) = after.strip_prefix('$') {
             write("$")?;
             tail
-        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
+        } else if let Some((name, tail)) = reference.and_then(|inner| inner.split_once(')')) {
             match lookup(name) {
                 Some(value) => write(value)?,
                 None => ["$(", name, ")"].into_iter().try_for_each(&mut write)?,
@@ -110,28 +129,43 @@ mod tests {
             ("$($(A))", "$($(A))"),
             ("$é", "$é"),
         ] {
-            assert_eq!(expand(text, lookup, &mut Budget::full()).as_deref(), Ok(expected), "{text}");
+            assert_eq!(expand(text, lookup, &mut Budget::of_container()).as_deref(), Ok(expected), "{text}");
         }
     }
 
     #[test]
     fn nothing_is_written_beyond_the_budget() {
-        let mut budget = Budget(10);
+        let mut budget = Budget::of(10);
         assert_eq!(expand("$(V)$(V)", |_| Some("12345"), &mut budget).as_deref(), Ok("1234512345"));
-        assert_eq!((budget, budget.take(1)), (Budget(0), Err(TooLong)));
+        assert_eq!((budget, budget.take(1)), (Budget { left: 0, max: 10 }, Err(TooLong(10))));
         budget.give_back(4);
-        assert_eq!(expand("$(V)", |_| Some("12345"), &mut budget), Err(TooLong));
+        assert_eq!(expand("$(V)", |_| Some("12345"), &mut budget), Err(TooLong(10)));
         let long = "v".repeat(1 << 20);
         let many = "$(V)".repeat(1 << 18);
-        assert_eq!(expand(&many, |_| Some(&long), &mut Budget::full()), Err(TooLong));
+        assert_eq!(
+            expand(&many, |_| Some(&long), &mut Budget::of_container()),
+            Err(TooLong(CONTAINER_BYTES_MAX))
+        );
+    }
+
+    #[test]
+    fn references_that_never_close_cost_one_walk() {
+        let begun = std::time::Instant::now();
+        for text in ["$(".repeat(1 << 20), format!("){}", "$(".repeat(1 << 20))] {
+            assert_eq!(expand(&text, lookup, &mut Budget::of_container()).as_deref(), Ok(&*text));
+        }
+        assert!(
+            begun.elapsed() < std::time::Duration::from_secs(30),
+            "some minutes if each looks for its end"
+        );
     }
 
     proptest! {
         #[test]
         fn no_text_is_too_much_and_dollars_double(text in "[a$()A ]{0,60}") {
-            let back = expand(&text.replace('$', "$$"), lookup, &mut Budget::full());
+            let back = expand(&text.replace('$', "$$"), lookup, &mut Budget::of_container());
             prop_assert_eq!(back, Ok(text.clone()));
-            let expanded = expand(&text, lookup, &mut Budget::full()).expect("it is short");
+            let expanded = expand(&text, lookup, &mut Budget::of_container()).expect("it is short");
             prop_assert!(expanded.len() <= text.len());
         }
     }

@@ -32,6 +32,12 @@ impl PullLimits {
     fn of_one_image(&self) -> usize {
         self.parallel.saturating_sub(1).max(1)
     }
+
+    /// Pulls for one namespace that run at once: registries of one tenant that never end a pull leave room for others.
+    /// With very few places all may be used, for most nodes have one namespace that pulls.
+    fn of_one_namespace(&self) -> usize {
+        if self.parallel > 3 { self.parallel - 1 } else { self.parallel }
+    }
 }
 
 /// What a pull is of, and who may share it.
@@ -183,11 +189,12 @@ impl<A> Pulls<A> {
                 *pods.entry(&pull.owner.pod).or_insert(0) += 1;
             }
         }
-        let of_one_image = self.limits.of_one_image();
+        let (of_one_image, of_one_namespace) = (self.limits.of_one_image(), self.limits.of_one_namespace());
         let rank = |(place, key): (usize, &PullKey)| {
             let owner = &self.pulls.get(key)?.owner;
             let (namespace, pod) = (&owner.namespace, &owner.pod);
-            let room = images.get(&key.image).copied().unwrap_or(0) < of_one_image;
+            let room = images.get(&key.image).copied().unwrap_or(0) < of_one_image
+                && namespaces.get(namespace).copied().unwrap_or(0) < of_one_namespace;
             room.then(|| {
                 let of_namespace =
                     (namespaces.get(namespace).copied().unwrap_or(0), self.namespaces.last(namespace));

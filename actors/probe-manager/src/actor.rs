@@ -495,13 +495,14 @@ impl actix::Handler<WorkerReported> for ProbeManager {
 
     fn handle(&mut self, fact: WorkerReported, ctx: &mut Ctx<Self>) {
         let uid = fact.uid;
+        let now = self.origin.elapsed();
         match fact.report.state {
             // The same pod may come back to life under its UID: a static pod whose file returns.
             WorkerState::Syncing => {
                 self.ending.remove(&uid);
                 if let Some(probes) = self.pods.get_mut(&uid) {
                     probes.set_terminating(false);
-                    probes.set_starting(&fact.report.starting);
+                    probes.set_starting(&fact.report.starting, now);
                 }
             }
             state if fact.report.released && !self.pods.contains_key(&uid) => {

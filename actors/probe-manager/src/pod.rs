@@ -102,6 +102,8 @@ struct ContainerProbes {
     added: Duration,
     field_path: String,
     instance: Option<Instance>,
+    /// See [`Situation::freed`].
+    freed: Duration,
     probes: BTreeMap<ProbeKind, ProbeState>,
 }
 
@@ -176,7 +178,7 @@ impl ContainerProbes {
             .filter_map(|(kind, probe)| Some((kind, ProbeState::new(probe.clone()?))))
             .collect();
         let field_path = format!("{list}{{{}}}", spec.name);
-        Self { spec: spec.clone(), added, field_path, instance: None, probes }
+        Self { spec: spec.clone(), added, field_path, instance: None, freed: Duration::ZERO, probes }
     }
 
     fn started(&self, verdict: &ContainerVerdict) -> bool {
@@ -196,6 +198,7 @@ impl ContainerProbes {
             last: probe.last,
             spread: probe.spread,
             added: self.added,
+            freed: self.freed,
         }
     }
 
@@ -212,6 +215,7 @@ impl ContainerProbes {
             *probe = ProbeState { on_hold, spread, ..ProbeState::new(probe.spec.clone()) };
         }
         self.instance = Some(Instance { verdict, running: None });
+        self.freed = Duration::ZERO;
     }
 
     /// The verdict over an instance of which nothing is settled yet.
@@ -260,6 +264,7 @@ impl PodProbes {
             }
             if let Some(mut old) = before.remove(&spec.name) {
                 container.instance = old.instance.take();
+                container.freed = old.freed;
                 for (kind, probe) in &mut container.probes {
                     if let Some(old) = old.probes.remove(kind).filter(|old| old.spec == probe.spec) {
                         *probe = old;
@@ -297,7 +302,12 @@ impl PodProbes {
     }
 
     /// Containers whose postStart hook runs. None of their probes is due before it has ended.
-    pub fn set_starting(&mut self, starting: &Arc<BTreeSet<String>>) {
+    pub fn set_starting(&mut self, starting: &Arc<BTreeSet<String>>, now: Duration) {
+        for started in self.starting.difference(starting) {
+            if let Some(container) = self.containers.get_mut(started) {
+                container.freed = now;
+            }
+        }
         self.starting.clone_from(starting);
     }
 
@@ -344,7 +354,7 @@ impl PodProbes {
             return Err(Blocked::NotRunning);
         }
         let due = schedule::next(&container.situation(name.1, probe, self.terminating))?;
-        Ok(probe.brought_forward.map_or(due, |forward| due.min(forward)))
+        Ok(probe.brought_forward.map_or(due, |forward| due.min(forward.max(container.freed))))
     }
 
     /// The probe runs a command in its container.
@@ -428,6 +438,7 @@ impl PodProbes {
         }
         let changed = before != instance.verdict;
         if name.1 == ProbeKind::Startup && settled {
+            container.freed = ended.at;
             container.bring_readiness_forward(self.terminating, ended.at);
         }
         if changed { Heard::Changed } else { Heard::Unchanged }

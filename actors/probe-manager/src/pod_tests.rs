@@ -108,7 +108,12 @@ fn a_container_goes_from_starting_to_ready_to_unhealthy() {
     assert!(!run(&mut probes, ProbeKind::Startup, "c1", 101, Some(false)));
     assert!(run(&mut probes, ProbeKind::Startup, "c1", 106, Some(true)));
     assert_eq!(probes.due(&of(ProbeKind::Startup)), Err(Blocked::OnHold));
-    assert_eq!(probes.due(&of(ProbeKind::Readiness)), Ok(secs(100)));
+    assert_eq!(probes.due(&of(ProbeKind::Readiness)), Ok(secs(106)));
+    assert_eq!(
+        probes.due(&of(ProbeKind::Liveness)),
+        Ok(secs(110)),
+        "its ticks while it was held back are past"
+    );
 
     assert!(run(&mut probes, ProbeKind::Readiness, "c1", 107, Some(true)));
     assert_eq!(verdict(&probes).readiness, Some(true));
@@ -187,11 +192,11 @@ fn while_a_pod_is_stopped_only_readiness_goes_on() {
 #[test]
 fn a_container_is_not_probed_before_its_hook_has_ended() {
     let mut probes = PodProbes::new(desired(all_three()), SavedPod::new(), ADDED);
-    probes.set_starting(&Arc::new(BTreeSet::from(["web".to_owned()])));
+    probes.set_starting(&Arc::new(BTreeSet::from(["web".to_owned()])), secs(100));
     probes.observe(&seen("c1", ContainerState::Running, 100), at(100));
     assert_eq!(probes.due(&of(ProbeKind::Startup)), Err(Blocked::NotRunning));
-    probes.set_starting(&Arc::default());
-    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(100)));
+    probes.set_starting(&Arc::default(), secs(133));
+    assert_eq!(probes.due(&of(ProbeKind::Startup)), Ok(secs(135)), "not in arrears");
 }
 
 #[test]

@@ -44,6 +44,9 @@ pub struct Situation {
     pub spread: Duration,
     /// When the pod's probes were made.
     pub added: Duration,
+    /// Since when the container is started as far as its startup probe and its postStart hook are concerned; nothing if
+    /// neither has ever held a probe back.
+    pub freed: Duration,
 }
 
 /// A container that runs, perhaps for longer than this scheduler.
@@ -109,7 +112,8 @@ pub fn next(situation: &Situation) -> Result<Duration, Blocked> {
         // followed by the next at once, not by all that it kept from running.
         return Ok((last.due + timing.period).max(last.ended));
     }
-    let earliest = running.start_plus(timing.initial_delay);
+    // A moment at which it was held back is past for good, or two runs would follow each other at once.
+    let earliest = running.start_plus(timing.initial_delay).max(situation.freed);
     Ok(match kind {
         ProbeKind::Readiness => earliest.max(running.seen + situation.spread),
         ProbeKind::Startup | ProbeKind::Liveness => {
@@ -175,6 +179,7 @@ mod tests {
             last: None,
             spread: Duration::ZERO,
             added: secs(100),
+            freed: Duration::ZERO,
         }
     }
 
@@ -200,6 +205,9 @@ mod tests {
             assert_eq!(next(&probe), Ok(secs(120)));
             probe.timing.initial_delay = secs(20);
             assert_eq!(next(&probe), Ok(secs(120)));
+            probe.freed = secs(301);
+            assert_eq!(next(&probe), Ok(secs(310)), "what was held back is not caught up with");
+            probe.freed = secs(0);
             probe.spread = secs(3);
             assert_eq!(next(&probe), Ok(secs(123)), "after a start of the kubelet");
             probe.timing = Timing { initial_delay: secs(0), period: Duration::MAX };

@@ -145,7 +145,7 @@ fn checked_port(number: i64) -> Result<u16, TargetError> {
 fn expand_all(command: &[String], env: &[EnvVar]) -> Result<Vec<String>, TooLong> {
     let values: BTreeMap<&str, &str> =
         env.iter().map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default())).collect();
-    let mut budget = Budget::full();
+    let mut budget = Budget::of_probe();
     command.iter().map(|argument| expand(argument, |name| values.get(name).copied(), &mut budget)).collect()
 }
 

@@ -52,6 +52,17 @@ fn credentials_of_one_image_leave_room_for_another_image() {
 }
 
 #[test]
+fn pulls_that_never_end_leave_room_for_another_namespace() {
+    let mut pulls = Pulls::new(PullLimits::default());
+    for image in 0..9 {
+        pulls.ask(&key(&format!("endless{image}"), "x"), owner("crowd", "c"), ()).unwrap();
+    }
+    assert_eq!(begin_all(&mut pulls).len(), 4);
+    pulls.ask(&key("one", "x"), owner("quiet", "q"), ()).unwrap();
+    assert_eq!(begin_all(&mut pulls), [key("one", "x")]);
+}
+
+#[test]
 fn namespaces_take_turns_and_in_them_pods() {
     let mut pulls = Pulls::new(PullLimits { parallel: 1, ..PullLimits::default() });
     for number in 0..50 {

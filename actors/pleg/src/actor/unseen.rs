@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use runtime_bridge::cri::{CriError, CriErrorKind};
+use runtime_bridge::cri::CriError;
 use tokio::time::Instant;
 
 use super::Pleg;
@@ -26,33 +26,7 @@ impl Pleg {
             object: EventObject::Pod { pod, field_path: Arc::from("") },
             event_type: EventType::Warning,
             reason: Arc::from("FailedSync"),
-            message: Arc::from(format!("error determining status: {}", as_status(error))),
+            message: Arc::from(format!("error determining status: {}", error.status_text())),
         });
-    }
-}
-
-/// As gRPC in Go prints a status.
-fn as_status(error: &CriError) -> String {
-    let code = match error.kind {
-        CriErrorKind::Other => "Unknown".to_owned(),
-        kind => format!("{kind:?}"),
-    };
-    format!("rpc error: code = {code} desc = {}", error.message)
-}
-
-#[cfg(test)]
-mod tests {
-    use runtime_bridge::cri::Rpc;
-
-    use super::*;
-
-    #[test]
-    fn an_error_reads_as_in_go() {
-        let text = |kind| as_status(&CriError::new(Rpc::ContainerStatus, kind, "no answer"));
-        assert_eq!(
-            text(CriErrorKind::DeadlineExceeded),
-            "rpc error: code = DeadlineExceeded desc = no answer"
-        );
-        assert_eq!(text(CriErrorKind::Other), "rpc error: code = Unknown desc = no answer");
     }
 }

@@ -106,7 +106,7 @@ pub fn environment(
     container: &Container,
     sources: &EnvSources<'_>,
 ) -> Result<Vec<(String, String)>, EnvError> {
-    let mut made = Made { budget: Budget::full(), order: Vec::new(), values: BTreeMap::new() };
+    let mut made = Made { budget: Budget::of_container(), order: Vec::new(), values: BTreeMap::new() };
     let services = &sources.objects.services;
     for source in container.env_from.iter().flatten() {
         for (name, value) in objects::all_of(source, sources.objects)? {
@@ -238,7 +238,7 @@ impl<'a> Variables<'a> {
             }
             value
         };
-        let expanded = expand(text, lookup, &mut Budget::full());
+        let expanded = expand(text, lookup, &mut Budget::of_container());
         let missing = missing.into_inner();
         if missing.is_empty() {
             return expanded.map_err(|error| format!("subPathExpr: {error}"));
@@ -261,7 +261,7 @@ impl<'a> Variables<'a> {
     /// # Errors
     /// [`TooLong`] when it is too long already.
     pub fn left(&self) -> Result<Budget, TooLong> {
-        let mut budget = Budget::full();
+        let mut budget = Budget::of_container();
         self.0.iter().try_for_each(|(name, value)| budget.take(name.len() + value.len()))?;
         Ok(budget)
     }

@@ -9,6 +9,7 @@
 
 mod arrows;
 mod asks;
+mod behaviours;
 mod headers;
 mod source;
 mod style;
