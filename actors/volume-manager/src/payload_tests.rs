@@ -182,7 +182,7 @@ fn a_volume_that_shows_one_key_very_often_has_a_bound() {
     let object = serde_json::json!({"metadata": {}, "data": {"a": "x".repeat(1 << 20)}});
     let map = Fetched::ConfigMap(Ok(Arc::new(from(object))));
     let of_items = |count| volume(serde_json::json!({"configMap": {"name": "x", "items": &items[..count]}}));
-    let error = shown(&of_items(65), &[map.clone()], &pod()).expect_err("65 MiB");
+    let error = shown(&of_items(65), std::slice::from_ref(&map), &pod()).expect_err("65 MiB");
     assert_eq!(error, "the volume's files would have more than 67108864 bytes");
     assert_eq!(shown(&of_items(64), &[map], &pod()).expect("64 MiB").len(), 64);
 }

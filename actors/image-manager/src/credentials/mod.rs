@@ -293,14 +293,14 @@ mod tests {
         };
         let (me, you) = (of("me", "1"), of("you", "1"));
         let mine = share("team", "", std::slice::from_ref(&me));
-        assert_eq!(mine, share("team", "", &[me.clone()]));
+        assert_eq!(mine, share("team", "", std::slice::from_ref(&me)));
         for other in [
             share("team", "", &[]),
-            share("team", "", &[you.clone()]),
+            share("team", "", std::slice::from_ref(&you)),
             share("team", "", &[of("me", "2")]),
             share("team", "", &[me.clone(), you.clone()]),
-            share("team", "gvisor", &[me.clone()]),
-            share("other", "", &[me.clone()]),
+            share("team", "gvisor", std::slice::from_ref(&me)),
+            share("other", "", std::slice::from_ref(&me)),
         ] {
             assert_ne!(mine, other);
         }

@@ -13,7 +13,7 @@ use crate::kube::fake::{FakeApi, Verb};
 
 /// Reviews and the kubelet's own client, at the same rate, at a server that knows jane.
 fn scene(limit: RateLimit, ttl: Duration) -> (FakeApi, ApiClient, ClusterReviews) {
-    let fake = FakeApi::new(Arc::new(FakeClock::new(1, "2026-01-02T03:04:05Z".parse().unwrap())));
+    let fake = FakeApi::new(Arc::new(FakeClock::new(1, "2026-01-02T03:04:05Z".parse().expect("a time"))));
     fake.accept_token("of jane", "jane", &[]);
     fake.allow("jane", "get", "nodes/pods");
     let mut node = Node::default();

@@ -70,7 +70,8 @@ fn an_image_of_a_secret_is_for_those_who_have_it() {
     assert_eq!(ask("r.io/other:1", std::slice::from_ref(&mine)), PROVE, "another name of the same image");
     // The same content elsewhere, and another content in the same place.
     for known in [credential("hush", "elsewhere"), credential("new", "a")] {
-        let Judgement::Use { why: Checked::RecordFound, add: Some(add) } = ask("r.io/app", &[known.clone()])
+        let Judgement::Use { why: Checked::RecordFound, add: Some(add) } =
+            ask("r.io/app", std::slice::from_ref(&known))
         else {
             panic!("it is as good");
         };
