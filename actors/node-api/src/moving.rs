@@ -141,6 +141,7 @@ impl Heard {
                 return;
             }
             tokio::select! {
+                biased;
                 () = sleep_until(end) => {}
                 () = self.end.notified() => {}
             }
