@@ -1,6 +1,8 @@
 //! What Pleg receives.
 
-use crate::runtime::{HeldPods, RuntimePods};
+use std::sync::Arc;
+
+use crate::runtime::{HeldPods, RuntimePod, RuntimePods};
 use crate::{PodUid, delivery, receives};
 
 /// Look at this pod now: something was done to it, or is expected of it.
@@ -18,14 +20,23 @@ delivery!(PodTouched => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 pub struct ResendObserved;
 delivery!(ResendObserved => (): Command, LatestPerKey);
 
-/// Everything the runtime holds, as of the newest look; `None` before the first complete relist.
+/// What is known of every pod that could be looked at, as of the newest looks; `None` before the runtime has listed what
+/// it has. A pod that is missing here is not gone: see [`GetHeldPods`].
 #[derive(Clone, Debug)]
 pub struct GetRuntimePods;
 delivery!(GetRuntimePods => Option<RuntimePods>: Query, Reject);
+
+/// What is known of one pod, whatever is known of others.
+#[derive(Clone, Debug)]
+pub struct GetRuntimePod {
+    /// The pod's UID.
+    pub uid: PodUid,
+}
+delivery!(GetRuntimePod => Option<Arc<RuntimePod>>: Query, Reject, pod = |m| Some(&m.uid));
 
 /// Every pod of which the runtime holds something, once it has listed what it has; also those that cannot be looked at.
 #[derive(Clone, Debug)]
 pub struct GetHeldPods;
 delivery!(GetHeldPods => HeldPods: Query, Reject);
 
-receives!("Pleg": PodTouched, ResendObserved, GetRuntimePods, GetHeldPods);
+receives!("Pleg": PodTouched, ResendObserved, GetRuntimePods, GetRuntimePod, GetHeldPods);

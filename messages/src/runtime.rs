@@ -202,5 +202,5 @@ pub struct RuntimeHealth {
     pub listed_ago: Option<Duration>,
 }
 
-/// Every pod the runtime holds, as of Pleg's newest look.
+/// Every pod that the runtime holds and that could be looked at, as of Pleg's newest looks.
 pub type RuntimePods = Arc<BTreeMap<PodUid, Arc<RuntimePod>>>;

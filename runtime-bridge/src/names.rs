@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -16,6 +19,8 @@ use tokio::sync::oneshot;
 const THREADS_MAX: usize = 128;
 /// Of one asker.
 const THREADS_OF_ASKER_MAX: usize = 8;
+/// After so long without an answer from one address the next one is tried as well, as Go does between families.
+const NEXT_AFTER: Duration = Duration::from_millis(300);
 /// The resolver's buffers lie on its stack; none is touched before it is needed.
 const STACK_BYTES: usize = 512 * 1024;
 
@@ -33,19 +38,50 @@ pub async fn resolve(asker: &str, host: &str) -> io::Result<Vec<IpAddr>> {
     }
 }
 
-/// Opens a connection to the first address of `host` that takes one.
+/// What the first of several tries brings, begun one after another: the next one as soon as one fails or `NEXT_AFTER`
+/// has passed, so that an address that swallows what it is sent does not use up the time of the others.
 ///
 /// # Errors
-/// The resolver's words, or those of the last address tried.
-pub async fn connect(asker: &str, host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, format!("{host:?} has no address"));
-    for ip in resolve(asker, host).await? {
-        match TcpStream::connect(SocketAddr::new(ip, port)).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failed = error,
+/// That of the first try that failed; none if there was nothing to try.
+pub(crate) async fn first_of<F, T, E>(tries: impl IntoIterator<Item = F>) -> Result<T, Option<E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let (mut under_way, mut failed) = (FuturesUnordered::new(), None);
+    for next in tries {
+        under_way.push(next);
+        match tokio::time::timeout(NEXT_AFTER, under_way.next()).await {
+            Ok(Some(Ok(done))) => return Ok(done),
+            Ok(Some(Err(error))) => {
+                failed.get_or_insert(error);
+            }
+            Ok(None) | Err(_) => {}
+        }
+    }
+    while let Some(done) = under_way.next().await {
+        match done {
+            Ok(done) => return Ok(done),
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
         }
     }
     Err(failed)
+}
+
+/// Opens a connection to the first address of `host` that takes one.
+///
+/// # Errors
+/// The resolver's words, or those of the first address that refused.
+pub async fn connect(asker: &str, host: &str, port: u16) -> io::Result<TcpStream> {
+    let found = resolve(asker, host).await?;
+    first_of(found.into_iter().map(|ip| TcpStream::connect(SocketAddr::new(ip, port)))).await.map_err(
+        |failed| {
+            failed.unwrap_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, format!("{host:?} has no address"))
+            })
+        },
+    )
 }
 
 fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
@@ -192,7 +228,6 @@ impl Resolver {
 #[cfg(test)]
 mod tests {
     use std::sync::Condvar;
-    use std::time::Duration;
 
     use futures::future::join_all;
 
@@ -283,5 +318,24 @@ mod tests {
         assert_eq!(resolve("a", "2001:db8::1").await.unwrap(), [ip]);
         assert!(resolve("a", "localhost").await.unwrap().iter().any(IpAddr::is_loopback));
         assert!(resolve("a", "does-not-exist.invalid").await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_never_answers_holds_up_no_other() {
+        let begun = tokio::time::Instant::now();
+        let tried = |after_ms: u64, outcome: Result<u32, u32>| async move {
+            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+            outcome
+        };
+        let hangs = 3_600_000;
+        let tries = [tried(hangs, Ok(1)), tried(hangs, Ok(2)), tried(20, Err(3)), tried(30, Ok(4))];
+        assert_eq!(first_of(tries).await, Ok(4));
+        assert_eq!(begun.elapsed(), Duration::from_millis(300 + 300 + 20 + 30));
+        // One that is only slow is not given up.
+        let begun = tokio::time::Instant::now();
+        assert_eq!(first_of([tried(500, Ok(1)), tried(hangs, Ok(2))]).await, Ok(1));
+        assert_eq!(begun.elapsed(), Duration::from_millis(500));
+        assert_eq!(first_of([tried(1, Err(1)), tried(1, Err(2))]).await, Err(Some(1)));
+        assert_eq!(first_of(std::iter::empty::<std::future::Ready<Result<u32, u32>>>()).await, Err(None));
     }
 }

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use messages::PodUid;
 use messages::facts::{DesiredPod, Source};
-use messages::pleg::GetRuntimePods;
+use messages::pleg::{GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{GetPods, GetStaticOf};
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::status_manager::GetPodStatus;
@@ -49,6 +49,8 @@ pub struct Containers {
     pub status: Address<GetPodStatus>,
     /// What the runtime holds.
     pub runtime_pods: Address<GetRuntimePods>,
+    /// What it holds of one pod.
+    pub runtime_pod: Address<GetRuntimePod>,
     /// The runtime.
     pub operations: Operations,
     /// Where sockets and files live.
@@ -164,9 +166,9 @@ impl Containers {
     }
 
     async fn held(&self, pod: &DesiredPod) -> Result<Option<Arc<RuntimePod>>, Response> {
-        let held = self.runtime_pods.ask(GetRuntimePods, ASK_DEADLINE).await;
-        let held = held.map_err(|error| unavailable("Pleg", &error))?;
-        Ok(held.and_then(|held| held.get(&pod.pod_ref.uid).cloned()))
+        let asked = GetRuntimePod { uid: pod.pod_ref.uid.clone() };
+        let held = self.runtime_pod.ask(asked, ASK_DEADLINE).await;
+        held.map_err(|error| unavailable("Pleg", &error))
     }
 
     /// The runtime's ID of the running container; `missing` is the answer when there is none.

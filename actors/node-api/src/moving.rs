@@ -8,7 +8,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+/// How long one side may be still once the other has ended. Streams end within their connection; a connection of which
+/// one side has ended has only left to pass on what is under way.
+const AFTER_END: Duration = Duration::from_secs(30);
 
 /// How long a client may leave what it is sent: longer while it is sent a stream, which people pause.
 #[derive(Clone, Debug)]
@@ -104,10 +109,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     }
 }
 
-/// When something was said last.
+/// When something was said last, and whether one side has ended.
 struct Heard {
     begun: Instant,
     last_ms: AtomicU64,
+    ended: AtomicBool,
+    end: Notify,
 }
 
 impl Heard {
@@ -119,9 +126,30 @@ impl Heard {
     fn last(&self) -> Instant {
         self.begun + Duration::from_millis(self.last_ms.load(Ordering::Relaxed))
     }
+
+    fn ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.end.notify_one();
+    }
+
+    /// Until nothing has moved for `idle`, or for the shorter time when one side has ended.
+    async fn silence(&self, idle: Duration) {
+        loop {
+            let ended = self.ended.load(Ordering::Relaxed);
+            let end = self.last() + if ended { idle.min(AFTER_END) } else { idle };
+            if end <= Instant::now() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = sleep_until(end) => {}
+                () = self.end.notified() => {}
+            }
+        }
+    }
 }
 
-/// Notes when something was read from it.
+/// Notes when something was read from it or written to it.
 struct Noted<S> {
     stream: S,
     heard: Arc<Heard>,
@@ -133,15 +161,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let done = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
         self.heard.now();
+        if buf.filled().len() == before {
+            self.heard.ended();
+        }
         Poll::Ready(done)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let done = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
+        self.heard.now();
+        Poll::Ready(done)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -153,28 +187,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
     }
 }
 
-/// Passes bytes both ways until both have ended, or until nothing has come from either for `idle`.
+/// Passes bytes both ways until both have ended, or until nothing has moved for `idle`: for a shorter time once one side
+/// has ended.
 pub async fn joined<A, B>(one: A, other: B, idle: Duration) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let heard = Arc::new(Heard { begun: Instant::now(), last_ms: AtomicU64::new(0) });
+    let heard = Arc::new(Heard {
+        begun: Instant::now(),
+        last_ms: AtomicU64::new(0),
+        ended: AtomicBool::new(false),
+        end: Notify::new(),
+    });
     let mut one = Noted { stream: one, heard: heard.clone() };
     let mut other = Noted { stream: other, heard: heard.clone() };
-    let silence = async {
-        loop {
-            let end = heard.last() + idle;
-            if end <= Instant::now() {
-                return;
-            }
-            sleep_until(end).await;
-        }
-    };
     tokio::select! {
         biased;
         done = copy_bidirectional(&mut one, &mut other) => done.map(|_| ()),
-        () = silence => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said for too long")),
+        () = heard.silence(idle) => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said for too long")),
     }
 }
 
@@ -232,5 +263,46 @@ mod tests {
         let (ended, _) = tokio::join!(joined(ours, theirs, 10 * SECOND), talk);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed(), 100 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_has_ended_is_sent_what_still_flows() {
+        let (mut client, ours) = duplex(64);
+        let (theirs, mut runtime) = duplex(64);
+        let begun = Instant::now();
+        let talk = async {
+            client.write_all(b"in").await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut input = Vec::new();
+            runtime.read_to_end(&mut input).await.unwrap();
+            assert_eq!(input, b"in", "and the runtime is told of the end");
+            for _ in 0..5 {
+                tokio::time::sleep(29 * SECOND).await;
+                runtime.write_all(b"y").await.unwrap();
+                assert_eq!(client.read_u8().await.unwrap(), b'y');
+            }
+            // From here on it is as still as if it hung.
+        };
+        let (ended, ()) = tokio::join!(joined(ours, theirs, 14_400 * SECOND), talk);
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), 5 * 29 * SECOND + AFTER_END);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_closes_keeps_no_place_after_the_runtimes_end() {
+        let (mut client, ours) = duplex(64);
+        let (theirs, mut runtime) = duplex(64);
+        let begun = Instant::now();
+        let talk = async {
+            tokio::time::sleep(60 * SECOND).await;
+            runtime.write_all(b"bye").await.unwrap();
+            drop(runtime);
+            let mut output = Vec::new();
+            client.read_to_end(&mut output).await.unwrap();
+            assert_eq!((&*output, begun.elapsed()), (&b"bye"[..], 60 * SECOND), "the end comes at once");
+        };
+        let (ended, ()) = tokio::join!(joined(ours, theirs, 14_400 * SECOND), talk);
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), 60 * SECOND + AFTER_END);
     }
 }

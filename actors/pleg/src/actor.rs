@@ -13,7 +13,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, RuntimeObserved};
-use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
+use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
 use runtime_bridge::clock::Clock;
@@ -129,8 +129,6 @@ pub struct Pleg {
     health: Option<Arc<RuntimeHealth>>,
     version: Option<Version>,
     events: bool,
-    /// Pods of the first relist that have not been looked at; none before it.
-    baseline: Option<BTreeSet<PodUid>>,
     /// Every pod of which the runtime holds something: those of the newest relist, and what looks have found since. None
     /// before the first relist.
     held: Option<BTreeMap<PodUid, HeldPod>>,
@@ -160,7 +158,6 @@ impl Pleg {
             health: None,
             version: None,
             events: false,
-            baseline: None,
             held: None,
             waiting: Vec::new(),
             unnotified: BTreeSet::new(),
@@ -204,12 +201,8 @@ impl Pleg {
                 let metrics = &self.deps.metrics;
                 metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
                 let told = observe::lines(&sandboxes.items, &containers.containers);
-                let wanted = self.compare(&told);
+                self.compare(&told);
                 self.hold(observe::held(&sandboxes.items, &containers.containers));
-                if self.baseline.is_none() {
-                    // A pod that somebody had looked at before is known already.
-                    self.baseline = Some(wanted.into_iter().filter(|uid| told.contains_key(uid)).collect());
-                }
                 ctx.set_timer(Timer::Relist, self.deps.config.relist);
             }
             Err(error) => {
@@ -224,10 +217,11 @@ impl Pleg {
 
     /// A list that began before the newest looks may lack what they found.
     fn hold(&mut self, listed: BTreeMap<PodUid, HeldPod>) {
-        let before = self.held.replace(listed).unwrap_or_default();
+        let mut before = self.held.replace(listed).unwrap_or_default();
         let held = self.held.get_or_insert_default();
-        for (uid, pod) in before.into_iter().filter(|(uid, _)| self.pods.contains_key(uid)) {
-            held.entry(uid).or_insert(pod);
+        for (uid, pod) in &self.pods {
+            let found = || HeldPod { pod: pod.state.pod.clone(), is_api: false };
+            held.entry(uid.clone()).or_insert_with(|| before.remove(uid).unwrap_or_else(found));
         }
         let held = Arc::new(held.clone());
         for reply in std::mem::take(&mut self.waiting) {
@@ -236,7 +230,7 @@ impl Pleg {
     }
 
     /// Wants a look at every pod that is not as it is known to be, and gives them.
-    fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>) -> Vec<PodUid> {
+    fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>) {
         let vanished = self.pods.keys().filter(|uid| !told.contains_key(*uid)).cloned();
         let changed = told.iter().filter_map(|(uid, lines)| {
             let same = self.pods.get(uid).is_some_and(|pod| observe::known_lines(&pod.state) == *lines);
@@ -246,7 +240,6 @@ impl Pleg {
         for uid in &wanted {
             self.schedule.want(uid, 0);
         }
-        wanted
     }
 
     /// At once while there is little to do; in a burst a moment later, so that looks begin together.
@@ -355,9 +348,6 @@ impl Pleg {
             self.pods.remove(uid);
             self.schedule.forget(uid);
         }
-        if let Some(baseline) = &mut self.baseline {
-            baseline.remove(uid);
-        }
         self.count();
     }
 
@@ -403,7 +393,7 @@ impl Pleg {
     }
 
     fn snapshot(&self) -> Option<RuntimePods> {
-        self.baseline.as_ref().filter(|left| left.is_empty())?;
+        self.held.as_ref()?;
         Some(Arc::new(self.pods.iter().map(|(uid, pod)| (uid.clone(), pod.state.clone())).collect()))
     }
 }
@@ -462,7 +452,7 @@ impl Subsystem for Pleg {
             "looksPending": self.schedule.pending(),
             "slowPods": self.schedule.slow_pods(),
             "events": self.events,
-            "baseline": self.snapshot().is_some(),
+            "baseline": self.held.is_some(),
             "runtime": self.health,
         })
     }
@@ -491,6 +481,13 @@ impl Handler<GetRuntimePods> for Pleg {
     type Result = MessageResult<GetRuntimePods>;
     fn handle(&mut self, _: GetRuntimePods, _ctx: &mut Ctx<Self>) -> Self::Result {
         MessageResult(self.snapshot())
+    }
+}
+
+impl Handler<GetRuntimePod> for Pleg {
+    type Result = MessageResult<GetRuntimePod>;
+    fn handle(&mut self, asked: GetRuntimePod, _ctx: &mut Ctx<Self>) -> Self::Result {
+        MessageResult(self.pods.get(&asked.uid).map(|pod| pod.state.clone()))
     }
 }
 

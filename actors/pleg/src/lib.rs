@@ -1,5 +1,5 @@
 //! Duty: states what the container runtime holds of every pod, and how the runtime itself is.
-//! Receives: PodTouched, ResendObserved, GetRuntimePods, GetHeldPods.
+//! Receives: PodTouched, ResendObserved, GetRuntimePods, GetRuntimePod, GetHeldPods.
 //! Sends: PodObserved, RuntimeObserved, RecordEvent (FailedSync).
 //! State (rebuilt from): every pod's containers and sandboxes (the runtime's lists and statuses).
 //! On crash: the first relist of the next incarnation is a baseline; it invents no deaths.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::DesiredPods;
-use messages::pleg::GetRuntimePods;
+use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::resources::QosClass;
@@ -62,7 +62,7 @@ pub struct ResourceManagerDeps {
     /// The machine's cgroups.
     pub cgroups: Arc<dyn Cgroups>,
     /// Pleg: what the runtime holds.
-    pub runtime_pods: Address<GetRuntimePods>,
+    pub held_pods: Address<GetHeldPods>,
     /// Asked again after a restart.
     pub resend_desired: Address<ResendDesired>,
     /// Events.
@@ -193,11 +193,10 @@ impl ResourceManager {
             actor.held = None;
             actor.update_classes(ctx);
             let executor = actor.executor.clone();
-            let known =
-                (!orphans.is_empty()).then(|| actor.deps.runtime_pods.ask(GetRuntimePods, KNOWN_DEADLINE));
+            let known = (!orphans.is_empty()).then(|| actor.deps.held_pods.ask(GetHeldPods, KNOWN_DEADLINE));
             let work = async move {
                 let known = match known {
-                    Some(known) => known.await.ok().flatten(),
+                    Some(known) => known.await.ok(),
                     None => None,
                 };
                 // As long as nobody says otherwise the runtime may know all of them.

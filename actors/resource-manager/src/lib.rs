@@ -1,6 +1,6 @@
 //! Duty: states what pods may use of the node: the tree of cgroups, one per class of service and one per pod.
 //! Receives: DesiredPods, EnsurePodCgroup, RemovePodCgroup.
-//! Sends: ResendDesired; GetRuntimePods; RecordEvent (NodeAllocatableEnforced, FailedNodeAllocatableEnforcement,
+//! Sends: ResendDesired; GetHeldPods; RecordEvent (NodeAllocatableEnforced, FailedNodeAllocatableEnforcement,
 //! FailedCreatePodContainer).
 //! State (rebuilt from): desired pods (they are sent again), cgroups (the kernel's own directories).
 //! On crash: pods run on in their cgroups; one that starts waits for the next incarnation.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPod, DesiredPods, OtherVolumesObserved};
-use messages::pleg::GetRuntimePods;
+use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
@@ -49,7 +49,7 @@ pub struct VolumeManagerDeps {
     /// Where events go.
     pub events: Address<RecordEvent>,
     /// Who knows what runs; asked before anything is cleaned away.
-    pub runtime_pods: Address<GetRuntimePods>,
+    pub held_pods: Address<GetHeldPods>,
     /// Who is told of volumes that are not this kubelet's.
     pub others_watchers: Vec<Address<OtherVolumesObserved>>,
     /// Who sends the desired pods again.

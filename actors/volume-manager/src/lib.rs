@@ -1,6 +1,6 @@
 //! **Duty.** The only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
 //! **Receives.** DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes.
-//! **Sends.** ResendDesired; GetRuntimePods (before anything is cleaned away);
+//! **Sends.** ResendDesired; GetHeldPods (before anything is cleaned away);
 //!   GetSecret, GetConfigMap, GetToken (what volumes show); RecordEvent (FailedMount);
 //!   OtherVolumesObserved.
 //! **State (rebuilt from).** What is mounted (`/proc/self/mountinfo`, pod directories); operations under way (asked again).

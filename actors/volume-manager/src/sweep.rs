@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use messages::PodUid;
-use messages::pleg::GetRuntimePods;
+use messages::pleg::GetHeldPods;
 use runtime_bridge::mounts::MountPoint;
 use supervision::Address;
 
@@ -25,7 +25,7 @@ pub struct Looked {
 }
 
 /// Looks. Whatever cannot be told makes the look a blind one: nothing is unknown then, and nothing is removed.
-pub async fn look(ways: Ways, runtime: Address<GetRuntimePods>, known: BTreeSet<PodUid>) -> Looked {
+pub async fn look(ways: Ways, runtime: Address<GetHeldPods>, known: BTreeSet<PodUid>) -> Looked {
     let on_disk = match execute::pods_on_disk(&ways).await {
         Ok(on_disk) => on_disk,
         Err(error) => {
@@ -37,7 +37,7 @@ pub async fn look(ways: Ways, runtime: Address<GetRuntimePods>, known: BTreeSet<
     if unknown.is_empty() {
         return Looked::default();
     }
-    let in_runtime = runtime.ask(GetRuntimePods, RUNTIME_DEADLINE).await.ok().flatten();
+    let in_runtime = runtime.ask(GetHeldPods, RUNTIME_DEADLINE).await.ok();
     let in_runtime = in_runtime.map(|pods| pods.keys().cloned().collect());
     match execute::all_mounts(&ways).await {
         Ok(mounts) => Looked { unknown, in_runtime, mounts },

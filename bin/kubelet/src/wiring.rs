@@ -123,6 +123,8 @@ pub fn wire(
         services: objects.address(),
         tokens: objects.address(),
         runtime_pods: pleg.address(),
+        runtime_pod: pleg.address(),
+        held_pods: pleg.address(),
         quarantined: status.address(),
         // Who admits pods knows the Node before who lists them.
         node_observers: vec![manager.address(), sources.address()],
@@ -329,7 +331,7 @@ pub fn wire(
         sweep: settings.sweep,
         others_watchers,
         events: events.address(),
-        runtime_pods: pleg.address(),
+        held_pods: pleg.address(),
         resend_desired: resend_desired(),
         metrics,
     };
@@ -352,7 +354,7 @@ pub fn wire(
     let resource_deps = ResourceManagerDeps {
         config: ResourceManagerConfig { housekeeping: settings.sweep.every, ..settings.resources.clone() },
         cgroups: bridge.cgroups.clone(),
-        runtime_pods: pleg.address(),
+        held_pods: pleg.address(),
         resend_desired: resend_desired(),
         events: events.address(),
         metrics,
@@ -363,6 +365,7 @@ pub fn wire(
         static_of: manager.address(),
         status: status.address(),
         runtime_pods: pleg.address(),
+        runtime_pod: pleg.address(),
         operations: operations.clone(),
         io: bridge.io.clone(),
         clock: bridge.clock.clone(),

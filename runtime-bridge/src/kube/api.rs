@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 
 use super::connect::{ConnectError, ConnectSettings, Redial, dial};
 use super::error::{ApiError, StatusBody, retry_after};
-use super::limits::{Bucket, RateLimit};
+use super::limits::{Bucket, RateLimit, TooLate};
 use super::reach::{Reach, is_the_servers, is_well};
 use crate::Io;
 #[cfg(any(test, feature = "fake"))]
@@ -92,6 +93,12 @@ pub struct Delete {
     pub grace_seconds: Option<i64>,
     /// Only the object with this UID.
     pub uid: Option<String>,
+}
+
+/// Until when a call has time, and whether the server has it: only then is it the server's fault when the time is over.
+struct Course {
+    until: Instant,
+    is_sent: AtomicBool,
 }
 
 /// The API server, as one identity sees it. Cheap to clone.
@@ -270,7 +277,8 @@ impl ApiClient {
         self.on_io(async move {
             let made = || request(http::Method::GET, "/healthz", None, Bytes::new());
             let operation = "GET /healthz";
-            this.within(operation, this.call(operation, made)).await.map(|_| ())
+            let course = this.course();
+            this.within(operation, &course, this.call(operation, &course, made)).await.map(|_| ())
         })
     }
 
@@ -383,8 +391,8 @@ impl ApiClient {
         self.on_io(async move {
             let request = request?;
             let operation = operation(&request);
-            let until = Instant::now() + this.deadline;
-            let answer = this.within(&operation, this.send(&operation, request, until)).await?;
+            let course = this.course();
+            let answer = this.within(&operation, &course, this.send(&operation, &course, request)).await?;
             if answer.status().is_success() { Ok(answer) } else { Err(refusal(&operation, answer).await) }
         })
     }
@@ -447,7 +455,8 @@ impl ApiClient {
             let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
             let operation = format!("{method} {}", path.split('?').next().unwrap_or_default());
             let made = || request(method.clone(), &path, content, bytes.clone());
-            let bytes = this.within(&operation, this.call(&operation, made)).await?;
+            let course = this.course();
+            let bytes = this.within(&operation, &course, this.call(&operation, &course, made)).await?;
             decode(&bytes).map_err(|error| {
                 ApiError::unanswered(operation, format!("the answer cannot be read: {error}"))
             })
@@ -455,12 +464,16 @@ impl ApiClient {
     }
 
     /// Sends a request, and sends it again when the server says when it wants that, as long as the deadline allows.
-    async fn call(&self, operation: &str, request: impl Fn() -> Made) -> Result<Bytes, ApiError> {
-        let until = Instant::now() + self.deadline;
+    async fn call(
+        &self,
+        operation: &str,
+        course: &Course,
+        request: impl Fn() -> Made,
+    ) -> Result<Bytes, ApiError> {
         for _ in 0..ASKED_AGAIN_MAX {
-            match self.call_once(operation, request()?, until).await {
+            match self.call_once(operation, course, request()?).await {
                 Err(error) if error.is_transient() && error.code != 0 => {
-                    let asked = error.retry_after.filter(|wait| Instant::now() + *wait < until);
+                    let asked = error.retry_after.filter(|wait| Instant::now() + *wait < course.until);
                     let Some(wait) = asked else { return Err(error) };
                     tracing::debug!(%error, wait_s = wait.as_secs(), "The API server wants to be asked again later");
                     tokio::time::sleep(wait).await;
@@ -468,16 +481,16 @@ impl ApiClient {
                 outcome => return outcome,
             }
         }
-        self.call_once(operation, request()?, until).await
+        self.call_once(operation, course, request()?).await
     }
 
     async fn call_once(
         &self,
         operation: &str,
+        course: &Course,
         request: Request<Body>,
-        until: Instant,
     ) -> Result<Bytes, ApiError> {
-        let answer = self.send(operation, request, until).await?;
+        let answer = self.send(operation, course, request).await?;
         if answer.status().is_success() {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             return body.map(http_body_util::Collected::to_bytes).map_err(|error| {
@@ -488,18 +501,20 @@ impl ApiClient {
         Err(refusal(operation, answer).await)
     }
 
-    /// Waits for its turn, which must come before `until`, and sends a request.
+    /// Waits for its turn and its place, which must come in time, and sends a request.
     async fn send(
         &self,
         operation: &str,
+        course: &Course,
         request: Request<Body>,
-        until: Instant,
     ) -> Result<Response<Body>, ApiError> {
-        self.turns.turn(until).await.map_err(|late| ApiError::not_sent(operation.to_owned(), late))?;
+        course.is_sent.store(false, Ordering::Relaxed);
+        self.turns.turn(course.until).await.map_err(|late| ApiError::not_sent(operation.to_owned(), late))?;
         let _place = match &self.in_flight {
             Some(places) => places.acquire().await.ok(),
             None => None,
         };
+        course.is_sent.store(true, Ordering::Relaxed);
         match self.client.send(request).await {
             Ok(answer) => {
                 match is_well(answer.status()) {
@@ -522,12 +537,21 @@ impl ApiClient {
         self.reach.doubted(&self.client, &self.io, &self.redial);
     }
 
+    fn course(&self) -> Course {
+        Course { until: Instant::now() + self.deadline, is_sent: AtomicBool::new(false) }
+    }
+
     async fn within<T>(
         &self,
         operation: &str,
+        course: &Course,
         work: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<T, ApiError> {
-        tokio::time::timeout(self.deadline, work).await.unwrap_or_else(|_| {
+        tokio::time::timeout_at(course.until, work).await.unwrap_or_else(|_| {
+            if !course.is_sent.load(Ordering::Relaxed) {
+                // It has waited behind others of its own kind; of the server that tells nothing.
+                return Err(ApiError::not_sent(operation.to_owned(), TooLate));
+            }
             self.doubt();
             // Perhaps only the connection is dead: nobody else is to wait on it.
             self.redial();

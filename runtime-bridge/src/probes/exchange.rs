@@ -101,17 +101,12 @@ pub(crate) async fn exchange(
 
 /// Opens a connection to the first address of `host` that takes one.
 pub(super) async fn dial(asker: &str, host: &str, port: u16) -> Result<Socket, String> {
-    let mut first_error = None;
-    for ip in names::resolve(asker, host).await.unwrap_or_default() {
+    let found = names::resolve(asker, host).await.unwrap_or_default();
+    let tries = found.into_iter().map(|ip| async move {
         let address = SocketAddr::new(ip, port);
-        match Socket::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => {
-                first_error.get_or_insert_with(|| words::dial_failed(&address.to_string(), &error));
-            }
-        }
-    }
-    Err(first_error.unwrap_or_else(|| words::no_such_host(host)))
+        Socket::connect(address).await.map_err(|error| words::dial_failed(&address.to_string(), &error))
+    });
+    names::first_of(tries).await.map_err(|failed| failed.unwrap_or_else(|| words::no_such_host(host)))
 }
 
 async fn send_http1<S>(stream: S, target: &Target, say: &Say, between: &str) -> Result<Answer, String>

@@ -1,6 +1,7 @@
 //! Questions that are being asked: equal ones at a time are one.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
@@ -9,28 +10,33 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use super::ReviewError;
 
 type Asking<V> = BoxFuture<'static, Result<V, ReviewError>>;
-type Askings<K, V> = Arc<Mutex<BTreeMap<K, WeakShared<Asking<V>>>>>;
+/// By key, which of all askings it is and what is asked.
+type Askings<K, V> = Arc<Mutex<BTreeMap<K, (u64, WeakShared<Asking<V>>)>>>;
 
 /// Questions under way by what they ask. One ends when nobody waits for its answer any more.
 #[derive(Debug)]
-pub(super) struct Flights<K: Ord, V>(Askings<K, V>);
+pub(super) struct Flights<K: Ord, V>(Askings<K, V>, AtomicU64);
 
-/// Forgets a question that has ended.
-struct Landing<K: Ord, V: Clone>(Askings<K, V>, K);
+/// Forgets a question that has ended, and not a newer one that has taken its place: one that is given up is gone before
+/// its landing.
+struct Landing<K: Ord, V: Clone>(Askings<K, V>, K, u64);
 
-fn locked<K, V: Clone>(askings: &Askings<K, V>) -> MutexGuard<'_, BTreeMap<K, WeakShared<Asking<V>>>> {
+fn locked<K, V: Clone>(askings: &Askings<K, V>) -> MutexGuard<'_, BTreeMap<K, (u64, WeakShared<Asking<V>>)>> {
     askings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Ord, V: Clone> Drop for Landing<K, V> {
     fn drop(&mut self) {
-        locked(&self.0).remove(&self.1);
+        let mut askings = locked(&self.0);
+        if askings.get(&self.1).is_some_and(|(nth, _)| *nth == self.2) {
+            askings.remove(&self.1);
+        }
     }
 }
 
 impl<K: Ord + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Flights<K, V> {
     pub(super) fn new() -> Self {
-        Self(Arc::default())
+        Self(Arc::default(), AtomicU64::new(0))
     }
 
     /// The answer to a question, which is `ask`ed unless it is being asked already.
@@ -39,23 +45,24 @@ impl<K: Ord + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Flights<
         F: Future<Output = Result<V, ReviewError>> + Send + 'static,
     {
         let mut askings = locked(&self.0);
-        if let Some(asking) = askings.get(&key).and_then(WeakShared::upgrade) {
+        if let Some(asking) = askings.get(&key).and_then(|(_, asking)| asking.upgrade()) {
             return asking;
         }
-        let (work, landing) = (ask(), Landing(self.0.clone(), key.clone()));
+        let nth = self.1.fetch_add(1, Ordering::Relaxed);
+        let (work, landing) = (ask(), Landing(self.0.clone(), key.clone(), nth));
         let asking = async move {
             let _landing = landing;
             work.await
         };
         let asking = asking.boxed().shared();
-        askings.extend(asking.downgrade().map(|weak| (key, weak)));
+        askings.extend(asking.downgrade().map(|weak| (key, (nth, weak))));
         asking
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use tokio::sync::Notify;
 
@@ -87,5 +94,32 @@ mod tests {
         assert!(flights.0.lock().unwrap().is_empty());
         drop(ask(1));
         assert_eq!(asked.load(Ordering::Relaxed), 3, "a later one is asked anew");
+    }
+
+    type Kept = Arc<Mutex<Option<Shared<Asking<u32>>>>>;
+
+    /// Asks the same again while the earlier question is being given up.
+    struct AskAgain(Arc<Flights<u32, u32>>, Kept);
+
+    impl Drop for AskAgain {
+        fn drop(&mut self) {
+            *self.1.lock().unwrap() = Some(self.0.join(1, || std::future::ready(Ok(2))));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_given_up_late_forgets_no_newer_question() {
+        let (flights, newer) = (Arc::new(Flights::<u32, u32>::new()), Kept::default());
+        let again = AskAgain(flights.clone(), newer.clone());
+        let first = flights.join(1, || async move {
+            let _again = again;
+            std::future::pending().await
+        });
+        assert_eq!(first.clone().now_or_never(), None);
+        drop(first);
+        assert_eq!(flights.0.lock().unwrap().len(), 1, "the newer one is still being asked");
+        let joined = flights.join(1, || std::future::ready(Ok(3)));
+        assert_eq!(joined.await, Ok(2));
+        newer.lock().unwrap().take();
     }
 }

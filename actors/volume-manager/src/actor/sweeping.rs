@@ -38,7 +38,7 @@ impl VolumeManager {
         };
         let busy = self.asked_for.keys().chain(self.operations.keys());
         let known = desired.pods.keys().chain(busy).cloned().collect();
-        let look = sweep::look(self.deps.ways.clone(), self.deps.runtime_pods.clone(), known);
+        let look = sweep::look(self.deps.ways.clone(), self.deps.held_pods.clone(), known);
         ctx.effect("look for orphans", None, look, |actor, looked, ctx| actor.looked(&looked, ctx));
     }
 

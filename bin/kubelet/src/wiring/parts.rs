@@ -16,7 +16,7 @@ use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
-use messages::pleg::GetRuntimePods;
+use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{GetPods, GetStaticOf};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
@@ -236,6 +236,10 @@ pub struct Node {
     pub tokens: Address<GetToken>,
     /// What the runtime holds.
     pub runtime_pods: Address<GetRuntimePods>,
+    /// What it holds of one pod.
+    pub runtime_pod: Address<GetRuntimePod>,
+    /// Pods of which it holds anything.
+    pub held_pods: Address<GetHeldPods>,
     /// Takes quarantines.
     pub quarantined: Address<PodQuarantined>,
     /// Who is told of the Node.

@@ -80,3 +80,23 @@ async fn put_keeps_the_status_and_the_uid_that_a_test_gives() {
     assert_eq!(kept.metadata.labels, pod.metadata.labels);
     assert_eq!(kept.metadata.uid.as_deref(), Some("u-1"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_never_had_a_place_casts_no_doubt_on_the_server() {
+    let (fake, api) = fake();
+    let lane = api.lane(1);
+    fake.fault(On::all(), 1, Fault::Hang);
+    let begun = tokio::time::Instant::now();
+    let waiting = async {
+        while fake.attempts().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let error = lane.with_deadline(Duration::from_secs(5)).get::<Node>(None, "n").await.unwrap_err();
+        assert!(error.message.contains("would exceed context deadline"), "{error}");
+        assert_eq!((begun.elapsed().as_secs(), fake.redials()), (5, 0));
+        assert_eq!(fake.attempts().values().sum::<u64>(), 1, "nor is the server asked how it is");
+    };
+    let (hung, ()) = tokio::join!(lane.get::<Node>(None, "n"), waiting);
+    assert!(hung.unwrap_err().message.contains("no answer within 30 s"));
+    assert!(fake.redials() > 0, "the server had that one");
+}

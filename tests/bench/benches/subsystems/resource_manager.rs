@@ -35,7 +35,7 @@ impl Subject for Alone {
         let deps = ResourceManagerDeps {
             config: ResourceManagerConfig::default(),
             cgroups: stage.cgroups.clone(),
-            runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
+            held_pods: Address::answering("Pleg", |_| Some(Default::default())),
             resend_desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),

@@ -49,7 +49,7 @@ impl Subject for Alone {
             },
             others_watchers: Vec::new(),
             events: sinks.sink(),
-            runtime_pods: Address::answering("Pleg", |_| Some(Some(Default::default()))),
+            held_pods: Address::answering("Pleg", |_| Some(Default::default())),
             resend_desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),

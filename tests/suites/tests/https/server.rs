@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, Pod, PodSpec, PodStatus,
 };
 use messages::facts::{DesiredPod, DesiredPods, Source};
+use messages::pleg::GetRuntimePod;
 use messages::pod_manager::GetStaticOf;
 use messages::runtime::{
     ContainerState as RuntimeState, RuntimeContainer, RuntimePod, RuntimePods, RuntimeSandbox,
@@ -216,6 +217,7 @@ impl Server {
         };
         let status = Arc::new(running(&container));
         let held = held(&sandbox, &container);
+        let one_of = held.clone();
         let (pods, all) = (desired.clone(), desired);
         let one = status.clone();
         let answers = Answers {
@@ -235,6 +237,9 @@ impl Server {
             }),
             status: Address::answering("StatusManager", move |_| Some(Some(one.clone()))),
             runtime_pods: Address::answering("Pleg", move |_| Some(Some(held.clone()))),
+            runtime_pod: Address::answering("Pleg", move |ask: GetRuntimePod| {
+                Some(one_of.get(&ask.uid).cloned())
+            }),
             operations: Operations::new(Arc::new(runtime), Io::current(), CriMetrics::new().unwrap()),
             io: Io::current(),
             clock,

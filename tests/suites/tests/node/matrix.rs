@@ -14,7 +14,7 @@ use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
-use messages::pleg::GetRuntimePods;
+use messages::pleg::{GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::GetStaticOf;
 use messages::pod_worker::EvictPod;
 use messages::probe_manager::GetVerdicts;
@@ -68,6 +68,7 @@ async fn stir(node: &FakeNode) {
     let _ = node.node.static_of.ask(GetStaticOf { mirror: PodUid::new("nobody") }, soon).await;
     let _ = node.node.volumes.ask(GetVolumes, soon).await;
     let _ = node.node.runtime_pods.ask(GetRuntimePods, soon).await;
+    let _ = node.node.runtime_pod.ask(GetRuntimePod { uid: PodUid::new("nobody") }, soon).await;
     let (namespace, name): (Arc<str>, Arc<str>) = (Arc::from("nowhere"), Arc::from("nothing"));
     let pods = node.statuses().await.into_keys().chain([PodUid::new("nobody")]);
     for uid in pods {

@@ -4,6 +4,9 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodStatus};
+use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
+use messages::resources::QosClass;
+use runtime_bridge::cgroups::Cgroups;
 use runtime_bridge::cri::Rpc;
 use runtime_bridge::cri::fake::{Behaviour, Fault, Match};
 use runtime_bridge::host::FoundAddresses;
@@ -212,6 +215,50 @@ fn pods_are_told_of_the_nodes_addresses_as_they_are() {
         api.put(&serving("new", &telling()));
         until("a new pod to be told so too", || phase(&api, "new") == "Succeeded").await;
         assert_eq!((&*host_ip("new"), &*phase(&api, "own")), ("192.0.2.30", "Running"));
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_after_a_start_closes_no_other_and_keeps_what_is_its_own() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = cluster(96);
+        for name in ["one", "two"] {
+            api.put(&serving(name, &json!({})));
+        }
+        let settings = member().await;
+        let node = FakeNode::start(sandbox, &world, &settings);
+        until("both to be Ready", || ["one", "two"].iter().all(|name| is_ready(&status(&api, name)))).await;
+        node.stop().await;
+        world.cgroups.add_pod(QosClass::BestEffort, "lost").expect("a name");
+        // Every look at one of them; the other one is looked at once.
+        world.runtime.fault(Rpc::ContainerStatus, 1, Fault::Hang);
+        world.runtime.fault(Rpc::ContainerStatus, 1, Fault::Latency(Duration::ZERO));
+        world.runtime.fault(Rpc::ContainerStatus, 10_000, Fault::Hang);
+        let node = FakeNode::start(sandbox, &world, &settings);
+        let soon = Duration::from_secs(1);
+        let known = async || {
+            let known = node.node.runtime_pods.ask(GetRuntimePods, soon).await;
+            known
+                .expect("Pleg answers")
+                .map(|pods| pods.keys().cloned().collect::<Vec<_>>())
+                .unwrap_or_default()
+        };
+        sandbox.pass(Duration::from_secs(200)).await;
+        let read = known().await;
+        assert_eq!(read.len(), 1, "one hangs: {read:?}");
+        let held = node.node.held_pods.ask(GetHeldPods, soon).await.expect("Pleg answers");
+        assert_eq!(held.len(), 2, "and is not gone: {held:?}");
+        for uid in held.keys() {
+            let one = node.node.runtime_pod.ask(GetRuntimePod { uid: uid.clone() }, soon).await;
+            let running = one.expect("Pleg answers").is_some_and(|pod| pod.live().count() == 1);
+            assert_eq!(running, read.contains(uid));
+        }
+        let cgroups = world.cgroups.list_pod_cgroups().await.expect("they are listed");
+        assert_eq!(cgroups.len(), 2, "that of no pod is gone: {cgroups:?}");
+        world.runtime.clear_faults();
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert_eq!(known().await.len(), 2);
         node.stop().await;
     });
 }
