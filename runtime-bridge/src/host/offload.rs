@@ -83,7 +83,7 @@ where
             Ok::<_, RuntimeGone>(())
         };
         // Without a thread `done` is gone, which is told.
-        drop(at_low_priority("remove-tree", work).await);
+        let _ = at_low_priority("remove-tree", work).await;
     }));
     ended(outcome)
 }
@@ -135,9 +135,9 @@ mod tests {
                 gates.push(gate);
                 let begun = begun.clone();
                 removal(&io, move || {
-                    drop(begun.send(number));
+                    let _ = begun.send(number);
                     // Until the gate is dropped.
-                    drop(opened.recv());
+                    let _ = opened.recv();
                     Ok::<_, RuntimeGone>(number)
                 })
             })
