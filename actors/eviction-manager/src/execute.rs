@@ -15,7 +15,9 @@ use runtime_bridge::cri::wire::{
     ContainerStats, ContainerStatsFilter, FilesystemUsage, ImageFsInfoRequest, ListContainerStatsRequest,
 };
 use runtime_bridge::host::PodDirs;
-use runtime_bridge::stats::{DiskUsage, NodeStats, NodeUsage, PodPlaces, RuntimePlaces, Wanted};
+use runtime_bridge::stats::{
+    DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, RuntimePlaces, Wanted,
+};
 use supervision::Address;
 
 use crate::file_systems::{FileSystems, Reclaims};
@@ -123,19 +125,10 @@ pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resou
     for pod in pods {
         let uid = pod.pod_ref.uid.as_str();
         let containers = in_runtime.remove(uid);
-        let found = on_node.get(uid);
-        if found.is_none() && containers.is_none() {
+        let Some(mut usage) = pod_use(on_node.get(uid), containers) else {
             candidates.push(Candidate { pod, usage: None });
             continue;
-        }
-        let mut usage = PodUse { containers: containers.unwrap_or_default(), ..PodUse::default() };
-        if let Some(found) = found {
-            usage.memory_bytes = found.memory_bytes;
-            usage.volumes = found.volumes.clone();
-            for (name, logs) in &found.logs {
-                usage.containers.entry(name.clone()).or_default().logs = Some(*logs);
-            }
-        }
+        };
         if usage.memory_bytes.is_none() {
             // A pod without a cgroup of its own.
             let each = usage.containers.values().filter_map(|one| one.memory_bytes);
@@ -147,6 +140,23 @@ pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resou
         candidates.push(Candidate { pod, usage: Some(usage) });
     }
     candidates
+}
+
+/// What the node and the runtime tell of a pod; none when neither knows it, or there may be more than was found: it would
+/// seem to use less than it does.
+fn pod_use(found: Option<&PodUsage>, containers: Option<BTreeMap<String, ContainerUse>>) -> Option<PodUse> {
+    if found.is_none() && containers.is_none() || found.is_some_and(|found| found.cut) {
+        return None;
+    }
+    let mut usage = PodUse { containers: containers.unwrap_or_default(), ..PodUse::default() };
+    if let Some(found) = found {
+        usage.memory_bytes = found.memory_bytes;
+        usage.volumes = found.volumes.clone();
+        for (name, logs) in &found.logs {
+            usage.containers.entry(name.clone()).or_default().logs = Some(*logs);
+        }
+    }
+    Some(usage)
 }
 
 fn places(pod: &DesiredPod, dirs: &dyn PodDirs) -> PodPlaces {
@@ -196,8 +206,9 @@ pub(crate) async fn count(
     if !limits.wants_containers() {
         places.logs.clear();
     }
-    // Nothing comes of it while the process is ending.
-    let disk = ways.stats.disk(places, time_max).await.unwrap_or_default();
+    // What could not be measured may be as large as can be.
+    let disk = ways.stats.disk(places, time_max).await;
+    let disk = disk.unwrap_or_else(|_| PodDisk { cut: true, ..PodDisk::default() });
     let mut usage = PodUse { volumes: disk.volumes, ..PodUse::default() };
     if limits.wants_containers() {
         let uid = pod.pod_ref.uid.as_str();
@@ -254,4 +265,21 @@ fn container_use(stats: &ContainerStats) -> ContainerUse {
         inodes: layer.inodes_used.as_ref().map_or(0, |inodes| inodes.value),
     });
     ContainerUse { memory_bytes: memory.map(|bytes| bytes.value), layer, logs: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_more_than_was_found_is_unknown() {
+        let small = DiskUsage { bytes: 1, inodes: 1 };
+        let whole = PodUsage { volumes: [("data".to_owned(), small)].into(), ..PodUsage::default() };
+        let cut = PodUsage { cut: true, ..whole.clone() };
+        assert_eq!(pod_use(Some(&whole), None).map(|usage| usage.volumes), Some(whole.volumes.clone()));
+        assert_eq!(pod_use(Some(&cut), None), None);
+        assert_eq!(pod_use(Some(&cut), Some(BTreeMap::new())), None, "whatever the runtime tells");
+        assert_eq!(pod_use(None, None), None);
+        assert!(pod_use(None, Some(BTreeMap::new())).is_some());
+    }
 }

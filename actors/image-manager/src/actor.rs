@@ -90,6 +90,8 @@ struct Running {
     effect: EffectId,
     /// The image as its intent has it.
     spelled: Arc<str>,
+    /// Its intent has begun; before that it is looked whether the image is there already.
+    intended: bool,
     since: Instant,
 }
 
@@ -294,9 +296,6 @@ impl ImageManager {
                 clock: self.deps.clock.clone(),
                 metrics: self.deps.metrics.clone(),
             };
-            if self.records_matter() {
-                self.intents.begin(&spelled);
-            }
             let task = PullTask {
                 key: key.clone(),
                 spelled: spelled.clone(),
@@ -304,13 +303,18 @@ impl ImageManager {
                 annotations,
                 sandbox_config,
             };
-            let pulling = key.clone();
-            let pull = execute::pull(means, task);
-            let effect = ctx.effect("pull image", None, pull, move |actor, ended, ctx| {
-                actor.pulled(&pulling, ended, ctx);
-            });
-            self.running.insert(key, Running { effect, spelled, since: Instant::now() });
+            let effect = match means.records.clone() {
+                Some(records) => self.look_before(records, means, task, ctx),
+                None => Self::pull(means, task, ctx),
+            };
+            self.running.insert(key, Running { effect, spelled, intended: false, since: Instant::now() });
         }
+    }
+
+    fn pull(means: PullMeans, task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
+        let key = task.key.clone();
+        let pull = execute::pull(means, task);
+        ctx.effect("pull image", None, pull, move |actor, ended, ctx| actor.pulled(&key, ended, ctx))
     }
 
     fn pulled(&mut self, key: &PullKey, ended: PullEnded, ctx: &mut Ctx<Self>) {
@@ -352,7 +356,9 @@ impl ImageManager {
                 if let Some(pull) = self.running.remove(&key) {
                     // First the effect: it would take the cancelled call for a failure, and try the next credential.
                     ctx.cancel_effect(pull.effect);
-                    self.end_intent(&pull.spelled, false, ctx);
+                    if pull.intended {
+                        self.end_intent(&pull.spelled, false, ctx);
+                    }
                 }
                 tracing::info!(image = key.image, "Nobody wants this image any more: its pull is cancelled");
                 self.deps.operations.cancel_pull(&key.image, key.share);

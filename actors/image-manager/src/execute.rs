@@ -84,6 +84,17 @@ pub async fn look(
     }
 }
 
+/// The image that is there before a pull, unless it is recorded as pulled or that cannot be told.
+pub async fn before(
+    operations: Operations,
+    disk: Arc<dyn PullRecords>,
+    image: String,
+    annotations: Arc<BTreeMap<String, String>>,
+) -> Option<Image> {
+    let seen = look(operations, image, annotations).await.ok()??;
+    matches!(records::read(&disk, &seen.id).await, Ok(None)).then_some(seen)
+}
+
 /// Deletes every image that no container is made from, whether it runs or not, but for those that the runtime has pinned
 /// and those in `given`. How many were deleted.
 pub async fn delete_unused(operations: Operations, given: BTreeSet<String>) -> usize {

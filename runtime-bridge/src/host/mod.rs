@@ -39,7 +39,7 @@ pub use log_file::{LogFile, LogWatch};
 pub use machine::FakeMachine;
 pub use machine::{Machine, MachineError, MachineFacts, StartFacts, ThisMachine, node_hostname};
 pub use offload::RuntimeGone;
-pub(crate) use offload::{at_low_priority, offload};
+pub(crate) use offload::{at_low_priority, offload, removal};
 pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};
 #[cfg(any(test, feature = "fake"))]
 pub use pod_dirs::FakePodDirs;

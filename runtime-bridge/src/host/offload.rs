@@ -13,6 +13,9 @@ static PLACES: Semaphore = Semaphore::const_new(8);
 /// Work that takes longer (a mount that hangs) gives its place to others; the runtime's own bound holds for it.
 const SLOW: Duration = Duration::from_secs(1);
 
+/// Whole trees that are removed at the same time. A pod decides how large they are, so they never have the blocking threads.
+static REMOVALS: Semaphore = Semaphore::const_new(4);
+
 /// What is asked for by nobody who waits.
 const LOWEST_PRIORITY: i32 = 19;
 
@@ -59,6 +62,32 @@ where
     ended(outcome)
 }
 
+/// Removes what a pod has filled, [`at_low_priority`], as soon as there is a place, which it keeps to its end: however many
+/// trees are removed, and however large they are, no other work waits for that. It runs to its end as with [`offload`].
+pub(crate) fn removal<T, E>(
+    io: &Handle,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> BoxFuture<'static, Result<T, E>>
+where
+    T: Send + 'static,
+    E: From<RuntimeGone> + Send + 'static,
+{
+    let (done, outcome) = oneshot::channel();
+    drop(io.spawn(async move {
+        let place = REMOVALS.acquire().await;
+        let work = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(work));
+            drop(place);
+            // Nobody may wait any more.
+            drop(done.send(outcome));
+            Ok::<_, RuntimeGone>(())
+        };
+        // Without a thread `done` is gone, which is told.
+        let _ = at_low_priority("remove-tree", work).await;
+    }));
+    ended(outcome)
+}
+
 /// What becomes of work that tells its outcome.
 fn ended<T, E>(
     outcome: oneshot::Receiver<std::thread::Result<Result<T, E>>>,
@@ -87,4 +116,46 @@ fn begin(io: &Handle, work: Box<dyn FnOnce() + Send>) {
             drop(place);
         }
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn slow_removals_hold_nothing_else_up_and_all_end() {
+        let io = Handle::current();
+        let (begun, begins) = mpsc::channel();
+        let mut gates = Vec::new();
+        let removals: Vec<_> = (0..100)
+            .map(|number| {
+                let (gate, opened) = mpsc::channel::<()>();
+                gates.push(gate);
+                let begun = begun.clone();
+                removal(&io, move || {
+                    let _ = begun.send(number);
+                    // Until the gate is dropped.
+                    let _ = opened.recv();
+                    Ok::<_, RuntimeGone>(number)
+                })
+            })
+            .collect();
+        let begins = tokio::task::spawn_blocking(move || {
+            let first: Vec<i32> = begins.iter().take(4).collect();
+            (first, begins)
+        });
+        let (first, begins) = begins.await.unwrap();
+        assert_eq!(first.len(), 4);
+        // More than a place's time for slow work.
+        tokio::time::sleep(SLOW + Duration::from_millis(200)).await;
+        let name = offload(&io, || Ok::<_, RuntimeGone>(std::thread::current().name().map(str::to_owned)));
+        let name = tokio::time::timeout(Duration::from_secs(30), name).await.unwrap().unwrap();
+        assert_ne!(name.as_deref(), Some("remove-tree"));
+        assert!(begins.try_recv().is_err(), "a place is kept to the end");
+        drop(gates);
+        let ended = futures::future::join_all(removals).await;
+        assert_eq!(ended, (0..100).map(Ok).collect::<Vec<_>>());
+    }
 }

@@ -13,7 +13,7 @@ use super::{
     Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
     VolumeGroup, atomic, check_path, mountinfo, ownership, subpath, swap,
 };
-use crate::host::{offload, remove_tree};
+use crate::host::{offload, removal, remove_tree};
 
 /// Mounts on top of each other that one unmount takes down; nothing sane stacks more.
 const STACKED_MOUNTS_MAX: usize = 16;
@@ -134,7 +134,11 @@ impl Mounts for SystemMounts {
     }
 
     fn remove_tree(&self, path: &Path) -> Done<()> {
-        self.run(path, |path| Ok(remove_tree::remove_tree(path)?))
+        let path = path.to_path_buf();
+        removal(&self.io, move || {
+            check_path(&path)?;
+            Ok(remove_tree::remove_tree(&path)?)
+        })
     }
 
     fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()> {

@@ -21,10 +21,12 @@ const WAY_BYTES_MAX: usize = 2048;
 const OPEN_MAX: usize = 128;
 /// Bytes of directories' names that wait to be looked at. What there is beyond is not.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Files with several names that are remembered, so that they count once. Beyond, each name counts.
+const LINKED_MAX: usize = 500_000;
 /// Bytes that a waiting name takes besides its own.
 const WAITING_BYTES: usize = 64;
 
-/// How much work is left for one measurement of all pods.
+/// How much work is left for one measurement of a pod.
 #[derive(Debug)]
 pub(super) struct Budget {
     entries: usize,
@@ -38,9 +40,19 @@ impl Budget {
         Self { entries, until: Instant::now() + time, exceeded: false }
     }
 
+    /// For so long, however many names there are.
+    pub(super) fn of_time(time: Duration) -> Self {
+        Self::new(usize::MAX, time)
+    }
+
     /// Something was not looked at, so there may be more than was found.
     pub(super) fn is_exceeded(&self) -> bool {
         self.exceeded
+    }
+
+    /// All names are used up, whatever time there is.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries == 0
     }
 
     fn take(&mut self) -> bool {
@@ -60,9 +72,19 @@ struct Count {
 
 impl Count {
     fn add(&mut self, stat: &Stat) {
+        self.add_with(stat, LINKED_MAX);
+    }
+
+    fn add_with(&mut self, stat: &Stat, linked_max: usize) {
         let is_dir = FileType::from_raw_mode(stat.st_mode).is_dir();
-        if !is_dir && stat.st_nlink > 1 && !self.linked.insert((stat.st_dev, stat.st_ino)) {
-            return;
+        if !is_dir && stat.st_nlink > 1 {
+            let file = (stat.st_dev, stat.st_ino);
+            if self.linked.contains(&file) {
+                return;
+            }
+            if self.linked.len() < linked_max {
+                self.linked.insert(file);
+            }
         }
         let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
         self.usage.bytes = self.usage.bytes.saturating_add(blocks.saturating_mul(BLOCK_BYTES));
@@ -86,14 +108,15 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn put(&mut self, parent: &Rc<Place>, name: &CStr, budget: &mut Budget) {
+    /// Whether there is room for it.
+    fn put(&mut self, parent: &Rc<Place>, name: &CStr) -> bool {
         let bytes = name.to_bytes().len() + WAITING_BYTES;
         if self.bytes + bytes > WAITING_BYTES_MAX {
-            budget.exceeded = true;
-            return;
+            return false;
         }
         self.bytes += bytes;
         self.names.push((parent.clone(), name.to_owned()));
+        true
     }
 
     fn take(&mut self) -> Option<(Rc<Place>, CString)> {
@@ -144,14 +167,14 @@ fn content(
     waiting: &mut Waiting,
     budget: &mut Budget,
 ) -> bool {
-    let mut dirs = Vec::new();
+    let mut left_out = false;
     let whole = each(dir, budget, |name, stat| {
         count.add(stat);
         if FileType::from_raw_mode(stat.st_mode).is_dir() {
-            dirs.push(name.to_owned());
+            left_out |= !waiting.put(place, name);
         }
     });
-    dirs.iter().for_each(|name| waiting.put(place, name, budget));
+    budget.exceeded |= left_out;
     whole
 }
 
@@ -247,6 +270,39 @@ mod tests {
         assert!(found.bytes >= 600_000, "{found:?}");
         drop(at);
         crate::host::remove_tree::remove_tree(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn many_names_of_one_file_hide_nothing_in_a_directory_beside_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("volume");
+        fs::create_dir_all(root.join("below")).unwrap();
+        fs::write(root.join("below/big"), vec![1; 1_000_000]).unwrap();
+        fs::write(root.join("0"), "x").unwrap();
+        for number in 1..100 {
+            fs::hard_link(root.join("0"), root.join(number.to_string())).unwrap();
+        }
+        let mut few = Budget::new(50, Duration::from_secs(600));
+        assert!(tree(&root, &mut few).unwrap().bytes < 1_000_000 && few.is_exceeded());
+        let mut timed = Budget::of_time(Duration::from_secs(600));
+        let found = tree(&root, &mut timed).unwrap();
+        assert_eq!((found.inodes, timed.is_exceeded()), (4, false));
+        assert!(found.bytes >= 1_000_000, "{found:?}");
+    }
+
+    #[test]
+    fn files_with_several_names_are_remembered_up_to_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut count = Count::default();
+        for file in ["a", "b", "c"] {
+            let (one, other) = (dir.path().join(file), dir.path().join(format!("{file}2")));
+            fs::write(&one, "x").unwrap();
+            fs::hard_link(&one, &other).unwrap();
+            for name in [one, other] {
+                count.add_with(&rustix::fs::stat(&name).unwrap(), 2);
+            }
+        }
+        assert_eq!((count.usage.inodes, count.linked.len()), (4, 2), "both names of the third count");
     }
 
     #[test]

@@ -117,6 +117,8 @@ pub struct PodUsage {
     pub logs: BTreeMap<String, DiskUsage>,
     /// Volumes by name.
     pub volumes: BTreeMap<String, DiskUsage>,
+    /// Not all of its disk could be looked at: there may be more.
+    pub cut: bool,
 }
 
 /// What a pod has on the node's own disk. What is not there is absent.
@@ -136,7 +138,7 @@ pub trait NodeStats: Send + Sync + std::fmt::Debug {
     fn node(&self, runtime: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, RuntimeGone>>;
 
     /// What each of these pods uses, by UID; a pod of which there is nothing here is absent. Disks are walked for a
-    /// bounded time: what is found later does not count.
+    /// bounded time, in which each pod has a share of its own: see [`PodUsage::cut`].
     fn pods(
         &self,
         pods: Vec<PodPlaces>,

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,7 +14,7 @@ use super::{DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room,
 use crate::cgroups::{CgroupError, CgroupNames, CgroupVersion, Hierarchy, SystemCgroups};
 use crate::host::{RuntimeGone, at_low_priority, offload};
 
-/// Names that are looked at for one measurement of all pods, and how long.
+/// Names that are looked at for each pod in one measurement of all, and how long all of them together take.
 const NAMES_MAX: usize = 2_000_000;
 const WALK_MAX: Duration = Duration::from_secs(10);
 /// Pods whose disk is counted at the same time, whoever asks.
@@ -73,14 +73,7 @@ impl NodeStats for SystemStats {
         wanted: Wanted,
     ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, RuntimeGone>> {
         let places = self.places.clone();
-        offload(&self.io, move || {
-            let mut budget = Budget::new(NAMES_MAX, WALK_MAX);
-            let measure = |pod: PodPlaces| {
-                let usage = places.pod(&pod, wanted, &mut budget)?;
-                Some((pod.uid, usage))
-            };
-            Ok(pods.into_iter().filter_map(measure).collect())
-        })
+        offload(&self.io, move || Ok(places.pods(&pods, wanted, NAMES_MAX, WALK_MAX)))
     }
 
     fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, RuntimeGone>> {
@@ -88,7 +81,7 @@ impl NodeStats for SystemStats {
         async move {
             let place = counts.acquire_owned().await.map_err(|_| RuntimeGone)?;
             let count = move || {
-                let mut budget = Budget::new(NAMES_MAX, time_max);
+                let mut budget = Budget::of_time(time_max);
                 let (logs, volumes) = on_disk(&pod, &mut budget);
                 drop(place);
                 Ok(PodDisk { logs, volumes, cut: budget.is_exceeded() })
@@ -151,6 +144,37 @@ impl Places {
             problems: Vec::new(),
         };
         NodeUsage { problems, ..usage }
+    }
+
+    /// Each pod's own share is of the time that those before it have left. Those that are cut off have what is left in the
+    /// end, so that a large pod does not count as unknown for the sake of shares that nobody needed.
+    pub(super) fn pods(
+        &self,
+        pods: &[PodPlaces],
+        wanted: Wanted,
+        names_max: usize,
+        time_max: Duration,
+    ) -> BTreeMap<String, PodUsage> {
+        let until = Instant::now() + time_max;
+        let mut found: BTreeMap<String, PodUsage> = BTreeMap::new();
+        let mut turn: Vec<&PodPlaces> = pods.iter().collect();
+        for _ in 0..2 {
+            let mut cut = Vec::new();
+            for (before, pod) in turn.iter().enumerate() {
+                let waiting = u32::try_from(turn.len() - before).unwrap_or(u32::MAX);
+                let time = until.saturating_duration_since(Instant::now()) / waiting;
+                let mut budget = Budget::new(names_max, time);
+                let Some(mut usage) = self.pod(pod, wanted, &mut budget) else { continue };
+                usage.cut = budget.is_exceeded();
+                // More time is of no use where there were too many names.
+                if usage.cut && !budget.is_empty() {
+                    cut.push(*pod);
+                }
+                found.insert(pod.uid.clone(), usage);
+            }
+            turn = cut;
+        }
+        found
     }
 
     fn pod(&self, pod: &PodPlaces, wanted: Wanted, budget: &mut Budget) -> Option<PodUsage> {

@@ -32,7 +32,11 @@ fn machine(root: &Path, version: CgroupVersion, controllers: &[&str]) -> SystemS
             ("kubelet/x", ""),
         ],
     );
-    let places = Places {
+    SystemStats::at(places(root, version, controllers), Handle::current())
+}
+
+fn places(root: &Path, version: CgroupVersion, controllers: &[&str]) -> Places {
+    Places {
         version,
         hierarchies: vec![Hierarchy {
             path: root.join("cgroup"),
@@ -41,8 +45,7 @@ fn machine(root: &Path, version: CgroupVersion, controllers: &[&str]) -> SystemS
         names: CgroupNames::new(CgroupDriver::Cgroupfs, "/").unwrap(),
         root: root.join("kubelet"),
         proc: root.join("proc"),
-    };
-    SystemStats::at(places, Handle::current())
+    }
 }
 
 fn pod(uid: &str, root: &Path) -> PodPlaces {
@@ -168,4 +171,28 @@ async fn a_pods_disk_is_counted_without_its_cgroup_and_cut_off_in_time() {
     assert_eq!((found.volumes["volume"].inodes, found.logs["logs"].inodes, found.cut), (3, 2, false));
     let late = stats.disk(pod("a", root), Duration::ZERO).await.unwrap();
     assert!(late.cut && late.volumes["volume"].inodes < 3, "{late:?}");
+}
+
+#[test]
+fn a_pod_with_too_many_names_is_cut_off_and_takes_nothing_from_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let (large, small) = (root.join("large"), root.join("small"));
+    for pod in ["a", "b"] {
+        put(root, &[(&format!("cgroup/kubepods/burstable/pod{pod}/memory.stat"), "")]);
+    }
+    put(&large, &[("volume/0", "x")]);
+    for number in 1..100 {
+        fs::hard_link(large.join("volume/0"), large.join(format!("volume/{number}"))).unwrap();
+    }
+    put(&small, &[("volume/file", "content")]);
+    let places = places(root, CgroupVersion::V2, &[]);
+    let pods = [pod("a", &large), pod("b", &small)];
+    let found = places.pods(&pods, BOTH, 30, Duration::from_secs(600));
+    assert_eq!((found["a"].cut, found["b"].cut), (true, false));
+    assert_eq!(found["b"].volumes["volume"].inodes, 2);
+    let found = places.pods(&pods, BOTH, 1000, Duration::from_secs(600));
+    assert_eq!((found["a"].cut, found["a"].volumes["volume"].inodes), (false, 2));
+    let late = places.pods(&pods, BOTH, 1000, Duration::ZERO);
+    assert!(late["a"].cut && late["b"].cut, "without time both are unknown: {late:?}");
 }

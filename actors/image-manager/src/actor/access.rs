@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use runtime_bridge::cri::wire::Image;
-use runtime_bridge::host::RecordKind;
-use supervision::Ctx;
+use runtime_bridge::host::{PullRecords, RecordKind};
+use supervision::{Ctx, EffectId};
 
 use super::{Asker, ImageManager, Timer};
 use crate::execute::records::{self as on_disk, Found, RecordRead};
-use crate::execute::{self, Pulled};
+use crate::execute::{self, PullMeans, PullTask, Pulled};
 use crate::policy;
-use crate::records::{Judgement, PullCredentials, PullSecret, Question, judge};
+use crate::records::{Come, Judgement, PullCredentials, PullSecret, Question, judge};
 use messages::image_manager::PullPolicy;
 
 /// How often it is looked for records of images that are gone: upstream's period of image garbage collection.
@@ -55,9 +55,10 @@ impl ImageManager {
     /// Images that have come of pulls whose end was not recorded become records that open them to nobody; with
     /// `forget_absent`, intents of which nothing has come go.
     fn settle_intents(&mut self, images: &[Image], forget_absent: bool, ctx: &mut Ctx<Self>) {
+        self.intents.forget_gone(images);
         for (image, come) in self.intents.left_over(images) {
             match come {
-                Some(image_ref) => {
+                Come::Made(image_ref) => {
                     let written = self.write_record(&image_ref, &image, None);
                     ctx.effect("record image", None, written, move |actor, written, ctx| {
                         if written {
@@ -65,8 +66,9 @@ impl ImageManager {
                         }
                     });
                 }
-                None if forget_absent => self.forget_intent(&image, ctx),
-                None => {}
+                Come::Before => self.forget_intent(&image, ctx),
+                Come::Nothing if forget_absent => self.forget_intent(&image, ctx),
+                Come::Nothing => {}
             }
         }
     }
@@ -81,6 +83,26 @@ impl ImageManager {
     pub(super) fn remove_intent(&self, image: &str, ctx: &mut Ctx<Self>) {
         let removed = on_disk::remove_intent(&self.deps.records, image, self.deps.metrics.clone());
         ctx.effect("remove pull intent", None, removed, |_, (), _| {});
+    }
+
+    /// Before the intent of a pull is written it is looked whether the image is there already, and not by a pull: it stays
+    /// what it was then, whatever becomes of this one.
+    pub(super) fn look_before(
+        &self,
+        records: Arc<dyn PullRecords>,
+        means: PullMeans,
+        task: PullTask,
+        ctx: &mut Ctx<Self>,
+    ) -> EffectId {
+        let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
+        let before = execute::before(self.deps.operations.clone(), records, image, annotations);
+        ctx.effect("look for image before its pull", None, before, move |actor, before, ctx| {
+            let Some(running) = actor.running.get_mut(&task.key) else { return };
+            let before = before.filter(|image| !actor.intents.made(image)).map(|image| image.id);
+            actor.intents.begin(&task.spelled, before);
+            running.intended = true;
+            running.effect = Self::pull(means, task, ctx);
+        })
     }
 
     fn write_record(

@@ -13,6 +13,19 @@ struct Begun {
     full: String,
     /// Pulls that run; none for one that an earlier process, or a pull whose outcome is not known, has left.
     pulls: usize,
+    /// The image that was there under this name before, and that no pull had made.
+    before: Option<String>,
+}
+
+/// What is there under the name of an intent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Come {
+    /// An image that has come of the pull, by its reference.
+    Made(String),
+    /// The image that was there before.
+    Before,
+    /// No image.
+    Nothing,
 }
 
 /// The intents that are on disk, by the image as pods spell it.
@@ -24,17 +37,18 @@ pub struct Intents {
 impl Intents {
     /// One of an earlier process.
     pub fn found(&mut self, image: &str) {
-        self.entry(image);
+        self.entry(image, None);
     }
 
-    fn entry(&mut self, image: &str) -> &mut Begun {
-        let full = || Begun { full: full_name(image), pulls: 0 };
+    fn entry(&mut self, image: &str, before: Option<String>) -> &mut Begun {
+        let full = || Begun { full: full_name(image), pulls: 0, before };
         self.begun.entry(image.to_owned()).or_insert_with(full)
     }
 
-    /// A pull begins.
-    pub fn begin(&mut self, image: &str) {
-        self.entry(image).pulls += 1;
+    /// A pull begins; the image that is there already, and that no pull has made, is this one. What the first has found
+    /// holds for those that come to it.
+    pub fn begin(&mut self, image: &str, before: Option<String>) {
+        self.entry(image, before).pulls += 1;
     }
 
     /// A pull has ended, and what became of it is known. Whether its intent goes, as no other pull has the same.
@@ -58,15 +72,29 @@ impl Intents {
 
     /// Whether an image that is there comes from one of these pulls.
     pub fn made(&self, image: &Image) -> bool {
-        self.begun.iter().any(|(spelled, begun)| is_called(image, spelled, begun))
+        self.begun.iter().any(|(spelled, begun)| {
+            is_called(image, spelled, begun) && begun.before.as_ref() != Some(&image.id)
+        })
     }
 
-    /// Intents whose pulls no longer run, and the reference of the image that has come of each, if one has.
-    pub fn left_over(&self, images: &[Image]) -> Vec<(String, Option<String>)> {
+    /// An image that has gone and comes again has been pulled.
+    pub fn forget_gone(&mut self, images: &[Image]) {
+        for begun in self.begun.values_mut() {
+            begun.before = begun.before.take().filter(|id| images.iter().any(|image| image.id == *id));
+        }
+    }
+
+    /// Intents whose pulls no longer run, and what has come of each.
+    pub fn left_over(&self, images: &[Image]) -> Vec<(String, Come)> {
         let quiet = self.begun.iter().filter(|(_, begun)| begun.pulls == 0);
         let come = |(spelled, begun): (&String, &Begun)| {
-            let image = images.iter().find(|image| is_called(image, spelled, begun));
-            (spelled.clone(), image.map(|image| image.id.clone()))
+            let called = || images.iter().filter(|image| is_called(image, spelled, begun));
+            let come = match called().find(|image| begun.before.as_ref() != Some(&image.id)) {
+                Some(image) => Come::Made(image.id.clone()),
+                None if called().next().is_some() => Come::Before,
+                None => Come::Nothing,
+            };
+            (spelled.clone(), come)
         };
         quiet.map(come).collect()
     }
@@ -120,7 +148,7 @@ mod tests {
         {
             let mut intents = Intents::default();
             assert!(!intents.made(&there));
-            intents.begin(spelled);
+            intents.begin(spelled, None);
             assert!(intents.made(&there), "{spelled}");
             assert!(!intents.made(&image("2", &["r.io/app:2"], &[])), "{spelled}");
         }
@@ -129,20 +157,43 @@ mod tests {
     #[test]
     fn an_intent_stays_until_the_last_pull_has_ended_in_a_known_way() {
         let mut intents = Intents::default();
-        intents.begin("a");
-        intents.begin("a");
+        intents.begin("a", None);
+        intents.begin("a", None);
         assert!(!intents.end("a"));
         assert!(intents.end("a"));
         assert_eq!(intents.len(), 0);
-        intents.begin("a");
+        intents.begin("a", None);
         intents.leave("a");
         let there = [image("1", &["docker.io/library/a:latest"], &[])];
-        assert_eq!(intents.left_over(&[]), [("a".to_owned(), None)]);
-        assert_eq!(intents.left_over(&there), [("a".to_owned(), Some("1".to_owned()))]);
-        intents.begin("a");
+        assert_eq!(intents.left_over(&[]), [("a".to_owned(), Come::Nothing)]);
+        assert_eq!(intents.left_over(&there), [("a".to_owned(), Come::Made("1".to_owned()))]);
+        intents.begin("a", None);
         assert_eq!(intents.left_over(&there), [], "it is being pulled again");
         assert!(!intents.settle("a"));
         intents.leave("a");
         assert!(intents.settle("a") && !intents.settle("a") && !intents.end("never begun"));
+    }
+
+    #[test]
+    fn an_image_that_was_there_before_a_pull_is_not_made_by_it() {
+        let tag = ["docker.io/library/a:latest"];
+        let (old, new) = (image("1", &tag, &[]), image("2", &tag, &[]));
+        let mut intents = Intents::default();
+        intents.begin("a", Some("1".to_owned()));
+        assert!(!intents.made(&old) && intents.made(&new));
+        intents.leave("a");
+        let left =
+            |intents: &Intents, images: &[Image]| intents.left_over(images).pop().map(|(_, come)| come);
+        assert_eq!(left(&intents, std::slice::from_ref(&old)), Some(Come::Before));
+        assert_eq!(left(&intents, &[old.clone(), new.clone()]), Some(Come::Made("2".to_owned())));
+        intents.forget_gone(std::slice::from_ref(&old));
+        assert!(!intents.made(&old), "it is still there");
+        intents.forget_gone(&[new]);
+        assert!(intents.made(&old), "it has gone, and has come again");
+
+        let mut earlier = Intents::default();
+        earlier.found("a");
+        earlier.begin("a", Some("1".to_owned()));
+        assert!(earlier.made(&old), "an earlier process may have pulled it");
     }
 }

@@ -7,6 +7,6 @@ mod judge;
 mod merge;
 
 pub use format::{Intent, PullCredentials, PullSecret, PulledRecord};
-pub use intents::Intents;
+pub use intents::{Come, Intents};
 pub use judge::{Checked, Judgement, Question, Verification, judge};
 pub use merge::{merged, pulled_with};
