@@ -59,6 +59,7 @@ pub struct Roster {
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
     gone: GonePods,
     sources_ready: bool,
+    superseded: Arc<BTreeSet<PodUid>>,
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     workers: BTreeMap<PodUid, Worker>,
 }
@@ -76,6 +77,7 @@ impl Roster {
         self.desired = pods.pods.clone();
         self.gone = pods.gone.clone();
         self.sources_ready = pods.sources_ready;
+        self.superseded = pods.superseded.clone();
     }
 
     /// What the runtime holds of a pod.
@@ -211,7 +213,7 @@ impl Roster {
                     orders.push(Order::Tell(worker.pod.clone(), Want::Run(desired.clone())));
                 }
                 (None, Told::Gone(_)) => {}
-                (None, told) if self.sources_ready => {
+                (None, told) if self.sources_ready || self.superseded.contains(uid) => {
                     let known = match told {
                         Told::Run(known) => Some(with_grace(known, self.gone.get(uid))),
                         _ => None,
@@ -261,14 +263,13 @@ impl Roster {
         self.workers.values().filter(holds).map(name).collect()
     }
 
-    /// The runtime holds pods that nobody desires: a worker stops each. Only when all sources were heard.
+    /// The runtime holds pods that nobody desires: a worker stops each. Only when all sources were heard, or the one that
+    /// the pod is from has another in its place.
     fn end_orphans(&mut self, orders: &mut Vec<Order>) {
-        if !self.sources_ready {
-            return;
-        }
         for (uid, state) in &self.observed {
             let wanted = self.desired.get(uid).is_some_and(|pod| pod.rejected.is_none());
-            if wanted || self.workers.contains_key(uid) {
+            let is_gone = self.sources_ready || self.superseded.contains(uid);
+            if wanted || !is_gone || self.workers.contains_key(uid) {
                 continue;
             }
             // PodManager lets no static pod in before an earlier version of it has gone; of any other pod it may have
@@ -328,7 +329,12 @@ mod tests {
 
     fn pods(pods: &[Arc<DesiredPod>], sources_ready: bool) -> DesiredPods {
         let pods = pods.iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
-        DesiredPods { pods: Arc::new(pods), sources_ready, gone: GonePods::default() }
+        DesiredPods {
+            pods: Arc::new(pods),
+            sources_ready,
+            gone: GonePods::default(),
+            superseded: Arc::default(),
+        }
     }
 
     fn observed(uid: &str, name: &str) -> Arc<RuntimePod> {
@@ -420,6 +426,31 @@ mod tests {
         assert!(roster.decide().is_empty());
         roster.desire(&pods(&[], true));
         assert_eq!(text(&roster.decide()), ["tell a gone", "start x orphan"]);
+    }
+
+    #[test]
+    fn superseded_pods_end_whatever_other_sources_have_not_been_heard() {
+        let mut roster = Roster::default();
+        let superseding = |listed: &[Arc<DesiredPod>], uids: &[&str]| DesiredPods {
+            superseded: Arc::new(uids.iter().map(|uid| PodUid::new(uid)).collect()),
+            ..pods(listed, false)
+        };
+        let (old, new) = (desired("old", "web"), desired("new", "web"));
+        roster.desire(&pods(std::slice::from_ref(&old), false));
+        for uid in ["held", "other"] {
+            roster.observe(&PodUid::new(uid), &observed(uid, uid));
+        }
+        assert_eq!(text(&roster.decide()), ["start old run"]);
+        roster.desire(&superseding(&[], &["old", "held"]));
+        let orders = roster.decide();
+        assert_eq!(text(&orders), ["tell old gone", "start held orphan"]);
+        roster.desire(&superseding(std::slice::from_ref(&new), &["old", "held"]));
+        assert!(roster.decide().is_empty(), "the name is taken still");
+        roster.report(&old.pod_ref.uid, &report(&old.pod_ref, WorkerState::Terminated, true, true));
+        assert_eq!(text(&roster.decide()), ["forget old", "start new run"]);
+        // Put back, it is wanted, whatever was said before.
+        roster.desire(&superseding(&[new, desired("other", "other")], &["other"]));
+        assert_eq!(text(&roster.decide()), ["start other run"]);
     }
 
     #[test]
