@@ -32,6 +32,11 @@ impl Source {
             Self::Api => "api",
         }
     }
+
+    /// From how the annotation spells it.
+    pub fn from_annotation(value: &str) -> Option<Self> {
+        [Self::File, Self::Http, Self::Api].into_iter().find(|source| source.as_str() == value)
+    }
 }
 
 /// One pod that this node shall run.
@@ -89,6 +94,9 @@ pub struct DesiredPods {
     pub sources_ready: bool,
     /// The newest of those that are not desired any more.
     pub gone: GonePods,
+    /// Static pods whose own source has another pod of their full name instead: their absence means removal whatever
+    /// other sources have not been heard.
+    pub superseded: Arc<BTreeSet<PodUid>>,
 }
 delivery!(DesiredPods => (): Command, LatestPerKey);
 

@@ -59,6 +59,8 @@ pub mod worker {
         pub pod: PodRef,
         /// The pod to run, or why it has to go.
         pub want: Want,
+        /// An end that the pod's status shows is from before this kubelet ran the pod, and final.
+        pub trusts_end: bool,
     }
 
     /// The goal.

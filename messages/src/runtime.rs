@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::facts::Source;
 use crate::{PodRef, PodUid};
 
 /// All that the runtime holds of one pod at one look.
@@ -59,8 +60,8 @@ impl RuntimePod {
 pub struct HeldPod {
     /// From the labels.
     pub pod: PodRef,
-    /// A kubelet had it from the API server, as the annotations of its sandbox say.
-    pub is_api: bool,
+    /// Where a kubelet had it from, as the annotations of its sandbox say.
+    pub source: Option<Source>,
 }
 
 /// All of them, by UID.

@@ -80,6 +80,7 @@ mod tests {
             pods: Arc::new([(uid.clone(), Arc::new(desired))].into()),
             sources_ready: true,
             gone: Arc::default(),
+            superseded: Arc::default(),
         };
         let phase = |statuses: &BTreeMap<_, _>| {
             serde_json::to_value(pod_list(&desired, statuses)).unwrap()["items"][0]["status"]["phase"].clone()
@@ -91,7 +92,12 @@ mod tests {
 
     #[test]
     fn an_empty_node_has_an_empty_list() {
-        let desired = DesiredPods { pods: Arc::default(), sources_ready: false, gone: Arc::default() };
+        let desired = DesiredPods {
+            pods: Arc::default(),
+            sources_ready: false,
+            gone: Arc::default(),
+            superseded: Arc::default(),
+        };
         let list = serde_json::to_value(pod_list(&desired, &BTreeMap::new())).unwrap();
         assert_eq!(
             list,

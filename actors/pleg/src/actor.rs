@@ -336,7 +336,7 @@ impl Pleg {
             if gone {
                 held.remove(uid);
             } else {
-                let pod = || HeldPod { pod: state.pod.clone(), is_api: false };
+                let pod = || HeldPod { pod: state.pod.clone(), source: None };
                 held.entry(uid.clone()).or_insert_with(pod);
             }
         }

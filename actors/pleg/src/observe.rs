@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use messages::facts::Source;
 use messages::runtime::{
     ContainerState, Effective, HeldPod, RuntimeContainer, RuntimePod, RuntimeSandbox, User,
 };
@@ -44,12 +45,12 @@ pub fn held(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> B
     let mut held = BTreeMap::new();
     for sandbox in sandboxes {
         if let Some(pod) = pod_of(&sandbox.labels) {
-            let is_api = sandbox.annotations.get(SOURCE).is_some_and(|source| source == "api");
-            held.insert(pod.uid.clone(), HeldPod { pod, is_api });
+            let source = sandbox.annotations.get(SOURCE).and_then(|source| Source::from_annotation(source));
+            held.insert(pod.uid.clone(), HeldPod { pod, source });
         }
     }
     for pod in containers.iter().filter_map(|container| pod_of(&container.labels)) {
-        held.entry(pod.uid.clone()).or_insert(HeldPod { pod, is_api: false });
+        held.entry(pod.uid.clone()).or_insert(HeldPod { pod, source: None });
     }
     held
 }
@@ -276,8 +277,8 @@ mod tests {
         };
         let containers = [listed("c", "api"), listed("c", "lone"), wire::Container::default()];
         let held = held(&[of("api", "api"), of("file", "file")], &containers);
-        let shown: Vec<_> = held.values().map(|held| (held.pod.uid.as_str(), held.is_api)).collect();
-        assert_eq!(shown, [("api", true), ("file", false), ("lone", false)]);
+        let shown: Vec<_> = held.values().map(|held| (held.pod.uid.as_str(), held.source)).collect();
+        assert_eq!(shown, [("api", Some(Source::Api)), ("file", Some(Source::File)), ("lone", None)]);
     }
 
     #[test]

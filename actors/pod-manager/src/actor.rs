@@ -98,6 +98,7 @@ pub struct PodManager {
     /// The pool and StatusManager have answered: nothing is decided before, nor before the runtime has told.
     heard: Heard,
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
+    superseded: Arc<BTreeSet<PodUid>>,
     duplicates: BTreeSet<PodUid>,
     waiting: usize,
     asking_runtime: bool,
@@ -123,6 +124,7 @@ impl PodManager {
             mirrors: Mirrors::default(),
             heard: Heard::default(),
             desired: Arc::default(),
+            superseded: Arc::default(),
             duplicates: BTreeSet::new(),
             waiting: 0,
             asking_runtime: false,
@@ -141,6 +143,7 @@ impl PodManager {
             pods: self.desired.clone(),
             sources_ready: self.may_decide() && self.sources.heard_all(&self.deps.config.sources),
             gone: self.sources.gone().clone(),
+            superseded: self.superseded.clone(),
         }
     }
 
@@ -222,6 +225,7 @@ impl PodManager {
             }
         }
         self.desired = Arc::new(outcome.pods);
+        self.superseded = Arc::new(outcome.superseded);
         let statics = self.desired.values().filter(|pod| pod.source != Source::Api).count() as i64;
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
         self.deps.metrics.desired_pods.with_label_values(&[""]).set(self.desired.len() as i64 - statics);

@@ -44,6 +44,8 @@ pub struct Victim {
 pub struct Outcome {
     /// The desired pods, refused ones included.
     pub pods: BTreeMap<PodUid, Arc<DesiredPod>>,
+    /// Static pods that still have something on the node and have been replaced at their own source.
+    pub superseded: BTreeSet<PodUid>,
     /// Pods that wait until a predecessor of the same full name has gone, or what is known of the node has come.
     pub waiting: usize,
     /// Some of them wait for something that nobody will tell: the runtime has to be asked.
@@ -126,9 +128,7 @@ impl Decisions {
         }
         let mut unended = BTreeSet::new();
         for Candidate { pod_ref, pod, source } in candidates {
-            if *source == Source::Api {
-                known.is_of_api(&pod_ref.uid);
-            }
+            known.is_from(&pod_ref.uid, *source);
             if !known.is_over(&pod_ref.uid, &pod.pod) {
                 unended.insert(&pod_ref.uid);
             }
@@ -140,6 +140,7 @@ impl Decisions {
         for candidate in candidates {
             self.decide_one(candidate, &mut round);
         }
+        round.outcome.superseded = known.superseded(candidates);
         round.outcome
     }
 

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{Pressure, WorkerReport, WorkerState};
+use messages::facts::{Pressure, Source, WorkerReport, WorkerState};
 use messages::runtime::{HeldPod, HeldPods};
 use messages::{PodRef, PodUid};
+
+use crate::merge::Candidate;
 
 /// What the workers, the runtime, the Node and the disk tell.
 #[derive(Debug, Default)]
@@ -18,8 +20,8 @@ pub struct Known {
     /// Pods of which the runtime holds something, as of the last answer and without those that have been given back
     /// since; `None` until it has told.
     held: Option<BTreeMap<PodUid, HeldPod>>,
-    /// Pods of the API server, also those that have gone there and still have something on the node.
-    of_api: BTreeSet<PodUid>,
+    /// Where pods are from, also those that have gone there and still have something on the node.
+    sources: BTreeMap<PodUid, Source>,
     /// It has been heard of the Node: before, no pod of the API server is judged.
     pub node: bool,
     /// A Node can be fetched before a pod is refused for what the Node is.
@@ -48,6 +50,7 @@ impl Known {
         if report.released && report.deleted {
             // Nothing is left of it: a pod of this UID that comes later is another one.
             self.reports.remove(&uid);
+            self.sources.remove(&uid);
         } else {
             self.reports.insert(uid, report);
         }
@@ -63,7 +66,7 @@ impl Known {
 
     /// What the runtime holds.
     pub fn runtime(&mut self, pods: &HeldPods) {
-        self.of_api.extend(pods.iter().filter(|(_, pod)| pod.is_api).map(|(uid, _)| uid.clone()));
+        self.sources.extend(pods.iter().filter_map(|(uid, pod)| Some((uid.clone(), pod.source?))));
         self.held = Some(BTreeMap::clone(pods));
     }
 
@@ -72,17 +75,21 @@ impl Known {
         self.held.is_some()
     }
 
-    /// The API server names this pod.
-    pub(crate) fn is_of_api(&mut self, uid: &PodUid) {
-        if !self.of_api.contains(uid) {
-            self.of_api.insert(uid.clone());
+    /// This source names this pod.
+    pub(crate) fn is_from(&mut self, uid: &PodUid, source: Source) {
+        if self.sources.get(uid) != Some(&source) {
+            self.sources.insert(uid.clone(), source);
         }
+    }
+
+    fn is_of_api(&self, uid: &PodUid) -> bool {
+        self.sources.get(uid) == Some(&Source::Api)
     }
 
     /// A static pod of this full name still has something on the node, as far as its worker says.
     pub fn has_name(&self, full_name: &str) -> bool {
         self.reports.iter().any(|(uid, report)| {
-            !report.released && !self.of_api.contains(uid) && report.pod.full_name() == full_name
+            !report.released && !self.is_of_api(uid) && report.pod.full_name() == full_name
         })
     }
 
@@ -110,11 +117,29 @@ impl Known {
             *uid != pod.uid
                 && other.name == pod.name
                 && other.namespace == pod.namespace
-                && !self.of_api.contains(uid)
+                && !self.is_of_api(uid)
         };
         let Some(held) = &self.held else { return true };
         self.reports.iter().any(|(uid, report)| !report.released && same(uid, &report.pod))
             || held.iter().any(|(uid, held)| !self.reports.contains_key(uid) && same(uid, &held.pod))
+    }
+
+    /// Who of these pods, of which the node still has something, has gone from its file or URL and made room for another
+    /// of its full name there: pods of the node that `listed` does not name. The absence of a static pod depends on
+    /// nothing but its own source, and a source that names the one has been heard about the other.
+    pub(crate) fn superseded(&self, listed: &[Candidate]) -> BTreeSet<PodUid> {
+        let uids: BTreeSet<&PodUid> = listed.iter().map(|candidate| &candidate.pod_ref.uid).collect();
+        let statics = listed.iter().filter(|candidate| candidate.source != Source::Api);
+        let names: BTreeSet<(Source, &str, &str)> = statics
+            .map(|candidate| (candidate.source, &*candidate.pod_ref.namespace, &*candidate.pod_ref.name))
+            .collect();
+        let held = self.held.iter().flatten().map(|(uid, held)| (uid, &held.pod));
+        let here = self.reports.iter().map(|(uid, report)| (uid, &report.pod)).chain(held);
+        let is_superseded = |(uid, pod): &(&PodUid, &PodRef)| {
+            let name = |source: &Source| names.contains(&(*source, &*pod.namespace, &*pod.name));
+            !uids.contains(uid) && self.sources.get(*uid).is_some_and(name)
+        };
+        here.filter(is_superseded).map(|(uid, _)| uid.clone()).collect()
     }
 
     pub(crate) fn forget_all_but(&mut self, listed: &BTreeSet<&PodUid>) {
@@ -122,7 +147,7 @@ impl Known {
         self.over.retain(|uid| listed.contains(uid));
         let (reports, held) = (&self.reports, self.held.as_ref());
         let has = |uid: &PodUid| reports.contains_key(uid) || held.is_some_and(|held| held.contains_key(uid));
-        self.of_api.retain(|uid| listed.contains(uid) || has(uid));
+        self.sources.retain(|uid, _| listed.contains(uid) || has(uid));
     }
 }
 

@@ -76,6 +76,10 @@ impl PodWorkerPool {
         }
     }
 
+    fn sync(&self, uid: &PodUid, pod: PodRef, want: Want) {
+        self.forward(uid, SyncPod { pod, want, trusts_end: self.roster.trusts_end(uid) });
+    }
+
     fn act(&mut self, ctx: &mut Ctx<Self>) {
         for order in self.roster.decide() {
             match order {
@@ -86,7 +90,7 @@ impl PodWorkerPool {
                     if let Some(child) = self.children.get(&uid) {
                         child.revive();
                     }
-                    self.forward(&uid, SyncPod { pod, want });
+                    self.sync(&uid, pod, want);
                 }
                 Order::Forget(uid) => self.forget(uid, ctx),
             }
@@ -105,7 +109,7 @@ impl PodWorkerPool {
         let spec = ChildSpec { mailbox_bound: Some(WORKER_MAILBOX) };
         let child = ctx.child(&uid, spec, move || PodWorker::new(name.clone(), worker.clone()));
         self.children.insert(uid.clone(), child);
-        self.forward(&uid, SyncPod { pod, want });
+        self.sync(&uid, pod, want);
         self.tell_all_but_goal(&uid);
     }
 
@@ -323,7 +327,7 @@ impl Handler<ResendPod> for PodWorkerPool {
 
     fn handle(&mut self, request: ResendPod, _ctx: &mut Ctx<Self>) {
         if let Some((pod, want)) = self.roster.goal(&request.uid) {
-            self.forward(&request.uid, SyncPod { pod, want });
+            self.sync(&request.uid, pod, want);
         }
         self.tell_all_but_goal(&request.uid);
     }

@@ -25,6 +25,8 @@ struct Worker {
     pod: PodRef,
     told: Told,
     is_static: bool,
+    /// It was there before this incarnation of the pool.
+    is_adopted: bool,
     report: Option<Arc<WorkerReport>>,
 }
 
@@ -59,6 +61,7 @@ pub struct Roster {
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
     gone: GonePods,
     sources_ready: bool,
+    superseded: Arc<BTreeSet<PodUid>>,
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     workers: BTreeMap<PodUid, Worker>,
 }
@@ -67,7 +70,8 @@ impl Roster {
     /// A worker that an earlier incarnation of the pool has started.
     pub fn adopt(&mut self, uid: &PodUid) {
         let nameless = PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") };
-        let worker = Worker { pod: nameless, told: Told::Nothing, is_static: true, report: None };
+        let worker =
+            Worker { pod: nameless, told: Told::Nothing, is_static: true, is_adopted: true, report: None };
         self.workers.entry(uid.clone()).or_insert(worker);
     }
 
@@ -76,6 +80,7 @@ impl Roster {
         self.desired = pods.pods.clone();
         self.gone = pods.gone.clone();
         self.sources_ready = pods.sources_ready;
+        self.superseded = pods.superseded.clone();
     }
 
     /// What the runtime holds of a pod.
@@ -123,6 +128,15 @@ impl Roster {
             Told::Run(desired) => Some((worker.pod.clone(), Want::Run(desired.clone()))),
             Told::Gone(known) => Some((worker.pod.clone(), Want::Gone(known.clone()))),
         }
+    }
+
+    /// Whether an end that the pod's status shows is to be believed: as long as no worker of this kubelet has brought
+    /// the pod up, and when one had begun to end it. A worker that restarts meets what others wrote meanwhile.
+    pub fn trusts_end(&self, uid: &PodUid) -> bool {
+        self.workers.get(uid).is_some_and(|worker| match &worker.report {
+            None => !worker.is_adopted,
+            Some(report) => report.state != WorkerState::Syncing,
+        })
     }
 
     /// Every worker's newest report.
@@ -211,7 +225,7 @@ impl Roster {
                     orders.push(Order::Tell(worker.pod.clone(), Want::Run(desired.clone())));
                 }
                 (None, Told::Gone(_)) => {}
-                (None, told) if self.sources_ready => {
+                (None, told) if self.sources_ready || self.superseded.contains(uid) => {
                     let known = match told {
                         Told::Run(known) => Some(with_grace(known, self.gone.get(uid))),
                         _ => None,
@@ -246,6 +260,7 @@ impl Roster {
                     pod: desired.pod_ref.clone(),
                     told: Told::Run(desired.clone()),
                     is_static: is_static(&desired),
+                    is_adopted: false,
                     report: None,
                 },
             );
@@ -261,20 +276,24 @@ impl Roster {
         self.workers.values().filter(holds).map(name).collect()
     }
 
-    /// The runtime holds pods that nobody desires: a worker stops each. Only when all sources were heard.
+    /// The runtime holds pods that nobody desires: a worker stops each. Only when all sources were heard, or the one that
+    /// the pod is from has another in its place.
     fn end_orphans(&mut self, orders: &mut Vec<Order>) {
-        if !self.sources_ready {
-            return;
-        }
         for (uid, state) in &self.observed {
             let wanted = self.desired.get(uid).is_some_and(|pod| pod.rejected.is_none());
-            if wanted || self.workers.contains_key(uid) {
+            let is_gone = self.sources_ready || self.superseded.contains(uid);
+            if wanted || !is_gone || self.workers.contains_key(uid) {
                 continue;
             }
             // PodManager lets no static pod in before an earlier version of it has gone; of any other pod it may have
             // the name.
-            let worker =
-                Worker { pod: state.pod.clone(), told: Told::Gone(None), is_static: false, report: None };
+            let worker = Worker {
+                pod: state.pod.clone(),
+                told: Told::Gone(None),
+                is_static: false,
+                is_adopted: false,
+                report: None,
+            };
             self.workers.insert(uid.clone(), worker);
             orders.push(Order::Start(state.pod.clone(), Want::Gone(None)));
         }
@@ -314,222 +333,4 @@ fn is_static(pod: &DesiredPod) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use messages::facts::Rejection;
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::fixtures::{running, runtime_pod};
-
-    fn desired(uid: &str, name: &str) -> Arc<DesiredPod> {
-        let pod_ref = PodRef { uid: PodUid::new(uid), namespace: Arc::from("ns"), name: Arc::from(name) };
-        Arc::new(DesiredPod { pod_ref, pod: Arc::new(Pod::default()), source: Source::File, rejected: None })
-    }
-
-    fn pods(pods: &[Arc<DesiredPod>], sources_ready: bool) -> DesiredPods {
-        let pods = pods.iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
-        DesiredPods { pods: Arc::new(pods), sources_ready, gone: GonePods::default() }
-    }
-
-    fn observed(uid: &str, name: &str) -> Arc<RuntimePod> {
-        let mut pod = runtime_pod(vec![running("c", 0)]);
-        pod.pod = desired(uid, name).pod_ref.clone();
-        Arc::new(pod)
-    }
-
-    fn report(pod: &PodRef, state: WorkerState, released: bool, deleted: bool) -> Arc<WorkerReport> {
-        Arc::new(WorkerReport {
-            pod: pod.clone(),
-            state,
-            released,
-            starting: Arc::default(),
-            replaced: Arc::default(),
-            waiting: Arc::default(),
-            failed: None,
-            deleted,
-            blocked_on: None,
-        })
-    }
-
-    fn text(orders: &[Order]) -> Vec<String> {
-        let want = |want: &Want| match want {
-            Want::Run(_) => "run",
-            Want::Gone(Some(_)) => "gone",
-            Want::Gone(None) => "orphan",
-        };
-        orders
-            .iter()
-            .map(|order| match order {
-                Order::Start(pod, goal) => format!("start {} {}", pod.uid, want(goal)),
-                Order::Tell(pod, goal) => format!("tell {} {}", pod.uid, want(goal)),
-                Order::Forget(uid) => format!("forget {uid}"),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn workers_come_and_go_with_their_pods() {
-        let mut roster = Roster::default();
-        let (a, b) = (desired("a", "a"), desired("b", "b"));
-        roster.desire(&pods(&[a.clone(), b.clone()], true));
-        assert_eq!(text(&roster.decide()), ["start a run", "start b run"]);
-        roster.desire(&pods(&[a.clone(), b.clone()], true));
-        assert!(roster.decide().is_empty());
-        roster.desire(&pods(std::slice::from_ref(&b), true));
-        assert_eq!(text(&roster.decide()), ["tell a gone"]);
-        assert!(roster.decide().is_empty());
-        roster.report(&a.pod_ref.uid, &report(&a.pod_ref, WorkerState::Terminated, false, true));
-        assert!(roster.decide().is_empty());
-        roster.report(&a.pod_ref.uid, &report(&a.pod_ref, WorkerState::Terminated, true, true));
-        assert_eq!(text(&roster.decide()), ["forget a"]);
-        assert!(!roster.has(&a.pod_ref.uid) && roster.has(&b.pod_ref.uid));
-        assert!(!roster.report(&a.pod_ref.uid, &report(&a.pod_ref, WorkerState::Terminated, true, true)));
-    }
-
-    #[test]
-    fn workers_are_counted_as_upstream_does() {
-        let mut roster = Roster::default();
-        roster.desire(&pods(&[desired("a", "a")], true));
-        roster.decide();
-        let counts = roster.counts();
-        assert_eq!((counts.len(), counts[&("sync", "desired", "true")]), (15, 1));
-        assert_eq!(counts[&("terminated", "runtime_only", "unknown")], 0, "what there is none of is told");
-        assert_eq!(counts.values().sum::<i64>(), 1);
-    }
-
-    #[test]
-    fn a_pod_deleted_by_force_ends_with_the_grace_that_nobody_heard_of_before() {
-        let mut roster = Roster::default();
-        let a = desired("a", "a");
-        roster.desire(&pods(&[a], true));
-        roster.decide();
-        roster.desire(&DesiredPods { gone: Arc::new([(PodUid::new("a"), 0)].into()), ..pods(&[], true) });
-        let orders = roster.decide();
-        let [Order::Tell(_, Want::Gone(Some(known)))] = &orders[..] else { panic!("{:?}", text(&orders)) };
-        assert_eq!(known.pod.metadata.deletion_grace_period_seconds, Some(0));
-    }
-
-    #[test]
-    fn absence_means_removal_only_when_all_sources_were_heard() {
-        let mut roster = Roster::default();
-        let a = desired("a", "a");
-        roster.desire(&pods(&[a], false));
-        roster.observe(&PodUid::new("x"), &observed("x", "x"));
-        assert_eq!(text(&roster.decide()), ["start a run"]);
-        roster.desire(&pods(&[], false));
-        assert!(roster.decide().is_empty());
-        roster.desire(&pods(&[], true));
-        assert_eq!(text(&roster.decide()), ["tell a gone", "start x orphan"]);
-    }
-
-    #[test]
-    fn rejected_pods_get_no_worker() {
-        let mut roster = Roster::default();
-        let mut rejected = (*desired("a", "a")).clone();
-        rejected.rejected = Some(Rejection { reason: "OutOfpods".into(), message: String::new() });
-        roster.desire(&pods(&[Arc::new(rejected)], true));
-        assert!(roster.decide().is_empty());
-        roster.observe(&PodUid::new("a"), &observed("a", "a"));
-        assert_eq!(text(&roster.decide()), ["start a orphan"]);
-    }
-
-    #[test]
-    fn an_edited_static_pod_waits_for_its_predecessor() {
-        let mut roster = Roster::default();
-        let (old, new) = (desired("old", "web"), desired("new", "web"));
-        roster.desire(&pods(std::slice::from_ref(&old), true));
-        roster.decide();
-        roster.desire(&pods(std::slice::from_ref(&new), true));
-        assert_eq!(text(&roster.decide()), ["tell old gone"]);
-        roster.report(&old.pod_ref.uid, &report(&old.pod_ref, WorkerState::Terminating, false, true));
-        assert!(roster.decide().is_empty());
-        roster.report(&old.pod_ref.uid, &report(&old.pod_ref, WorkerState::Terminated, true, true));
-        assert_eq!(text(&roster.decide()), ["forget old", "start new run"]);
-    }
-
-    #[test]
-    fn a_pod_that_comes_back_under_its_uid_starts_after_its_end() {
-        let mut roster = Roster::default();
-        let a = desired("a", "a");
-        roster.desire(&pods(std::slice::from_ref(&a), true));
-        roster.decide();
-        roster.desire(&pods(&[], true));
-        assert_eq!(text(&roster.decide()), ["tell a gone"]);
-        roster.desire(&pods(std::slice::from_ref(&a), true));
-        assert!(roster.decide().is_empty());
-        roster.report(&a.pod_ref.uid, &report(&a.pod_ref, WorkerState::Terminated, true, true));
-        assert_eq!(text(&roster.decide()), ["forget a", "start a run"]);
-        // A finished pod that is still desired keeps its worker.
-        roster.report(&a.pod_ref.uid, &report(&a.pod_ref, WorkerState::Terminated, true, false));
-        assert!(roster.decide().is_empty());
-    }
-
-    #[test]
-    fn an_adopted_worker_that_is_on_its_way_out_is_not_called_back() {
-        let mut roster = Roster::default();
-        let a = desired("a", "a");
-        roster.adopt(&a.pod_ref.uid);
-        roster.desire(&pods(std::slice::from_ref(&a), true));
-        assert_eq!(text(&roster.decide()), ["tell a run"]);
-        roster.report(&a.pod_ref.uid, &report(&a.pod_ref, WorkerState::Terminating, false, true));
-        assert!(roster.decide().is_empty());
-        roster.report(&a.pod_ref.uid, &report(&a.pod_ref, WorkerState::Terminated, true, true));
-        assert_eq!(text(&roster.decide()), ["forget a", "start a run"]);
-    }
-
-    #[test]
-    fn adopted_workers_are_told_again() {
-        let mut roster = Roster::default();
-        roster.adopt(&PodUid::new("a"));
-        roster.adopt(&PodUid::new("b"));
-        assert!(roster.decide().is_empty());
-        roster.observe(&PodUid::new("b"), &observed("b", "b"));
-        roster.desire(&pods(&[desired("a", "a")], true));
-        let orders = roster.decide();
-        assert_eq!(text(&orders), ["tell a run", "tell b orphan"]);
-        assert!(matches!(&orders[1], Order::Tell(pod, _) if &*pod.name == "b"));
-    }
-
-    proptest! {
-        /// Whatever comes in which order: at most one worker per pod, none is told to run after it was told to go, and
-        /// two static pods of one name never run together.
-        #[test]
-        fn no_worker_is_sent_back(events in proptest::collection::vec((0u8..5, 0usize..4, proptest::bool::ANY), 1..40)) {
-            let all: Vec<_> = ["a", "b", "c", "d"].iter().enumerate()
-                .map(|(index, uid)| desired(uid, if index < 2 { "same" } else { uid }))
-                .collect();
-            let mut roster = Roster::default();
-            let mut wanted: Vec<Arc<DesiredPod>> = Vec::new();
-            let mut goals: BTreeMap<PodUid, bool> = BTreeMap::new();
-            for (event, index, flag) in events {
-                let pod = &all[index];
-                let uid = &pod.pod_ref.uid;
-                match event {
-                    0 => if !wanted.contains(pod) { wanted.push(pod.clone()) },
-                    1 => wanted.retain(|known| known != pod),
-                    2 => roster.observe(uid, &observed(uid.as_str(), &pod.pod_ref.name)),
-                    3 => roster.observe(uid, &Arc::new(RuntimePod::absent(pod.pod_ref.clone()))),
-                    _ => if goals.contains_key(uid) {
-                        let gone = goals[uid];
-                        roster.report(uid, &report(&pod.pod_ref, WorkerState::Terminated, flag, gone));
-                    },
-                }
-                roster.desire(&pods(&wanted, flag || event > 1));
-                for order in roster.decide() {
-                    match order {
-                        Order::Start(pod, want) => {
-                            let gone = matches!(want, Want::Gone(_));
-                            prop_assert!(goals.insert(pod.uid, gone).is_none());
-                        }
-                        Order::Tell(pod, want) => {
-                            let gone = matches!(want, Want::Gone(_));
-                            prop_assert!(gone, "nothing but removal changes here");
-                            prop_assert_eq!(goals.insert(pod.uid, gone), Some(false));
-                        }
-                        Order::Forget(uid) => prop_assert_eq!(goals.remove(&uid), Some(true)),
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

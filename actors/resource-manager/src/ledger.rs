@@ -116,7 +116,7 @@ mod tests {
 
     fn desired(uids: &[&str], sources_ready: bool) -> DesiredPods {
         let pods = uids.iter().map(|uid| (PodUid::new(uid), Arc::new(pod(uid)))).collect();
-        DesiredPods { pods: Arc::new(pods), sources_ready, gone: Arc::default() }
+        DesiredPods { pods: Arc::new(pods), sources_ready, gone: Arc::default(), superseded: Arc::default() }
     }
 
     fn uids(uids: &[&str]) -> BTreeSet<PodUid> {

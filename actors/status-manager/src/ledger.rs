@@ -129,12 +129,11 @@ impl Ledger {
             entry.renew();
         }
         // Before every source has been heard absence means nothing (row 1.7).
-        if desired.sources_ready {
-            for (uid, entry) in &mut self.pods {
-                if !desired.pods.contains_key(uid) {
-                    entry.is_desired = false;
-                    touched.push(uid.clone());
-                }
+        for (uid, entry) in &mut self.pods {
+            let is_gone = desired.sources_ready || desired.superseded.contains(uid);
+            if is_gone && !desired.pods.contains_key(uid) {
+                entry.is_desired = false;
+                touched.push(uid.clone());
             }
         }
         touched
@@ -319,7 +318,7 @@ mod tests {
 
     fn desired_pods(pods: Vec<DesiredPod>, sources_ready: bool) -> DesiredPods {
         let pods = pods.into_iter().map(|pod| (pod.pod_ref.uid.clone(), Arc::new(pod))).collect();
-        DesiredPods { pods: Arc::new(pods), sources_ready, gone: Arc::default() }
+        DesiredPods { pods: Arc::new(pods), sources_ready, gone: Arc::default(), superseded: Arc::default() }
     }
 
     /// A ledger with one running pod.

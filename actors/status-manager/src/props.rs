@@ -199,7 +199,12 @@ fn tell(ledger: &mut Ledger, fact: &Fact) {
     match fact.clone() {
         Fact::Desired(pod) => {
             let pods = Arc::new(BTreeMap::from([(uid.clone(), pod)]));
-            ledger.desired(&DesiredPods { pods, sources_ready: true, gone: Arc::default() });
+            ledger.desired(&DesiredPods {
+                pods,
+                sources_ready: true,
+                gone: Arc::default(),
+                superseded: Arc::default(),
+            });
         }
         Fact::Observed(pod) => ledger.observed(&uid, pod),
         Fact::Reported(report) => ledger.reported(&uid, report),

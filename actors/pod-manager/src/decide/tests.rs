@@ -80,7 +80,8 @@ fn a_decision_holds() {
 
 fn held(pods: &[(&Candidate, bool)]) -> HeldPods {
     let held = |(candidate, is_api): &(&Candidate, bool)| {
-        (candidate.pod_ref.uid.clone(), HeldPod { pod: candidate.pod_ref.clone(), is_api: *is_api })
+        let source = Some(if *is_api { Source::Api } else { Source::File });
+        (candidate.pod_ref.uid.clone(), HeldPod { pod: candidate.pod_ref.clone(), source })
     };
     Arc::new(pods.iter().map(held).collect())
 }
@@ -280,6 +281,38 @@ fn a_successor_waits_until_its_predecessor_has_gone() {
     assert!(known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminated, true)));
     let outcome = decide(&mut known);
     assert_eq!((shown(&outcome), outcome.waiting), (vec!["new".to_owned(), "x".to_owned()], 0));
+}
+
+#[test]
+fn a_predecessor_goes_as_soon_as_its_own_source_has_another() {
+    let (old, new, other) = (named("old", "web"), named("new", "web"), named("other", "other"));
+    let of = |uids: &[&str]| uids.iter().map(|uid| PodUid::new(uid)).collect::<BTreeSet<_>>();
+    let superseded = |known: &mut Known, listed: &[Candidate]| {
+        Decisions::default().decide(listed, false, known, &node()).superseded
+    };
+    let mut known = known();
+    known.runtime(&held(&[(&old, false), (&other, false)]));
+    assert_eq!(superseded(&mut known, &[]), of(&[]), "the source may not have been heard");
+    assert_eq!(superseded(&mut known, std::slice::from_ref(&new)), of(&["old"]));
+    assert_eq!(superseded(&mut known, &[old.clone(), new.clone()]), of(&[]));
+    let url = Candidate { source: Source::Http, ..new.clone() };
+    assert_eq!(superseded(&mut known, &[url]), of(&[]), "another source says nothing of it");
+    // A worker's pod, until all of it has been given back.
+    known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminating, false));
+    assert_eq!(superseded(&mut known, std::slice::from_ref(&new)), of(&["old"]));
+    let mut gone = WorkerReport::clone(&report(&old.pod_ref, WorkerState::Terminated, true));
+    gone.deleted = true;
+    known.report(old.pod_ref.uid.clone(), Arc::new(gone));
+    let outcome = Decisions::default().decide(std::slice::from_ref(&new), false, &mut known, &node());
+    assert_eq!((shown(&outcome), outcome.superseded), (vec!["new".to_owned()], of(&[])));
+    // What the API server has not been asked about, and what has no source, stays.
+    known.runtime(&held(&[(&old, true)]));
+    assert_eq!(superseded(&mut known, std::slice::from_ref(&new)), of(&[]));
+    let mut lone = Known::default();
+    lone.runtime(&Arc::new(
+        [(old.pod_ref.uid.clone(), HeldPod { pod: old.pod_ref.clone(), source: None })].into(),
+    ));
+    assert_eq!(superseded(&mut lone, &[new]), of(&[]));
 }
 
 #[test]

@@ -330,7 +330,7 @@ impl Handler<SyncPod> for PodWorker {
             self.pod = Some(message.pod);
         }
         match message.want {
-            Want::Run(desired) => self.wanted(desired, ctx),
+            Want::Run(desired) => self.wanted(desired, message.trusts_end, ctx),
             Want::Gone(known) => {
                 self.gone = true;
                 let orphaned = self.desired.is_none() && known.is_none();
@@ -349,7 +349,7 @@ impl Handler<SyncPod> for PodWorker {
 }
 
 impl PodWorker {
-    fn wanted(&mut self, desired: Arc<DesiredPod>, ctx: &mut Ctx<Self>) {
+    fn wanted(&mut self, desired: Arc<DesiredPod>, trusts_end: bool, ctx: &mut Ctx<Self>) {
         let changed = self.desired.as_ref().is_none_or(|known| known.pod != desired.pod);
         let is_first = self.desired.is_none();
         self.desired = Some(desired.clone());
@@ -362,9 +362,9 @@ impl PodWorker {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if pod.metadata.deletion_timestamp.is_some() {
             self.end(&Trigger::Deleted, ctx);
-        } else if is_first && matches!(phase, Some("Succeeded" | "Failed")) {
-            // What the API server showed before this kubelet ran is final; an end that is written while the pod runs
-            // StatusManager takes back.
+        } else if is_first && trusts_end && matches!(phase, Some("Succeeded" | "Failed")) {
+            // What the API server showed before this kubelet ran the pod is final; an end that is written while the pod
+            // runs StatusManager takes back, also one that a worker meets when it restarts.
             self.end(&Trigger::Finished, ctx);
         }
     }

@@ -69,7 +69,12 @@ pub fn pods(count: usize) -> &'static [Arc<DesiredPod>] {
 /// The fact that these are desired.
 pub fn desired(count: usize) -> DesiredPods {
     let pods = pods(count).iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
-    DesiredPods { pods: Arc::new(pods), sources_ready: true, gone: Arc::default() }
+    DesiredPods {
+        pods: Arc::new(pods),
+        sources_ready: true,
+        gone: Arc::default(),
+        superseded: Arc::default(),
+    }
 }
 
 fn second(number: i64) -> Timestamp {

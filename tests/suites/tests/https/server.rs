@@ -214,6 +214,7 @@ impl Server {
             pods: Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(desired))])),
             sources_ready: true,
             gone: Arc::default(),
+            superseded: Arc::default(),
         };
         let status = Arc::new(running(&container));
         let held = held(&sandbox, &container);

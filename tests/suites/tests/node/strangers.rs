@@ -1,16 +1,18 @@
 //! What others write at the API server, and what cannot be looked at, keeps no pod out and lets none in.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use runtime_bridge::checkpoint::FakeCheckpoints;
 use runtime_bridge::cri::fake::Fault;
-use runtime_bridge::cri::{CriErrorKind, Rpc};
+use runtime_bridge::cri::{CriErrorKind, Rpc, wire};
 use runtime_bridge::kube::Patch;
 use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::{Value, json};
 use supervision::Policy;
-use testkit::node::{FakeNode, is_ready, settings};
-use testkit::sandbox;
+use testkit::node::{FakeNode, World, is_ready, settings};
+use testkit::{Sandbox, sandbox};
 
 use crate::cluster::{clustered, pod, until};
 use crate::life::world;
@@ -137,6 +139,63 @@ fn nor_does_one_that_has_gone_and_still_ends() {
         world.runtime.clear_faults();
         node.stop().await;
     });
+}
+
+/// Pods that have a running container, by UID.
+fn running(world: &World) -> BTreeSet<String> {
+    let (containers, sandboxes) = (world.runtime.containers(), world.runtime.sandboxes());
+    let uid = |labels: &BTreeMap<String, String>| labels.get("io.kubernetes.pod.uid").cloned();
+    let run = containers
+        .iter()
+        .filter(|container| container.state == wire::ContainerState::ContainerRunning as i32);
+    let ready =
+        sandboxes.iter().filter(|sandbox| sandbox.state == wire::PodSandboxState::SandboxReady as i32);
+    run.filter_map(|it| uid(&it.labels)).chain(ready.filter_map(|it| uid(&it.labels))).collect()
+}
+
+/// The API server may be the very pod that waits.
+async fn takes_over(sandbox: &Sandbox, seed: u64, is_dead: bool) {
+    let (mut world, api) = clustered(seed);
+    api.set_paused(true);
+    world.manifest("api.yaml", &web("kube-apiserver"));
+    let node = FakeNode::start(sandbox, &world, &settings());
+    node.until("the old one to be Ready", |pods| pods.values().any(|status| is_ready(status))).await;
+    node.stop().await;
+    let old = running(&world);
+    assert_eq!(old.len(), 1);
+    if is_dead {
+        for made in world.runtime.sandboxes() {
+            assert_eq!(made.annotations.get("kubernetes.io/config.source").map(String::as_str), Some("file"));
+            world.runtime.kill_sandbox(&made.id);
+        }
+        assert!(running(&world).is_empty());
+    }
+    // As another kubelet or version gives it another UID, and has left nothing else.
+    world.checkpoints = FakeCheckpoints::new();
+    world.manifest("api.yaml", &web("kube-apiserver").replace("spec:", "spec:\n  hostname: other"));
+    let node = FakeNode::start(sandbox, &world, &settings());
+    let end = tokio::time::Instant::now() + Duration::from_secs(120);
+    let is_new_ready = async || {
+        let statuses = node.statuses().await;
+        statuses.iter().any(|(uid, status)| !old.contains(uid.as_str()) && is_ready(status))
+    };
+    while !is_new_ready().await {
+        assert!(running(&world).len() <= 1, "two at once");
+        assert!(tokio::time::Instant::now() < end, "{:?}", node.statuses().await);
+        sandbox.pass(Duration::from_millis(50)).await;
+    }
+    assert!(running(&world).is_disjoint(&old));
+    node.stop().await;
+}
+
+#[test]
+fn a_static_pod_takes_the_place_of_a_dead_one_without_an_api_server() {
+    sandbox(Policy::default(), async |sandbox| takes_over(sandbox, 70, true).await);
+}
+
+#[test]
+fn a_static_pod_takes_the_place_of_a_running_one_without_an_api_server() {
+    sandbox(Policy::default(), async |sandbox| takes_over(sandbox, 71, false).await);
 }
 
 #[test]
