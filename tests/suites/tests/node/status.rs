@@ -11,7 +11,7 @@ use runtime_bridge::cri::Rpc;
 use runtime_bridge::cri::fake::{Behaviour, Fault, Match};
 use runtime_bridge::host::FoundAddresses;
 use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::FakeApi;
+use runtime_bridge::kube::fake::{FakeApi, Fault as ApiFault, On, Verb};
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready, member};
@@ -99,6 +99,37 @@ fn an_end_that_others_write_is_undone_while_the_pod_runs_and_final_after_a_resta
         assert_eq!(told.message.as_deref(), Some("by another"));
         assert!(!is_ready(&told));
         assert_eq!(world.runtime.counts().get(&Rpc::CreateContainer), Some(&1), "and never runs again");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn an_end_that_others_write_ends_no_pod_whose_worker_restarts() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = cluster(97);
+        api.put(&serving("web", &json!({})));
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        until("web to be Ready", || is_ready(&status(&api, "web"))).await;
+        let before = world.runtime.containers();
+        // Nothing can be taken back for a while.
+        api.fault(On::call(Verb::Patch, "pods/status"), usize::MAX, ApiFault::Unreachable);
+        fail(&api, "web");
+        let label = Patch::Merge(json!({ "metadata": { "labels": { "new": "label" } } }));
+        api.change::<Pod>(NS, "web", None, &label);
+        sandbox.pass(Duration::from_secs(10)).await;
+        let workers: Vec<_> =
+            node.tree.snapshot().await.actors.into_iter().filter(|one| one.kind == "PodWorker").collect();
+        assert_eq!((workers.len(), phase(&api, "web").as_str()), (1, "Failed"));
+        node.tree
+            .inject(&workers[0].name, messages::supervision::Fault::PanicNow)
+            .expect("it is in the tree");
+        sandbox.pass(Duration::from_secs(60)).await;
+        api.clear_faults();
+        until("the end to be taken back", || phase(&api, "web") == "Running").await;
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert!(is_ready(&status(&api, "web")));
+        assert_eq!(world.runtime.containers(), before, "nothing was killed");
         node.stop().await;
     });
 }
