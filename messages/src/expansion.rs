@@ -154,10 +154,6 @@ mod tests {
         for text in ["$(".repeat(1 << 20), format!("){}", "$(".repeat(1 << 20))] {
             assert_eq!(expand(&text, lookup, &mut Budget::of_container()).as_deref(), Ok(&*text));
         }
-        assert!(
-            begun.elapsed() < std::time::Duration::from_secs(30),
-            "some minutes if each looks for its end"
-        );
     }
 
     proptest! {

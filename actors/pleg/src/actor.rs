@@ -220,7 +220,7 @@ impl Pleg {
         let mut before = self.held.replace(listed).unwrap_or_default();
         let held = self.held.get_or_insert_default();
         for (uid, pod) in &self.pods {
-            let found = || HeldPod { pod: pod.state.pod.clone(), is_api: false };
+            let found = || HeldPod { pod: pod.state.pod.clone(), source: None };
             held.entry(uid.clone()).or_insert_with(|| before.remove(uid).unwrap_or_else(found));
         }
         let held = Arc::new(held.clone());
