@@ -11,7 +11,8 @@ use super::ReviewError;
 
 type Asking<V> = BoxFuture<'static, Result<V, ReviewError>>;
 /// By key, which of all askings it is and what is asked.
-type Askings<K, V> = Arc<Mutex<BTreeMap<K, (u64, WeakShared<Asking<V>>)>>>;
+type ByKey<K, V> = BTreeMap<K, (u64, WeakShared<Asking<V>>)>;
+type Askings<K, V> = Arc<Mutex<ByKey<K, V>>>;
 
 /// Questions under way by what they ask. One ends when nobody waits for its answer any more.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(super) struct Flights<K: Ord, V>(Askings<K, V>, AtomicU64);
 /// its landing.
 struct Landing<K: Ord, V: Clone>(Askings<K, V>, K, u64);
 
-fn locked<K, V: Clone>(askings: &Askings<K, V>) -> MutexGuard<'_, BTreeMap<K, (u64, WeakShared<Asking<V>>)>> {
+fn locked<K, V: Clone>(askings: &Askings<K, V>) -> MutexGuard<'_, ByKey<K, V>> {
     askings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

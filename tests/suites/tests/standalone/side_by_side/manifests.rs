@@ -9,12 +9,13 @@ use crate::Shared;
 use crate::cri::POD_NAME_LABEL;
 use crate::node::{LATER, Node, SOON};
 use crate::spec::{containers, shell, sleeper, with};
+use crate::view::PodView;
 
 pub const ALL: &[(&str, Shared)] = &[
     ("a_changed_manifest_replaces_the_pod_and_never_runs_both", changed),
     ("a_touched_manifest_changes_nothing", touched),
     ("yaml_and_json_manifests_are_read", yaml),
-    ("a_pod_with_an_unsupported_field_fails_and_names_it", unsupported),
+    ("a_pod_with_an_unsupported_field_waits_and_names_it", unsupported),
     ("a_manifest_that_refers_to_the_api_is_refused", references),
 ];
 
@@ -81,9 +82,10 @@ fn yaml(node: &Node) {
 fn unsupported(node: &Node) {
     let main = with(sleeper("main"), json!({"securityContext": {"windowsOptions": {"hostProcess": false}}}));
     let file = node.pod("unsupported", containers([main]));
-    let pod = file.phase("Failed");
-    let (reason, message) = (pod.text("/status/reason"), pod.text("/status/message"));
-    assert!(!reason.is_empty(), "{}", pod.status());
+    let reason = "UnsupportedFields";
+    let waits = |pod: &PodView| pod.phase() == "Pending" && pod.text("/status/reason") == reason;
+    let pod = file.wait("waiting", SOON, waits);
+    let message = pod.text("/status/message");
     assert!(message.contains("spec.containers[0].securityContext"), "{}", pod.status());
     let event = eventually("an event about it", SOON, || {
         let events = file.events(pod.uid())?;
