@@ -262,7 +262,7 @@ mod tests {
         let probe = Probe { exec: Some(ExecAction { command }), ..Probe::default() };
         let error = target(&probe, &container, "p", "").expect_err("256 GiB").to_string();
         let expected = "container \"web\": command of the probe: environment, command and arguments would have more \
-                        than 8388608 bytes";
+                        than 262144 bytes";
         assert_eq!(error, expected);
     }
 }
