@@ -64,7 +64,7 @@ fn followed(member: &Member) {
 fn previous(member: &Member) {
     // The first instance waits to be told, so that its log is complete when it ends.
     let script = format!(
-        "echo instance $(ls /gate | wc -l); touch /gate/$(date +%s%N); [ $(ls /gate | wc -l) = 1 ] && exit 1; {OBEDIENT}"
+        "echo instance $(ls /gate | wc -l); touch /gate/run-$(ls /gate | wc -l); [ $(ls /gate | wc -l) = 1 ] && exit 1; {OBEDIENT}"
     );
     let pod = member.pod("again", with(containers([shell("main", &script)]), json!({"gate": true})));
     pod.wait("restarted and running", LATER, |pod| pod.restarts("main") == 1 && pod.is_running("main"));
