@@ -15,7 +15,8 @@ pub struct EnsurePodCgroup {
 }
 delivery!(EnsurePodCgroup => Result<Arc<PodCgroup>, CgroupFailure>: Command, Wait, pod = |m| Some(&m.pod.pod_ref.uid));
 
-/// Remove the pod's cgroup, wherever it is. Only after its containers have died. Idempotent.
+/// Remove the pod's cgroup, wherever it is, and kill what is left in it. Only after its containers have died.
+/// Idempotent.
 #[derive(Clone, Debug)]
 pub struct RemovePodCgroup {
     /// The pod.

@@ -315,7 +315,7 @@ impl Handler<RemovePodCgroup> for ResourceManager {
     fn handle(&mut self, remove: RemovePodCgroup, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         let (executor, uid) = (self.executor.clone(), remove.pod.uid.clone());
-        let work = async move { executor.remove(&remove.pod.uid).await };
+        let work = async move { executor.kill_and_remove(&remove.pod.uid).await };
         ctx.effect("remove", Some(uid.clone()), work, move |actor, removed, ctx| {
             if removed.is_ok() {
                 actor.ledger.removed(&uid);

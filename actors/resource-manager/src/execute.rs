@@ -1,6 +1,7 @@
 //! Has cgroups made, changed and removed, tells what this machine cannot hold, and measures how long it took.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use messages::PodUid;
 use messages::resources::QosClass;
@@ -8,6 +9,14 @@ use runtime_bridge::cgroups::{CgroupError, CgroupValues, Cgroups, Ensured};
 use tokio::time::Instant;
 
 use crate::metrics::{Operation, ResourceMetrics};
+
+/// How long killed processes may take to leave their cgroup: the waits before each further attempt to remove it.
+const KILLED_WAITS: [Duration; 4] = [
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(1000),
+];
 
 /// The machine's cgroups, measured.
 #[derive(Clone)]
@@ -38,11 +47,30 @@ impl Executor {
     }
 
     /// Removes a pod's cgroup.
-    pub(crate) async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
+    async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
         let began = Instant::now();
         self.cgroups.remove_pod_cgroup(uid.as_str()).await?;
         self.metrics.done(Operation::Destroy, began.elapsed());
         Ok(())
+    }
+
+    /// Removes the cgroup of a pod of which nothing may run any more. Processes in it are killed, as upstream does: the
+    /// runtime has lost them, for example when the call that made a sandbox or started a container was broken off.
+    pub(crate) async fn kill_and_remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        let mut removed = self.remove(uid).await;
+        if !matches!(removed, Err(CgroupError::ProcessesLeft { .. })) {
+            return removed;
+        }
+        let processes = self.cgroups.kill(uid.as_str()).await?;
+        tracing::warn!(pod = %uid, processes, "Processes that the runtime has lost are killed");
+        for wait in KILLED_WAITS {
+            tokio::time::sleep(wait).await;
+            removed = self.remove(uid).await;
+            if !matches!(removed, Err(CgroupError::ProcessesLeft { .. })) {
+                break;
+            }
+        }
+        removed
     }
 
     /// Has the cgroups of both classes hold their values; whether they do.
@@ -62,7 +90,7 @@ impl Executor {
     }
 
     /// Removes cgroups of pods that nobody knows; gives those that are gone. Processes in them are killed if not even
-    /// the runtime knows the pod: it has lost them, say when the call that made a sandbox was broken off.
+    /// the runtime knows the pod.
     pub(crate) async fn remove_orphans(
         &self,
         orphans: Vec<PodUid>,
@@ -70,16 +98,8 @@ impl Executor {
     ) -> Vec<PodUid> {
         let mut gone = Vec::new();
         for uid in orphans {
-            let mut removed = self.remove(&uid).await;
-            if matches!(removed, Err(CgroupError::ProcessesLeft { .. })) && !in_runtime(&uid) {
-                match self.cgroups.kill(uid.as_str()).await {
-                    Ok(processes) => {
-                        tracing::warn!(pod = %uid, processes, "Processes that nobody knows are killed")
-                    }
-                    Err(error) => tracing::warn!(%error, pod = %uid, "Processes that nobody knows stay"),
-                }
-                removed = self.remove(&uid).await;
-            }
+            let removed =
+                if in_runtime(&uid) { self.remove(&uid).await } else { self.kill_and_remove(&uid).await };
             match removed {
                 Ok(()) => {
                     tracing::info!(pod = %uid, "Cgroup of an unknown pod is removed");

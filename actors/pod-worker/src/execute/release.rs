@@ -24,14 +24,11 @@ pub(crate) async fn release(exec: Executor, held: Arc<RuntimePod>, what: Release
     let runtime = async { if what.containers { remove_from_runtime(&exec, &held).await } else { Ok(()) } };
     // Both only need that nothing runs, and neither waits for the other.
     let (unmounted, removed) = join(unmount(&exec), runtime).await;
-    unmounted.and(removed)?;
-    {
-        let _step = exec.step("RemovePodCgroup".to_owned()).await;
-        let remove = RemovePodCgroup { pod: exec.pod.clone() };
-        let removed = exec.deps.remove_cgroup.ask(remove, CGROUP_DEADLINE).await;
-        let removed = removed.map_err(|error| format!("RemovePodCgroup: {error}"))?;
-        removed.map_err(|error| format!("RemovePodCgroup: {}", error.message))?;
-    }
+    unmounted?;
+    // Also when the runtime refused: it does not remove a container whose process it has lost before that process is
+    // killed, which happens here.
+    let cgroup = remove_cgroup(&exec).await;
+    removed.and(cgroup)?;
     if what.logs {
         let _step = exec.step("RemovePodLogs".to_owned()).await;
         let pod = &exec.pod;
@@ -39,6 +36,14 @@ pub(crate) async fn release(exec: Executor, held: Arc<RuntimePod>, what: Release
         removed.map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+async fn remove_cgroup(exec: &Executor) -> Result<(), String> {
+    let _step = exec.step("RemovePodCgroup".to_owned()).await;
+    let remove = RemovePodCgroup { pod: exec.pod.clone() };
+    let removed = exec.deps.remove_cgroup.ask(remove, CGROUP_DEADLINE).await;
+    let removed = removed.map_err(|error| format!("RemovePodCgroup: {error}"))?;
+    removed.map_err(|error| format!("RemovePodCgroup: {}", error.message))
 }
 
 async fn unmount(exec: &Executor) -> Result<(), String> {

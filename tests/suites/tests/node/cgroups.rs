@@ -9,8 +9,8 @@ use messages::quantity::Quantity;
 use messages::resources::QosClass;
 use resource_manager::{ReservedCgroup, ReservedFor, ResourceManagerConfig};
 use runtime_bridge::cgroups::{CgroupDriver, CgroupError, CgroupValues, Cgroups, CpuLimit, HugePages, Limit};
-use runtime_bridge::cri::fake::FakeRuntime;
-use runtime_bridge::cri::wire;
+use runtime_bridge::cri::fake::{FakeRuntime, Fault};
+use runtime_bridge::cri::{CriErrorKind, Rpc, wire};
 use supervision::{Policy, RestartPolicy};
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
 use testkit::sandbox;
@@ -230,6 +230,31 @@ fn cgroups_that_nobody_knows_go_with_the_processes_that_are_lost_in_them() {
         assert_eq!(names.len(), 1, "not even the runtime knows them: {names:?}");
         assert_eq!(shares(&world, "/kubepods/burstable"), Some(256), "strangers do not count");
         assert!(node.by_name().await.get("b").is_some_and(|status| is_ready(status)));
+    });
+}
+
+#[test]
+fn a_process_that_the_runtime_has_lost_does_not_keep_its_pod() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(28);
+        world.manifest("b.yaml", &burstable("b", "250m"));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until_ready(&node, &["b"]).await;
+        let pod = world.cgroups.list_pod_cgroups().await.expect("a listing").remove(0);
+        // containerd says so of a container whose start was broken off, until the process is dead.
+        world.cgroups.add_pid(&pod.uid, 4711);
+        let refuses = Fault::Error(CriErrorKind::Other, "cannot delete running task".to_owned());
+        world.runtime.fault(Rpc::RemoveContainer, 1000, refuses);
+        world.remove_manifest("b.yaml");
+        for _ in 0..300 {
+            sandbox.pass(Duration::from_millis(100)).await;
+            if world.cgroups.pids(&pod.uid).await.expect("the cgroup's processes").is_empty() {
+                world.runtime.clear_faults();
+            }
+        }
+        node.until_empty().await;
+        assert!(pods_cgroups(&world).await.is_empty());
+        node.stop().await;
     });
 }
 
