@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use bridge_io::clock::Clock;
+use bridge_kube::ApiClient;
+use bridge_tls::certificates::{CertificateStore, CurrentPair, Names, Pair, Purpose, Subject};
 use jiff::Timestamp;
 use messages::certificate_manager;
 use messages::facts::NodeAddressesObserved;
 use messages::node_status::ResendNode;
-use runtime_bridge::certificates::{CertificateStore, CurrentPair, Names, Pair, Purpose, Subject};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::ApiClient;
 use supervision::{Address, Ctx, EffectId, Subsystem};
 use tokio::sync::watch;
 use tokio::time::Instant;

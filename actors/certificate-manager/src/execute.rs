@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_bridge::certificates::{
-    CertificateStore, KeyPem, Pair, Purpose, Subject, request_certificate, wait_for_certificate,
-};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::ApiClient;
+use bridge_io::clock::Clock;
+use bridge_kube::ApiClient;
+use bridge_kube::{request_certificate, wait_for_certificate};
+use bridge_tls::certificates::{CertificateStore, KeyPem, Pair, Purpose, Subject};
 
 use crate::rotation::answers;
 

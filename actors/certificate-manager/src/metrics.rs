@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_tls::certificates::{Leaf, Purpose};
 use jiff::Timestamp;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, Registry};
-use runtime_bridge::certificates::{Leaf, Purpose};
 
 /// One minute, hours, days, months, years: in seconds.
 const AGES: [f64; 10] = [

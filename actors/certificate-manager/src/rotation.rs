@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bridge_tls::certificates::{Leaf, Names, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeAddress;
-use runtime_bridge::certificates::{Leaf, Names, Subject};
 
 /// Between two looks at the time: the clock may be set.
 pub const LOOK: Duration = Duration::from_secs(10);

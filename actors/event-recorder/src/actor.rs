@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::{Actor, Handler, MessageResult};
+use bridge_io::clock::Clock;
+use bridge_kube::ApiClient;
 use messages::event_recorder::{
     self, EventObject, EventType, GetEvents, RecordAnnotatedEvent, RecordEvent, RecordedEvent,
 };
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::ApiClient;
 use supervision::{Ctx, Subsystem};
 use tokio::time::Instant;
 

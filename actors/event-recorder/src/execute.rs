@@ -1,7 +1,7 @@
 //! Sending events to the API server.
 
+use bridge_kube::{ApiClient, ApiError, Patch};
 use k8s_openapi::api::core::v1::Event;
-use runtime_bridge::kube::{ApiClient, ApiError, Patch};
 
 use crate::post::{Post, Sent};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use bridge_node::stats::RuntimePlaces;
 use messages::event_recorder::{EventObject, EventType, RecordAnnotatedEvent, RecordEvent};
 use messages::eviction_manager::{self, ResendPressure};
 use messages::facts::{
@@ -13,7 +14,6 @@ use messages::facts::{
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
-use runtime_bridge::stats::RuntimePlaces;
 use supervision::{Address, AskError, Ctx, Subsystem};
 use tokio::time::Instant;
 

@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::Operations;
+use bridge_cri::wire::{
+    ContainerStats, ContainerStatsFilter, FilesystemUsage, ImageFsInfoRequest, ListContainerStatsRequest,
+};
+use bridge_node::cgroups::Cgroups;
+use bridge_node::host::PodDirs;
+use bridge_node::stats::{
+    DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, RuntimePlaces, Wanted,
+};
 use messages::facts::DesiredPod;
 use messages::garbage_collector::RemoveDeadContainers;
 use messages::image_manager::DeleteUnusedImages;
 use messages::resources::QosClass;
-use runtime_bridge::cgroups::Cgroups;
-use runtime_bridge::cri::Operations;
-use runtime_bridge::cri::wire::{
-    ContainerStats, ContainerStatsFilter, FilesystemUsage, ImageFsInfoRequest, ListContainerStatsRequest,
-};
-use runtime_bridge::host::PodDirs;
-use runtime_bridge::stats::{
-    DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, RuntimePlaces, Wanted,
-};
 use supervision::Address;
 
 use crate::file_systems::{FileSystems, Reclaims};

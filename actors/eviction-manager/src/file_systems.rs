@@ -1,6 +1,6 @@
 //! PURE: which file systems a node has, and so what counts and what helps against each signal (rows 19.4, 19.5).
 
-use runtime_bridge::stats::NodeUsage;
+use bridge_node::stats::NodeUsage;
 
 use crate::signal::Signal;
 
@@ -92,7 +92,7 @@ impl Reclaims {
 
 #[cfg(test)]
 mod tests {
-    use runtime_bridge::stats::FileSystemRoom;
+    use bridge_node::stats::FileSystemRoom;
 
     use super::*;
 

@@ -92,7 +92,7 @@ pub(crate) fn exceeded(limits: &Limits, usage: &PodUse, layers: bool) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use runtime_bridge::stats::DiskUsage;
+    use bridge_node::stats::DiskUsage;
     use serde_json::{Value, json};
 
     use super::*;

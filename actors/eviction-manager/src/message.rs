@@ -92,7 +92,7 @@ fn pod_level_memory(pod: &Pod) -> Option<Quantity> {
 mod tests {
     use std::time::Duration;
 
-    use runtime_bridge::stats::DiskUsage;
+    use bridge_node::stats::DiskUsage;
     use serde_json::{Value, json};
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bridge_node::stats::{FileSystemRoom, NodeUsage, Room};
 use messages::quantity::Quantity;
-use runtime_bridge::stats::{FileSystemRoom, NodeUsage, Room};
 
 use crate::signal::{Resource, Signal};
 use crate::threshold::Threshold;

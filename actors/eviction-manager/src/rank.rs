@@ -97,10 +97,10 @@ pub(crate) fn rank(candidates: Vec<Candidate>, signal: Signal, file_systems: Fil
 
 #[cfg(test)]
 mod tests {
+    use bridge_node::stats::DiskUsage;
     use messages::facts::Source;
     use messages::{PodRef, PodUid};
     use proptest::prelude::*;
-    use runtime_bridge::stats::DiskUsage;
     use serde_json::json;
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bridge_node::stats::DiskUsage;
 use k8s_openapi::api::core::v1::{Pod, Volume};
-use runtime_bridge::stats::DiskUsage;
 
 use crate::file_systems::Parts;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use bridge_io::clock::Clock;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPods, PodObserved, WorkerReport, WorkerReported};
@@ -13,7 +14,6 @@ use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::runtime::{ContainerState, RuntimePod};
-use runtime_bridge::clock::Clock;
 use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 
 use crate::execute::{self, Collected, Known, Ways};

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bridge_cri::Operations;
+use bridge_node::host::PodDirs;
 use messages::PodUid;
-use runtime_bridge::cri::Operations;
-use runtime_bridge::host::PodDirs;
 
 use crate::plan::{DeadContainer, Garbage};
 

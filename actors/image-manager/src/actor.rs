@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::wire::Image;
+use bridge_cri::{CriError, Deadlines, Operations};
+use bridge_io::clock::Clock;
+use bridge_node::host::{DockerConfigs, PullRecords};
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::wire::Image;
-use runtime_bridge::cri::{CriError, Deadlines, Operations};
-use runtime_bridge::host::{DockerConfigs, PullRecords};
 use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 

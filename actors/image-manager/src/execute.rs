@@ -7,16 +7,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
-use messages::image_manager::PresentImage;
-use messages::object_cache::GetSecret;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::wire::{
+use bridge_cri::wire::{
     Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest, PodSandboxConfig,
     PullImageRequest,
 };
-use runtime_bridge::cri::{CriError, Operations};
-use runtime_bridge::host::{DockerConfigs, PullRecords};
+use bridge_cri::{CriError, Operations};
+use bridge_io::clock::Clock;
+use bridge_node::host::{DockerConfigs, PullRecords};
+use futures::future::join_all;
+use messages::image_manager::PresentImage;
+use messages::object_cache::GetSecret;
 use supervision::Address;
 use tokio::time::Instant;
 

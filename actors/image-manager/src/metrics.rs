@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_node::host::RecordKind;
 use messages::image_manager::PullPolicy;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
-use runtime_bridge::host::RecordKind;
 
 use crate::records::Checked;
 

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bridge_cri::PullShare;
 use messages::PodUid;
-use runtime_bridge::cri::PullShare;
 
 /// How many pulls run at once and how many may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::{Actor, Handler};
+use bridge_io::clock::Clock;
+use bridge_node::host::LogPlace;
 use messages::PodUid;
 use messages::facts::PodObserved;
 use messages::log_manager;
 use messages::pleg::ResendObserved;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::host::LogPlace;
 use supervision::{Address, Ctx, Subsystem};
 
 use crate::execute::{self, Looked, Turned, Ways};

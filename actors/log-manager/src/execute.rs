@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::Operations;
+use bridge_node::host::{Compressed, ContainerLogs, LogError, LogPlace};
 use jiff::Timestamp;
-use runtime_bridge::cri::Operations;
-use runtime_bridge::host::{Compressed, ContainerLogs, LogError, LogPlace};
 
 use crate::plan::{Need, Writer, need, rotation};
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::host::{COMPRESSED, LogPlace, UNFINISHED};
 use messages::PodRef;
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
-use runtime_bridge::host::{COMPRESSED, LogPlace, UNFINISHED};
 
 /// A log that has grown to so many times its size before it was looked at is compressed at the next look, and not only
 /// when the one after it is put aside, too.

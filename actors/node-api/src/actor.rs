@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use actix::Actor;
 use axum::Router;
-use runtime_bridge::Io;
-use runtime_bridge::serving::ServingTls;
+use bridge_io::Io;
+use bridge_tls::serving::ServingTls;
 use supervision::{Ctx, Subsystem};
 use tokio_util::task::AbortOnDropHandle;
 

@@ -10,19 +10,19 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bridge_cri::wire::{
+    AttachRequest, ContainerStatusRequest, ExecRequest, ExecSyncRequest, PortForwardRequest,
+};
+use bridge_cri::{CriError, CriErrorKind, Operations};
+use bridge_io::Io;
+use bridge_io::clock::Clock;
+use bridge_node::host::LogFile;
 use messages::PodUid;
 use messages::facts::{DesiredPod, Source};
 use messages::pleg::{GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{GetPods, GetStaticOf};
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::status_manager::GetPodStatus;
-use runtime_bridge::Io;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::wire::{
-    AttachRequest, ContainerStatusRequest, ExecRequest, ExecSyncRequest, PortForwardRequest,
-};
-use runtime_bridge::cri::{CriError, CriErrorKind, Operations};
-use runtime_bridge::host::LogFile;
 use supervision::Address;
 use tokio::sync::mpsc;
 

@@ -8,6 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Actor;
+use bridge_cri::{CriError, Operations};
+use bridge_io::clock::Clock;
+use bridge_kube::{ApiClient, ApiError, Followed, Select};
+use bridge_node::host::{FoundAddresses, HostAddresses};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -15,10 +19,6 @@ use messages::eviction_manager::ResendPressure;
 use messages::facts::{NodeAddressesObserved, NodeObserved, OtherVolumesObserved, Pressure};
 use messages::node_status;
 use messages::pleg::ResendObserved;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::{CriError, Operations};
-use runtime_bridge::host::{FoundAddresses, HostAddresses};
-use runtime_bridge::kube::{ApiClient, ApiError, Followed, Select};
 use supervision::{Address, Ctx, Reply, Subsystem};
 use tokio::time::Instant;
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use bridge_node::host::FoundAddresses;
 use k8s_openapi::api::core::v1::NodeAddress;
-use runtime_bridge::host::FoundAddresses;
 
 /// What the kubelet was told of its addresses.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::host::MachineFacts;
 use k8s_openapi::api::core::v1::Taint;
 use messages::resources::NodeResources;
-use runtime_bridge::host::MachineFacts;
 
 /// What does not change while the kubelet runs.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::{CriError, Operations, wire};
+use bridge_kube::{ApiClient, ApiError, Patch};
+use bridge_node::host::{FoundAddresses, HostAddresses};
 use k8s_openapi::api::core::v1::Node;
-use runtime_bridge::cri::{CriError, Operations, wire};
-use runtime_bridge::host::{FoundAddresses, HostAddresses};
-use runtime_bridge::kube::{ApiClient, ApiError, Patch};
 
 use crate::changes::patch;
 use crate::images::RuntimeImage;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::host::FoundAddresses;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, Node, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
@@ -12,7 +13,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use messages::facts::{OtherVolumesObserved, Pressure};
 use messages::resources::{is_huge_pages, is_native};
-use runtime_bridge::host::FoundAddresses;
 
 use crate::NodeStatusConfig;
 use crate::addresses::{Told, addresses};

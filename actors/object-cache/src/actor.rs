@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::clock::Clock;
+use bridge_kube::{ApiClient, ApiError, Followed, Object, Select};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -13,8 +15,6 @@ use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token,
 };
 use messages::pod_manager::ResendDesired;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::{ApiClient, ApiError, Followed, Object, Select};
 use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_kube::Followed;
 use messages::object_cache::ObjectError;
-use runtime_bridge::kube::Followed;
 
 /// Namespace, empty for what has none, and name.
 pub type Name = (Arc<str>, Arc<str>);

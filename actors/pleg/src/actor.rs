@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
+use bridge_cri::{CriError, ExitWatcher, Operations, wire};
+use bridge_io::clock::Clock;
+use bridge_node::host::PodDirs;
 use futures::StreamExt;
 use jiff::Timestamp;
 use messages::event_recorder::RecordEvent;
@@ -16,9 +19,6 @@ use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::{CriError, ExitWatcher, Operations, wire};
-use runtime_bridge::host::PodDirs;
 use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use bridge_cri::{CriError, Operations, container_pid, wire};
+use bridge_node::host::PodDirs;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
-use runtime_bridge::cri::{CriError, Operations, container_pid, wire};
-use runtime_bridge::host::PodDirs;
 
 use crate::{log_tail, observe};
 

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bridge_cri::wire;
 use jiff::Timestamp;
 use messages::facts::Source;
 use messages::runtime::{
     ContainerState, Effective, HeldPod, RuntimeContainer, RuntimePod, RuntimeSandbox, User,
 };
 use messages::{PodRef, PodUid};
-use runtime_bridge::cri::wire;
 
 /// The labels by which a pod's objects are found again.
 pub const POD_UID: &str = "io.kubernetes.pod.uid";

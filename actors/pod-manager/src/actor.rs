@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
+use bridge_kube::ApiClient;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
@@ -21,7 +22,6 @@ use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use messages::{PodRef, PodUid};
-use runtime_bridge::kube::ApiClient;
 use supervision::{Address, AskError, Ctx, Subsystem};
 
 use crate::admission::{NodeView, counted_as, preemption};

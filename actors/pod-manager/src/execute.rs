@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use bridge_kube::{ApiClient, ApiError, Delete};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use messages::PodRef;
-use runtime_bridge::kube::{ApiClient, ApiError, Delete};
 
 use crate::mirror::{Step, mirror_of, stands_for};
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use bridge_http::manifest_url::{ManifestUrl, ManifestUrlError};
+use bridge_io::clock::Clock;
+use bridge_kube::{ApiClient, Followed, Select};
+use bridge_node::host::{ManifestFile, StaticFiles, StaticFilesError};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{GonePods, NodeObserved, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::node_status::ResendNode;
 use messages::pod_manager::PodsChanged;
 use messages::pod_sources::{self, ResendPods};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::host::{ManifestFile, StaticFiles, StaticFilesError};
-use runtime_bridge::kube::{ApiClient, Followed, Select};
-use runtime_bridge::manifest_url::{ManifestUrl, ManifestUrlError};
 use supervision::{Address, Ctx, Subsystem};
 
 use crate::api_pods::ApiPods;

@@ -4,6 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::Operations;
+use bridge_http::probes::Prober;
+use bridge_io::clock::Clock;
+use bridge_node::host::PodDirs;
 use futures::future::BoxFuture;
 use messages::event_recorder::RecordEvent;
 use messages::facts::WorkerReported;
@@ -18,10 +22,6 @@ use messages::resource_manager::{EnsurePodCgroup, RemovePodCgroup};
 use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatus;
 use messages::volume_manager::{MountVolumes, PrepareSubpaths, UnmountVolumes};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::Operations;
-use runtime_bridge::host::PodDirs;
-use runtime_bridge::probes::Prober;
 use supervision::Address;
 use tokio::time::Instant;
 

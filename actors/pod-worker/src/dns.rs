@@ -1,7 +1,7 @@
 //! What a pod's `/etc/resolv.conf` gets (row 12.1).
 
+use bridge_cri::wire::DnsConfig;
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
-use runtime_bridge::cri::wire::DnsConfig;
 
 /// Limits of the resolvers in use: upstream cuts what is beyond.
 const NAMESERVERS_MAX: usize = 3;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_http::probes::{HttpProbe, Scheme};
 use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction, LifecycleHandler, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use messages::PodRef;
 use messages::runtime::RuntimeContainer;
-use runtime_bridge::probes::{HttpProbe, Scheme};
 
 use crate::spec::{ContainerKind, PodView};
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use bridge_cri::wire::LinuxContainerResources;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use messages::quantity::Quantity;
 use messages::resources::{Amounts, parsed, pod_amounts};
-use runtime_bridge::cri::wire::LinuxContainerResources;
 
 use crate::node_rules::NodeRules;
 

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSecurityContext, SecurityContext};
-use messages::PodRef;
-use runtime_bridge::cri::wire::{
+use bridge_cri::wire::{
     DnsConfig, Int64Value, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode,
     NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol, SecurityProfile,
     security_profile::ProfileType,
 };
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSecurityContext, SecurityContext};
+use messages::PodRef;
 
 use crate::linux_resources::{overhead, sandbox_resources};
 use crate::node_rules::NodeRules;
@@ -198,9 +198,9 @@ fn protocol(port: &ContainerPort) -> Protocol {
 
 #[cfg(test)]
 mod tests {
+    use bridge_cri::wire::SupplementalGroupsPolicy;
     use k8s_openapi::api::core::v1::EphemeralContainer;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-    use runtime_bridge::cri::wire::SupplementalGroupsPolicy;
     use serde_json::json;
 
     use super::*;

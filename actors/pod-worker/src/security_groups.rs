@@ -1,8 +1,8 @@
 //! The groups of a pod beside its processes' first one (row 17.5), and what a spec says of SELinux (row 17.4): for its
 //! sandbox and its containers alike.
 
+use bridge_cri::wire::{SeLinuxOption, SupplementalGroupsPolicy};
 use k8s_openapi::api::core::v1::{PodSecurityContext, SELinuxOptions};
-use runtime_bridge::cri::wire::{SeLinuxOption, SupplementalGroupsPolicy};
 
 /// A policy that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

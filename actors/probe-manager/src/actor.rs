@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::MessageResult;
+use bridge_io::clock::Clock;
+use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::facts::{DesiredPods, PodObserved, ProbeVerdict, WorkerReported, WorkerState};
@@ -14,8 +16,6 @@ use messages::pod_worker::ResendReports;
 use messages::probe_manager::{GetVerdicts, ResendVerdicts};
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
-use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
-use runtime_bridge::clock::Clock;
 use supervision::{Address, Ctx, Subsystem};
 use tokio::time::Instant;
 

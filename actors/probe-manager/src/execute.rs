@@ -4,9 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_bridge::cri::wire::ExecSyncRequest;
-use runtime_bridge::cri::{CriErrorKind, Operations};
-use runtime_bridge::probes::{
+use bridge_cri::wire::ExecSyncRequest;
+use bridge_cri::{CriErrorKind, Operations};
+use bridge_http::probes::{
     GrpcProbe, HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, Scheme, TcpProbe,
 };
 

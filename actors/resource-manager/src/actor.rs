@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use bridge_node::cgroups::{CgroupError, CgroupValues, Cgroups};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::DesiredPods;
 use messages::pleg::GetHeldPods;
@@ -12,7 +13,6 @@ use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::resources::QosClass;
 use messages::{PodRef, PodUid};
-use runtime_bridge::cgroups::{CgroupError, CgroupValues, Cgroups};
 use supervision::{Address, Ctx, ReplyLater, Subsystem, reply_later};
 
 use crate::capacity::Amounts;

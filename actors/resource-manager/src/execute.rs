@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::cgroups::{CgroupError, CgroupValues, Cgroups, Ensured};
 use messages::PodUid;
 use messages::resources::QosClass;
-use runtime_bridge::cgroups::{CgroupError, CgroupValues, Cgroups, Ensured};
 use tokio::time::Instant;
 
 use crate::metrics::{Operation, ResourceMetrics};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bridge_node::cgroups::CgroupVersion;
 use prometheus::{HistogramOpts, HistogramVec, IntGauge, Registry};
-use runtime_bridge::cgroups::CgroupVersion;
 
 /// What is done with cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

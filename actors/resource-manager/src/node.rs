@@ -1,7 +1,7 @@
 //! What is asked of the node's own cgroups, and what is said about it (row 14.7).
 
+use bridge_node::cgroups::{CgroupError, CgroupNames, CgroupValues};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use runtime_bridge::cgroups::{CgroupError, CgroupNames, CgroupValues};
 
 use crate::capacity::Amounts;
 use crate::values::node_values;
@@ -90,8 +90,8 @@ pub(crate) fn enforcements(
 
 #[cfg(test)]
 mod tests {
+    use bridge_node::cgroups::CgroupDriver;
     use messages::quantity::Quantity;
-    use runtime_bridge::cgroups::CgroupDriver;
 
     use super::*;
 

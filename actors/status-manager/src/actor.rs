@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
+use bridge_io::clock::Clock;
+use bridge_kube::ApiClient;
+use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -19,9 +22,6 @@ use messages::pod_worker::GetWorkers;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
 use messages::supervision::PodQuarantined;
-use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::ApiClient;
 use supervision::{Address, AskError, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
-use runtime_bridge::checkpoint::{CheckpointError, CheckpointStore};
 use serde_json::Value;
 
 use crate::checkpoint::{Checkpoint, PREFIX};

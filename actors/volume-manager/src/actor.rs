@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::mounts::{MountError, SwapFacts};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPod, DesiredPods, OtherVolumesObserved};
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
-use runtime_bridge::mounts::{MountError, SwapFacts};
 use supervision::{Address, Ctx, Reply, Subsystem};
 use tokio::time::Instant;
 

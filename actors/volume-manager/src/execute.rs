@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::host::{OtherVolume, PodDirs, PodDirsError};
+use bridge_node::mounts::{GroupChange, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup};
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 use messages::volume_manager::{PrepareSubpaths, Subpath, VolumeError};
-use runtime_bridge::host::{OtherVolume, PodDirs, PodDirsError};
-use runtime_bridge::mounts::{GroupChange, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup};
 use tokio::time::Instant;
 
 use crate::objects::Objects;

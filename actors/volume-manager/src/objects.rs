@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::mounts::Projection;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, VolumeProjection};
 use messages::PodRef;
 use messages::object_cache::{GetConfigMap, GetSecret, GetToken, ObjectError};
 use messages::resources::NodeResources;
-use runtime_bridge::mounts::Projection;
 use supervision::{Address, AskError};
 
 use crate::payload::{self, Fetched, ObjectVolume};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use bridge_node::mounts::MountPoint;
 use messages::PodUid;
-use runtime_bridge::mounts::MountPoint;
 
 /// When it is looked for such directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Volumes that another kubelet has set up by plugins that this one does not have: they are reported in use, and left
 //! as they are. Taking a mount down behind its plugin's back loses data.
 
+use bridge_node::host::{OtherVolume, Reported};
 use messages::facts::OtherVolumesObserved;
 use messages::volume_manager::VolumeError;
-use runtime_bridge::host::{OtherVolume, Reported};
 
 /// The plugins that this kubelet has, as their directories are named.
 pub const OWN: &[&str] = &[

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bridge_node::host::SecretContent;
+use bridge_node::mounts::ProjectedFile;
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapProjection, Container, DownwardAPIProjection, DownwardAPIVolumeFile, KeyToPath, Pod,
     PodSpec, Secret, SecretProjection, Volume, VolumeMount, VolumeProjection,
@@ -11,8 +13,6 @@ use k8s_openapi::api::core::v1::{
 use messages::downward::{Defaults, metadata_text, named_resource_text};
 use messages::object_cache::{ObjectError, Token};
 use messages::quantity::Quantity;
-use runtime_bridge::host::SecretContent;
-use runtime_bridge::mounts::ProjectedFile;
 
 /// Files that say nothing else about their permissions.
 const MODE: i32 = 0o644;

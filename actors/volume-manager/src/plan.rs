@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use bridge_node::host::{Layout, SUBPATHS};
+use bridge_node::mounts::{HostPathType, MountPoint};
 use k8s_openapi::api::core::v1::{
     EmptyDirVolumeSource, EphemeralContainer, HostPathVolumeSource, Pod, PodSpec, Volume, VolumeMount,
 };
 use messages::PodUid;
 use messages::volume_manager::VolumeError;
-use runtime_bridge::host::{Layout, SUBPATHS};
-use runtime_bridge::mounts::{HostPathType, MountPoint};
 
 use crate::payload::{self, ObjectVolume};
 use crate::{huge_pages, memory};

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bridge_node::mounts::MountPoint;
 use messages::PodUid;
 use messages::pleg::GetHeldPods;
-use runtime_bridge::mounts::MountPoint;
 use supervision::Address;
 
 use crate::execute::{self, Ways};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use bridge_cri::wire::{self, RuntimeConfigRequest};
+use bridge_cri::{CriError, CriErrorKind, Runtime};
+use bridge_node::cgroups::{CgroupDriver, CgroupError, CgroupVersion, Cgroups};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use prometheus::{IntGaugeVec, Opts, Registry};
 use resource_manager::{ReservedFor, ResourceManagerConfig};
-use runtime_bridge::cgroups::{CgroupDriver, CgroupError, CgroupVersion, Cgroups};
-use runtime_bridge::cri::wire::{self, RuntimeConfigRequest};
-use runtime_bridge::cri::{CriError, CriErrorKind, Runtime};
 
 /// Upstream's: a runtime that starts together with the kubelet gets a little time.
 const ATTEMPTS: u32 = 3;

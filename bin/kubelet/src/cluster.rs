@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use bridge_io::Io;
+use bridge_kube::{ApiClient, ConnectSettings, RateLimit};
+use bridge_node::host::MachineFacts;
+use bridge_tls::certificates::{CertificateStore, CurrentPair, Purpose};
 use node_status::{LeaseConfig, NodeStatusConfig};
-use runtime_bridge::Io;
-use runtime_bridge::certificates::{CertificateStore, CurrentPair, Purpose};
-use runtime_bridge::host::MachineFacts;
-use runtime_bridge::kube::{ApiClient, ConnectSettings, RateLimit};
 
 use crate::KUBERNETES_VERSION;
 use crate::config::{FeatureGates, KubeletConfiguration, Loaded};

@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use actix_rt::{Arbiter, System};
 use anyhow::{Context, anyhow};
-use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use prometheus::Registry;
-use resource_manager::capacity::MachineCapacity;
-use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
-use runtime_bridge::checkpoint::DirCheckpoints;
-use runtime_bridge::clock::{Clock, SystemClock};
-use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
-use runtime_bridge::host::{
+use bridge_cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
+use bridge_http::manifest_url::{ManifestUrl, NetManifestUrl};
+use bridge_http::probes::NetProber;
+use bridge_io::clock::{Clock, SystemClock};
+use bridge_io::{Io, IoRuntime};
+use bridge_node::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
+use bridge_node::checkpoint::DirCheckpoints;
+use bridge_node::host::{
     ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskPullRecords, DiskStaticFiles,
     Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address, node_hostname,
     raise_open_files, set_oom_score_adj,
 };
-use runtime_bridge::manifest_url::{ManifestUrl, NetManifestUrl};
-use runtime_bridge::mounts::SystemMounts;
-use runtime_bridge::probes::NetProber;
-use runtime_bridge::stats::SystemStats;
-use runtime_bridge::{Io, IoRuntime};
+use bridge_node::mounts::SystemMounts;
+use bridge_node::stats::SystemStats;
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use prometheus::Registry;
+use resource_manager::capacity::MachineCapacity;
 use supervision::{Place, Tree, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

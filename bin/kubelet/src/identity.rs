@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use runtime_bridge::Io;
-use runtime_bridge::certificates::{
-    CertificateStore, CurrentPair, DirCertificates, KeyPem, Names, Pair, Purpose, Subject,
+use bridge_io::Io;
+use bridge_io::clock::Clock;
+use bridge_kube::{
+    ApiClient, ConnectSettings, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, RateLimit,
     request_certificate, wait_for_certificate,
 };
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::{
-    ApiClient, ConnectSettings, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, RateLimit,
+use bridge_tls::certificates::{
+    CertificateStore, CurrentPair, DirCertificates, KeyPem, Names, Pair, Purpose, Subject,
 };
 
 use crate::cluster::{http1_only, user_agent};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_bridge::cri::Runtime;
-use runtime_bridge::cri::wire::{NetworkConfig, RuntimeConfig, UpdateRuntimeConfigRequest};
+use bridge_cri::Runtime;
+use bridge_cri::wire::{NetworkConfig, RuntimeConfig, UpdateRuntimeConfigRequest};
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use bridge_io::Io;
+use bridge_io::clock::Clock;
+use bridge_node::cgroups::CgroupDriver;
+use bridge_reviews::ReviewTtls;
+use bridge_tls::certificates::{CertificateStore, CurrentPair, DirCertificates, Purpose};
+use bridge_tls::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
 use node_api::{AccessConfig, Offers};
-use runtime_bridge::Io;
-use runtime_bridge::certificates::{CertificateStore, CurrentPair, DirCertificates, Purpose};
-use runtime_bridge::cgroups::CgroupDriver;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::reviews::ReviewTtls;
-use runtime_bridge::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
 
 use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;

@@ -6,6 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_http::manifest_url::ManifestAddress;
+use bridge_node::cgroups::CgroupVersion;
+use bridge_node::host::ContainerFacts;
+use bridge_node::host::MachineFacts;
 use eviction_manager::{EvictionConfig, Thresholds};
 use garbage_collector::GcPolicy;
 use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy, Verification};
@@ -21,10 +25,6 @@ use pod_worker::dns::ClusterDns;
 use pod_worker::{BackoffBounds, NodeRules, PodWorkerConfig};
 use resource_manager::capacity::{self, MachineCapacity, Reservations};
 use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
-use runtime_bridge::cgroups::CgroupVersion;
-use runtime_bridge::host::ContainerFacts;
-use runtime_bridge::host::MachineFacts;
-use runtime_bridge::manifest_url::ManifestAddress;
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::gates::FeatureGates;

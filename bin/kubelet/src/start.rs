@@ -6,7 +6,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use runtime_bridge::host::StartFacts;
+use bridge_node::host::StartFacts;
 
 use crate::config::Loaded;
 use crate::settings::SettingError;

@@ -10,6 +10,9 @@ mod quarantine;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::{CriMetrics, Operations};
+use bridge_kube::ApiClient;
+use bridge_reviews::{ClusterReviews, Reviews};
 pub use certificate_manager::{Lost, Role};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use eviction_manager::{EvictionManager, EvictionManagerDeps, EvictionMetrics};
@@ -30,9 +33,6 @@ use pod_worker::{PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDe
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use prometheus::Registry;
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
-use runtime_bridge::cri::{CriMetrics, Operations};
-use runtime_bridge::kube::ApiClient;
-use runtime_bridge::reviews::{ClusterReviews, Reviews};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};

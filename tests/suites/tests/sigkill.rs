@@ -39,9 +39,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::{Behaviour, FakeRuntime, Fault, Match, OnTerm, RegistryImage, serve_fake};
 use libtest_mimic::{Arguments, Completion, Trial};
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::{Behaviour, FakeRuntime, Fault, Match, OnTerm, RegistryImage, serve_fake};
 use serde_json::json;
 
 use driver::{Task, kill_again_and_again};

@@ -5,6 +5,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::fake::{FakeRuntime, RegistryImage};
+use bridge_http::manifest_url::{FakeManifestUrl, ManifestUrl};
+use bridge_http::probes::FakeProber;
+use bridge_io::Io;
+use bridge_io::clock::FakeClock;
+use bridge_kube::RateLimit;
+use bridge_kube::fake::FakeApi;
+use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
+use bridge_node::checkpoint::FakeCheckpoints;
+use bridge_node::host::{
+    FakeContainerLogs, FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs,
+    FakePullRecords, FakeStaticFiles, Layout, Machine,
+};
+use bridge_node::mounts::FakeMounts;
+use bridge_node::stats::FakeStats;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet::wiring::{self, Bridge, Membership, Places, Settings};
@@ -17,21 +32,6 @@ use messages::status_manager::GetPodStatuses;
 use node_status::{LeaseConfig, NodeStatusConfig};
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use prometheus::Registry;
-use runtime_bridge::Io;
-use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
-use runtime_bridge::checkpoint::FakeCheckpoints;
-use runtime_bridge::clock::FakeClock;
-use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
-use runtime_bridge::host::{
-    FakeContainerLogs, FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs,
-    FakePullRecords, FakeStaticFiles, Layout, Machine,
-};
-use runtime_bridge::kube::RateLimit;
-use runtime_bridge::kube::fake::FakeApi;
-use runtime_bridge::manifest_url::{FakeManifestUrl, ManifestUrl};
-use runtime_bridge::mounts::FakeMounts;
-use runtime_bridge::probes::FakeProber;
-use runtime_bridge::stats::FakeStats;
 use supervision::{Place, Policy, Tree};
 
 use crate::sandbox::Sandbox;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use runtime_bridge::cri::wire::Image;
-use runtime_bridge::host::{PullRecords, RecordKind};
+use bridge_cri::wire::Image;
+use bridge_node::host::{PullRecords, RecordKind};
 use supervision::{Ctx, EffectId};
 
 use super::{Asker, ImageManager, Timer};

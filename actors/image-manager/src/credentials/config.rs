@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use runtime_bridge::host::DockerConfigFormat;
+use bridge_node::host::DockerConfigFormat;
 use serde_json::{Map, Value};
 
 use super::Credential;

@@ -6,10 +6,10 @@ mod keyring;
 use std::fmt;
 use std::sync::Arc;
 
+use bridge_cri::PullShare;
+use bridge_cri::wire::AuthConfig;
+use bridge_node::host::{DockerConfigFile, DockerConfigFormat};
 use k8s_openapi::api::core::v1::Secret;
-use runtime_bridge::cri::PullShare;
-use runtime_bridge::cri::wire::AuthConfig;
-use runtime_bridge::host::{DockerConfigFile, DockerConfigFormat};
 use sha2::{Digest, Sha256};
 
 pub use keyring::Keyring;
@@ -199,7 +199,7 @@ pub fn from_files(files: &[DockerConfigFile]) -> NodeCredentials {
 
 #[cfg(test)]
 mod tests {
-    use runtime_bridge::host::SecretContent;
+    use bridge_node::host::SecretContent;
 
     use super::*;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
+use bridge_node::host::{PullRecords, PullRecordsError, RecordChange, RecordKind};
 use jiff::{SignedDuration, Timestamp};
-use runtime_bridge::host::{PullRecords, PullRecordsError, RecordChange, RecordKind};
 
 use crate::metrics::ImageMetrics;
 use crate::name;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime_bridge::cri::wire::Image;
+use bridge_cri::wire::Image;
 
 use crate::name;
 

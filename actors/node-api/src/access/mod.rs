@@ -10,8 +10,8 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use runtime_bridge::reviews::{NodeAccess, Reviews, User};
-use runtime_bridge::serving::{ClientCertificate, ServingTls};
+use bridge_reviews::{NodeAccess, Reviews, User};
+use bridge_tls::serving::{ClientCertificate, ServingTls};
 
 pub use attributes::{Attributes, attributes, is_plain};
 use credentials::{Presented, take_token};

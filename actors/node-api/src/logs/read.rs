@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use runtime_bridge::cri::wire::{ContainerState, ContainerStatusRequest};
-use runtime_bridge::cri::{CriErrorKind, Operations};
-use runtime_bridge::host::LogFile;
+use bridge_cri::wire::{ContainerState, ContainerStatusRequest};
+use bridge_cri::{CriErrorKind, Operations};
+use bridge_node::host::LogFile;
 use tokio::sync::mpsc;
 
 use super::line::{Format, More, Writer, format_of, parse};

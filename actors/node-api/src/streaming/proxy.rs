@@ -10,10 +10,11 @@ use axum::extract::Request;
 use axum::http::header::{CONNECTION, HOST, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use bridge_io::Io;
+use bridge_net::names;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use runtime_bridge::{Io, names};
 
 use crate::moving;
 use crate::server::Connection;

@@ -1,8 +1,8 @@
 //! Posting the status: computed from the Node as known, and after a failure from the Node as read anew.
 
+use bridge_kube::{ApiError, Patch};
 use k8s_openapi::api::core::v1::Node;
 use messages::event_recorder::EventType;
-use runtime_bridge::kube::{ApiError, Patch};
 use supervision::Ctx;
 use tokio::time::Instant;
 

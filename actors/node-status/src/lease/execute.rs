@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use bridge_io::clock::Clock;
+use bridge_kube::{ApiClient, ApiError};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::{ApiClient, ApiError};
 
 use super::LeaseConfig;
 use super::plan::{NAMESPACE, renewed};

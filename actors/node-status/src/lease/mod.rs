@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use bridge_io::clock::Clock;
+use bridge_kube::ApiClient;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use messages::facts::NodeObserved;
 use messages::node_status::{ResendNode, lease};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::ApiClient;
 use supervision::{Address, Ctx, Subsystem};
 
 use self::execute::{Renewal, Round};

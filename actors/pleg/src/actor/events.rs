@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::{CriError, Exited, wire};
 use messages::PodUid;
 use messages::runtime::ContainerState;
-use runtime_bridge::cri::{CriError, Exited, wire};
 use supervision::Ctx;
 
 use super::{BETWEEN_CALLS, HEARD_BY, Pleg, Pod, Timer};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::{CriError, wire};
 use messages::facts::RuntimeObserved;
 use messages::runtime::{RuntimeHandler, RuntimeHealth};
-use runtime_bridge::cri::{CriError, wire};
 use supervision::{Address, Ctx};
 
 use super::{Pleg, Timer};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::CriError;
 use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use runtime_bridge::cri::CriError;
 use tokio::time::Instant;
 
 use super::Pleg;

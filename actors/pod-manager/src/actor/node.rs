@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use actix::Handler;
+use bridge_kube::ApiError;
 use k8s_openapi::api::core::v1::Node;
 use messages::PodUid;
 use messages::facts::NodeObserved;
 use messages::node_status::ResendNode;
-use runtime_bridge::kube::ApiError;
 use supervision::Ctx;
 
 use super::{PodManager, Timer};

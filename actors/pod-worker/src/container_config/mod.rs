@@ -10,15 +10,13 @@ mod stop_signal;
 
 use std::collections::BTreeMap;
 
+use bridge_cri::wire::{ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig};
+use bridge_node::host::Layout;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use messages::PodRef;
 use messages::image_manager::PresentImage;
 use messages::resources::NodeResources;
 use messages::volume_manager::MountedVolumes;
-use runtime_bridge::cri::wire::{
-    ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig,
-};
-use runtime_bridge::host::Layout;
 
 use crate::env::Variables;
 use crate::hash::{container_hash, hash_text};
@@ -137,10 +135,10 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
 
 #[cfg(test)]
 mod tests {
+    use bridge_cri::wire::{MountPropagation, NamespaceMode, Signal};
     use k8s_openapi::api::core::v1::{
         ContainerPort, EnvVar, EphemeralContainer, Lifecycle, SecurityContext, VolumeMount,
     };
-    use runtime_bridge::cri::wire::{MountPropagation, NamespaceMode, Signal};
 
     use super::*;
     use crate::ephemeral::as_container;

@@ -1,8 +1,8 @@
 //! What a container sees of the node's files (rows 10.20, 10.21, 10.22, 10.29).
 
+use bridge_cri::wire::{Mount, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 use messages::volume_manager::{MountedVolumes, Subpath};
-use runtime_bridge::cri::wire::{Mount, MountPropagation};
 
 use super::{ConfigError, ContainerSetting};
 use crate::env::Variables;

@@ -1,7 +1,7 @@
 //! The seccomp and AppArmor profiles of containers (rows 17.3 and 17.4).
 
+use bridge_cri::wire::{SecurityProfile, security_profile::ProfileType};
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SeccompProfile};
-use runtime_bridge::cri::wire::{SecurityProfile, security_profile::ProfileType};
 
 use super::ConfigError;
 use crate::node_rules::NodeRules;

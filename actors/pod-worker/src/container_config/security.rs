@@ -1,11 +1,11 @@
 //! As whom a container runs, and what it may do (rows 17.1 to 17.5).
 
+use bridge_cri::wire::{
+    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
+};
 use k8s_openapi::api::core::v1::{Capabilities, Container, Pod, PodSecurityContext, SecurityContext};
 use messages::PodRef;
 use messages::image_manager::PresentImage;
-use runtime_bridge::cri::wire::{
-    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
-};
 
 use super::ConfigError;
 use super::profiles::{apparmor, seccomp};

@@ -1,7 +1,7 @@
 //! The signal that a container is asked to end by (row 5.20).
 
+use bridge_cri::wire::Signal;
 use k8s_openapi::api::core::v1::Container;
-use runtime_bridge::cri::wire::Signal;
 
 use crate::node_rules::NodeRules;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::wire::ExecSyncRequest;
+use bridge_http::probes::HttpProbe;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use runtime_bridge::cri::wire::ExecSyncRequest;
-use runtime_bridge::probes::HttpProbe;
 use tokio::time::{Instant, timeout};
 
 use super::Executor;

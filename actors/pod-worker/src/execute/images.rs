@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bridge_cri::wire::PodSandboxConfig;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use messages::image_manager::{EnsureImage, ImageError, PresentImage, PullPolicy};
-use runtime_bridge::cri::wire::PodSandboxConfig;
 use supervision::AskError;
 use tokio::sync::watch;
 

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::wire::StatusRequest;
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Container;
 use messages::facts::{Source, WaitingReason};
 use messages::object_cache::{GetConfigMap, GetSecret, GetServices, ObjectError};
 use messages::volume_manager::PrepareSubpaths;
-use runtime_bridge::cri::wire::StatusRequest;
 
 use super::sandbox::Ground;
 use super::sync::{StartFailure, SyncTask};

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::wire::{DnsConfig, PodSandboxConfig, PodSandboxStatusRequest};
+use bridge_cri::{EnsureError, Ensured};
 use futures::future::{join, try_join, try_join_all};
 use messages::object_cache::GetRuntimeClass;
 use messages::resource_manager::{EnsurePodCgroup, PodCgroup};
 use messages::volume_manager::{MountVolumes, MountedVolumes, VolumeError, VolumesNotReady};
-use runtime_bridge::cri::wire::{DnsConfig, PodSandboxConfig, PodSandboxStatusRequest};
-use runtime_bridge::cri::{EnsureError, Ensured};
 
 use super::images::Images;
 use super::kill::stop_sandbox;

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::wire::{ContainerState, ContainerStatusRequest};
+use bridge_cri::{EnsureError, Ensured};
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::Container;
 use messages::facts::WaitingReason;
 use messages::image_manager::PresentImage;
-use runtime_bridge::cri::wire::{ContainerState, ContainerStatusRequest};
-use runtime_bridge::cri::{EnsureError, Ensured};
 
 use super::images::{Images, step as image_step};
 use super::prepare::prepare;
@@ -252,7 +252,7 @@ async fn runs(task: &SyncTask, id: &str) -> Result<bool, StartFailure> {
 fn link(task: &SyncTask, ground: &Ground, name: &str, attempt: u32, id: &str) -> BoxFuture<'static, ()> {
     let (dirs, pod) = (task.exec.deps.dirs.clone(), task.exec.pod.clone());
     let log = PathBuf::from(&ground.sandbox_config.log_directory)
-        .join(runtime_bridge::host::Layout::container_log_path(name, attempt));
+        .join(bridge_node::host::Layout::container_log_path(name, attempt));
     let made = dirs.create_legacy_link(&pod.namespace, &pod.name, name, id, &log);
     Box::pin(async move {
         if let Err(error) = made.await {

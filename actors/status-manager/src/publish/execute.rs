@@ -1,8 +1,8 @@
 //! The calls themselves.
 
+use bridge_kube::{ApiClient, ApiError, Delete, Patch};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use runtime_bridge::kube::{ApiClient, ApiError, Delete, Patch};
 
 use super::queue::{Call, What};
 

@@ -1,6 +1,6 @@
 //! Who may ask the node, and how it shows who it is.
 
-use runtime_bridge::serving::{ServingError, protocol};
+use bridge_tls::serving::{ServingError, protocol};
 
 use super::{Verdict, has_api};
 use crate::config::Loaded;

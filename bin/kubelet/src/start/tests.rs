@@ -1,4 +1,4 @@
-use runtime_bridge::host::StartFacts;
+use bridge_node::host::StartFacts;
 
 use super::*;
 use crate::config::{FeatureGates, KubeletConfiguration, UnderstudyConfiguration};

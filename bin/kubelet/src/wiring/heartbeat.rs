@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bridge_cri::Operations;
+use bridge_io::clock::Clock;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
@@ -11,8 +13,6 @@ use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::Operations;
 use supervision::{Address, Place, Seated, Subsystem, SupervisionEvent, Tree, Vitality, What};
 
 use super::{Bridge, Cluster, LastWords, Membership, Settings};

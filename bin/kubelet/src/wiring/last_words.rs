@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::clock::Clock;
+use bridge_kube::{ApiClient, ApiError, Patch};
 use k8s_openapi::api::core::v1::Node;
 use messages::node_status::PostNotReady;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::{ApiClient, ApiError, Patch};
 use serde_json::json;
 use supervision::{Address, Failure};
 use tokio::time::{Instant, timeout};

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use bridge_cri::fake::{FakeRuntime, serve_fake};
 use jiff::Timestamp;
-use runtime_bridge::cri::fake::{FakeRuntime, serve_fake};
 
 use crate::cli::DemoArgs;
 use crate::client::Server;
@@ -113,7 +113,7 @@ struct Stage {
     places: Places,
     server: Server,
     _responder: Responder,
-    serving: runtime_bridge::cri::fake::Serving,
+    serving: bridge_cri::fake::Serving,
     // The last to go.
     directory: Directory,
 }

@@ -5,8 +5,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use runtime_bridge::cri::fake::FakeRuntime;
-use runtime_bridge::cri::wire::ContainerState;
+use bridge_cri::fake::FakeRuntime;
+use bridge_cri::wire::ContainerState;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

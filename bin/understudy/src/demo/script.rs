@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bridge_cri::fake::{Behaviour, FakeRuntime, Match, RegistryImage};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use runtime_bridge::cri::fake::{Behaviour, FakeRuntime, Match, RegistryImage};
 
 /// A pull takes so long that it can be seen.
 const PULL: Duration = Duration::from_millis(800);

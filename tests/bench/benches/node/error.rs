@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runtime_bridge::cri::{CriClientError, CriError};
+use bridge_cri::{CriClientError, CriError};
 
 /// A measurement that came to no figure.
 #[derive(Debug, thiserror::Error)]

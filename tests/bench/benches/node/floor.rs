@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bench::Samples;
+use bridge_cri::Runtime;
+use bridge_cri::wire::*;
 use futures::future::try_join_all;
-use runtime_bridge::cri::Runtime;
-use runtime_bridge::cri::wire::*;
 use serde::Serialize;
 use tokio::time::Instant;
 

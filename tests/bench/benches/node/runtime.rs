@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use bridge_cri::wire::*;
+use bridge_cri::{CriClient, Deadlines, Endpoints, Runtime, container_pid};
+use bridge_io::Io;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use runtime_bridge::Io;
-use runtime_bridge::cri::wire::*;
-use runtime_bridge::cri::{CriClient, Deadlines, Endpoints, Runtime, container_pid};
 use tokio::time::Instant;
 
 use crate::error::BenchError;

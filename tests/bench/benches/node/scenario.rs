@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bench::Samples;
-use runtime_bridge::cri::wire::ContainerState;
+use bridge_cri::wire::ContainerState;
 use serde::Serialize;
 use tokio::time::Instant;
 

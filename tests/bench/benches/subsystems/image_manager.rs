@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, IMAGE, Stage, Subject, Traffic, pods};
+use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
 use futures::future::join_all;
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::image_manager::{EnsureImage, PullPolicy};
-use runtime_bridge::host::{FakeDockerConfigs, FakePullRecords};
 use supervision::{Address, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use bench::alone::{Stage, Subject, Traffic, desired, wait};
+use bridge_io::Io;
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use prometheus::Registry;
-use runtime_bridge::Io;
 use supervision::{Address, Place, Supervised, Vitality};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

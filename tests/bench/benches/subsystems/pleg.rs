@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, pods, wait};
+use bridge_cri::wire::{ContainerConfig, ContainerMetadata, ImageSpec, PodSandboxConfig, PodSandboxMetadata};
 use messages::facts::PodObserved;
 use messages::pleg::{GetRuntimePods, PodTouched};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
-use runtime_bridge::cri::wire::{
-    ContainerConfig, ContainerMetadata, ImageSpec, PodSandboxConfig, PodSandboxMetadata,
-};
 use supervision::{Address, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, wait};
+use bridge_node::host::{FakeDisk, FakeStaticFiles};
 use messages::pod_manager::PodsChanged;
 use messages::pod_sources::ResendPods;
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
-use runtime_bridge::host::{FakeDisk, FakeStaticFiles};
 use supervision::{Address, Place, Supervised, Vitality};
 
 const MANIFESTS: &str = "/etc/kubernetes/manifests";

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
+use bridge_io::clock::Clock;
 use messages::facts::{DesiredPods, PodObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::probe_manager::GetVerdicts;
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics, Ways};
-use runtime_bridge::clock::Clock;
 use supervision::{Address, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);

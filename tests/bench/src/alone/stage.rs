@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bridge_cri::fake::{FakeRuntime, RegistryImage};
+use bridge_cri::{CriMetrics, Operations};
+use bridge_http::probes::FakeProber;
+use bridge_io::Io;
+use bridge_io::clock::FakeClock;
+use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
+use bridge_node::checkpoint::FakeCheckpoints;
+use bridge_node::host::{FakeDisk, FakePodDirs, Layout};
+use bridge_node::mounts::FakeMounts;
 use jiff::Timestamp;
 use messages::Delivery;
-use runtime_bridge::Io;
-use runtime_bridge::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
-use runtime_bridge::checkpoint::FakeCheckpoints;
-use runtime_bridge::clock::FakeClock;
-use runtime_bridge::cri::fake::{FakeRuntime, RegistryImage};
-use runtime_bridge::cri::{CriMetrics, Operations};
-use runtime_bridge::host::{FakeDisk, FakePodDirs, Layout};
-use runtime_bridge::mounts::FakeMounts;
-use runtime_bridge::probes::FakeProber;
 use supervision::{Address, Policy, RestartPolicy, State, Tree, What};
 
 use super::facts::IMAGE;

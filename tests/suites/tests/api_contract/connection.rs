@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
-use runtime_bridge::Io;
-use runtime_bridge::certificates::{CurrentPair, Pair};
-use runtime_bridge::kube::{
+use bridge_io::Io;
+use bridge_kube::{
     ApiClient, ConnectSettings, Delete, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, Patch, Select,
 };
+use bridge_tls::certificates::{CurrentPair, Pair};
+use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use serde_json::json;
 
 use crate::following::View;
@@ -40,7 +40,7 @@ pub const ALL: &[Case] = &[
     ("a_node_may_not_touch_another", forbidden),
 ];
 
-fn io() -> runtime_bridge::IoRuntime {
+fn io() -> bridge_io::IoRuntime {
     Io::start(2).expect("an I/O runtime")
 }
 

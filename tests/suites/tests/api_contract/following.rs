@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bridge_kube::fake::{Fault, On, Verb};
+use bridge_kube::{ApiError, Delete, Followed, Object, Patch, Select};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use runtime_bridge::kube::fake::{Fault, On, Verb};
-use runtime_bridge::kube::{ApiError, Delete, Followed, Object, Patch, Select};
 use serde_json::json;
 
 use crate::objects::cases;

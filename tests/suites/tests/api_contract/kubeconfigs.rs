@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::Io;
+use bridge_io::clock::SystemClock;
+use bridge_kube::{ApiError, Select};
 use k8s_openapi::api::core::v1::Namespace;
 use kubelet::cluster::cluster;
 use kubelet::config::validation::Host;
 use kubelet::config::{Invocation, load};
 use kubelet::identity;
 use rcgen::{CertificateParams, KeyPair};
-use runtime_bridge::Io;
-use runtime_bridge::clock::SystemClock;
-use runtime_bridge::kube::{ApiError, Select};
 
 use crate::subject::wait_real_time as block_on;
 
@@ -84,7 +84,7 @@ fn start(kubeconfig: &Path) -> Result<kubelet::wiring::Cluster, String> {
 
 /// The I/O runtime of this process: clients outlive the function that makes them.
 fn runtime() -> Io {
-    static IO: std::sync::OnceLock<runtime_bridge::IoRuntime> = std::sync::OnceLock::new();
+    static IO: std::sync::OnceLock<bridge_io::IoRuntime> = std::sync::OnceLock::new();
     IO.get_or_init(|| Io::start(1).expect("an I/O runtime")).io()
 }
 

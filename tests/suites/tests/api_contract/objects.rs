@@ -1,8 +1,8 @@
 //! Objects: made, read, listed, replaced, changed and deleted.
 
+use bridge_kube::{Delete, Patch, Select};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
-use runtime_bridge::kube::{Delete, Patch, Select};
 use serde_json::{Value, json};
 
 use crate::subject::{Case, Subject, json as value, object};
@@ -41,7 +41,7 @@ fn config_map(subject: &Subject, name: &str) -> ConfigMap {
     object(json!({"metadata": {"name": name, "namespace": subject.namespace}, "data": {"a": "1"}}))
 }
 
-fn version<K: runtime_bridge::kube::Object>(object: &K) -> String {
+fn version<K: bridge_kube::Object>(object: &K) -> String {
     object.meta().resource_version.clone().expect("a version")
 }
 

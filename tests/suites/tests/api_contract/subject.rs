@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use bridge_io::Io;
+use bridge_io::clock::FakeClock;
+use bridge_kube::fake::FakeApi;
+use bridge_kube::{ApiClient, ConnectSettings, Delete, FileIdentity, Kubeconfig, RateLimit};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use runtime_bridge::Io;
-use runtime_bridge::clock::FakeClock;
-use runtime_bridge::kube::fake::FakeApi;
-use runtime_bridge::kube::{ApiClient, ConnectSettings, Delete, FileIdentity, Kubeconfig, RateLimit};
 use serde_json::{Value, json};
 
 /// Cases that stop the server run alone; all others may run side by side.
@@ -194,8 +194,8 @@ impl Subject {
     }
 
     /// Everything in this case's namespace.
-    pub fn all(&self) -> runtime_bridge::kube::Select {
-        runtime_bridge::kube::Select { namespace: Some(self.namespace.clone()), fields: None }
+    pub fn all(&self) -> bridge_kube::Select {
+        bridge_kube::Select { namespace: Some(self.namespace.clone()), fields: None }
     }
 
     /// A pod bound to a node of the case, as a static pod's mirror is: no service account is asked for it.
@@ -227,10 +227,10 @@ impl Subject {
     }
 }
 
-pub fn object<K: runtime_bridge::kube::Object>(value: Value) -> K {
+pub fn object<K: bridge_kube::Object>(value: Value) -> K {
     serde_json::from_value(value).expect("an object of this type")
 }
 
-pub fn json<K: runtime_bridge::kube::Object>(object: &K) -> Value {
+pub fn json<K: bridge_kube::Object>(object: &K) -> Value {
     serde_json::to_value(object).expect("objects are JSON")
 }

@@ -20,11 +20,7 @@ fn request(spec: Value) -> TokenRequest {
     serde_json::from_value(json!({ "spec": spec })).expect("a token request")
 }
 
-async fn token(
-    subject: &Subject,
-    account: &str,
-    spec: Value,
-) -> Result<TokenRequest, runtime_bridge::kube::ApiError> {
+async fn token(subject: &Subject, account: &str, spec: Value) -> Result<TokenRequest, bridge_kube::ApiError> {
     let asked = request(spec);
     subject.api.create_subresource::<ServiceAccount, _>(subject.ns(), account, "token", &asked).await
 }
@@ -60,7 +56,7 @@ async fn a_token_is_bound_to_a_pod_that_is_there(subject: &Subject) {
     pod.spec.as_mut().expect("a spec").service_account_name = Some("sa".to_owned());
     let mut made = subject.api.create(&pod).await;
     for _ in 0..600 {
-        if !made.as_ref().is_err_and(runtime_bridge::kube::ApiError::is_forbidden) {
+        if !made.as_ref().is_err_and(bridge_kube::ApiError::is_forbidden) {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_bridge::kube::{
+use bridge_io::{Io, IoRuntime};
+use bridge_kube::{
     ApiClient, ApiError, ConnectSettings, Delete, FileIdentity, Kubeconfig, Object, Patch, RateLimit, Select,
 };
-use runtime_bridge::{Io, IoRuntime};
 use serde_json::Value;
 
 /// Of calls: generous, for machines under load.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use bridge_kube::Select;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node as NodeObject, Pod, ServiceAccount};
-use runtime_bridge::kube::Select;
 use serde_json::{Value, json};
 use testkit::process::eventually;
 

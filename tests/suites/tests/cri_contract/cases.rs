@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_cri::fake::Fault;
+use bridge_cri::wire::*;
+use bridge_cri::{CriErrorKind, EnsureError, Ensured, Exited, Rpc, container_pid};
 use futures::StreamExt;
-use runtime_bridge::cri::fake::Fault;
-use runtime_bridge::cri::wire::*;
-use runtime_bridge::cri::{CriErrorKind, EnsureError, Ensured, Exited, Rpc, container_pid};
 
 use crate::subject::{Case, POD_UID_LABEL, Place, Subject, Verdict, uid_of};
 
@@ -127,7 +127,7 @@ async fn what_is_not_there_is_not_found(subject: &Subject) -> Verdict {
         operations.start_container("none", &absent).await.err(),
     ];
     for error in errors {
-        assert!(error.as_ref().is_some_and(runtime_bridge::cri::CriError::is_not_found), "{error:?}");
+        assert!(error.as_ref().is_some_and(bridge_cri::CriError::is_not_found), "{error:?}");
     }
     operations.stop_container("none", &absent, 1).await.expect("what is gone is stopped");
     operations.remove_container("none", &absent).await.expect("what is gone is removed");
@@ -242,7 +242,7 @@ async fn exec(
     subject: &Subject,
     script: &str,
     timeout: i64,
-) -> Result<ExecSyncResponse, runtime_bridge::cri::CriError> {
+) -> Result<ExecSyncResponse, bridge_cri::CriError> {
     let pod = subject.pod();
     let sandbox = subject.sandbox(&pod).await;
     let id = subject.started(&pod, &sandbox, subject.shell("main", 0, SLEEPER)).await;

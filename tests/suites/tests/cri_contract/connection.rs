@@ -4,12 +4,12 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runtime_bridge::Io;
-use runtime_bridge::cri::fake::{FakeRuntime, Fault, RegistryImage, serve_fake};
-use runtime_bridge::cri::wire::*;
-use runtime_bridge::cri::{
+use bridge_cri::fake::{FakeRuntime, Fault, RegistryImage, serve_fake};
+use bridge_cri::wire::*;
+use bridge_cri::{
     CriClient, CriErrorKind, CriMetrics, Deadlines, Endpoints, Operations, PullShare, Rpc, Runtime,
 };
+use bridge_io::Io;
 
 use crate::subject::{temporary, wait_real_time as block_on};
 

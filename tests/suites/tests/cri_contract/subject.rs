@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt;
-use runtime_bridge::Io;
-use runtime_bridge::cri::fake::{Behaviour, ExecScript, FakeRuntime, Match, RegistryImage, serve_fake};
-use runtime_bridge::cri::wire::*;
-use runtime_bridge::cri::{
+use bridge_cri::fake::{Behaviour, ExecScript, FakeRuntime, Match, RegistryImage, serve_fake};
+use bridge_cri::wire::*;
+use bridge_cri::{
     CriClient, CriMetrics, Deadlines, Endpoints, ExitWatcher, Operations, PidfdWatcher, Runtime,
 };
+use bridge_io::Io;
+use futures::FutureExt;
 
 /// The label by which a case finds its own objects again.
 pub const CASE_LABEL: &str = "understudy.dev/contract-case";
@@ -223,7 +223,7 @@ impl Subject {
     }
 
     /// Removes every sandbox of this case, with what is in it.
-    async fn take_away(&self) -> Result<(), runtime_bridge::cri::CriError> {
+    async fn take_away(&self) -> Result<(), bridge_cri::CriError> {
         if let Some(fake) = &self.fake {
             fake.clear_faults();
             fake.set_down(false);

@@ -1,6 +1,6 @@
 //! Who is let in, and who is told what (rows 21.2, 21.3, 30.6).
 
-use runtime_bridge::reviews::FakeReviews;
+use bridge_reviews::FakeReviews;
 
 use crate::client::Authority;
 use crate::server::{Options, Server, UID, reviews};

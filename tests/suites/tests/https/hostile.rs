@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::Io;
+use bridge_io::clock::SystemClock;
+use bridge_kube::RateLimit;
+use bridge_kube::fake::{FakeApi, Verb};
+use bridge_reviews::{ClusterReviews, ReviewTtls};
 use k8s_openapi::api::core::v1::Node;
 use node_api::Bounds;
-use runtime_bridge::Io;
-use runtime_bridge::clock::SystemClock;
-use runtime_bridge::kube::RateLimit;
-use runtime_bridge::kube::fake::{FakeApi, Verb};
-use runtime_bridge::reviews::{ClusterReviews, ReviewTtls};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -5,6 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::fake::{Behaviour, ExecScript, FakeRuntime, Match, RegistryImage};
+use bridge_cri::wire::{
+    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, PodSandboxConfig,
+    PodSandboxMetadata, RunPodSandboxRequest, StartContainerRequest,
+};
+use bridge_cri::{CriMetrics, Operations, Runtime};
+use bridge_io::Io;
+use bridge_io::clock::SystemClock;
+use bridge_reviews::{FakeReviews, Reviews, User};
+use bridge_tls::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, Pod, PodSpec, PodStatus,
@@ -18,16 +28,6 @@ use messages::runtime::{
 use messages::{PodRef, PodUid};
 use node_api::{Access, AccessConfig, Answers, Bounds, Containers, Offers, secured_routes, serve_on};
 use prometheus::Registry;
-use runtime_bridge::Io;
-use runtime_bridge::clock::SystemClock;
-use runtime_bridge::cri::fake::{Behaviour, ExecScript, FakeRuntime, Match, RegistryImage};
-use runtime_bridge::cri::wire::{
-    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, PodSandboxConfig,
-    PodSandboxMetadata, RunPodSandboxRequest, StartContainerRequest,
-};
-use runtime_bridge::cri::{CriMetrics, Operations, Runtime};
-use runtime_bridge::reviews::{FakeReviews, Reviews, User};
-use runtime_bridge::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
 use supervision::{Address, Policy, Tree};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::Fault;
+use bridge_cri::wire::PodSandboxState;
+use bridge_http::manifest_url::FakeManifestUrl;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet::wiring::Settings;
 use messages::event_recorder::EventObject;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::Fault;
-use runtime_bridge::cri::wire::PodSandboxState;
-use runtime_bridge::manifest_url::FakeManifestUrl;
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, settings};
 use testkit::sandbox;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_io::Io;
+use bridge_io::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
-use runtime_bridge::Io;
-use runtime_bridge::clock::Clock;
 use supervision::Policy;
 use testkit::node::{FakeNode, settings};
 use testkit::sandbox;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::Io;
+use bridge_io::clock::Clock;
+use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use bridge_tls::certificates::{CurrentPair, FakeAuthority, FakeCertificates, Pair, Purpose};
 use certificate_manager::{CertificateManager, CertificateManagerDeps, CertificateMetrics, Lost, Role};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::NodeAddress;
 use messages::facts::NodeAddressesObserved;
 use messages::supervision::Fault as ActorFault;
-use runtime_bridge::Io;
-use runtime_bridge::certificates::{CurrentPair, FakeAuthority, FakeCertificates, Pair, Purpose};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::fake::{FakeApi, Fault, On, Verb};
 use supervision::{Address, Place, Policy, Tree, Vitality};
 use testkit::{Sandbox, sandbox};
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::fake::{FakeRuntime, Fault};
+use bridge_cri::{CriErrorKind, Rpc, wire};
+use bridge_node::cgroups::{CgroupDriver, CgroupError, CgroupValues, Cgroups, CpuLimit, HugePages, Limit};
 use kubelet::cgroups::{Told, ask_driver, disagreement};
 use messages::event_recorder::{EventType, RecordedEvent};
 use messages::quantity::Quantity;
 use messages::resources::QosClass;
 use resource_manager::{ReservedCgroup, ReservedFor, ResourceManagerConfig};
-use runtime_bridge::cgroups::{CgroupDriver, CgroupError, CgroupValues, Cgroups, CpuLimit, HugePages, Limit};
-use runtime_bridge::cri::fake::{FakeRuntime, Fault};
-use runtime_bridge::cri::{CriErrorKind, Rpc, wire};
 use supervision::{Policy, RestartPolicy};
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
 use testkit::sandbox;

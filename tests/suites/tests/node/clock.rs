@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::fake::{Behaviour, Fault, Match, RegistryImage};
+use bridge_cri::{CriErrorKind, Rpc};
+use bridge_io::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodStatus;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::cri::fake::{Behaviour, Fault, Match, RegistryImage};
-use runtime_bridge::cri::{CriErrorKind, Rpc};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
 use testkit::{Sandbox, sandbox};

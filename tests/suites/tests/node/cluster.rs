@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::{Behaviour, ExecScript, Fault, Match, OnTerm, RegistryImage};
+use bridge_kube::fake::{FakeApi, Verb};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::{Behaviour, ExecScript, Fault, Match, OnTerm, RegistryImage};
-use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::json;
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
@@ -195,7 +195,7 @@ fn a_container_gets_its_new_image_however_long_that_is_pulled() {
         api.put(&once);
         let node = started(sandbox, &world, &api, "once").await;
         let image = json!({ "spec": { "containers": [{ "name": "main", "image": new }] } });
-        api.change::<Pod>(NS, "once", None, &runtime_bridge::kube::Patch::Strategic(image));
+        api.change::<Pod>(NS, "once", None, &bridge_kube::Patch::Strategic(image));
         until("the other image to run", || {
             let status = api.get::<Pod>(NS, "once").and_then(|pod| pod.status).expect("a status");
             assert_eq!(status.phase.as_deref(), Some("Running"));
@@ -216,7 +216,7 @@ fn what_others_write_stays_and_what_is_ours_is_put_right() {
         let node = started(sandbox, &world, &api, "web").await;
         let theirs = json!({ "type": "example.com/theirs", "status": "True" });
         let drift = json!({ "status": { "phase": "Pending", "conditions": [theirs] } });
-        let patch = runtime_bridge::kube::Patch::Strategic(drift);
+        let patch = bridge_kube::Patch::Strategic(drift);
         api.change::<Pod>(NS, "web", Some("status"), &patch);
         let status = || api.get::<Pod>(NS, "web").and_then(|pod| pod.status).unwrap_or_default();
         until("the phase to be right again", || status().phase.as_deref() == Some("Running")).await;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::{Behaviour, Match, RegistryImage};
+use bridge_kube::fake::FakeApi;
+use bridge_node::stats::PodUsage;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
 use kubelet::wiring::Settings;
 use messages::supervision::Fault;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::{Behaviour, Match, RegistryImage};
-use runtime_bridge::kube::fake::FakeApi;
-use runtime_bridge::stats::PodUsage;
 use serde_json::{Value, json};
 use supervision::{Policy, RestartPolicy};
 use testkit::node::{self, FakeNode, IMAGE, World, hard, is_ready};
@@ -279,7 +279,7 @@ fn nobody_ends_when_enough_was_taken_back() {
         world.runtime.add_image("understudy.dev/unused:1", RegistryImage::default());
         let node = started(sandbox, &world, &api, &settings, &[(pod("plain", 0, ""), 1)]).await;
         // Deleting takes a while, and meanwhile there is room again.
-        let slow = runtime_bridge::cri::fake::Fault::Latency(Duration::from_secs(5));
+        let slow = bridge_cri::fake::Fault::Latency(Duration::from_secs(5));
         world.runtime.fault(Rpc::RemoveImage, 1, slow);
         world.stats.set_disk(5 << 30);
         until("disk pressure", || holds(&api, "DiskPressure")).await;

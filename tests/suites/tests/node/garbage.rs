@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_cri::fake::Fault;
+use bridge_cri::{CriErrorKind, Rpc};
 use messages::garbage_collector::CollectNow;
-use runtime_bridge::cri::fake::Fault;
-use runtime_bridge::cri::{CriErrorKind, Rpc};
 use supervision::Policy;
 use testkit::node::{FakeNode, settings};
 use testkit::sandbox;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::fake::{Behaviour, Fault, Match};
+use bridge_cri::{CriErrorKind, Rpc};
 use kubelet::wiring::Settings;
-use runtime_bridge::cri::fake::{Behaviour, Fault, Match};
-use runtime_bridge::cri::{CriErrorKind, Rpc};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, is_ready, settings};
 use testkit::sandbox;

@@ -3,6 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bridge_cri::fake::FakeRuntime;
+use bridge_cri::{CriMetrics, Operations};
+use bridge_io::Io;
+use bridge_kube::Patch;
+use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use bridge_node::host::{FakeHostAddresses, FoundAddresses};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::Node;
 use messages::event_recorder::RecordEvent;
@@ -10,12 +16,6 @@ use messages::facts::{NodeObserved, RuntimeObserved};
 use messages::node_status::PostNotReady;
 use messages::runtime::RuntimeHealth;
 use node_status::{Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps};
-use runtime_bridge::Io;
-use runtime_bridge::cri::fake::FakeRuntime;
-use runtime_bridge::cri::{CriMetrics, Operations};
-use runtime_bridge::host::{FakeHostAddresses, FoundAddresses};
-use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::{FakeApi, Fault, On, Verb};
 use serde_json::json;
 use supervision::{Address, Place, Policy, Tree, Vitality};
 use testkit::node::node_status;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::{Behaviour, ExecScript, FakeRuntime, Match};
+use bridge_http::probes::{FakeAnswer, Scheme};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use messages::facts::Rejection;
 use messages::pod_worker::EvictPod;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::{Behaviour, ExecScript, FakeRuntime, Match};
-use runtime_bridge::probes::{FakeAnswer, Scheme};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
 use testkit::sandbox;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bridge_cri::fake::RegistryImage;
 use k8s_openapi::api::core::v1::PodStatus;
-use runtime_bridge::cri::fake::RegistryImage;
 use supervision::Policy;
 use testkit::node::{FakeNode, settings};
 use testkit::sandbox;

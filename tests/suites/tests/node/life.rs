@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::{Behaviour, Match};
 use k8s_openapi::api::core::v1::PodStatus;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::{Behaviour, Match};
 use supervision::Policy;
 use testkit::node::{FakeNode, World, is_ready, settings};
 use testkit::sandbox;

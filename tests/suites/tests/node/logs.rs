@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bridge_cri::fake::Fault;
+use bridge_cri::wire::ContainerState;
+use bridge_cri::{CriErrorKind, Rpc};
+use bridge_node::mounts::FileKind;
 use kubelet::wiring::Settings;
 use log_manager::LogRotation;
-use runtime_bridge::cri::fake::Fault;
-use runtime_bridge::cri::wire::ContainerState;
-use runtime_bridge::cri::{CriErrorKind, Rpc};
-use runtime_bridge::mounts::FileKind;
 use supervision::{Policy, RestartPolicy};
 use testkit::node::{FakeNode, World, is_ready, settings};
 use testkit::{Sandbox, sandbox};
@@ -34,7 +34,7 @@ async fn started(sandbox: &Sandbox, world: &World, settings: &Settings) -> FakeN
 
 /// The log of a container of the only pod.
 fn log_of(world: &World, container: &str) -> PathBuf {
-    let named = |one: &&runtime_bridge::cri::wire::ContainerStatus| {
+    let named = |one: &&bridge_cri::wire::ContainerStatus| {
         one.metadata.as_ref().is_some_and(|metadata| metadata.name == container)
     };
     world.runtime.containers().iter().find(named).expect("the container is there").log_path.clone().into()

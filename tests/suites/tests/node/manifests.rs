@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runtime_bridge::cri::Rpc;
+use bridge_cri::Rpc;
 use supervision::Policy;
 use testkit::node::{FakeNode, is_ready, settings};
 use testkit::sandbox;

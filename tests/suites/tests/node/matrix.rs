@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::Rpc;
 use k8s_openapi::api::core::v1::NodeAddress;
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordAnnotatedEvent, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved, Rejection};
@@ -21,7 +22,6 @@ use messages::probe_manager::GetVerdicts;
 use messages::supervision::{Fault, PodQuarantined};
 use messages::volume_manager::GetVolumes;
 use messages::{CATALOGUE, PodRef, PodUid};
-use runtime_bridge::cri::Rpc;
 use supervision::{Policy, RestartPolicy, State, Tree, What};
 use testkit::node::{FakeNode, is_ready, settings};
 use testkit::sandbox;

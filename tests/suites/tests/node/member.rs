@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use bridge_kube::Patch;
+use bridge_kube::fake::{FakeApi, Verb};
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
 use kubelet::wiring::NOT_READY_WITHIN;
 use messages::supervision::Fault;
-use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::json;
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready, member};

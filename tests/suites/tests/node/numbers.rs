@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_cri::fake::{Behaviour, Match};
+use bridge_kube::fake::FakeApi;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use runtime_bridge::cri::fake::{Behaviour, Match};
-use runtime_bridge::kube::fake::FakeApi;
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bridge_cri::wire;
+use bridge_kube::fake::{FakeApi, Verb};
+use bridge_kube::{Object, Patch};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
-use runtime_bridge::cri::wire;
-use runtime_bridge::kube::fake::{FakeApi, Verb};
-use runtime_bridge::kube::{Object, Patch};
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};

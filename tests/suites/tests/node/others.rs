@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bridge_kube::fake::FakeApi;
+use bridge_node::mounts::MountPoint;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use runtime_bridge::kube::fake::FakeApi;
-use runtime_bridge::mounts::MountPoint;
 use serde_json::json;
 use supervision::Policy;
 use testkit::node::{FakeNode, World, member, settings};

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::RegistryImage;
+use bridge_kube::Patch;
+use bridge_kube::fake::FakeApi;
 use image_manager::Verification;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Event, Node, Pod, PodStatus, Secret};
 use kubelet::wiring::Settings;
 use messages::image_manager::DeleteUnusedImages;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::RegistryImage;
-use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::FakeApi;
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, World, is_ready, settings};

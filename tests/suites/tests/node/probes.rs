@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::ExecScript;
+use bridge_http::probes::{FakeAnswer, FakeHealth};
 use k8s_openapi::api::core::v1::PodStatus;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::ExecScript;
-use runtime_bridge::probes::{FakeAnswer, FakeHealth};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, is_ready, settings};
 use testkit::sandbox;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::RegistryImage;
 use k8s_openapi::api::core::v1::PodStatus;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::RegistryImage;
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, settings};
 use testkit::sandbox;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::{Behaviour, Match};
 use k8s_openapi::api::core::v1::PodStatus;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::{Behaviour, Match};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, is_ready, settings};
 use testkit::sandbox;
@@ -85,7 +85,7 @@ fn a_pod_that_is_active_for_too_long_fails_even_across_a_restart_of_the_kubelet(
             pods.get("late").is_some_and(|status| status.phase.as_deref() == Some("Failed"))
         })
         .await;
-        use runtime_bridge::clock::Clock as _;
+        use bridge_io::clock::Clock as _;
         let took = world.clock.now().duration_since(begun).as_secs();
         assert!((60..=65).contains(&took), "{took} s");
         let status = node.by_name().await["late"].clone();

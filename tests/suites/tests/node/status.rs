@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::{Behaviour, Fault, Match};
+use bridge_kube::Patch;
+use bridge_kube::fake::{FakeApi, Fault as ApiFault, On, Verb};
+use bridge_node::cgroups::Cgroups;
+use bridge_node::host::FoundAddresses;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodStatus};
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
 use messages::resources::QosClass;
-use runtime_bridge::cgroups::Cgroups;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::{Behaviour, Fault, Match};
-use runtime_bridge::host::FoundAddresses;
-use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::{FakeApi, Fault as ApiFault, On, Verb};
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready, member};

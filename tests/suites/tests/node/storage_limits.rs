@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bridge_kube::fake::FakeApi;
+use bridge_node::stats::{DiskUsage, PodUsage};
 use k8s_openapi::api::core::v1::{Event, Pod, PodStatus};
 use kubelet::wiring::Settings;
-use runtime_bridge::kube::fake::FakeApi;
-use runtime_bridge::stats::{DiskUsage, PodUsage};
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{self, FakeNode, IMAGE, World, hard, is_ready};

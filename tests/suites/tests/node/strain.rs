@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_cri::fake::Fault;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet::wiring::Settings;
 use messages::pod_worker::GetWorkers;
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::cri::fake::Fault;
 use supervision::{Policy, State};
 use testkit::node::{FakeNode, IMAGE, is_ready, settings};
 use testkit::sandbox;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bridge_cri::fake::Fault;
+use bridge_cri::{CriErrorKind, Rpc, wire};
+use bridge_kube::Patch;
+use bridge_kube::fake::{FakeApi, Verb};
+use bridge_node::checkpoint::FakeCheckpoints;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
-use runtime_bridge::checkpoint::FakeCheckpoints;
-use runtime_bridge::cri::fake::Fault;
-use runtime_bridge::cri::{CriErrorKind, Rpc, wire};
-use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, World, is_ready, settings};

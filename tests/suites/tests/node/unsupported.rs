@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_kube::Patch;
+use bridge_kube::fake::FakeApi;
 use k8s_openapi::api::core::v1::{Event, Pod, PodStatus};
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::FakeApi;
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, is_ready, settings};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runtime_bridge::cri::fake::{Behaviour, Match};
-use runtime_bridge::host::FakeDisk;
-use runtime_bridge::mounts::SwapFacts;
+use bridge_cri::fake::{Behaviour, Match};
+use bridge_node::host::FakeDisk;
+use bridge_node::mounts::SwapFacts;
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
 use testkit::sandbox;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use bridge_cri::Rpc;
+use bridge_kube::Patch;
+use bridge_kube::fake::{FakeApi, Verb};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
-use runtime_bridge::cri::Rpc;
-use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::json;
 use supervision::Policy;
 use testkit::node::{FakeNode, World, settings};

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use runtime_bridge::cri::wire::ContainerState;
+use bridge_cri::wire::ContainerState;
 use serde_json::{Value, json};
 use testkit::Random;
 use testkit::mortal::{Death, Fate, steps_of};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime_bridge::cri::wire::{Container, ContainerState};
+use bridge_cri::wire::{Container, ContainerState};
 
 use crate::cri::{CONTAINER_NAME_LABEL, NAMESPACE_LABEL, UID_LABEL};
 use crate::node::Node;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use runtime_bridge::cri::wire::*;
-use runtime_bridge::cri::{CriClient, Endpoints, Runtime, container_pid};
-use runtime_bridge::{Io, IoRuntime};
+use bridge_cri::wire::*;
+use bridge_cri::{CriClient, Endpoints, Runtime, container_pid};
+use bridge_io::{Io, IoRuntime};
 use serde_json::Value;
 
 pub const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runtime_bridge::cri::wire::{Container, PodSandbox, PodSandboxState};
+use bridge_cri::wire::{Container, PodSandbox, PodSandboxState};
 use serde_json::{Value, json};
 use testkit::process::eventually;
 

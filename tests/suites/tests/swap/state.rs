@@ -20,7 +20,7 @@ pub fn running(cri: &Cri, namespace: &str) -> Running {
         found.entry(name).or_default().insert((container.id, started));
     }
     for sandbox in cri.sandboxes(NAMESPACE_LABEL, namespace) {
-        if sandbox.state() == runtime_bridge::cri::wire::PodSandboxState::SandboxReady {
+        if sandbox.state() == bridge_cri::wire::PodSandboxState::SandboxReady {
             let name = format!("{}/", sandbox.labels[POD_NAME_LABEL]);
             found.entry(name).or_default().insert((sandbox.id, sandbox.created_at));
         }

@@ -1,4 +1,4 @@
-use runtime_bridge::cri::wire::{SupplementalGroupsPolicy, security_profile::ProfileType};
+use bridge_cri::wire::{SupplementalGroupsPolicy, security_profile::ProfileType};
 use serde_json::{Value, json};
 
 use super::*;

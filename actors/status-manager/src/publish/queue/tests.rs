@@ -38,7 +38,7 @@ fn patched(uid: &str, version: u64, status: Value) -> Outcome {
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed(runtime_bridge::kube::ApiError {
+    Outcome::Failed(bridge_kube::ApiError {
         operation: "PATCH".into(),
         code: 500,
         reason: String::new(),

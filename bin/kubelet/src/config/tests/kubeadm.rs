@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use bridge_kube::Kubeconfig;
 use resource_manager::capacity::MachineCapacity;
-use runtime_bridge::kube::Kubeconfig;
 
 use super::{Files, Loaded, loaded};
 use crate::settings;

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use bench::Samples;
+use bridge_kube::Select;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use runtime_bridge::kube::Select;
 use serde::Serialize;
 use tokio::time::Instant;
 

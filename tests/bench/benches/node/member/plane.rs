@@ -7,14 +7,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::BoxStream;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use runtime_bridge::Io;
-use runtime_bridge::kube::{
+use bridge_io::Io;
+use bridge_kube::{
     ApiClient, ApiError, ConnectSettings, Delete, FileIdentity, Followed, Kubeconfig, Object, RateLimit,
     Select,
 };
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::Deserialize;
 use tokio::time::Instant;
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bridge_kube::Select;
+use bridge_tls::certificates::Pair;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Node as NodeObject;
-use runtime_bridge::certificates::Pair;
-use runtime_bridge::kube::Select;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::process::eventually;

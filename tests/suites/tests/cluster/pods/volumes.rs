@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bridge_kube::Select;
 use k8s_openapi::api::authentication::v1::TokenReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
-use runtime_bridge::kube::Select;
 use serde_json::{Value, json};
 use testkit::process::eventually;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_io::clock::Clock;
+use bridge_kube::fake::Verb;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::fake::Verb;
 use supervision::Policy;
 use testkit::node::{FakeNode, NODE, is_ready};
 use testkit::sandbox;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_io::clock::Clock;
+use bridge_kube::fake::Verb;
 use jiff::SignedDuration;
-use runtime_bridge::clock::Clock;
-use runtime_bridge::kube::fake::Verb;
 use supervision::Policy;
 use testkit::sandbox;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bridge_cri::fake::{Behaviour, Match};
+use bridge_kube::fake::{Fault, On, Verb};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use runtime_bridge::cri::fake::{Behaviour, Match};
-use runtime_bridge::kube::fake::{Fault, On, Verb};
 use supervision::Policy;
 use testkit::node::{FakeNode, NODE};
 use testkit::sandbox;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_kube::Patch;
+use bridge_kube::fake::Verb;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use runtime_bridge::kube::Patch;
-use runtime_bridge::kube::fake::Verb;
 use serde_json::json;
 use supervision::Policy;
 use testkit::node::NODE;

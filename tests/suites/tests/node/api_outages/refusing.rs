@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bridge_kube::fake::{Fault, On, Verb};
 use k8s_openapi::api::core::v1::Pod;
-use runtime_bridge::kube::fake::{Fault, On, Verb};
 use supervision::Policy;
 use testkit::sandbox;
 

@@ -1,7 +1,7 @@
 //! etcd is put back to an earlier time: versions go back, what was deleted is there again, what was made is not.
 
+use bridge_kube::Patch;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use runtime_bridge::kube::Patch;
 use serde_json::json;
 use supervision::Policy;
 use testkit::node::NODE;
@@ -62,7 +62,7 @@ fn a_server_put_back_to_an_earlier_time_is_believed() {
         assert!(scene.is_node_ready());
         let running = scene.world.runtime.containers();
         let of = |name: &str| {
-            let named = |c: &&runtime_bridge::cri::wire::ContainerStatus| {
+            let named = |c: &&bridge_cri::wire::ContainerStatus| {
                 c.labels.get("io.kubernetes.pod.name").is_some_and(|label| label == name)
             };
             running.iter().filter(named).count()
@@ -80,7 +80,7 @@ fn a_server_put_back_to_an_earlier_time_is_believed() {
         assert!(scene.is_node_ready());
         scene.assert_calm(
             "put back to an earlier time",
-            &[(runtime_bridge::kube::fake::Verb::Get, "/readyz", 12.0)],
+            &[(bridge_kube::fake::Verb::Get, "/readyz", 12.0)],
             8.0,
         );
         scene.end().await;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bridge_kube::fake::{FakeApi, Verb};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use runtime_bridge::kube::fake::{FakeApi, Verb};
 use serde_json::json;
 use testkit::Sandbox;
 pub use testkit::node::member;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use bridge_cri::wire::ContainerState;
 use jiff::Timestamp;
-use runtime_bridge::cri::wire::ContainerState;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 

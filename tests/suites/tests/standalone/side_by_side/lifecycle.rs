@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use runtime_bridge::cri::wire::PodSandboxState;
+use bridge_cri::wire::PodSandboxState;
 use serde_json::json;
 use testkit::process::{Port, eventually};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runtime_bridge::probes::{FakeHealth, HealthServer};
+use bridge_http::probes::{FakeHealth, HealthServer};
 use serde_json::json;
 use testkit::process::{eventually, holds};
 

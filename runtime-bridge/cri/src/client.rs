@@ -1,0 +1,289 @@
+//! The runtime over its Unix socket.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::deadlines::{Bounded, Deadlines};
+use super::error::{CriError, CriErrorKind};
+use super::rpc::{Rpc, for_each_rpc};
+use super::runtime::{ContainerEvents, Reply, Runtime};
+use super::wire::image_service_client::ImageServiceClient;
+use super::wire::runtime_service_client::RuntimeServiceClient;
+use super::wire::*;
+use bridge_io::Io;
+
+/// Largest message either way, bytes.
+pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Wait after the first failed connection; each further one multiplies it.
+const BACKOFF_BASE: Duration = Duration::from_millis(100);
+const BACKOFF_FACTOR: f64 = 1.6;
+const BACKOFF_MAX: Duration = Duration::from_secs(3);
+
+/// Where the runtime listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// `unix:///path` or an absolute path.
+    pub runtime: String,
+    /// The same for images, where they are served elsewhere.
+    pub image: Option<String>,
+    /// How long each call may take.
+    pub deadlines: Deadlines,
+}
+
+impl Endpoints {
+    /// One endpoint for both services, with the default deadlines.
+    pub fn new(runtime: impl Into<String>) -> Self {
+        Self { runtime: runtime.into(), image: None, deadlines: Deadlines::default() }
+    }
+}
+
+/// An endpoint that cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CriClientError {
+    /// Neither `unix:///path` nor an absolute path.
+    #[error("container runtime endpoint {endpoint:?} is neither unix:///path nor an absolute path")]
+    Endpoint {
+        /// As given.
+        endpoint: String,
+    },
+}
+
+/// The runtime over its Unix socket. Cheap to clone; clones share the connection.
+///
+/// Connections are made when they are needed and made again when they broke; after a failure the next attempt waits
+/// from 100 ms up to 3 s, during which calls fail with `Unavailable` at once. Connections and calls live on the I/O
+/// runtime; see [`Runtime`] for what becomes of a call whose asker has gone.
+#[derive(Clone, Debug)]
+pub struct CriClient {
+    io: Io,
+    deadlines: Deadlines,
+    runtime: RuntimeServiceClient<Channel>,
+    image: ImageServiceClient<Channel>,
+}
+
+impl CriClient {
+    /// A client that connects with its first call.
+    ///
+    /// # Errors
+    /// [`CriClientError::Endpoint`] when an endpoint is not a Unix socket's.
+    pub fn new(io: &Io, endpoints: &Endpoints) -> Result<Self, CriClientError> {
+        let runtime_path = socket_path(&endpoints.runtime)?;
+        let runtime = channel(io, &runtime_path);
+        let image = match &endpoints.image {
+            Some(endpoint) if socket_path(endpoint)? != runtime_path => channel(io, &socket_path(endpoint)?),
+            _ => runtime.clone(),
+        };
+        Ok(Self {
+            io: io.clone(),
+            deadlines: endpoints.deadlines,
+            runtime: RuntimeServiceClient::new(runtime)
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX),
+            image: ImageServiceClient::new(image)
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX),
+        })
+    }
+
+    /// Runs a call on the I/O runtime until `deadline`.
+    fn call<T, F>(&self, rpc: Rpc, fate: Fate, deadline: Duration, call: F) -> Reply<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>> + Send + 'static,
+    {
+        let io = self.io.clone();
+        async move {
+            // The answer goes its own way, so that there is one kind of task and not one for each kind of answer.
+            let (answer, answered) = oneshot::channel();
+            let task = io.spawn(async move {
+                let started = Instant::now();
+                let outcome = match tokio::time::timeout(deadline, call).await {
+                    Ok(Ok(response)) => Ok(response.into_inner()),
+                    // tonic watches the deadline too, and may be first to notice.
+                    Ok(Err(status)) if started.elapsed() < deadline => {
+                        Err(CriError::from_status(rpc, &status))
+                    }
+                    _ => {
+                        // The words of a deadline in Go, which people and tools look for.
+                        Err(CriError::new(rpc, CriErrorKind::DeadlineExceeded, "context deadline exceeded"))
+                    }
+                };
+                // Nobody may wait any more.
+                drop(answer.send(outcome));
+            });
+            let _ended_with_asker = match fate {
+                Fate::EndsWithAsker => Some(AbortOnDropHandle::new(task)),
+                Fate::OutlivesAsker => None,
+            };
+            answered.await.unwrap_or_else(|_| {
+                let message = "the call's task ended early".to_owned();
+                Err(CriError::new(rpc, CriErrorKind::Unavailable, message))
+            })
+        }
+        .boxed()
+    }
+}
+
+/// What becomes of a call whose asker has gone.
+#[derive(Clone, Copy)]
+enum Fate {
+    EndsWithAsker,
+    OutlivesAsker,
+}
+
+macro_rules! fate {
+    (read) => {
+        Fate::EndsWithAsker
+    };
+    (pull) => {
+        Fate::EndsWithAsker
+    };
+    (mutate) => {
+        Fate::OutlivesAsker
+    };
+}
+
+/// Tells the runtime the deadline too, so that it does not work on for nobody.
+fn request<T>(message: T, deadline: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(deadline);
+    request
+}
+
+/// tonic would break the stream of a message that is too large, which looks like a broken connection.
+fn fits(message: &impl prost::Message) -> Result<(), tonic::Status> {
+    let length = message.encoded_len();
+    if length <= MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    let words = format!("the request has {length} bytes, more than {MESSAGE_BYTES_MAX}");
+    Err(tonic::Status::resource_exhausted(words))
+}
+
+macro_rules! client_calls {
+    ($($service:ident { $($kind:ident $method:ident($request:ident) -> $response:ident = $name:ident $label:literal;)* })*) => {
+        impl Runtime for CriClient {
+            $($(
+                fn $method(&self, message: $request) -> Reply<$response> {
+                    let deadline = message.deadline(Rpc::$name, &self.deadlines);
+                    let mut client = self.$service.clone();
+                    let call = async move {
+                        fits(&message)?;
+                        client.$method(request(message, deadline)).await
+                    };
+                    self.call(Rpc::$name, fate!($kind), deadline, call)
+                }
+            )*)*
+
+            fn get_container_events(&self, message: GetEventsRequest) -> Reply<ContainerEvents> {
+                let rpc = Rpc::GetContainerEvents;
+                let mut client = self.runtime.clone();
+                let call = async move { client.get_container_events(message).await };
+                let opened = self.call(rpc, Fate::EndsWithAsker, self.deadlines.of(rpc), call);
+                async move {
+                    let events = opened.await?;
+                    Ok(events.map(move |event| event.map_err(|status| CriError::from_status(rpc, &status))).boxed())
+                }
+                .boxed()
+            }
+        }
+    };
+}
+for_each_rpc!(client_calls);
+
+fn socket_path(endpoint: &str) -> Result<PathBuf, CriClientError> {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    if path.starts_with('/') && path.len() > 1 {
+        return Ok(PathBuf::from(path));
+    }
+    Err(CriClientError::Endpoint { endpoint: endpoint.to_owned() })
+}
+
+fn channel(io: &Io, path: &Path) -> Channel {
+    let dialer = Dialer { path: Arc::from(path), pause: Arc::default() };
+    io.enter(|| {
+        // The authority is only a name: the dialer alone decides where the connection goes.
+        Endpoint::from_static("http://localhost")
+            .connect_with_connector_lazy(tower::service_fn(move |_: Uri| dialer.clone().dial()))
+    })
+}
+
+/// Connects to the socket, not more often than the backoff allows.
+#[derive(Clone)]
+struct Dialer {
+    path: Arc<Path>,
+    pause: Arc<Mutex<Pause>>,
+}
+
+#[derive(Default)]
+struct Pause {
+    failures: i32,
+    until: Option<(Instant, std::io::ErrorKind)>,
+}
+
+impl Dialer {
+    fn dial(self) -> BoxFuture<'static, std::io::Result<TokioIo<UnixStream>>> {
+        async move {
+            if let Some(kind) = self.refused_for_now() {
+                let left = format!("{}: {kind}; waiting before the next attempt", self.path.display());
+                return Err(std::io::Error::new(kind, left));
+            }
+            let connected = UnixStream::connect(&self.path).await;
+            let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+            match connected {
+                Ok(stream) => {
+                    *pause = Pause::default();
+                    Ok(TokioIo::new(stream))
+                }
+                Err(error) => {
+                    let wait = BACKOFF_BASE.mul_f64(BACKOFF_FACTOR.powi(pause.failures)).min(BACKOFF_MAX);
+                    pause.failures = (pause.failures + 1).min(16);
+                    pause.until = Some((Instant::now() + wait, error.kind()));
+                    Err(std::io::Error::new(error.kind(), format!("{}: {error}", self.path.display())))
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn refused_for_now(&self) -> Option<std::io::ErrorKind> {
+        let pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        pause.until.filter(|(until, _)| Instant::now() < *until).map(|(_, kind)| kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_unix_sockets() {
+        assert_eq!(socket_path("unix:///run/a.sock"), Ok(PathBuf::from("/run/a.sock")));
+        assert_eq!(socket_path("/run/a.sock"), Ok(PathBuf::from("/run/a.sock")));
+        for wrong in ["", "tcp://127.0.0.1:1", "run/a.sock", "unix://", "npipe:////./pipe/x"] {
+            assert!(socket_path(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_socket_is_unavailable_and_not_dialled_again_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("absent.sock");
+        let client = CriClient::new(&Io::current(), &Endpoints::new(path.display().to_string())).unwrap();
+        let first = client.version(VersionRequest::default()).await.unwrap_err();
+        assert_eq!(first.kind, CriErrorKind::Unavailable, "{first}");
+        let second = client.version(VersionRequest::default()).await.unwrap_err();
+        assert!(second.outcome_unknown() && second.message.contains("waiting"), "{second}");
+    }
+}

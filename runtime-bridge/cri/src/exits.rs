@@ -1,0 +1,249 @@
+//! The end of a container's process, noticed at once on any runtime (row 30.4).
+//!
+//! A pidfd becomes readable when its process ends. The report only says "look at this container now": the process ends
+//! a little before the runtime knows it, a reused pid would be watched in vain, and both are healed by the relist.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::wire::ContainerStatusResponse;
+use bridge_io::Io;
+
+/// A container's process has ended, or was gone when the watch began.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Exited {
+    /// The container whose process it was.
+    pub container_id: String,
+    /// The process.
+    pub pid: u32,
+}
+
+/// A watch that could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ExitWatchError {
+    /// As many containers are watched as the bound allows; the relist will see this one.
+    #[error("watch exit of container {container_id}: {limit} containers are watched already")]
+    Full {
+        /// The container that is not watched.
+        container_id: String,
+        /// The bound.
+        limit: usize,
+    },
+    /// The kernel refused.
+    #[error("watch exit of container {container_id}, pid {pid}: {error}")]
+    Kernel {
+        /// The container that is not watched.
+        container_id: String,
+        /// Its process.
+        pid: u32,
+        /// The kernel's words.
+        error: io::Error,
+    },
+}
+
+/// Reports the ends of containers' processes.
+pub trait ExitWatcher: Send + Sync + 'static {
+    /// Watches `pid` of a container until it ends, [`unwatch`](Self::unwatch) is called or the watcher is dropped.
+    /// Watching the same pid of the same container again does nothing; another pid replaces the first. A pid that no
+    /// longer exists is reported at once.
+    ///
+    /// # Errors
+    /// [`ExitWatchError`]; the container is then not watched.
+    fn watch(&self, container_id: &str, pid: u32) -> Result<(), ExitWatchError>;
+
+    /// Forgets a container; unknown ones too.
+    fn unwatch(&self, container_id: &str);
+
+    /// The ends from now on. One subscriber at a time: a new one (the next incarnation of the asking actor) takes the
+    /// place of the old one, whose stream ends. What ends while nobody listens is not kept.
+    fn exits(&self) -> BoxStream<'static, Exited>;
+}
+
+/// The pid that containerd and CRI-O put into a verbose `ContainerStatus`; none while nothing runs, or where the
+/// runtime does not tell.
+#[must_use]
+pub fn container_pid(status: &ContainerStatusResponse) -> Option<u32> {
+    #[derive(serde::Deserialize)]
+    struct Info {
+        pid: u32,
+    }
+    let info: Info = serde_json::from_str(status.info.get("info")?).ok()?;
+    Some(info.pid).filter(|pid| *pid != 0)
+}
+
+/// Watches processes of this machine through pidfds; each costs one file descriptor and no thread.
+#[derive(Clone)]
+pub struct PidfdWatcher {
+    io: Io,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    limit: usize,
+    watched: Mutex<Watched>,
+}
+
+#[derive(Default)]
+struct Watched {
+    by_container: BTreeMap<String, Watch>,
+    subscriber: Option<mpsc::Sender<Exited>>,
+}
+
+struct Watch {
+    pid: u32,
+    // Dropping it ends the watch and closes the pidfd.
+    _task: AbortOnDropHandle<()>,
+}
+
+impl PidfdWatcher {
+    /// A watcher of at most `limit` containers at a time (a file descriptor each).
+    #[must_use]
+    pub fn new(io: Io, limit: usize) -> Self {
+        let limit = limit.max(1);
+        Self { io, inner: Arc::new(Inner { limit, watched: Mutex::default() }) }
+    }
+
+    /// How many containers are watched now.
+    #[must_use]
+    pub fn watching(&self) -> usize {
+        self.inner.lock().by_container.len()
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn report(&self, exited: Exited) {
+        let mut watched = self.lock();
+        if watched.by_container.get(&exited.container_id).is_some_and(|watch| watch.pid == exited.pid) {
+            watched.by_container.remove(&exited.container_id);
+        }
+        // A subscriber that is a whole bound of ends behind misses one; the relist sees it.
+        if let Some(subscriber) = &watched.subscriber
+            && let Err(error) = subscriber.try_send(exited)
+        {
+            tracing::debug!(%error, "a container's end reached no subscriber");
+        }
+    }
+}
+
+#[allow(
+    deprecated,
+    reason = "its successor is an unsafe fn whose demand, a descriptor that stays open, an OwnedFd meets"
+)]
+fn readable_at_exit(process: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(process, Interest::READABLE)
+}
+
+impl ExitWatcher for PidfdWatcher {
+    fn watch(&self, container_id: &str, pid: u32) -> Result<(), ExitWatchError> {
+        let kernel =
+            |error: io::Error| ExitWatchError::Kernel { container_id: container_id.into(), pid, error };
+        let exited = Exited { container_id: container_id.to_owned(), pid };
+        let mut watched = self.inner.lock();
+        match watched.by_container.get(container_id) {
+            Some(watch) if watch.pid == pid => return Ok(()),
+            None if watched.by_container.len() >= self.inner.limit => {
+                return Err(ExitWatchError::Full {
+                    container_id: container_id.into(),
+                    limit: self.inner.limit,
+                });
+            }
+            _ => {}
+        }
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let raw = raw.ok_or_else(|| kernel(io::ErrorKind::InvalidInput.into()))?;
+        let process = match pidfd_open(raw, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(rustix::io::Errno::SRCH) => {
+                watched.by_container.remove(container_id);
+                drop(watched);
+                self.inner.report(exited);
+                return Ok(());
+            }
+            Err(error) => return Err(kernel(error.into())),
+        };
+        let readable = self.io.enter(|| readable_at_exit(process)).map_err(kernel)?;
+        let inner = Arc::downgrade(&self.inner);
+        let task = self.io.spawn(async move {
+            if readable.readable().await.is_ok()
+                && let Some(inner) = inner.upgrade()
+            {
+                inner.report(exited);
+            }
+        });
+        let watch = Watch { pid, _task: AbortOnDropHandle::new(task) };
+        watched.by_container.insert(container_id.to_owned(), watch);
+        Ok(())
+    }
+
+    fn unwatch(&self, container_id: &str) {
+        self.inner.lock().by_container.remove(container_id);
+    }
+
+    fn exits(&self) -> BoxStream<'static, Exited> {
+        let (subscriber, exits) = mpsc::channel(self.inner.limit);
+        self.inner.lock().subscriber = Some(subscriber);
+        ReceiverStream::new(exits).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_pid_is_read_from_the_verbose_status() {
+        let status = |info: &str| ContainerStatusResponse {
+            info: [("info".to_owned(), info.to_owned())].into(),
+            ..Default::default()
+        };
+        assert_eq!(container_pid(&status(r#"{"sandboxID":"a","pid":4711,"removing":false}"#)), Some(4711));
+        assert_eq!(container_pid(&status(r#"{"pid":0}"#)), None);
+        assert_eq!(container_pid(&status("not json")), None);
+        assert_eq!(container_pid(&ContainerStatusResponse::default()), None);
+    }
+
+    #[tokio::test]
+    async fn ends_are_reported_watches_are_bounded_and_gone_pids_come_at_once() {
+        let watcher = PidfdWatcher::new(Io::current(), 1);
+        let mut exits = watcher.exits();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        watcher.watch("a", pid).unwrap();
+        watcher.watch("a", pid).unwrap();
+        assert!(matches!(watcher.watch("b", pid), Err(ExitWatchError::Full { limit: 1, .. })));
+        assert_eq!(watcher.watching(), 1);
+        drop(child.stdin.take());
+        let next = tokio::time::timeout(Duration::from_secs(10), exits.next()).await.unwrap();
+        assert_eq!(next, Some(Exited { container_id: "a".into(), pid }));
+        assert_eq!(watcher.watching(), 0);
+        child.wait().unwrap();
+        watcher.watch("c", pid).unwrap();
+        assert_eq!(exits.next().await, Some(Exited { container_id: "c".into(), pid }));
+    }
+
+    #[tokio::test]
+    async fn a_new_subscriber_takes_the_place_of_the_old_one() {
+        let watcher = PidfdWatcher::new(Io::current(), 4);
+        let mut old = watcher.exits();
+        let _new = watcher.exits();
+        assert_eq!(old.next().await, None);
+    }
+}

@@ -1,0 +1,309 @@
+//! Mutating calls in flight: they run to their end whatever becomes of the asker, one at a time per key; a call
+//! identical to the last one queued under its key joins it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::error::{CriError, CriErrorKind};
+use super::operations::{EnsureError, Ensured};
+use super::rpc::Rpc;
+use bridge_io::Io;
+
+/// Calls queued under one key, the running one included; more are refused.
+const QUEUED_MAX: usize = 16;
+
+/// What a flight ends with. Calls that answer with nothing end with an empty ID.
+pub(crate) type Outcome = Result<Ensured, EnsureError>;
+/// The outcome for everybody who joined.
+pub(crate) type SharedOutcome = Shared<BoxFuture<'static, Outcome>>;
+
+/// What only one mutating call at a time may touch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// A sandbox that has no ID yet.
+    Pod(String),
+    Sandbox(String),
+    /// A container that has no ID yet.
+    Create {
+        sandbox_id: String,
+        name: String,
+    },
+    Container(String),
+    /// A container's log: apart from its stop, which may last as long as its grace period.
+    Log(String),
+    Image(String),
+    /// Pulls of one image by whoever may share them: those of others are no concern of theirs.
+    Pull(String, PullShare),
+    Runtime,
+}
+
+/// Who shares a pull of an image: the fingerprint of everything that decides whether it may be had. Credentials go into
+/// it, so it is not shown.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PullShare([u8; 32]);
+
+impl PullShare {
+    /// The fingerprint of these parts in this order.
+    pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            let part = part.as_ref();
+            // Without lengths, two lists of parts could run together into the same bytes.
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+impl fmt::Debug for PullShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PullShare(…)")
+    }
+}
+
+impl Key {
+    fn target(&self) -> String {
+        match self {
+            Key::Pod(id) | Key::Sandbox(id) | Key::Container(id) | Key::Image(id) | Key::Pull(id, _) => {
+                id.clone()
+            }
+            Key::Log(id) => format!("{id}/log"),
+            Key::Create { sandbox_id, name } => format!("{sandbox_id}/{name}"),
+            Key::Runtime => String::new(),
+        }
+    }
+}
+
+/// What makes two calls of one RPC under one key the same call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Same {
+    Always,
+    Attempt(u32),
+    /// Seconds until SIGKILL. A shorter one does not wait for a longer one: see [`Flights::submit`].
+    Grace(i64),
+    /// The encoded request.
+    Request(Vec<u8>),
+}
+
+/// A mutating call that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// The call.
+    pub rpc: Rpc,
+    /// What it is about: a pod UID, a sandbox's or container's ID, or `<sandbox>/<container name>`.
+    pub target: String,
+    /// Whether it waits for another one.
+    pub waiting: bool,
+    /// Since it was asked for.
+    pub age: Duration,
+}
+
+pub(crate) struct Flights {
+    io: Io,
+    table: Mutex<Table>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    queues: BTreeMap<Key, VecDeque<Flight>>,
+}
+
+struct Flight {
+    number: u64,
+    rpc: Rpc,
+    pod_uid: Option<String>,
+    same: Same,
+    // Runs at once and holds nobody up.
+    beside: bool,
+    joinable: bool,
+    since: Instant,
+    outcome: SharedOutcome,
+    abort: AbortHandle,
+}
+
+impl Flights {
+    pub(crate) fn new(io: Io) -> Arc<Self> {
+        Arc::new(Self { io, table: Mutex::default(), changed: watch::Sender::new(()) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues `work` under `key`, or joins the last call queued there if it is the same.
+    ///
+    /// One exception to one at a time: a stop with a shorter grace period than one in flight runs beside it, since
+    /// it can only make that one end sooner.
+    pub(crate) fn submit<F>(
+        self: &Arc<Self>,
+        key: Key,
+        rpc: Rpc,
+        pod_uid: Option<&str>,
+        same: Same,
+        work: F,
+    ) -> SharedOutcome
+    where
+        F: FnOnce() -> BoxFuture<'static, Outcome> + Send + 'static,
+    {
+        let mut table = self.lock();
+        let number = table.next;
+        table.next += 1;
+        let queue = table.queues.entry(key.clone()).or_default();
+        if let Some(last) = queue.back()
+            && (last.joinable && last.rpc == rpc && last.same == same)
+        {
+            return last.outcome.clone();
+        }
+        if queue.len() >= QUEUED_MAX {
+            let message = format!("{} calls wait for {:?} already", queue.len(), key.target());
+            let refused = CriError::new(rpc, CriErrorKind::ResourceExhausted, message);
+            return std::future::ready(Err(EnsureError::Failed(refused))).boxed().shared();
+        }
+        let beside = match &same {
+            Same::Grace(grace) => queue.iter().any(
+                |flight| matches!(&flight.same, Same::Grace(longer) if flight.rpc == rpc && longer > grace),
+            ),
+            _ => false,
+        };
+        let landing = Landing { flights: Arc::clone(self), key: key.clone(), number };
+        let task = self.io.spawn(async move {
+            if !beside {
+                landing.cleared().await;
+            }
+            let outcome = work().await;
+            // Off the table before anybody hears of it, so that who asks next starts anew.
+            drop(landing);
+            outcome
+        });
+        let abort = task.abort_handle();
+        let outcome = async move {
+            task.await.unwrap_or_else(|lost| {
+                let why = if lost.is_cancelled() { "cancelled" } else { "the call's task panicked" };
+                Err(EnsureError::Failed(CriError::new(rpc, CriErrorKind::DeadlineExceeded, why)))
+            })
+        }
+        .boxed()
+        .shared();
+        let pod_uid = pod_uid.map(str::to_owned);
+        let since = Instant::now();
+        let flight = Flight {
+            number,
+            rpc,
+            pod_uid,
+            same,
+            beside,
+            joinable: true,
+            since,
+            outcome: outcome.clone(),
+            abort,
+        };
+        queue.push_back(flight);
+        outcome
+    }
+
+    /// Cancels the calls of `rpc` under `key`; how many there were.
+    pub(crate) fn cancel(&self, key: &Key, rpc: Rpc) -> usize {
+        let mut table = self.lock();
+        let Some(queue) = table.queues.get_mut(key) else { return 0 };
+        let mut cancelled = 0;
+        for flight in queue.iter_mut().filter(|flight| flight.rpc == rpc && flight.joinable) {
+            flight.joinable = false;
+            flight.abort.abort();
+            cancelled += 1;
+        }
+        cancelled
+    }
+
+    pub(crate) fn of_pod(&self, pod_uid: &str) -> Vec<InFlight> {
+        self.list(|flight| flight.pod_uid.as_deref() == Some(pod_uid))
+    }
+
+    /// The pulls that are not cancelled, each image and share once.
+    pub(crate) fn pulls(&self) -> Vec<(String, PullShare)> {
+        let table = self.lock();
+        let pulls = table.queues.iter().filter_map(|(key, queue)| match key {
+            Key::Pull(image, share) => {
+                queue.iter().any(|flight| flight.joinable).then(|| (image.clone(), *share))
+            }
+            _ => None,
+        });
+        pulls.collect()
+    }
+
+    fn list(&self, wanted: impl Fn(&Flight) -> bool) -> Vec<InFlight> {
+        let table = self.lock();
+        let mut found = Vec::new();
+        for (key, queue) in &table.queues {
+            let head = head(queue);
+            for flight in queue.iter().filter(|flight| wanted(flight)) {
+                found.push(InFlight {
+                    rpc: flight.rpc,
+                    target: key.target(),
+                    waiting: !flight.beside && head != Some(flight.number),
+                    age: flight.since.elapsed(),
+                });
+            }
+        }
+        found
+    }
+
+    /// Ends when no call of the pod is in flight.
+    pub(crate) async fn settled(self: Arc<Self>, pod_uid: String) {
+        let mut changed = self.changed.subscribe();
+        while !self.of_pod(&pod_uid).is_empty() {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn head(queue: &VecDeque<Flight>) -> Option<u64> {
+    queue.iter().find(|flight| !flight.beside).map(|flight| flight.number)
+}
+
+/// Takes its flight off the table however its task ends: done, cancelled, or by a panic.
+struct Landing {
+    flights: Arc<Flights>,
+    key: Key,
+    number: u64,
+}
+
+impl Landing {
+    /// Waits for the turn of this flight.
+    async fn cleared(&self) {
+        let mut changed = self.flights.changed.subscribe();
+        loop {
+            let first = self.flights.lock().queues.get(&self.key).and_then(head);
+            if first == Some(self.number) || changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut table = self.flights.lock();
+        if let Some(queue) = table.queues.get_mut(&self.key) {
+            queue.retain(|flight| flight.number != self.number);
+            if queue.is_empty() {
+                table.queues.remove(&self.key);
+            }
+        }
+        drop(table);
+        self.flights.changed.send_replace(());
+    }
+}

@@ -1,0 +1,431 @@
+//! The layer that actors use: reads pass through, mutating calls fly on their own, every call is counted.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use prost::Message as _;
+use tokio::time::Instant;
+
+use super::error::{CriError, CriErrorKind};
+use super::flights::{Flights, InFlight, Key, Outcome, PullShare, Same};
+use super::metrics::CriMetrics;
+use super::rpc::{Rpc, for_each_rpc};
+use super::runtime::{ContainerEvents, Reply, Runtime};
+use super::wire::*;
+use bridge_io::Io;
+
+mod adopt;
+
+/// The version of the kubelet's runtime API that a runtime must answer with.
+pub const KUBELET_API_VERSION: &str = "0.1.0";
+/// The longest grace, in seconds, that an `i64` of nanoseconds can hold.
+const GRACE_SECONDS_MAX: i64 = i64::MAX / 1_000_000_000;
+/// Pauses, in milliseconds, before the looks at a container whose process has ended, until the runtime says so too. One
+/// that has been looked at a moment ago is not looked at again at once.
+const EXIT_LOOKS_MS: [u64; 7] = [15, 30, 60, 120, 250, 500, 1000];
+
+/// A sandbox or container that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ensured {
+    /// This call made it; its ID.
+    Created(String),
+    /// An earlier call whose answer was lost made it; its ID. A container may run already: look before starting it.
+    Adopted(String),
+}
+
+impl Ensured {
+    /// The ID.
+    #[must_use]
+    pub fn into_id(self) -> String {
+        match self {
+            Ensured::Created(id) | Ensured::Adopted(id) => id,
+        }
+    }
+}
+
+/// A sandbox or container that could not be made sure of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnsureError {
+    /// The runtime refused, and nothing holds the name: the same attempt may be tried again.
+    #[error("{0}")]
+    Failed(CriError),
+    /// The outcome was unknown or the name is held; lists showed nothing usable. The next try needs a higher attempt.
+    #[error("{error}; nothing usable of this attempt appeared")]
+    RaiseAttempt {
+        /// Why it was looked.
+        error: CriError,
+        /// The sandbox or container of this attempt that cannot be used (not ready, exited), to be removed.
+        unusable: Option<String>,
+    },
+    /// The outcome is unknown, and the runtime could not be asked: the same attempt again, once it answers.
+    #[error("{error}; looking for it failed: {look}")]
+    NotLooked {
+        /// What left the outcome unknown.
+        error: CriError,
+        /// Why no list was had.
+        look: CriError,
+    },
+}
+
+impl EnsureError {
+    /// The runtime's answer to the call itself.
+    #[must_use]
+    pub fn cri(&self) -> &CriError {
+        match self {
+            EnsureError::Failed(error)
+            | EnsureError::RaiseAttempt { error, .. }
+            | EnsureError::NotLooked { error, .. } => error,
+        }
+    }
+
+    fn into_cri(self) -> CriError {
+        match self {
+            EnsureError::Failed(error)
+            | EnsureError::RaiseAttempt { error, .. }
+            | EnsureError::NotLooked { error, .. } => error,
+        }
+    }
+}
+
+/// Calls to the runtime for actors. Cheap to clone; clones share what is in flight.
+///
+/// Mutating calls run to their own deadline in a task of the bridge even when the returned future is dropped (or never
+/// polled); at most one of them touches a sandbox or a container at a time, others wait their turn, and a call that is
+/// the same as the last one queued joins it and gets its result. The `pod_uid` of a call is what
+/// [`in_flight`](Self::in_flight) and [`settled`](Self::settled) go by.
+#[derive(Clone)]
+pub struct Operations {
+    calls: Calls,
+    flights: Arc<Flights>,
+}
+
+/// The runtime with every call counted and timed.
+#[derive(Clone)]
+struct Calls {
+    runtime: Arc<dyn Runtime>,
+    metrics: CriMetrics,
+}
+
+impl Calls {
+    fn observed<T: 'static>(&self, rpc: Rpc, call: Reply<T>) -> Reply<T> {
+        let metrics = self.metrics.clone();
+        async move {
+            let started = Instant::now();
+            let answer = call.await;
+            metrics.observe(rpc, started.elapsed(), answer.is_err());
+            answer
+        }
+        .boxed()
+    }
+}
+
+macro_rules! reads {
+    ($($service:ident { $($kind:ident $method:ident($request:ident) -> $response:ident = $name:ident $label:literal;)* })*) => {
+        impl Calls {
+            $($(
+                fn $method(&self, request: $request) -> Reply<$response> {
+                    self.observed(Rpc::$name, self.runtime.$method(request))
+                }
+            )*)*
+        }
+
+        impl Operations {
+            $($( reads!(@one $kind $method $request $response $name); )*)*
+        }
+    };
+    (@one read $method:ident $request:ident $response:ident $name:ident) => {
+        #[doc = concat!("`", stringify!($name), "`, passed through; dropping it cancels it.")]
+        ///
+        /// # Errors
+        /// The runtime's answer, or that there was none in time.
+        pub fn $method(&self, request: $request) -> Reply<$response> {
+            self.calls.$method(request)
+        }
+    };
+    (@one $kind:ident $method:ident $request:ident $response:ident $name:ident) => {};
+}
+for_each_rpc!(reads);
+
+/// The answer to a mutating call that answers with nothing.
+fn done<T: Send + 'static>(call: Reply<T>) -> BoxFuture<'static, Outcome> {
+    async move { call.await.map(|_| Ensured::Created(String::new())).map_err(EnsureError::Failed) }.boxed()
+}
+
+/// As [`done`], but what is gone already is done.
+fn done_or_gone<T: Send + 'static>(call: Reply<T>) -> BoxFuture<'static, Outcome> {
+    async move {
+        match call.await {
+            Err(error) if !error.is_not_found() => Err(EnsureError::Failed(error)),
+            _ => Ok(Ensured::Created(String::new())),
+        }
+    }
+    .boxed()
+}
+
+impl Operations {
+    /// Calls on `runtime`, run on `io`, counted in `metrics`.
+    #[must_use]
+    pub fn new(runtime: Arc<dyn Runtime>, io: Io, metrics: CriMetrics) -> Self {
+        Self { calls: Calls { runtime, metrics }, flights: Flights::new(io) }
+    }
+
+    /// The mutating calls of a pod that have not ended. Pulls belong to no pod.
+    #[must_use]
+    pub fn in_flight(&self, pod_uid: &str) -> Vec<InFlight> {
+        self.flights.of_pod(pod_uid)
+    }
+
+    /// Ends when no mutating call of the pod is in flight; at once when there is none.
+    pub fn settled(&self, pod_uid: &str) -> impl Future<Output = ()> + Send + 'static {
+        Arc::clone(&self.flights).settled(pod_uid.to_owned())
+    }
+
+    /// `Version`, and that the runtime speaks this kubelet's API.
+    ///
+    /// # Errors
+    /// The runtime's answer, or `Other` when it answers with another version than [`KUBELET_API_VERSION`].
+    pub async fn check_version(&self) -> Result<VersionResponse, CriError> {
+        let answer = self.version(VersionRequest { version: KUBELET_API_VERSION.into() }).await?;
+        if answer.version == KUBELET_API_VERSION {
+            return Ok(answer);
+        }
+        let message = format!("runtime API version {:?} is not {KUBELET_API_VERSION:?}", answer.version);
+        Err(CriError::new(Rpc::Version, CriErrorKind::Other, message))
+    }
+
+    /// `GetContainerEvents`.
+    ///
+    /// # Errors
+    /// The runtime's answer; `Unimplemented` where it has no events.
+    pub fn get_container_events(&self) -> Reply<ContainerEvents> {
+        let call = self.calls.runtime.get_container_events(GetEventsRequest {});
+        self.calls.observed(Rpc::GetContainerEvents, call)
+    }
+
+    /// The status of a container whose process has ended, once the runtime has noticed it too; after about 2 s
+    /// whatever it says. The status is verbose.
+    ///
+    /// # Errors
+    /// The runtime's answer.
+    pub async fn status_after_exit(&self, container_id: &str) -> Result<ContainerStatusResponse, CriError> {
+        let request = ContainerStatusRequest { container_id: container_id.to_owned(), verbose: true };
+        for pause_ms in EXIT_LOOKS_MS {
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            let answer = self.container_status(request.clone()).await?;
+            if answer.status.as_ref().is_none_or(|status| status.state() != ContainerState::ContainerRunning)
+            {
+                return Ok(answer);
+            }
+        }
+        self.container_status(request).await
+    }
+
+    /// Puts a mutating call in flight now; the future only waits for it.
+    fn fly<F>(
+        &self,
+        key: Key,
+        rpc: Rpc,
+        pod_uid: Option<&str>,
+        same: Same,
+        work: F,
+    ) -> BoxFuture<'static, Result<String, CriError>>
+    where
+        F: FnOnce(Calls) -> BoxFuture<'static, Outcome> + Send + 'static,
+    {
+        let calls = self.calls.clone();
+        let outcome = self.flights.submit(key, rpc, pod_uid, same, move || work(calls));
+        async move { outcome.await.map(Ensured::into_id).map_err(EnsureError::into_cri) }.boxed()
+    }
+
+    fn fly_blank<F>(&self, key: Key, rpc: Rpc, pod_uid: &str, same: Same, work: F) -> Reply<()>
+    where
+        F: FnOnce(Calls) -> BoxFuture<'static, Outcome> + Send + 'static,
+    {
+        self.fly(key, rpc, Some(pod_uid), same, work).map(|ended| ended.map(drop)).boxed()
+    }
+
+    /// `StopPodSandbox`; a sandbox that is gone is stopped.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    pub fn stop_pod_sandbox(&self, pod_uid: &str, sandbox_id: &str) -> Reply<()> {
+        let request = StopPodSandboxRequest { pod_sandbox_id: sandbox_id.to_owned() };
+        let key = Key::Sandbox(sandbox_id.to_owned());
+        self.fly_blank(key, Rpc::StopPodSandbox, pod_uid, Same::Always, move |calls| {
+            done_or_gone(calls.stop_pod_sandbox(request))
+        })
+    }
+
+    /// `RemovePodSandbox`; a sandbox that is gone is removed.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    pub fn remove_pod_sandbox(&self, pod_uid: &str, sandbox_id: &str) -> Reply<()> {
+        let request = RemovePodSandboxRequest { pod_sandbox_id: sandbox_id.to_owned() };
+        let key = Key::Sandbox(sandbox_id.to_owned());
+        self.fly_blank(key, Rpc::RemovePodSandbox, pod_uid, Same::Always, move |calls| {
+            done_or_gone(calls.remove_pod_sandbox(request))
+        })
+    }
+
+    /// `UpdatePodSandboxResources`.
+    ///
+    /// # Errors
+    /// The runtime's answer; `Unimplemented` from older runtimes.
+    pub fn update_pod_sandbox_resources(
+        &self,
+        pod_uid: &str,
+        request: UpdatePodSandboxResourcesRequest,
+    ) -> Reply<()> {
+        let key = Key::Sandbox(request.pod_sandbox_id.clone());
+        let same = Same::Request(request.encode_to_vec());
+        self.fly_blank(key, Rpc::UpdatePodSandboxResources, pod_uid, same, move |calls| {
+            done(calls.update_pod_sandbox_resources(request))
+        })
+    }
+
+    /// `StartContainer`.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    pub fn start_container(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
+        let request = StartContainerRequest { container_id: container_id.to_owned() };
+        let key = Key::Container(container_id.to_owned());
+        self.fly_blank(key, Rpc::StartContainer, pod_uid, Same::Always, move |calls| {
+            done(calls.start_container(request))
+        })
+    }
+
+    /// `StopContainer`: the stop signal, SIGKILL after `grace_s` seconds. A container that is gone is stopped. A stop
+    /// with a shorter grace than one in flight does not wait for it, and makes it end sooner.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    pub fn stop_container(&self, pod_uid: &str, container_id: &str, grace_s: i64) -> Reply<()> {
+        // A runtime that counts in nanoseconds would take more for less than nothing, and kill at once.
+        let grace_s = grace_s.min(GRACE_SECONDS_MAX);
+        let request = StopContainerRequest { container_id: container_id.to_owned(), timeout: grace_s };
+        let key = Key::Container(container_id.to_owned());
+        self.fly_blank(key, Rpc::StopContainer, pod_uid, Same::Grace(grace_s), move |calls| {
+            done_or_gone(calls.stop_container(request))
+        })
+    }
+
+    /// `RemoveContainer`; a container that is gone is removed.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    pub fn remove_container(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
+        let request = RemoveContainerRequest { container_id: container_id.to_owned() };
+        let key = Key::Container(container_id.to_owned());
+        self.fly_blank(key, Rpc::RemoveContainer, pod_uid, Same::Always, move |calls| {
+            done_or_gone(calls.remove_container(request))
+        })
+    }
+
+    /// `UpdateContainerResources`. Updates of one container are applied in the order they were asked for.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    pub fn update_container_resources(
+        &self,
+        pod_uid: &str,
+        request: UpdateContainerResourcesRequest,
+    ) -> Reply<()> {
+        let key = Key::Container(request.container_id.clone());
+        let same = Same::Request(request.encode_to_vec());
+        self.fly_blank(key, Rpc::UpdateContainerResources, pod_uid, same, move |calls| {
+            done(calls.update_container_resources(request))
+        })
+    }
+
+    /// `ReopenContainerLog`: what the container writes from now on goes into the file of its log path, which is made if
+    /// there is none.
+    ///
+    /// # Errors
+    /// The runtime's answer, also that the container does not run.
+    pub fn reopen_container_log(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
+        let request = ReopenContainerLogRequest { container_id: container_id.to_owned() };
+        let key = Key::Log(container_id.to_owned());
+        self.fly_blank(key, Rpc::ReopenContainerLog, pod_uid, Same::Always, move |calls| {
+            done(calls.reopen_container_log(request))
+        })
+    }
+
+    /// `CheckpointContainer`.
+    ///
+    /// # Errors
+    /// The runtime's answer; `Unimplemented` where it cannot.
+    pub fn checkpoint_container(&self, pod_uid: &str, request: CheckpointContainerRequest) -> Reply<()> {
+        let key = Key::Container(request.container_id.clone());
+        let same = Same::Request(request.encode_to_vec());
+        self.fly_blank(key, Rpc::CheckpointContainer, pod_uid, same, move |calls| {
+            done(calls.checkpoint_container(request))
+        })
+    }
+
+    /// `UpdateRuntimeConfig`.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    pub fn update_runtime_config(&self, request: UpdateRuntimeConfigRequest) -> Reply<()> {
+        let same = Same::Request(request.encode_to_vec());
+        let flown = self.fly(Key::Runtime, Rpc::UpdateRuntimeConfig, None, same, move |calls| {
+            done(calls.update_runtime_config(request))
+        });
+        flown.map(|ended| ended.map(drop)).boxed()
+    }
+
+    /// `PullImage`; the reference of the image pulled. Only those of one `share` have to do with each other: the same
+    /// image for the same handler with the same credentials joins the pull in flight, another one of that share waits.
+    ///
+    /// # Errors
+    /// The runtime's answer; `DeadlineExceeded` when cancelled.
+    pub fn pull_image(&self, request: PullImageRequest, share: PullShare) -> Reply<String> {
+        let mut same = PullImageRequest { sandbox_config: None, ..request.clone() };
+        let image = same.image.as_mut().map(|spec| {
+            // Maps have no order, and what pods note about themselves makes no other image.
+            spec.annotations.clear();
+            spec.image.clone()
+        });
+        let key = Key::Pull(image.unwrap_or_default(), share);
+        self.fly(key, Rpc::PullImage, None, Same::Request(same.encode_to_vec()), move |calls| {
+            async move {
+                let pulled = calls.pull_image(request).await.map_err(EnsureError::Failed)?;
+                Ok(Ensured::Created(pulled.image_ref))
+            }
+            .boxed()
+        })
+    }
+
+    /// The pulls that have not ended: images by the names that they were asked for, and who shares each pull.
+    #[must_use]
+    pub fn pulls_in_flight(&self) -> Vec<(String, PullShare)> {
+        self.flights.pulls()
+    }
+
+    /// Cancels a share's pulls of an image by the name they were asked for; how many there were.
+    pub fn cancel_pull(&self, image: &str, share: PullShare) -> usize {
+        self.flights.cancel(&Key::Pull(image.to_owned(), share), Rpc::PullImage)
+    }
+
+    /// `RemoveImage`; an image that is gone is removed.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    pub fn remove_image(&self, image: ImageSpec) -> Reply<()> {
+        let key = Key::Image(image.image.clone());
+        let request = RemoveImageRequest { image: Some(image) };
+        let flown = self.fly(key, Rpc::RemoveImage, None, Same::Always, move |calls| {
+            done_or_gone(calls.remove_image(request))
+        });
+        flown.map(|ended| ended.map(drop)).boxed()
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "fake")]
+mod tests;

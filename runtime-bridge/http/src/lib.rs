@@ -1,0 +1,7 @@
+//! Requests to what runs in pods (probes, hooks) and to the manifest URL, each a trait with a real implementation and,
+//! behind the feature `fake`, one that keeps the same contract in memory.
+// The bridge owns time and effects, so that no actor has to.
+#![allow(clippy::disallowed_methods)]
+
+pub mod manifest_url;
+pub mod probes;

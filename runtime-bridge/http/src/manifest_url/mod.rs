@@ -1,0 +1,63 @@
+//! The manifest URL (FEATURES 1.4): an HTTP GET of the pods that a node shall run.
+
+mod address;
+#[cfg(any(test, feature = "fake"))]
+mod fake;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+pub use address::{BadUrl, ManifestAddress};
+#[cfg(any(test, feature = "fake"))]
+pub use fake::FakeManifestUrl;
+pub use sys::NetManifestUrl;
+
+use bridge_io::RuntimeGone;
+
+/// The largest body, in bytes: upstream's bound of 10 MiB.
+pub const BODY_BYTES_MAX: usize = 10 << 20;
+/// Most time for one GET, redirects and body included.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a GET brought no manifest. The URL is shown without a name and password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestUrlError {
+    /// No response, or none that could be read.
+    #[error("Get {url:?}: {reason}")]
+    Failed {
+        /// The URL that was asked.
+        url: String,
+        /// What went wrong, as Go's net package words it.
+        reason: String,
+    },
+    /// A response that is not 200.
+    #[error("{url}: {status}")]
+    Status {
+        /// The URL.
+        url: String,
+        /// Code and words.
+        status: String,
+    },
+    /// More than [`BODY_BYTES_MAX`].
+    #[error("{url}: the body has more than {BODY_BYTES_MAX} bytes")]
+    TooLarge {
+        /// The URL.
+        url: String,
+    },
+    /// The I/O runtime has shut down.
+    #[error(transparent)]
+    RuntimeGone(#[from] RuntimeGone),
+}
+
+/// Gets the manifest. Dropping a future ends its GET.
+pub trait ManifestUrl: Send + Sync + std::fmt::Debug {
+    /// The URL as it may be shown: without a name and password.
+    fn shown(&self) -> String;
+
+    /// The body of a response 200, perhaps empty. At most [`TIMEOUT`].
+    fn get(&self) -> BoxFuture<'static, Result<Vec<u8>, ManifestUrlError>>;
+}

@@ -1,0 +1,150 @@
+//! The GET over this machine's network, directly: no proxy is asked.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::StatusCode;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use rustls::ClientConfig;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{BODY_BYTES_MAX, ManifestAddress, ManifestUrl, ManifestUrlError, TIMEOUT};
+use crate::probes::exchange::{Say, exchange};
+use crate::probes::target::Target;
+use crate::probes::{Scheme, location, words};
+use bridge_io::{RuntimeGone, offload};
+use bridge_net::roots;
+
+/// Requests that one GET makes at most: the first, and one per redirect.
+const REQUESTS_MAX: usize = 10;
+/// Who looks the names up.
+const ASKER: &str = "manifest URL";
+
+/// A manifest on the network. With `https` the server's certificate is verified.
+#[derive(Debug, Clone)]
+pub struct NetManifestUrl {
+    io: Handle,
+    address: Arc<ManifestAddress>,
+    authorities: Arc<Vec<PathBuf>>,
+}
+
+impl NetManifestUrl {
+    /// Sockets live on `io`, which has I/O and time enabled.
+    pub fn new(io: Handle, address: ManifestAddress) -> Self {
+        Self { io, address: Arc::new(address), authorities: Arc::new(roots::files()) }
+    }
+
+    /// The same with the authorities of this file alone.
+    #[cfg(test)]
+    pub(super) fn trusting(mut self, file: PathBuf) -> Self {
+        self.authorities = Arc::new(vec![file]);
+        self
+    }
+}
+
+impl ManifestUrl for NetManifestUrl {
+    fn shown(&self) -> String {
+        self.address.shown()
+    }
+
+    fn get(&self) -> BoxFuture<'static, Result<Vec<u8>, ManifestUrlError>> {
+        let this = self.clone();
+        let running = AbortOnDropHandle::new(self.io.spawn(async move { this.fetch().await }));
+        async move {
+            match running.await {
+                Ok(body) => body,
+                Err(failed) => match failed.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => Err(RuntimeGone.into()),
+                },
+            }
+        }
+        .boxed()
+    }
+}
+
+impl NetManifestUrl {
+    async fn fetch(&self) -> Result<Vec<u8>, ManifestUrlError> {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut target = self.address.target.clone();
+        let mut headers = self.address.headers.clone();
+        let mut tls = None;
+        for request in 1.. {
+            let url = target.url();
+            let failed = |reason: String| ManifestUrlError::Failed { url: url.clone(), reason };
+            let say = Say::new(&headers).map_err(failed)?;
+            let tls = self.tls(&target, &mut tls).await.map_err(failed)?;
+            let mut answer = match timeout_at(deadline, exchange(ASKER, &target, &say, &tls)).await {
+                Ok(answer) => answer.map_err(failed)?,
+                Err(_) => return Err(failed(words::TIMED_OUT_BEFORE_HEADERS.to_owned())),
+            };
+            if let Some(location) = location(&answer.response) {
+                if request >= REQUESTS_MAX {
+                    return Err(failed(format!("stopped after {REQUESTS_MAX} redirects")));
+                }
+                let next = target.follow(&location).map_err(failed)?;
+                if next.host != target.host {
+                    // Credentials are for whom they were given.
+                    headers.retain(|(name, _)| !is_secret(name));
+                }
+                target = next;
+                continue;
+            }
+            let status = answer.response.status();
+            if status != StatusCode::OK {
+                return Err(ManifestUrlError::Status { url, status: status.to_string() });
+            }
+            return match timeout_at(deadline, read(answer.response.body_mut())).await {
+                Ok(Ok(Some(body))) => Ok(body),
+                Ok(Ok(None)) => Err(ManifestUrlError::TooLarge { url }),
+                Ok(Err(reason)) => Err(failed(reason)),
+                Err(_) => Err(failed(words::TIMED_OUT_IN_BODY.to_owned())),
+            };
+        }
+        unreachable!("each request returns, or is followed by another up to the last")
+    }
+
+    /// The machine's authorities, read when they are needed and anew for each GET: they change while a kubelet runs.
+    async fn tls(
+        &self,
+        target: &Target,
+        known: &mut Option<Arc<ClientConfig>>,
+    ) -> Result<Arc<ClientConfig>, String> {
+        if target.scheme == Scheme::Http {
+            return Ok(bridge_net::unverified::config());
+        }
+        if let Some(known) = known {
+            return Ok(known.clone());
+        }
+        let files = self.authorities.clone();
+        let read = offload(&self.io, move || Ok::<_, RuntimeGone>(roots::config(&files)));
+        let config = read.await.map_err(|error| error.to_string())??;
+        *known = Some(config.clone());
+        Ok(config)
+    }
+}
+
+/// Every header but those that say nothing about who asks: what a configuration adds is often a token.
+fn is_secret(name: &str) -> bool {
+    !["user-agent", "accept"].iter().any(|harmless| name.eq_ignore_ascii_case(harmless))
+}
+
+/// The body; `None` if it is too large.
+async fn read(body: &mut Incoming) -> Result<Option<Vec<u8>>, String> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| "unexpected EOF".to_owned())?;
+        if let Ok(data) = frame.into_data() {
+            if bytes.len() + data.len() > BODY_BYTES_MAX {
+                return Ok(None);
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+    Ok(Some(bytes))
+}

@@ -1,0 +1,13 @@
+//! The ground of the bridge: the runtime on which every effect runs, its places for blocking work, and the clock.
+//!
+//! The bridge's crates return futures and streams; they never send a message. Everything that touches a socket, a child
+//! process or a blocking call lives on the runtime behind [`Io`], never on an actor's thread.
+// The bridge owns time and effects, so that no actor has to.
+#![allow(clippy::disallowed_methods)]
+
+pub mod clock;
+mod offload;
+mod runtime;
+
+pub use offload::{RuntimeGone, at_low_priority, offload, removal};
+pub use runtime::{Io, IoRuntime};

@@ -1,0 +1,583 @@
+//! Calls to the API server, typed by the object they are about.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::connect::{ConnectError, ConnectSettings, Redial, dial};
+use super::error::{ApiError, StatusBody, retry_after};
+use super::limits::{Bucket, RateLimit, TooLate};
+use super::reach::{Reach, is_the_servers, is_well};
+use bridge_io::Io;
+#[cfg(any(test, feature = "fake"))]
+use bridge_io::clock::Clock;
+use bridge_io::clock::SystemClock;
+
+/// Bytes of an answer; the largest list of one node's pods stays far below.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// And of a refusal.
+const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
+/// Times that one call is sent again because the server says when.
+const ASKED_AGAIN_MAX: u32 = 10;
+
+/// The outcome of a call.
+pub type Reply<T> = BoxFuture<'static, Result<T, ApiError>>;
+
+/// An object of the API.
+pub trait Object:
+    kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+}
+
+impl<K> Object for K where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Which objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Select {
+    /// Only of this namespace.
+    pub namespace: Option<String>,
+    /// A field selector, such as `spec.nodeName=n`.
+    pub fields: Option<String>,
+}
+
+impl Select {
+    /// The one object of this name.
+    pub fn named(namespace: Option<&str>, name: &str) -> Self {
+        Self { namespace: namespace.map(str::to_owned), fields: Some(format!("metadata.name={name}")) }
+    }
+
+    /// The pods that are bound to a node.
+    pub fn pods_of(node: &str) -> Self {
+        Self { namespace: None, fields: Some(format!("spec.nodeName={node}")) }
+    }
+}
+
+/// A change of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// `application/strategic-merge-patch+json`.
+    Strategic(Value),
+    /// `application/merge-patch+json`.
+    Merge(Value),
+}
+
+/// How an object is deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delete {
+    /// Seconds; the object's own default if absent.
+    pub grace_seconds: Option<i64>,
+    /// Only the object with this UID.
+    pub uid: Option<String>,
+}
+
+/// Until when a call has time, and whether the server has it: only then is it the server's fault when the time is over.
+struct Course {
+    until: Instant,
+    is_sent: AtomicBool,
+}
+
+/// The API server, as one identity sees it. Cheap to clone.
+///
+/// Every call runs on the I/O runtime, waits for its turn by the rate limit, and fails after its deadline.
+#[derive(Clone)]
+pub struct ApiClient {
+    client: Client,
+    io: Io,
+    turns: Bucket,
+    /// Places of calls that wait for an answer; none is no bound.
+    in_flight: Option<Arc<Semaphore>>,
+    deadline: Duration,
+    redial: Vec<Arc<dyn Redial>>,
+    reach: Reach,
+}
+
+impl Debug for ApiClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiClient").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+fn operation<B>(request: &Request<B>) -> String {
+    format!("{} {}", request.method(), request.uri().path())
+}
+
+/// `/api/v1/namespaces/<ns>/pods/<name>/<subresource>`, of the version that the object's type has.
+fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
+    let mut path = K::url_path(&(), namespace);
+    for part in [name, subresource].into_iter().flatten() {
+        path.push('/');
+        path.push_str(&escaped(part));
+    }
+    path
+}
+
+/// Percent-encoded as far as a query or a part of a path needs it.
+fn escaped(text: &str) -> String {
+    bridge_net::escaped(text, |byte| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte))
+}
+
+/// A request, ready to be sent.
+type Made = Result<Request<Body>, ApiError>;
+
+fn request(method: http::Method, path: &str, content: Option<&str>, body: Bytes) -> Made {
+    let mut builder =
+        Request::builder().method(method.clone()).uri(path).header(http::header::ACCEPT, "application/json");
+    if let Some(content) = content {
+        builder = builder.header(http::header::CONTENT_TYPE, content);
+    }
+    let made = builder.body(Body::from(body));
+    made.map_err(|error| {
+        ApiError::unanswered(format!("{method} {path}"), format!("no such request: {error}"))
+    })
+}
+
+/// An error with all that caused it.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
+    let code = answer.status().as_u16();
+    let retry_after = retry_after(answer.headers());
+    let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
+    let bytes = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let status = serde_json::from_slice::<StatusBody>(&bytes).unwrap_or_else(|_| StatusBody {
+        message: String::from_utf8_lossy(&bytes[..bytes.len().min(1024)]).trim().to_owned(),
+        ..StatusBody::default()
+    });
+    ApiError::of_status(operation.to_owned(), code, retry_after, status)
+}
+
+/// A list as it was answered, its items not yet read.
+#[derive(Deserialize)]
+pub(super) struct ListBody {
+    #[serde(default)]
+    pub metadata: VersionBody,
+    #[serde(default)]
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+/// Of an object's or a list's metadata, how new it is.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VersionBody {
+    #[serde(default)]
+    pub resource_version: Option<String>,
+}
+
+impl ListBody {
+    /// The items; each is of type `K`.
+    pub fn items<K: Object>(self) -> Result<Vec<K>, ApiError> {
+        let read = |item: Box<RawValue>| {
+            // From bytes, as everything: reading from each further kind of source is as much code again.
+            serde_json::from_slice(item.get().as_bytes()).map_err(|error| {
+                ApiError::unanswered(
+                    format!("LIST {}", K::plural(&())),
+                    format!("an item cannot be read: {error}"),
+                )
+            })
+        };
+        self.items.into_iter().flatten().map(read).collect()
+    }
+}
+
+/// An answer of a type that only who asked knows.
+type Decoded = Box<dyn Any + Send>;
+
+fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Result<Decoded> {
+    serde_json::from_slice::<R>(bytes).map(|answer| Box::new(answer) as Decoded)
+}
+
+impl ApiClient {
+    /// Speaks through `client`. `deadline` is that of each call but watches.
+    pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
+        Self {
+            client,
+            io,
+            turns: Bucket::new(limit),
+            in_flight: None,
+            deadline,
+            redial: Vec::new(),
+            reach: Reach::new(Arc::new(SystemClock)),
+        }
+    }
+
+    /// With connections of its own, which can be given up. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// What of the settings cannot be used: the CA, or the identity as it is now.
+    pub fn connected(
+        settings: &ConnectSettings,
+        io: &Io,
+        limit: RateLimit,
+        deadline: Duration,
+    ) -> Result<Self, ConnectError> {
+        let (client, redial) = dial(settings, io)?;
+        Ok(Self { redial: vec![redial], ..Self::new(client, io.clone(), limit, deadline) })
+    }
+
+    /// Speaking through `client`, whose connections are given up by `redial`.
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn redialing(mut self, redial: Arc<dyn Redial>) -> Self {
+        self.redial.push(redial);
+        self
+    }
+
+    /// The same, whose [`ApiClient::redial`] gives up the connections of `others` too.
+    #[must_use]
+    pub fn redialing_with(mut self, others: &[&Self]) -> Self {
+        self.redial.extend(others.iter().flat_map(|other| other.redial.iter().cloned()));
+        self
+    }
+
+    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs,
+    /// unless it was connected to close all.
+    pub fn redial(&self) {
+        self.redial.iter().for_each(|redial| redial.redial());
+    }
+
+    /// Whether the server says that it is well.
+    pub fn healthz(&self) -> Reply<()> {
+        let this = self.clone();
+        self.on_io(async move {
+            let made = || request(http::Method::GET, "/healthz", None, Bytes::new());
+            let operation = "GET /healthz";
+            let course = this.course();
+            this.within(operation, &course, this.call(operation, &course, made)).await.map(|_| ())
+        })
+    }
+
+    /// Learns from `other`'s calls whether the server answers, and the other way round: it is the same server.
+    #[must_use]
+    pub fn beside(self, other: &Self) -> Self {
+        Self { reach: other.reach.clone(), ..self }
+    }
+
+    /// The same, with the waits between its tries by the chance of `clock`.
+    #[cfg(any(test, feature = "fake"))]
+    pub(super) fn by_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { reach: Reach::new(clock), ..self }
+    }
+
+    /// The same over the same connections, whose calls neither wait for the others' turns nor take them: with a bucket of
+    /// its own of the same rate, and no more than `at_once` calls in flight.
+    #[must_use]
+    pub fn lane(&self, at_once: usize) -> Self {
+        let in_flight = Some(Arc::new(Semaphore::new(at_once)));
+        Self { turns: self.turns.anew(), in_flight, ..self.clone() }
+    }
+
+    /// The same with another deadline.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { deadline, ..self.clone() }
+    }
+
+    /// Reads an object.
+    pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Reply<K> {
+        self.json(http::Method::GET, path::<K>(namespace, Some(name), None), None, None)
+    }
+
+    /// Creates an object.
+    pub fn create<K: Object>(&self, object: &K) -> Reply<K> {
+        let namespace = object.meta().namespace.clone();
+        self.send_object(http::Method::POST, path::<K>(namespace.as_deref(), None, None), object)
+    }
+
+    /// Replaces an object; its `resourceVersion`, if it has one, must be current.
+    pub fn replace<K: Object>(&self, object: &K) -> Reply<K> {
+        let meta = object.meta();
+        let path = path::<K>(meta.namespace.as_deref(), Some(meta.name.as_deref().unwrap_or_default()), None);
+        self.send_object(http::Method::PUT, path, object)
+    }
+
+    /// Changes an object.
+    pub fn patch<K: Object>(&self, namespace: Option<&str>, name: &str, patch: &Patch) -> Reply<K> {
+        self.send_patch(path::<K>(namespace, Some(name), None), patch)
+    }
+
+    /// Changes the status of an object.
+    pub fn patch_status<K: Object>(&self, namespace: Option<&str>, name: &str, patch: &Patch) -> Reply<K> {
+        self.send_patch(path::<K>(namespace, Some(name), Some("status")), patch)
+    }
+
+    /// Deletes an object. The answer's body is of no interest.
+    pub fn delete<K: Object>(&self, namespace: Option<&str>, name: &str, how: &Delete) -> Reply<()> {
+        let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+        if let Some(seconds) = how.grace_seconds {
+            body["gracePeriodSeconds"] = seconds.into();
+        }
+        if let Some(uid) = &how.uid {
+            body["preconditions"] = json!({ "uid": uid });
+        }
+        let path = path::<K>(namespace, Some(name), None);
+        let sent = self.json::<Value>(http::Method::DELETE, path, Some("application/json"), Some(body));
+        Box::pin(async move { sent.await.map(|_| ()) })
+    }
+
+    /// Posts to a subresource, such as `token` of a service account.
+    pub fn create_subresource<K: Object, S: Serialize + DeserializeOwned + Send + 'static>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        subresource: &str,
+        body: &S,
+    ) -> Reply<S> {
+        self.send_object(http::Method::POST, path::<K>(namespace, Some(name), Some(subresource)), body)
+    }
+
+    /// The metadata and contents of a list.
+    pub(super) fn list_raw<K: Object>(&self, select: &Select, version: &str) -> Reply<ListBody> {
+        let mut query = format!("resourceVersion={version}");
+        if let Some(fields) = &select.fields {
+            query.push_str("&fieldSelector=");
+            query.push_str(&escaped(fields));
+        }
+        let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
+        self.json(http::Method::GET, path, None, None)
+    }
+
+    /// Opens a watch: an answer whose body goes on.
+    pub(super) fn open_watch<K: Object>(
+        &self,
+        select: &Select,
+        version: &str,
+        seconds: u64,
+    ) -> Reply<Response<Body>> {
+        let mut query =
+            format!("watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}");
+        if let Some(fields) = &select.fields {
+            query.push_str("&fieldSelector=");
+            query.push_str(&escaped(fields));
+        }
+        let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
+        let this = self.clone();
+        let request = request(http::Method::GET, &path, None, Bytes::new());
+        self.on_io(async move {
+            let request = request?;
+            let operation = operation(&request);
+            let course = this.course();
+            let answer = this.within(&operation, &course, this.send(&operation, &course, request)).await?;
+            if answer.status().is_success() { Ok(answer) } else { Err(refusal(&operation, answer).await) }
+        })
+    }
+
+    /// Reads all objects selected, once.
+    pub fn list<K: Object>(&self, select: &Select) -> Reply<Vec<K>> {
+        let listed = self.list_raw::<K>(select, "");
+        Box::pin(async move { listed.await?.items() })
+    }
+
+    fn send_object<T: Serialize, R: DeserializeOwned + Send + 'static>(
+        &self,
+        method: http::Method,
+        path: String,
+        body: &T,
+    ) -> Reply<R> {
+        match serde_json::to_value(body) {
+            Ok(value) => self.json(method, path, Some("application/json"), Some(value)),
+            Err(error) => {
+                let error =
+                    ApiError::unanswered(format!("{method} {path}"), format!("cannot be written: {error}"));
+                Box::pin(async move { Err(error) })
+            }
+        }
+    }
+
+    fn send_patch<R: DeserializeOwned + Send + 'static>(&self, path: String, patch: &Patch) -> Reply<R> {
+        let (content, value) = match patch {
+            Patch::Strategic(value) => ("application/strategic-merge-patch+json", value),
+            Patch::Merge(value) => ("application/merge-patch+json", value),
+        };
+        self.json(http::Method::PATCH, path, Some(content), Some(value.clone()))
+    }
+
+    fn json<R: DeserializeOwned + Send + 'static>(
+        &self,
+        method: http::Method,
+        path: String,
+        content: Option<&'static str>,
+        body: Option<Value>,
+    ) -> Reply<R> {
+        let answer = self.answer(method, path, content, body, decode::<R>);
+        Box::pin(async move {
+            let decoded = answer.await?.downcast::<R>();
+            Ok(*decoded.expect("it was decoded as that"))
+        })
+    }
+
+    /// The same for every type of answer: one kind of task, and not one for each.
+    fn answer(
+        &self,
+        method: http::Method,
+        path: String,
+        content: Option<&'static str>,
+        body: Option<Value>,
+        decode: fn(&[u8]) -> serde_json::Result<Decoded>,
+    ) -> Reply<Decoded> {
+        let this = self.clone();
+        self.on_io(async move {
+            let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+            let operation = format!("{method} {}", path.split('?').next().unwrap_or_default());
+            let made = || request(method.clone(), &path, content, bytes.clone());
+            let course = this.course();
+            let bytes = this.within(&operation, &course, this.call(&operation, &course, made)).await?;
+            decode(&bytes).map_err(|error| {
+                ApiError::unanswered(operation, format!("the answer cannot be read: {error}"))
+            })
+        })
+    }
+
+    /// Sends a request, and sends it again when the server says when it wants that, as long as the deadline allows.
+    async fn call(
+        &self,
+        operation: &str,
+        course: &Course,
+        request: impl Fn() -> Made,
+    ) -> Result<Bytes, ApiError> {
+        for _ in 0..ASKED_AGAIN_MAX {
+            match self.call_once(operation, course, request()?).await {
+                Err(error) if error.is_transient() && error.code != 0 => {
+                    let asked = error.retry_after.filter(|wait| Instant::now() + *wait < course.until);
+                    let Some(wait) = asked else { return Err(error) };
+                    tracing::debug!(%error, wait_s = wait.as_secs(), "The API server wants to be asked again later");
+                    tokio::time::sleep(wait).await;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.call_once(operation, course, request()?).await
+    }
+
+    async fn call_once(
+        &self,
+        operation: &str,
+        course: &Course,
+        request: Request<Body>,
+    ) -> Result<Bytes, ApiError> {
+        let answer = self.send(operation, course, request).await?;
+        if answer.status().is_success() {
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            return body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+                self.doubt();
+                ApiError::unanswered(operation.to_owned(), format!("the answer broke off: {error}"))
+            });
+        }
+        Err(refusal(operation, answer).await)
+    }
+
+    /// Waits for its turn and its place, which must come in time, and sends a request.
+    async fn send(
+        &self,
+        operation: &str,
+        course: &Course,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, ApiError> {
+        course.is_sent.store(false, Ordering::Relaxed);
+        self.turns.turn(course.until).await.map_err(|late| ApiError::not_sent(operation.to_owned(), late))?;
+        let _place = match &self.in_flight {
+            Some(places) => places.acquire().await.ok(),
+            None => None,
+        };
+        course.is_sent.store(true, Ordering::Relaxed);
+        match self.client.send(request).await {
+            Ok(answer) => {
+                match is_well(answer.status()) {
+                    true => self.reach.answered(),
+                    false => self.doubt(),
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                if is_the_servers(&error) {
+                    self.doubt();
+                }
+                Err(ApiError::unanswered(operation.to_owned(), causes(&error)))
+            }
+        }
+    }
+
+    /// The server does not seem to be well.
+    pub(super) fn doubt(&self) {
+        self.reach.doubted(&self.client, &self.io, &self.redial);
+    }
+
+    fn course(&self) -> Course {
+        Course { until: Instant::now() + self.deadline, is_sent: AtomicBool::new(false) }
+    }
+
+    async fn within<T>(
+        &self,
+        operation: &str,
+        course: &Course,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        tokio::time::timeout_at(course.until, work).await.unwrap_or_else(|_| {
+            if !course.is_sent.load(Ordering::Relaxed) {
+                // It has waited behind others of its own kind; of the server that tells nothing.
+                return Err(ApiError::not_sent(operation.to_owned(), TooLate));
+            }
+            self.doubt();
+            // Perhaps only the connection is dead: nobody else is to wait on it.
+            self.redial();
+            let message = format!("no answer within {} s", self.deadline.as_secs_f64());
+            Err(ApiError::unanswered(operation.to_owned(), message))
+        })
+    }
+
+    fn on_io<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Reply<T> {
+        let task = tokio_util::task::AbortOnDropHandle::new(self.io.spawn(work));
+        Box::pin(async move {
+            match task.await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(ApiError::unanswered("call".to_owned(), "the I/O runtime has shut down")),
+            }
+        })
+    }
+
+    pub(super) fn io(&self) -> &Io {
+        &self.io
+    }
+
+    pub(super) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+}

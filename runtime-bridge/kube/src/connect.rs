@@ -1,0 +1,424 @@
+//! Connections to the API server: HTTP/2 where it speaks it, kept while they are well, with the identity of the moment.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::Body;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tower::Service;
+
+use super::identity::{Identity, IdentitySource, certificates};
+use super::kubeconfig::Kubeconfig;
+use bridge_io::Io;
+use bridge_net::names;
+use bridge_net::roots as system;
+
+/// Longest wait for a connection, TLS included.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+/// A connection on which nothing is heard for this long is asked whether it lives …
+const PING_AFTER: Duration = Duration::from_secs(30);
+/// … and is given up without an answer after this.
+const PING_DEADLINE: Duration = Duration::from_secs(15);
+/// Calls that go on when the certificate changes have this long before the connections with the old one are closed.
+const OLD_CONNECTIONS_LIVE: Duration = Duration::from_secs(10);
+
+/// Why the API server cannot be spoken to as the kubeconfig says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// A file cannot be used.
+    #[error("{path}: {reason}", path = path.display())]
+    File {
+        /// The file, or the field that holds its contents.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The parts do not fit together for TLS.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// No connection was made.
+    #[error("cannot connect to {server}: {reason}")]
+    Connection {
+        /// Host and port.
+        server: String,
+        /// What the system or the other side said.
+        reason: String,
+    },
+    /// The program of the kubeconfig's user does not say who we are.
+    #[error("exec plugin {command}: {reason}")]
+    Exec {
+        /// The program.
+        command: String,
+        /// What it did.
+        reason: String,
+    },
+    /// There is no valid certificate of ours.
+    #[error("no valid client certificate: the cluster has not signed one yet, or the last one has expired")]
+    NoCertificate,
+    /// A field of the kubeconfig that is not supported.
+    #[error("{0} is not supported")]
+    Unsupported(String),
+}
+
+impl ConnectError {
+    pub(crate) fn file(path: &Path, reason: impl Into<String>) -> Self {
+        Self::File { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+/// How to speak to an API server.
+#[derive(Clone, Debug)]
+pub struct ConnectSettings {
+    /// Server and whom to trust.
+    pub kubeconfig: Kubeconfig,
+    /// Who we are at the moment.
+    pub identity: Arc<dyn IdentitySource>,
+    /// `User-Agent`.
+    pub user_agent: String,
+    /// HTTP/1.1 only, and whoever gives up connections closes even those in use (`DISABLE_HTTP2`).
+    pub http1_only: bool,
+}
+
+/// A client with connections of its own. Nothing is connected yet.
+///
+/// # Errors
+/// What of the kubeconfig cannot be used: the CA, or the identity as it is now.
+pub fn connect(settings: &ConnectSettings, io: &Io) -> Result<kube::Client, ConnectError> {
+    dial(settings, io).map(|(client, _)| client)
+}
+
+/// Gives up connections that may be dead: whoever calls next gets a new one.
+pub(super) trait Redial: Send + Sync {
+    fn redial(&self);
+}
+
+impl Redial for Shared {
+    /// Idle ones are closed, and calls in flight stay on theirs unless all are to be closed.
+    fn redial(&self) {
+        let gone = self.current.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(gone) = gone.filter(|_| self.http1_only) {
+            gone.closed.cancel();
+        }
+    }
+}
+
+pub(super) fn dial(
+    settings: &ConnectSettings,
+    io: &Io,
+) -> Result<(kube::Client, Arc<dyn Redial>), ConnectError> {
+    let trust = Trust::of(&settings.kubeconfig)?;
+    // A wrong key or certificate is known now, not at the first request.
+    trust.config(&settings.identity.at_start()?, settings.http1_only)?;
+    let agent = HeaderValue::from_str(&settings.user_agent)
+        .map_err(|_| ConnectError::Unsupported(format!("user agent {:?}", settings.user_agent)))?;
+    let shared = Arc::new(Shared {
+        kubeconfig: settings.kubeconfig.clone(),
+        identity: settings.identity.clone(),
+        trust,
+        agent,
+        io: io.clone(),
+        http1_only: settings.http1_only,
+        current: Mutex::new(None),
+    });
+    if let Some(changes) = settings.identity.changes() {
+        drop(io.spawn(follow_identity(changes, Arc::downgrade(&shared))));
+    }
+    // The client's buffer is a task of the I/O runtime.
+    let client = io.enter(|| kube::Client::new(ApiService(shared.clone()), "default"));
+    Ok((client, shared))
+}
+
+/// Whoever asks for nothing but watches is to be seen under the newest certificate, too.
+async fn follow_identity(mut changes: BoxStream<'static, ()>, shared: Weak<Shared>) {
+    while changes.next().await.is_some() {
+        let Some(shared) = shared.upgrade() else { return };
+        let in_use = shared.current.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if in_use && let Ok(identity) = shared.identity.identity() {
+            // What is wrong with it, the next call says.
+            let _ = shared.http(&identity);
+        }
+    }
+}
+
+type Http = HyperClient<Connector, Body>;
+
+/// The connections made with one identity.
+struct Connections {
+    generation: u64,
+    http: Http,
+    closed: CancellationToken,
+}
+
+struct Shared {
+    kubeconfig: Kubeconfig,
+    identity: Arc<dyn IdentitySource>,
+    trust: Trust,
+    agent: HeaderValue,
+    io: Io,
+    http1_only: bool,
+    current: Mutex<Option<Connections>>,
+}
+
+impl Shared {
+    fn http(&self, identity: &Identity) -> Result<Http, ConnectError> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connections) = &*current
+            && connections.generation == identity.generation
+        {
+            return Ok(connections.http.clone());
+        }
+        let closed = CancellationToken::new();
+        let connector = Connector {
+            tls: self.trust.config(identity, self.http1_only)?,
+            name: self.kubeconfig.tls_server_name.clone(),
+            io: self.io.clone(),
+            closed: closed.clone(),
+        };
+        let http = HyperClient::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(90))
+            .http2_keep_alive_interval(PING_AFTER)
+            .http2_keep_alive_timeout(PING_DEADLINE)
+            .http2_keep_alive_while_idle(true)
+            .build(connector);
+        let (generation, kept) = (identity.generation, http.clone());
+        if let Some(old) = current.replace(Connections { generation, http: kept, closed }) {
+            tracing::info!(
+                "Certificate rotation detected, shutting down client connections to start using new credentials"
+            );
+            // Watches would stay with the old identity for minutes; calls come to their end first.
+            drop(self.io.spawn(async move {
+                tokio::time::sleep(OLD_CONNECTIONS_LIVE).await;
+                old.closed.cancel();
+            }));
+        }
+        Ok(http)
+    }
+}
+
+/// Adds to each request where it goes and who asks.
+#[derive(Clone)]
+struct ApiService(Arc<Shared>);
+
+impl Service<Request<Body>> for ApiService {
+    type Response = Response<Incoming>;
+    type Error = tower::BoxError;
+    type Future = BoxFuture<'static, Result<Response<Incoming>, tower::BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let shared = self.0.clone();
+        Box::pin(async move {
+            shared.identity.refresh().await?;
+            let identity = shared.identity.identity()?;
+            let server = &shared.kubeconfig.server;
+            let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+            let base = server.path().trim_end_matches('/');
+            let authority = server.authority().map(ToString::to_string).unwrap_or_default();
+            let scheme = server.scheme_str().unwrap_or("https");
+            *request.uri_mut() = format!("{scheme}://{authority}{base}{target}").parse()?;
+            request.headers_mut().insert(http::header::USER_AGENT, shared.agent.clone());
+            if let Some(token) = &identity.token {
+                let mut value = HeaderValue::from_str(&format!("Bearer {token}"))?;
+                value.set_sensitive(true);
+                request.headers_mut().insert(http::header::AUTHORIZATION, value);
+            }
+            let http = shared.http(&identity)?;
+            let answer = http.request(request).await?;
+            if answer.status() == http::StatusCode::UNAUTHORIZED {
+                shared.identity.refused();
+            }
+            Ok(answer)
+        })
+    }
+}
+
+// ---- trust ----
+
+#[derive(Clone, Debug)]
+struct Trust {
+    roots: Arc<RootCertStore>,
+    anyone: Option<Arc<dyn ServerCertVerifier>>,
+}
+
+impl Trust {
+    fn of(kubeconfig: &Kubeconfig) -> Result<Self, ConnectError> {
+        if kubeconfig.insecure_skip_tls_verify {
+            let anyone = Some(bridge_net::unverified::verifies_nothing());
+            return Ok(Self { roots: Arc::new(RootCertStore::empty()), anyone });
+        }
+        let mut roots = RootCertStore::empty();
+        if let Some(pem) = &kubeconfig.certificate_authority {
+            let field = "certificate-authority";
+            for certificate in certificates(pem, field)? {
+                roots.add(certificate).map_err(|error| pem.wrong(field, error))?;
+            }
+        } else {
+            roots = system::store(&system::files()).map_err(ConnectError::Tls)?;
+        }
+        Ok(Self { roots: Arc::new(roots), anyone: None })
+    }
+
+    fn config(&self, identity: &Identity, http1_only: bool) -> Result<Arc<ClientConfig>, ConnectError> {
+        let tls = |error: rustls::Error| ConnectError::Tls(error.to_string());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(tls)?;
+        let builder = match &self.anyone {
+            Some(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier.clone()),
+            None => builder.with_root_certificates(self.roots.clone()),
+        };
+        let mut config = match identity.certificate.as_deref() {
+            Some((certificates, key)) => {
+                builder.with_client_auth_cert(certificates.clone(), key.clone_key()).map_err(tls)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let protocols: &[&[u8]] = if http1_only { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+}
+
+// ---- connections ----
+
+#[derive(Clone)]
+struct Connector {
+    tls: Arc<ClientConfig>,
+    name: Option<String>,
+    io: Io,
+    closed: CancellationToken,
+}
+
+impl Service<Uri> for Connector {
+    type Response = Conn;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<Conn, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let this = self.clone();
+        let io = self.io.clone();
+        Box::pin(async move {
+            let server = uri.authority().map(ToString::to_string).unwrap_or_default();
+            let failed = |reason: String| ConnectError::Connection { server: server.clone(), reason };
+            let opening = io.spawn(async move { timeout(CONNECT_DEADLINE, this.open(&uri)).await });
+            match opening.await {
+                Ok(Ok(opened)) => opened.map_err(failed),
+                Ok(Err(_)) => Err(failed(format!("no connection within {} s", CONNECT_DEADLINE.as_secs()))),
+                Err(_) => Err(failed("the I/O runtime has shut down".to_owned())),
+            }
+        })
+    }
+}
+
+impl Connector {
+    async fn open(&self, uri: &Uri) -> Result<Conn, String> {
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let plain = uri.scheme_str() == Some("http");
+        let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
+        let stream = names::connect("API server", host, port).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let closed = Box::pin(self.closed.clone().cancelled_owned());
+        if plain {
+            return Ok(Conn { stream: Stream::Plain(TokioIo::new(stream)), closed });
+        }
+        let name = self.name.as_deref().unwrap_or(host).to_owned();
+        let wrong = |error| format!("tls-server-name: Invalid value: {name:?}: {error}");
+        let name = ServerName::try_from(name.clone()).map_err(wrong)?;
+        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await;
+        let stream = TokioIo::new(Box::new(stream.map_err(|error| error.to_string())?));
+        Ok(Conn { stream: Stream::Tls(stream), closed })
+    }
+}
+
+enum Stream {
+    Plain(TokioIo<TcpStream>),
+    Tls(TokioIo<Box<TlsStream<TcpStream>>>),
+}
+
+/// A connection that can be closed from outside.
+struct Conn {
+    stream: Stream,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Connection for Conn {
+    fn connected(&self) -> Connected {
+        match &self.stream {
+            Stream::Plain(_) => Connected::new(),
+            Stream::Tls(stream) => match stream.inner().get_ref().1.alpn_protocol() {
+                Some(b"h2") => Connected::new().negotiated_h2(),
+                _ => Connected::new(),
+            },
+        }
+    }
+}
+
+impl Read for Conn {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let this = self.get_mut();
+        if this.closed.as_mut().poll(cx).is_ready() {
+            let why = "closed: it was given up for another one";
+            return Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, why)));
+        }
+        match &mut this.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl Write for Conn {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The API server: typed calls with a deadline each, and lists that stay current.
+//!
+//! [`ApiClient`] speaks through a `kube::Client` over any tower service: the real one is [`connect`]ed with the identity
+//! of a [`Kubeconfig`]; tests put an API server in memory in its place, which also runs on a paused clock.
+// The bridge owns time and effects, so that no actor has to.
+#![allow(clippy::disallowed_methods)]
+
+mod api;
+mod connect;
+mod csr;
+mod error;
+mod exec;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+mod follow;
+mod identity;
+mod kubeconfig;
+mod limits;
+mod reach;
+
+pub use api::{ApiClient, Delete, Object, Patch, Reply, Select};
+pub use connect::{ConnectError, ConnectSettings, connect};
+pub use csr::{CsrError, Requested, request_certificate, wait_for_certificate};
+pub use error::ApiError;
+pub use follow::Followed;
+pub use identity::{FileIdentity, Identity, IdentitySource, PairIdentity};
+pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
+pub use limits::RateLimit;

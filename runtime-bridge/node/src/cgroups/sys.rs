@@ -1,0 +1,297 @@
+//! Plain files rather than the crate cgroups-rs 0.5: it lists no cgroups; with version 1 it does not know the hierarchy
+//! of version 2 beside it, where a pod's cgroup would stay for ever; with version 2 it removes a cgroup only when none
+//! is below it. Nor does it serve for values, which have to be compared before they are written, with an error that
+//! names file and value: it writes without looking and says that a file could not be written. And it looks for the
+//! hierarchies in one place, where no test can put a tree that behaves like version 2.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::detect::Hierarchy;
+use super::files::{Files, KernelFiles};
+use super::values::PageSizes;
+use super::{
+    CgroupError, CgroupNames, CgroupValues, CgroupVersion, Cgroups, Done, Ensured, PodCgroup, QosClass,
+    detect,
+};
+use crate::mounts::mountinfo;
+use bridge_io::offload;
+
+/// Bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
+const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Cgroups below one pod that are walked.
+const BELOW_POD_MAX: usize = 100_000;
+/// The kernel says "busy" for a moment after the last process has gone.
+const BUSY_ATTEMPTS: u32 = 6;
+const BUSY_WAIT_FIRST: Duration = Duration::from_millis(5);
+
+/// This machine's cgroups. Files are read on the blocking threads of the I/O runtime.
+///
+/// With the driver systemd, too, it makes and removes directories under the slices' names and writes the kernel's files;
+/// it does not talk to systemd over D-Bus. So systemd knows no units for them: `systemctl` shows no limits, a `daemon-reload`
+/// may reset what a slice file of the administrator's says otherwise, and slices are not removed by stopping a unit.
+/// The runtime asks systemd for the containers' scopes, by which systemd adopts the slices above them.
+#[derive(Debug, Clone)]
+pub struct SystemCgroups {
+    tree: Arc<Tree>,
+    io: Handle,
+}
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) version: CgroupVersion,
+    pub(super) names: CgroupNames,
+    pub(super) hierarchies: Vec<Hierarchy>,
+    pub(super) sizes: PageSizes,
+    pub(super) files: Arc<dyn Files>,
+}
+
+impl SystemCgroups {
+    /// The hierarchies that are mounted now.
+    ///
+    /// # Errors
+    /// [`CgroupError::NotMounted`] without any, [`CgroupError::Io`] when the mounts cannot be listed.
+    pub fn detect(names: CgroupNames, io: Handle) -> Result<Self, CgroupError> {
+        let (version, hierarchies) = Self::mounted()?;
+        let sizes = PageSizes { page: rustix::param::page_size() as u64, huge: huge_page_sizes() };
+        Ok(Self::at(version, hierarchies, sizes, names, io))
+    }
+
+    /// The version and the hierarchies that are mounted now.
+    ///
+    /// # Errors
+    /// As [`SystemCgroups::detect`].
+    pub(crate) fn mounted() -> Result<(CgroupVersion, Vec<Hierarchy>), CgroupError> {
+        let mounts = mountinfo::read().map_err(failed("list the mounts of", Path::new("/sys/fs/cgroup")))?;
+        detect::hierarchies(&mounts).ok_or(CgroupError::NotMounted)
+    }
+
+    /// Hierarchies that are mounted at these places, on a machine with pages of these sizes.
+    pub fn at(
+        version: CgroupVersion,
+        hierarchies: Vec<Hierarchy>,
+        sizes: PageSizes,
+        names: CgroupNames,
+        io: Handle,
+    ) -> Self {
+        let files = Arc::new(KernelFiles);
+        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_files(self, files: Arc<dyn Files>) -> Self {
+        let Tree { version, names, hierarchies, sizes, .. } = &*self.tree;
+        let (version, names) = (*version, names.clone());
+        let (hierarchies, sizes) = (hierarchies.clone(), sizes.clone());
+        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io: self.io }
+    }
+
+    #[cfg(test)]
+    pub(super) fn tree_for_tests(&self) -> &Tree {
+        &self.tree
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        uid: &str,
+        work: impl FnOnce(&Tree, &str) -> Result<T, CgroupError> + Send + 'static,
+    ) -> Done<T> {
+        let (tree, uid) = (Arc::clone(&self.tree), uid.to_owned());
+        offload(&self.io, move || work(&tree, &uid))
+    }
+}
+
+impl Cgroups for SystemCgroups {
+    fn version(&self) -> CgroupVersion {
+        self.tree.version
+    }
+
+    fn names(&self) -> &CgroupNames {
+        &self.tree.names
+    }
+
+    fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
+        self.run(cgroup, move |tree, cgroup| tree.ensure(cgroup, &values))
+    }
+
+    fn update(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
+        self.run(cgroup, move |tree, cgroup| tree.update(cgroup, &values))
+    }
+
+    fn check(&self, cgroup: &str) -> Done<()> {
+        self.run(cgroup, Tree::check)
+    }
+
+    fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>> {
+        self.run("", |tree, _| tree.list())
+    }
+
+    fn pids(&self, uid: &str) -> Done<Vec<u32>> {
+        self.run(uid, |tree, uid| tree.pids(&tree.with_those_below(uid)?))
+    }
+
+    fn kill(&self, uid: &str) -> Done<usize> {
+        self.run(uid, |tree, uid| {
+            let pids = tree.pids(&tree.with_those_below(uid)?)?;
+            for pid in pids.iter().filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(*pid).ok()?))
+            {
+                // One that has ended meanwhile is what was wanted.
+                let _ended = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            Ok(pids.len())
+        })
+    }
+
+    fn remove_pod_cgroup(&self, uid: &str) -> Done<()> {
+        self.run(uid, Tree::remove)
+    }
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CgroupError {
+    let path = path.to_path_buf();
+    move |error| CgroupError::Io { operation, path, reason: error.to_string() }
+}
+
+impl Tree {
+    fn list(&self) -> Result<Vec<PodCgroup>, CgroupError> {
+        let mut found = BTreeSet::new();
+        for qos in QosClass::ALL {
+            let parent = self.names.qos(qos);
+            for hierarchy in &self.hierarchies {
+                for dir in children(&below(&hierarchy.path, &parent))? {
+                    let Some(file) = dir.file_name().and_then(|file| file.to_str()) else { continue };
+                    if let Some(uid) = self.names.uid_of(qos, file) {
+                        found.insert(PodCgroup { uid, qos, name: format!("{parent}/{file}") });
+                    }
+                }
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// The pod's cgroups that exist, each before those below it.
+    fn with_those_below(&self, uid: &str) -> Result<Vec<PathBuf>, CgroupError> {
+        let mut all = Vec::new();
+        for qos in QosClass::ALL {
+            let name = self.names.pod(qos, uid)?;
+            for hierarchy in &self.hierarchies {
+                let pod = below(&hierarchy.path, &name);
+                if !pod.is_dir() {
+                    continue;
+                }
+                let mut next = all.len();
+                all.push(pod);
+                while let Some(dir) = all.get(next) {
+                    let more = children(dir)?;
+                    if all.len() + more.len() > BELOW_POD_MAX {
+                        return Err(failed("walk", dir)(io::Error::other("too many cgroups are below it")));
+                    }
+                    all.extend(more);
+                    next += 1;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn pids(&self, dirs: &[PathBuf]) -> Result<Vec<u32>, CgroupError> {
+        let mut pids = BTreeSet::new();
+        for dir in dirs {
+            pids.extend(pids_in(dir)?);
+        }
+        Ok(pids.into_iter().collect())
+    }
+
+    fn remove(&self, uid: &str) -> Result<(), CgroupError> {
+        let dirs = self.with_those_below(uid)?;
+        let mut wait = BUSY_WAIT_FIRST;
+        for attempt in 1.. {
+            let pids = self.pids(&dirs)?;
+            if !pids.is_empty() {
+                return Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids });
+            }
+            match self.remove_backwards(&dirs) {
+                Err((dir, error))
+                    if error.kind() != io::ErrorKind::ResourceBusy || attempt == BUSY_ATTEMPTS =>
+                {
+                    return Err(failed("remove", &dir)(error));
+                }
+                Err(_) => std::thread::sleep(wait),
+                Ok(()) => break,
+            }
+            wait *= 2;
+        }
+        Ok(())
+    }
+
+    /// Those below go before the one above them.
+    fn remove_backwards(&self, dirs: &[PathBuf]) -> Result<(), (PathBuf, io::Error)> {
+        for dir in dirs.iter().rev() {
+            match self.files.remove_dir(dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((dir.clone(), error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn below(hierarchy: &Path, name: &str) -> PathBuf {
+    hierarchy.join(name.trim_start_matches('/'))
+}
+
+/// The sizes of huge pages in bytes: directories like `hugepages-2048kB`.
+fn huge_page_sizes() -> Vec<u64> {
+    let dirs = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok();
+    let sizes: BTreeSet<u64> = dirs.filter_map(|dir| Some(size(dir.file_name().to_str()?)? * 1024)).collect();
+    sizes.into_iter().collect()
+}
+
+fn children(dir: &Path) -> Result<Vec<PathBuf>, CgroupError> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if gone(&error) => return Ok(Vec::new()),
+        entries => entries.map_err(failed("list", dir))?,
+    };
+    let mut dirs = Vec::new();
+    for entry in entries {
+        match entry {
+            Ok(entry) if entry.file_type().is_ok_and(|kind| kind.is_dir()) => dirs.push(entry.path()),
+            Ok(_) => {}
+            Err(error) if gone(&error) => break,
+            Err(error) => return Err(failed("list", dir)(error)),
+        }
+    }
+    Ok(dirs)
+}
+
+fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
+    let path = dir.join("cgroup.procs");
+    let mut text = String::new();
+    let read = fs::File::open(&path).and_then(|file| file.take(PROCS_BYTES_MAX).read_to_string(&mut text));
+    match read {
+        Err(error) if gone(&error) => return Ok(Vec::new()),
+        // A threaded cgroup of version 2: its processes are told by the cgroup above.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => {
+            return Ok(Vec::new());
+        }
+        read => read.map_err(failed("read", &path))?,
+    };
+    text.lines()
+        .map(|line| {
+            line.trim().parse().map_err(|_| failed("read", &path)(io::Error::other(format!("{line:?}"))))
+        })
+        .collect()
+}
+
+/// Removed meanwhile: of a cgroup's open file the kernel then says "no such device".
+pub(super) fn gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+}

@@ -1,0 +1,106 @@
+//! Under which addresses the machine is to be found.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+
+use super::own_process::{default_address, default_address_v6};
+use bridge_io::{RuntimeGone, offload};
+use bridge_net::names;
+
+/// Addresses by which a machine may be reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FoundAddresses {
+    /// What the resolver says of the name, in its order.
+    pub looked_up: Vec<IpAddr>,
+    /// Those of the addresses looked up or asked about that belong to this machine.
+    pub local: BTreeSet<IpAddr>,
+    /// What packets of the default route come from: IPv4, and IPv6.
+    pub default_routes: Vec<IpAddr>,
+}
+
+/// Finds a machine's addresses.
+pub trait HostAddresses: Send + Sync + std::fmt::Debug {
+    /// What is known of a host name, and whether further addresses are this machine's own. May take as long as the
+    /// resolver does.
+    fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>>;
+}
+
+/// This machine, and its resolver.
+#[derive(Debug, Clone)]
+pub struct ThisHost {
+    io: Handle,
+}
+
+impl ThisHost {
+    /// What blocks does so on a thread of `io`.
+    pub fn new(io: Handle) -> Self {
+        Self { io }
+    }
+}
+
+impl HostAddresses for ThisHost {
+    fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>> {
+        let (io, name, asked) = (self.io.clone(), name.to_owned(), asked.to_vec());
+        async move {
+            let looked_up = names::resolve("node", &name).await.unwrap_or_default();
+            offload(&io, move || {
+                let local = looked_up.iter().chain(&asked).copied().filter(|ip| is_local(*ip)).collect();
+                let default_routes = default_address().into_iter().chain(default_address_v6()).collect();
+                Ok(FoundAddresses { looked_up, local, default_routes })
+            })
+            .await
+        }
+        .boxed()
+    }
+}
+
+/// Only an address of this machine can be bound to.
+fn is_local(ip: IpAddr) -> bool {
+    UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
+}
+
+/// A machine with the addresses it was given last; clones are the same machine.
+#[cfg(any(test, feature = "fake"))]
+#[derive(Debug, Clone, Default)]
+pub struct FakeHostAddresses(std::sync::Arc<std::sync::Mutex<FoundAddresses>>);
+
+#[cfg(any(test, feature = "fake"))]
+impl FakeHostAddresses {
+    /// With these addresses.
+    pub fn new(found: FoundAddresses) -> Self {
+        let machine = Self::default();
+        machine.set(found);
+        machine
+    }
+
+    /// It has these addresses from now on.
+    pub fn set(&self, found: FoundAddresses) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = found;
+    }
+}
+
+#[cfg(any(test, feature = "fake"))]
+impl HostAddresses for FakeHostAddresses {
+    fn find(&self, _: &str, _: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>> {
+        let found = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        Box::pin(std::future::ready(Ok(found)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn localhost_is_this_machine_and_an_address_for_documentation_is_not() {
+        let foreign: IpAddr = "192.0.2.77".parse().expect("an address");
+        let host = ThisHost::new(Handle::current());
+        let found = host.find("localhost", &[foreign]).await.expect("the runtime lives");
+        assert!(found.looked_up.iter().any(IpAddr::is_loopback), "{found:?}");
+        assert!(found.local.iter().any(IpAddr::is_loopback) && !found.local.contains(&foreign), "{found:?}");
+    }
+}

@@ -1,0 +1,251 @@
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use tokio::runtime::Handle;
+
+use super::{COMPRESSED, Compressed, ContainerLogs, Done, LogError, LogPlace, UNFINISHED};
+use bridge_io::{at_low_priority, offload};
+
+/// Rotated files of one log that are looked at. There are some few, unless somebody else makes them.
+const ROTATED_MAX: usize = 10_000;
+/// Logs that are compressed at the same time, whoever asks.
+const COMPRESSING_MAX: usize = 32;
+
+/// Logs on this machine's disk.
+#[derive(Debug, Clone)]
+pub struct DiskContainerLogs {
+    io: Handle,
+    compressing: Compressing,
+}
+
+impl DiskContainerLogs {
+    /// The disk is touched on the blocking threads of `io` only, but for compressing, which has threads of its own.
+    pub fn new(io: Handle) -> Self {
+        Self { io, compressing: Compressing::default() }
+    }
+}
+
+impl ContainerLogs for DiskContainerLogs {
+    fn sizes(&self, places: Vec<LogPlace>) -> Done<Vec<Result<Option<u64>, LogError>>> {
+        offload(&self.io, move || Ok(places.iter().map(size).collect()))
+    }
+
+    fn rotated(&self, place: &LogPlace) -> Done<Vec<String>> {
+        let place = place.clone();
+        offload(&self.io, move || rotated(&place))
+    }
+
+    fn remove(&self, place: &LogPlace, names: Vec<String>) -> Done<()> {
+        let (place, compressing) = (place.clone(), self.compressing.clone());
+        offload(&self.io, move || {
+            let Some(dir) = directory(&place)? else { return Ok(()) };
+            for name in &names {
+                // Held while it is removed: compressing begins after that or is seen here.
+                let compressing = compressing.locked();
+                let written = name.strip_suffix(UNFINISHED).map(|of| beside(&place, of));
+                if written.is_none_or(|of| !compressing.contains(&of)) {
+                    removed(&dir, &place, name)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn rename(&self, place: &LogPlace, from: &str, to: &str) -> Done<()> {
+        let (place, from, to) = (place.clone(), from.to_owned(), to.to_owned());
+        offload(&self.io, move || {
+            let from_path = beside(&place, &from);
+            let dir = directory(&place)?.ok_or_else(|| failed("rename", &from_path)(Errno::NOENT))?;
+            look(&dir, &place, &from)?.ok_or_else(|| failed("rename", &from_path)(Errno::NOENT))?;
+            segment(&place, &to)?;
+            rustix::fs::renameat_with(&dir, &from, &dir, &to, RenameFlags::NOREPLACE)
+                .map_err(failed("rename", &from_path))
+        })
+    }
+
+    fn compress(&self, place: &LogPlace, name: &str) -> Done<Compressed> {
+        let (place, name, compressing) = (place.clone(), name.to_owned(), self.compressing.clone());
+        at_low_priority("compress-log", move || {
+            let Some(_under_way) = compressing.begin(beside(&place, &name))? else {
+                return Ok(Compressed::Nothing);
+            };
+            compress(&place, &name)
+        })
+    }
+}
+
+/// The files that are being compressed, whoever asked.
+#[derive(Debug, Clone, Default)]
+struct Compressing(Arc<Mutex<BTreeSet<PathBuf>>>);
+
+/// A file that is being compressed, until this is dropped.
+struct UnderWay {
+    all: Compressing,
+    file: PathBuf,
+}
+
+impl Compressing {
+    fn locked(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None if it is under way already.
+    fn begin(&self, file: PathBuf) -> Result<Option<UnderWay>, LogError> {
+        let mut files = self.locked();
+        if files.len() >= COMPRESSING_MAX {
+            return Err(LogError::Busy);
+        }
+        let begun = files.insert(file.clone());
+        Ok(begun.then(|| UnderWay { all: self.clone(), file }))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.all.locked().remove(&self.file);
+    }
+}
+
+fn beside(place: &LogPlace, name: &str) -> PathBuf {
+    place.root.join(&place.pod).join(&place.container).join(name)
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl FnOnce(Errno) -> LogError {
+    let path = path.to_path_buf();
+    move |errno| LogError::Io { operation, path, reason: io::Error::from(errno).to_string() }
+}
+
+fn failed_io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError {
+    let path = path.to_path_buf();
+    move |error| LogError::Io { operation, path, reason: error.to_string() }
+}
+
+/// A name that leads nowhere else.
+fn segment<'a>(place: &LogPlace, name: &'a str) -> Result<&'a str, LogError> {
+    let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
+    if plain { Ok(name) } else { Err(LogError::NotALog { path: beside(place, name) }) }
+}
+
+/// The container's directory; none if there is none.
+fn directory(place: &LogPlace) -> Result<Option<OwnedFd>, LogError> {
+    let below = Path::new(segment(place, &place.pod)?).join(segment(place, &place.container)?);
+    let path = place.root.join(&below);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(CWD, &place.root, flags, Mode::empty()).and_then(|root| {
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(&root, &below, flags | OFlags::NOFOLLOW, Mode::empty(), within)
+    });
+    match opened {
+        Ok(dir) => Ok(Some(dir)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(failed("open", &path)(errno)),
+    }
+}
+
+/// What is known of a regular file in the directory; none if there is none.
+fn look(dir: &OwnedFd, place: &LogPlace, name: &str) -> Result<Option<Stat>, LogError> {
+    match rustix::fs::statat(dir, segment(place, name)?, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => Ok(Some(stat)),
+        Ok(_) => Err(LogError::NotALog { path: beside(place, name) }),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(failed("look at", &beside(place, name))(errno)),
+    }
+}
+
+fn size(place: &LogPlace) -> Result<Option<u64>, LogError> {
+    let Some(dir) = directory(place)? else { return Ok(None) };
+    let stat = look(&dir, place, &place.file)?;
+    Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0)))
+}
+
+fn rotated(place: &LogPlace) -> Result<Vec<String>, LogError> {
+    let Some(dir) = directory(place)? else { return Ok(Vec::new()) };
+    let path = beside(place, "");
+    let entries = Dir::read_from(&dir).map_err(failed("list", &path))?;
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        let entry = entry.map_err(failed("list", &path))?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let rest = name.strip_prefix(place.file.as_str());
+        if rest.is_some_and(|rest| rest.starts_with('.')) && matches!(look(&dir, place, name), Ok(Some(_))) {
+            names.insert(name.to_owned());
+        }
+        if names.len() >= ROTATED_MAX {
+            break;
+        }
+    }
+    Ok(names.into_iter().collect())
+}
+
+fn removed(dir: &OwnedFd, place: &LogPlace, name: &str) -> Result<(), LogError> {
+    match rustix::fs::unlinkat(dir, segment(place, name)?, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(failed("remove", &beside(place, name))(errno)),
+    }
+}
+
+fn compress(place: &LogPlace, name: &str) -> Result<Compressed, LogError> {
+    let path = beside(place, name);
+    let Some(dir) = directory(place)? else { return Ok(Compressed::Nothing) };
+    // A pipe must not hang whoever opens it.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let source = match rustix::fs::openat(&dir, segment(place, name)?, flags, Mode::empty()) {
+        Ok(source) => source,
+        Err(Errno::NOENT) => return Ok(Compressed::Nothing),
+        Err(errno) => return Err(failed("open", &path)(errno)),
+    };
+    let stat = rustix::fs::fstat(&source).map_err(failed("look at", &path))?;
+    if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err(LogError::NotALog { path });
+    }
+    let unfinished = format!("{name}{UNFINISHED}");
+    let outcome = squeeze(&dir, place, name, &source, &stat);
+    if !matches!(outcome, Ok(Compressed::Done)) {
+        removed(&dir, place, &unfinished)?;
+    }
+    outcome
+}
+
+fn squeeze(
+    dir: &OwnedFd,
+    place: &LogPlace,
+    name: &str,
+    source: &OwnedFd,
+    stat: &Stat,
+) -> Result<Compressed, LogError> {
+    let (path, unfinished) = (beside(place, name), format!("{name}{UNFINISHED}"));
+    let written = beside(place, &unfinished);
+    // What was left by a kubelet that has ended.
+    removed(dir, place, &unfinished)?;
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let target =
+        rustix::fs::openat(dir, unfinished.as_str(), flags, mode).map_err(failed("make", &written))?;
+    // Whatever the umask.
+    rustix::fs::fchmod(&target, mode).map_err(failed("set the mode of", &written))?;
+    let source = File::from(source.as_fd().try_clone_to_owned().map_err(failed_io("open", &path))?);
+    // As much as there was when it began: a file that grows has no end.
+    let mut bounded = io::Read::take(source, u64::try_from(stat.st_size).unwrap_or(0));
+    let mut encoder = GzEncoder::new(File::from(target), Compression::default());
+    io::copy(&mut bounded, &mut encoder).map_err(failed_io("compress", &path))?;
+    encoder.finish().map_err(failed_io("write", &written))?;
+    match look(dir, place, name)? {
+        None => return Ok(Compressed::Nothing),
+        Some(now) if now.st_ino != stat.st_ino => return Ok(Compressed::Nothing),
+        Some(now) if now.st_size != stat.st_size => return Ok(Compressed::Growing),
+        Some(_) => {}
+    }
+    let compressed = format!("{name}{COMPRESSED}");
+    rustix::fs::renameat(dir, unfinished.as_str(), dir, compressed.as_str())
+        .map_err(failed("rename", &written))?;
+    removed(dir, place, name)?;
+    Ok(Compressed::Done)
+}

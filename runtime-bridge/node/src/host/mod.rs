@@ -1,0 +1,55 @@
+//! The machine itself: its directories, static pods' files, the lock on the root directory, and facts about it.
+
+mod addresses;
+mod container_facts;
+mod container_logs;
+mod docker_configs;
+#[cfg(any(test, feature = "fake"))]
+mod fake_disk;
+mod lock;
+mod log_file;
+mod machine;
+mod own_process;
+mod pod_dirs;
+mod pull_records;
+pub(crate) mod remove_tree;
+mod static_files;
+
+#[cfg(any(test, feature = "fake"))]
+pub use addresses::FakeHostAddresses;
+pub use addresses::{FoundAddresses, HostAddresses, ThisHost};
+pub use container_facts::ContainerFacts;
+#[cfg(any(test, feature = "fake"))]
+pub use container_logs::FakeContainerLogs;
+pub use container_logs::{
+    COMPRESSED, Compressed, ContainerLogs, DiskContainerLogs, LogError, LogPlace, UNFINISHED,
+};
+#[cfg(any(test, feature = "fake"))]
+pub use docker_configs::FakeDockerConfigs;
+pub use docker_configs::{
+    DOCKER_CONFIG_BYTES_MAX, DiskDockerConfigs, DockerConfigFile, DockerConfigFormat, DockerConfigs,
+    SecretContent,
+};
+#[cfg(any(test, feature = "fake"))]
+pub use fake_disk::FakeDisk;
+pub use lock::{LockError, RootLock};
+pub use log_file::{LogFile, LogWatch};
+#[cfg(any(test, feature = "fake"))]
+pub use machine::FakeMachine;
+pub use machine::{Machine, MachineError, MachineFacts, StartFacts, ThisMachine, node_hostname};
+pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};
+#[cfg(any(test, feature = "fake"))]
+pub use pod_dirs::FakePodDirs;
+pub use pod_dirs::{DiskPodDirs, Layout, OtherVolume, PodDirs, PodDirsError, PodLogDir, Reported, SUBPATHS};
+#[cfg(any(test, feature = "fake"))]
+pub use pull_records::FakePullRecords;
+pub use pull_records::{
+    Decide, DiskPullRecords, PullRecords, PullRecordsError, RecordChange, RecordFile, RecordKind,
+};
+pub use remove_tree::RemoveTreeError;
+#[cfg(any(test, feature = "fake"))]
+pub use static_files::FakeStaticFiles;
+pub use static_files::{
+    DiskStaticFiles, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile, ReadError,
+    StaticFiles, StaticFilesError,
+};

@@ -1,0 +1,413 @@
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use rustix::fs::OFlags;
+use rustix::mount::MountPropagationFlags;
+use tokio::runtime::Handle;
+
+use super::layout::{self, CONTAINERS, DATA_DIRS};
+use super::others::{self, Look};
+use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirs, PodDirsError, PodLogDir};
+use crate::host::remove_tree;
+use crate::mounts::{mountinfo, read_within};
+use bridge_io::{offload, removal};
+
+/// A larger hosts file of the node is an error: pods would get half of it.
+const NODE_HOSTS_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// The directories on this machine's disk.
+#[derive(Debug, Clone)]
+pub struct DiskPodDirs {
+    layout: Arc<Layout>,
+    io: Handle,
+}
+
+impl DiskPodDirs {
+    /// Directories as `layout` has them. The disk is touched on the blocking threads of `io` only.
+    pub fn new(layout: Layout, io: Handle) -> Self {
+        Self { layout: Arc::new(layout), io }
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Layout) -> Result<T, PodDirsError> + Send + 'static,
+    ) -> Done<T> {
+        let layout = Arc::clone(&self.layout);
+        offload(&self.io, move || work(&layout))
+    }
+
+    fn at<P: Send + 'static, T: Send + 'static>(
+        &self,
+        path: Result<P, PodDirsError>,
+        work: impl FnOnce(P) -> Result<T, PodDirsError> + Send + 'static,
+    ) -> Done<T> {
+        match path {
+            Ok(path) => offload(&self.io, move || work(path)),
+            Err(error) => std::future::ready(Err(error)).boxed(),
+        }
+    }
+
+    /// As [`Self::at`], for what takes as long as a pod has made it.
+    fn remove(
+        &self,
+        path: Result<PathBuf, PodDirsError>,
+        work: impl FnOnce(PathBuf) -> Result<(), PodDirsError> + Send + 'static,
+    ) -> Done<()> {
+        match path {
+            Ok(path) => removal(&self.io, move || work(path)),
+            Err(error) => std::future::ready(Err(error)).boxed(),
+        }
+    }
+}
+
+impl PodDirs for DiskPodDirs {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn ensure_data_dirs(&self) -> Done<Vec<String>> {
+        self.run(ensure_data_dirs)
+    }
+
+    fn ensure_pod_dirs(&self, uid: &str) -> Done<PathBuf> {
+        self.at(self.layout.pod(uid), |pod| {
+            make_dir(&pod, 0o750)?;
+            for below in ["volumes", "plugins", "containers"] {
+                make_dir(&pod.join(below), 0o750)?;
+            }
+            Ok(pod)
+        })
+    }
+
+    fn ensure_container_dir(&self, uid: &str, container: &str) -> Done<PathBuf> {
+        self.at(self.layout.pod_container(uid, container), |dir| {
+            make_dir(&dir, 0o750)?;
+            Ok(dir)
+        })
+    }
+
+    fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf> {
+        let file = self.layout.termination_log(uid, container, suffix);
+        self.at(file, |file| {
+            if let Some(dir) = file.parent() {
+                make_dir(dir, 0o750)?;
+            }
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o666);
+            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+            let opened = options.open(&file);
+            let opened = opened.map_err(failed("make the termination log", &file))?;
+            // Whatever the umask.
+            let mode = fs::Permissions::from_mode(0o666);
+            opened.set_permissions(mode).map_err(failed("set the mode of", &file))?;
+            Ok(file)
+        })
+    }
+
+    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        self.at(self.layout.pods_own(file), move |file| read_tail(&file, bytes_max))
+    }
+
+    fn ensure_log_dirs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<PathBuf> {
+        let pod = self.layout.pod_log_dir(namespace, name, uid);
+        self.at(self.layout.container_log_dir(namespace, name, uid, container), |dir| {
+            make_dir(&dir, 0o755)?;
+            pod
+        })
+    }
+
+    fn write_etc_hosts(&self, uid: &str, content: &[u8]) -> Done<PathBuf> {
+        let content = content.to_vec();
+        self.at(self.layout.pod_etc_hosts(uid), move |path| {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o644)
+                .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+                .open(&path)
+                .and_then(|mut file| {
+                    file.write_all(&content)?;
+                    // Whatever the umask, and whatever a container has made of it.
+                    file.set_permissions(fs::Permissions::from_mode(0o644))
+                })
+                .map_err(failed("write", &path))?;
+            Ok(path)
+        })
+    }
+
+    fn read_node_hosts(&self) -> Done<Vec<u8>> {
+        self.run(|_| {
+            let path = Path::new(NODE_HOSTS);
+            let file = fs::File::open(path).map_err(failed("open", path))?;
+            let mut content = Vec::new();
+            file.take(NODE_HOSTS_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed("read", path))?;
+            if content.len() as u64 > NODE_HOSTS_BYTES_MAX {
+                return Err(failed("read", path)(io::Error::other("it is too large")));
+            }
+            Ok(content)
+        })
+    }
+
+    fn read_volume_file(&self, volume: &Path, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        let (volume, file) = (volume.to_path_buf(), file.to_path_buf());
+        self.run(move |_| {
+            read_within(&volume, &file, bytes_max)
+                .map_err(|error| PodDirsError::VolumeFile(error.to_string()))
+        })
+    }
+
+    fn list_pod_uids(&self) -> Done<Vec<String>> {
+        self.run(|layout| Ok(entries(&layout.pods(), |kind| kind.is_dir())?.into_iter().collect()))
+    }
+
+    fn other_volumes(&self, uid: Option<&str>, own: &'static [&'static str]) -> Done<Vec<OtherVolume>> {
+        let uid = uid.map(str::to_owned);
+        self.run(move |layout| others::all(&Disk, layout, uid.as_deref(), own))
+    }
+
+    fn list_pod_log_dirs(&self) -> Done<Vec<PodLogDir>> {
+        self.run(|layout| {
+            let dirs = entries(layout.pod_logs(), |kind| kind.is_dir())?;
+            Ok(dirs.iter().filter_map(|dir| pod_log_dir(layout, dir)).collect())
+        })
+    }
+
+    fn remove_pod_dir(&self, uid: &str) -> Done<()> {
+        self.remove(self.layout.pod(uid), |dir| Ok(remove_tree::remove_tree(&dir)?))
+    }
+
+    fn empty_pod_dir(&self, uid: &str) -> Done<()> {
+        self.remove(self.layout.pod(uid), |dir| {
+            for name in entries(&dir, |_| true)?.iter().filter(|name| *name != CONTAINERS) {
+                remove_tree::remove_tree(&dir.join(name))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> Done<()> {
+        let dir = self.layout.pod_log_dir(namespace, name, uid);
+        self.remove(dir, |dir| Ok(remove_tree::remove_tree(&dir)?))
+    }
+
+    fn restart_count_from_logs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<u32> {
+        self.at(self.layout.container_log_dir(namespace, name, uid, container), |dir| {
+            let logs = entries(&dir, |kind| !kind.is_dir())?;
+            Ok(layout::next_restart_count(logs.iter().map(String::as_str)))
+        })
+    }
+
+    fn remove_container_logs(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        container: &str,
+        restart_count: u32,
+    ) -> Done<()> {
+        self.at(self.layout.container_log_dir(namespace, name, uid, container), move |dir| {
+            for file in entries(&dir, |kind| !kind.is_dir())? {
+                if layout::is_log_of(&file, restart_count) {
+                    remove_file("remove the log", &dir.join(file))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn create_legacy_link(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: &str,
+        container_id: &str,
+        log: &Path,
+    ) -> Done<bool> {
+        let log = log.to_path_buf();
+        self.at(self.layout.legacy_link(namespace, name, container, container_id), move |link| {
+            link.map_or(Ok(false), |link| create_link(&link, &log))
+        })
+    }
+
+    fn remove_legacy_link(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: &str,
+        container_id: &str,
+    ) -> Done<()> {
+        let link = self.layout.legacy_link(namespace, name, container, container_id);
+        self.at(link, |link| link.map_or(Ok(()), |link| remove_link(&link)))
+    }
+
+    fn prune_legacy_links(&self, running: BTreeSet<String>) -> Done<usize> {
+        self.run(move |layout| layout.container_logs().map_or(Ok(0), |dir| prune_links(dir, &running)))
+    }
+}
+
+struct Disk;
+
+impl Look for Disk {
+    fn names(&self, dir: &Path) -> Result<Vec<String>, PodDirsError> {
+        // A file or a socket among what is looked through has nothing in it.
+        if fs::read_dir(dir).is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory) {
+            return Ok(Vec::new());
+        }
+        Ok(entries(dir, |_| true)?.into_iter().collect())
+    }
+
+    fn read(&self, file: &Path) -> Option<Vec<u8>> {
+        read_tail(file, others::DATA_BYTES_MAX).ok().flatten()
+    }
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PodDirsError {
+    let path = path.to_path_buf();
+    move |error| PodDirsError::Io { operation, path, reason: error.to_string() }
+}
+
+fn read_tail(file: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, PodDirsError> {
+    // A FIFO must not hang whoever opens it, and a link must not lead away.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("open", file)(error)),
+    };
+    let meta = opened.metadata().map_err(failed("look at", file))?;
+    if !meta.is_file() {
+        return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
+    }
+    let start = meta.len().saturating_sub(bytes_max);
+    opened.seek(SeekFrom::Start(start)).map_err(failed("read", file))?;
+    let mut tail = Vec::new();
+    opened.take(bytes_max).read_to_end(&mut tail).map_err(failed("read", file))?;
+    Ok(Some(tail))
+}
+
+fn make_dir(path: &Path, mode: u32) -> Result<(), PodDirsError> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(failed("make the directory", path))
+}
+
+fn ensure_data_dirs(layout: &Layout) -> Result<Vec<String>, PodDirsError> {
+    make_dir(layout.root(), 0o750)?;
+    make_dir(layout.pod_logs(), 0o750)?;
+    if let Some(links) = layout.container_logs() {
+        make_dir(links, 0o755)?;
+    }
+    let mut warnings = Vec::new();
+    if let Err(reason) = make_shared(layout.root()) {
+        let root = layout.root().display();
+        warnings
+            .push(format!("mounts of containers do not reach other pods: {root} is not shared: {reason}"));
+    }
+    for (name, mode) in DATA_DIRS {
+        make_dir(&layout.data_dir(name), mode)?;
+    }
+    Ok(warnings)
+}
+
+/// Makes the root a shared mount, so that what a container mounts in a volume with bidirectional propagation is
+/// seen outside. A directory that lies on a shared mount is one already; another becomes a mount of its own first.
+fn make_shared(root: &Path) -> io::Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let root = &fs::canonicalize(root)?;
+    let parsed = mountinfo::parse(mounts.as_bytes()).map_err(io::Error::other)?;
+    // The last of the longest: the one that is seen at the root.
+    let covering = parsed
+        .iter()
+        .zip(mounts.lines())
+        .filter(|(mount, _)| root.starts_with(&mount.path))
+        .max_by_key(|(mount, _)| mount.path.components().count());
+    let shared = covering
+        .is_some_and(|(_, line)| line.split(" - ").next().is_some_and(|fields| fields.contains(" shared:")));
+    if shared {
+        return Ok(());
+    }
+    if covering.is_none_or(|(mount, _)| mount.path != *root) {
+        rustix::mount::mount_bind(root, root)?;
+    }
+    rustix::mount::mount_change(root, MountPropagationFlags::SHARED | MountPropagationFlags::REC)?;
+    Ok(())
+}
+
+/// The names in a directory whose kind is wanted, sorted; none when the directory is missing. A name that is not
+/// UTF-8 is none of ours.
+fn entries(dir: &Path, wanted: fn(&fs::FileType) -> bool) -> Result<BTreeSet<String>, PodDirsError> {
+    let list = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        list => list.map_err(failed("list", dir))?,
+    };
+    let mut names = BTreeSet::new();
+    for entry in list {
+        let entry = entry.map_err(failed("list", dir))?;
+        let kind = match entry.file_type() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            kind => kind.map_err(failed("look at", &entry.path()))?,
+        };
+        if wanted(&kind) {
+            names.extend(entry.file_name().into_string().ok());
+        }
+    }
+    Ok(names)
+}
+
+pub(super) fn pod_log_dir(layout: &Layout, file: &str) -> Option<PodLogDir> {
+    let (namespace, name, uid) = layout::parse_pod_log_dir(file)?;
+    Some(PodLogDir {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        path: layout.pod_logs().join(file),
+    })
+}
+
+fn create_link(link: &Path, log: &Path) -> Result<bool, PodDirsError> {
+    match fs::symlink_metadata(log) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed("look at", log)(error)),
+        Ok(_) => {}
+    }
+    if fs::read_link(link).is_ok_and(|target| target == log) {
+        return Ok(true);
+    }
+    // An older link under a name cut to the same 255 bytes gives way.
+    remove_link(link)?;
+    symlink(log, link).map_err(failed("make the link", link))?;
+    Ok(true)
+}
+
+fn remove_link(link: &Path) -> Result<(), PodDirsError> {
+    remove_file("remove the link", link)
+}
+
+fn remove_file(operation: &'static str, file: &Path) -> Result<(), PodDirsError> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(operation, file)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn prune_links(dir: &Path, running: &BTreeSet<String>) -> Result<usize, PodDirsError> {
+    let mut pruned = 0;
+    for file in entries(dir, |kind| kind.is_symlink())? {
+        if !file.ends_with(".log")
+            || layout::container_id_of_link(&file).is_some_and(|id| running.contains(id))
+        {
+            continue;
+        }
+        let link = dir.join(&file);
+        // Only what is surely gone: another error says nothing.
+        if fs::metadata(&link).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            remove_link(&link)?;
+            pruned += 1;
+        }
+    }
+    Ok(pruned)
+}

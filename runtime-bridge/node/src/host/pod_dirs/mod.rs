@@ -1,0 +1,213 @@
+//! The directories of the kubelet and of its pods (FEATURES 23.13), their logs (5.16) and the legacy links to these
+//! (5.23).
+
+mod disk;
+#[cfg(any(test, feature = "fake"))]
+mod fake;
+mod layout;
+mod others;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use futures::future::BoxFuture;
+
+pub use disk::DiskPodDirs;
+#[cfg(any(test, feature = "fake"))]
+pub use fake::FakePodDirs;
+pub use layout::{Layout, SUBPATHS};
+
+use super::RemoveTreeError;
+use bridge_io::RuntimeGone;
+
+/// Why a directory could not be made, listed or removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PodDirsError {
+    /// A configured directory is not absolute and in canonical form.
+    #[error("{field} {path:?} is not an absolute path in canonical form")]
+    NotCanonical {
+        /// The configuration's field.
+        field: &'static str,
+        /// Its value.
+        path: PathBuf,
+    },
+    /// A name from outside is empty, `.` or `..`, longer than 255 bytes, or has a slash or NUL.
+    #[error("{field} {value:?} cannot be the name of a file")]
+    BadName {
+        /// What it names.
+        field: &'static str,
+        /// The name.
+        value: String,
+    },
+    /// A tree was not removed, most often because something is still mounted in it.
+    #[error(transparent)]
+    RemoveTree(#[from] RemoveTreeError),
+    /// An operation of the file system failed.
+    #[error("cannot {operation} {path}: {reason}", path = path.display())]
+    Io {
+        /// What was being done.
+        operation: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// A file of a volume that cannot be read safely.
+    #[error("{0}")]
+    VolumeFile(String),
+    /// A file that is not below the pods' directory, or no regular file.
+    #[error("{path} is not a pod's own file", path = path.display())]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The I/O runtime has shut down.
+    #[error(transparent)]
+    RuntimeGone(#[from] RuntimeGone),
+}
+
+/// A pod's log directory as found on disk.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodLogDir {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    /// The pod's UID.
+    pub uid: String,
+    /// The directory.
+    pub path: PathBuf,
+}
+
+/// A volume that another kubelet has set up by a plugin that this one does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherVolume {
+    /// The UID of its pod; none for what is staged on the node for all pods.
+    pub pod: Option<String>,
+    /// The plugin, such as `kubernetes.io/csi`.
+    pub plugin: String,
+    /// Its directory's name: the volume's, or that of its PersistentVolume.
+    pub name: String,
+    /// The name by which a Node reports it in use.
+    pub reported: Reported,
+}
+
+/// How a Node reports a volume in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reported {
+    /// By this name.
+    As(String),
+    /// Not at all: it is attached to no node.
+    Never,
+    /// That cannot be told from what is on the disk.
+    Unknown,
+}
+
+/// The node's own hosts file.
+const NODE_HOSTS: &str = "/etc/hosts";
+
+type Done<T> = BoxFuture<'static, Result<T, PodDirsError>>;
+
+/// The directories of the kubelet and of its pods.
+///
+/// Every operation starts when it is called and runs to its end even when its future is dropped. All are
+/// idempotent. What exists keeps its mode.
+pub trait PodDirs: Send + Sync + std::fmt::Debug {
+    /// Where everything lies.
+    fn layout(&self) -> &Layout;
+
+    /// Makes the root, its data directories and those of the logs. The warnings say what the kubelet can do without
+    /// (mounts made by containers are only seen by others while the root is a shared mount).
+    fn ensure_data_dirs(&self) -> Done<Vec<String>>;
+
+    /// Makes the pod's directory with `volumes`, `plugins` and `containers` in it, mode 0750. Gives the directory.
+    fn ensure_pod_dirs(&self, uid: &str) -> Done<PathBuf>;
+
+    /// Makes the container's directory below the pod's, mode 0750. Gives the directory.
+    fn ensure_container_dir(&self, uid: &str, container: &str) -> Done<PathBuf>;
+
+    /// Makes the file into which a container writes why it ended, `<suffix>` in the container's directory, mode 0666:
+    /// any user of the container may write. Gives the file.
+    fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf>;
+
+    /// The last `bytes_max` bytes of a pod's own file or log; none if there is no such file. Only regular files below
+    /// the pods' directory and that of their logs are read.
+    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
+
+    /// Makes the container's log directory below the pod's, both mode 0755. Gives the pod's one, which is what CRI
+    /// is told.
+    fn ensure_log_dirs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<PathBuf>;
+
+    /// Writes the pod's `etc-hosts`, mode 0644, in place: containers have the file mounted. Gives its path.
+    fn write_etc_hosts(&self, uid: &str, content: &[u8]) -> Done<PathBuf>;
+
+    /// The node's own `/etc/hosts`, which pods on the node's network see a copy of.
+    fn read_node_hosts(&self) -> Done<Vec<u8>>;
+
+    /// A regular file within a volume of a pod; none if there is no such file. No link that the pod may have made
+    /// leads out of the volume. A file of more than `bytes_max` bytes is an error.
+    fn read_volume_file(&self, volume: &Path, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
+
+    /// The UIDs of all pods that have a directory, sorted.
+    fn list_pod_uids(&self) -> Done<Vec<String>>;
+
+    /// Volumes of plugins other than `own` that lie in the pod's directory, mounted or not; those of all pods and what
+    /// CSI has staged on the node if no pod is named. Nothing is changed.
+    fn other_volumes(&self, uid: Option<&str>, own: &'static [&'static str]) -> Done<Vec<OtherVolume>>;
+
+    /// All log directories of pods, sorted. Directories of another form are left out.
+    fn list_pod_log_dirs(&self) -> Done<Vec<PodLogDir>>;
+
+    /// Removes the pod's directory and all that is in it, never following a symbolic link and never across a mount:
+    /// with one inside nothing is removed and the error names it. Done as well when there is none. Volumes are to
+    /// be torn down before; what they leave behind goes too.
+    fn remove_pod_dir(&self, uid: &str) -> Done<()>;
+
+    /// Removes with the same care what is in the pod's directory, all but `containers`: a pod that has come to its end
+    /// stays listed, and why its containers ended is in there.
+    fn empty_pod_dir(&self, uid: &str) -> Done<()>;
+
+    /// Removes a pod's log directory with the same care.
+    fn remove_pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> Done<()>;
+
+    /// The restart count for the next container when the runtime has forgotten the last one: one more than the
+    /// highest `<n>` of the log files `<n>.log` and their rotated `<n>.log.*`, 0 without any.
+    fn restart_count_from_logs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<u32>;
+
+    /// Removes the logs of one instance of a container, `<n>.log` and the rotated `<n>.log.*`; done as well when there
+    /// are none.
+    fn remove_container_logs(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        container: &str,
+        restart_count: u32,
+    ) -> Done<()>;
+
+    /// Points the legacy link of a container at its log. When the log does not exist no link is made, and the
+    /// answer is `false`.
+    fn create_legacy_link(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: &str,
+        container_id: &str,
+        log: &Path,
+    ) -> Done<bool>;
+
+    /// Removes the legacy link of a container; done as well when there is none.
+    fn remove_legacy_link(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: &str,
+        container_id: &str,
+    ) -> Done<()>;
+
+    /// Removes the legacy links whose log is gone, but for containers in `running`, whose log may be about to be
+    /// rotated. Gives how many.
+    fn prune_legacy_links(&self, running: BTreeSet<String>) -> Done<usize>;
+}

@@ -1,0 +1,241 @@
+use std::ffi::OsString;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use bridge_io::{RuntimeGone, offload};
+
+/// Changes within this time after the first are one item.
+pub(super) const COALESCE: Duration = Duration::from_millis(100);
+/// Silence of this length ends an item sooner: a single file is not made to wait.
+const QUIET: Duration = Duration::from_millis(5);
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(20);
+/// inotify watches an inode: when another one comes under the path without a trace at the old one (its parent
+/// renamed, something mounted above) only looking tells.
+const SAME_CHECK: Duration = Duration::from_secs(20);
+
+pub(super) fn watch(io: &Handle, path: PathBuf) -> BoxStream<'static, ()> {
+    // One place: items that nobody has taken yet say no more than one does.
+    let (tell, told) = mpsc::channel(1);
+    let watching = Watching { io: io.clone(), path, tell };
+    // Detached: it ends when the stream, and with it the receiver, is dropped.
+    drop(io.spawn(watching.run()));
+    tokio_stream::wrappers::ReceiverStream::new(told).boxed()
+}
+
+struct Watching {
+    io: Handle,
+    path: PathBuf,
+    tell: mpsc::Sender<()>,
+}
+
+/// Why a watch is no longer good.
+enum Ended {
+    /// What was watched is gone or was replaced.
+    Replaced,
+    /// The stream was dropped.
+    Unwanted,
+}
+
+impl Watching {
+    async fn run(self) {
+        let mut backoff = BACKOFF_MIN;
+        let mut was_there = true;
+        loop {
+            let path = self.path.clone();
+            match offload(&self.io, move || arm(&path)).await {
+                Ok(armed) => {
+                    backoff = BACKOFF_MIN;
+                    was_there = true;
+                    // Changes before the watch was armed made no event.
+                    self.tell();
+                    if matches!(self.until_ended(&armed).await, Ended::Unwanted) {
+                        return;
+                    }
+                }
+                Err(NotArmed::RuntimeGone) => return,
+                Err(NotArmed::Failed) => {}
+            }
+            if std::mem::take(&mut was_there) {
+                self.tell();
+            }
+            tokio::select! {
+                () = self.tell.closed() => return,
+                () = tokio::time::sleep(backoff) => {}
+            }
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    fn tell(&self) {
+        // Full: the item that waits there stands for this one too. Closed: noticed at the next wait.
+        let _ = self.tell.try_send(());
+    }
+
+    async fn until_ended(&self, armed: &Armed) -> Ended {
+        loop {
+            tokio::select! {
+                () = self.tell.closed() => return Ended::Unwanted,
+                () = tokio::time::sleep(SAME_CHECK) => {
+                    let (path, identity) = (self.path.clone(), armed.identity);
+                    let same = offload(&self.io, move || Ok::<_, RuntimeGone>(identity_of(&path) == Some(identity)));
+                    if same.await != Ok(true) {
+                        return Ended::Replaced;
+                    }
+                }
+                seen = armed.events() => match seen {
+                    Seen::Nothing => {}
+                    Seen::Gone => return Ended::Replaced,
+                    Seen::Change => {
+                        let more = armed.settle().await;
+                        self.tell();
+                        if more == Seen::Gone {
+                            return Ended::Replaced;
+                        }
+                    }
+                },
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    Nothing,
+    Change,
+    Gone,
+}
+
+enum NotArmed {
+    /// Missing, or the system said no; tried again later.
+    Failed,
+    RuntimeGone,
+}
+
+impl From<RuntimeGone> for NotArmed {
+    fn from(_: RuntimeGone) -> Self {
+        Self::RuntimeGone
+    }
+}
+
+/// An inotify instance with one watch: on the directory, or for a single file on the directory that holds it, since
+/// editors replace a file rather than write it.
+struct Armed {
+    inotify: AsyncFd<OwnedFd>,
+    /// Only this name matters, when the path is a single file.
+    only: Option<OsString>,
+    identity: (u64, u64),
+}
+
+/// Device and inode of what lies at the path.
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    let directory = match std::fs::metadata(path).ok()? {
+        metadata if metadata.is_dir() => metadata,
+        // A file may be replaced; its directory is what is watched.
+        _ => std::fs::metadata(path.parent()?).ok()?,
+    };
+    Some((directory.dev(), directory.ino()))
+}
+
+fn arm(path: &Path) -> Result<Armed, NotArmed> {
+    let is_dir = std::fs::metadata(path).map_err(|_| NotArmed::Failed)?.is_dir();
+    let (watched, only) = if is_dir {
+        (path, None)
+    } else {
+        (path.parent().ok_or(NotArmed::Failed)?, path.file_name().map(OsString::from))
+    };
+    let warn = |operation: &str, reason: String| {
+        tracing::warn!(path = %path.display(), operation, reason, "static pod path is not watched, only read regularly");
+        NotArmed::Failed
+    };
+    let identity = identity_of(path).ok_or(NotArmed::Failed)?;
+    let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
+        .map_err(|errno| warn("make an inotify instance", errno.to_string()))?;
+    // A file counts when it is closed, not at every write: half a manifest is no manifest.
+    let flags = WatchFlags::CREATE
+        | WatchFlags::CLOSE_WRITE
+        | WatchFlags::ATTRIB
+        | WatchFlags::DELETE
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::MOVED_TO
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ONLYDIR;
+    inotify::add_watch(&inotify, watched, flags).map_err(|errno| warn("watch", errno.to_string()))?;
+    // Its successor is unsafe for the sake of types that change their descriptor, which an `OwnedFd` does not.
+    #[allow(deprecated)]
+    let inotify = AsyncFd::new(inotify).map_err(|error| warn("register", error.to_string()))?;
+    Ok(Armed { inotify, only, identity })
+}
+
+impl Armed {
+    async fn events(&self) -> Seen {
+        match self.inotify.readable().await {
+            Ok(mut ready) => {
+                let seen = self.drain();
+                ready.clear_ready();
+                // An event may have come between the last read and the clearing.
+                seen.max(self.drain())
+            }
+            Err(_) => Seen::Gone,
+        }
+    }
+
+    /// Waits until changes have stopped for a moment, or for as long as they may be taken together.
+    async fn settle(&self) -> Seen {
+        let end = tokio::time::Instant::now() + COALESCE;
+        let mut seen = Seen::Change;
+        loop {
+            tokio::time::sleep(QUIET).await;
+            let more = self.drain();
+            seen = seen.max(more);
+            if more != Seen::Change || tokio::time::Instant::now() >= end {
+                return seen;
+            }
+        }
+    }
+
+    fn drain(&self) -> Seen {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
+        let mut seen = Seen::Nothing;
+        loop {
+            match reader.next() {
+                Ok(event) => seen = seen.max(self.judge(event.events(), event.file_name())),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => return seen,
+                Err(_) => return Seen::Gone,
+            }
+        }
+    }
+
+    fn judge(&self, events: ReadFlags, name: Option<&std::ffi::CStr>) -> Seen {
+        if events.intersects(
+            ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED | ReadFlags::UNMOUNT,
+        ) {
+            return Seen::Gone;
+        }
+        // After an overflow anything may have changed.
+        if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return Seen::Change;
+        }
+        let Some(name) = name.map(std::ffi::CStr::to_bytes) else { return Seen::Nothing };
+        let matters = match &self.only {
+            Some(only) => only.as_bytes() == name,
+            None => !name.starts_with(b"."),
+        };
+        if matters { Seen::Change } else { Seen::Nothing }
+    }
+}

@@ -1,0 +1,10 @@
+//! The machine that the kubelet runs on: mounts, cgroups, directories and files of pods, checkpoints, figures; each a
+//! trait with a real implementation and, behind the feature `fake`, one that keeps the same contract in memory.
+// The bridge owns time and effects, so that no actor has to.
+#![allow(clippy::disallowed_methods)]
+
+pub mod cgroups;
+pub mod checkpoint;
+pub mod host;
+pub mod mounts;
+pub mod stats;

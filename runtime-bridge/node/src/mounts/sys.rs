@@ -1,0 +1,351 @@
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::OFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
+use tokio::runtime::Handle;
+
+use super::host_path::Verdict;
+use super::{
+    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
+    VolumeGroup, atomic, check_path, mountinfo, ownership, subpath, swap,
+};
+use crate::host::remove_tree;
+use bridge_io::{offload, removal};
+
+/// Mounts on top of each other that one unmount takes down; nothing sane stacks more.
+const STACKED_MOUNTS_MAX: usize = 16;
+/// The file that says that a volume has been set up.
+pub(super) const READY: &str = "ready";
+
+/// This machine's mounts. System calls run on the blocking threads of the I/O runtime.
+#[derive(Debug, Clone)]
+pub struct SystemMounts {
+    io: Handle,
+    /// Whether a tmpfs can be kept out of swap; asked once.
+    noswap: Arc<OnceLock<bool>>,
+}
+
+impl SystemMounts {
+    /// Mounts as this process sees them.
+    pub fn new(io: Handle) -> Self {
+        Self { io, noswap: Arc::default() }
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
+    ) -> Done<T> {
+        let path = path.to_path_buf();
+        offload(&self.io, move || {
+            check_path(&path)?;
+            work(&path)
+        })
+    }
+}
+
+impl Mounts for SystemMounts {
+    fn list_below(&self, path: &Path) -> Done<Vec<MountPoint>> {
+        self.run(path, list_below)
+    }
+
+    fn is_mount_point(&self, path: &Path) -> Done<bool> {
+        self.run(path, |path| Ok(mounted_at(path)?.is_some()))
+    }
+
+    fn swap(&self) -> Done<SwapFacts> {
+        let noswap = self.noswap.clone();
+        offload(&self.io, move || {
+            Ok(SwapFacts { on: swap::is_on(), noswap: *noswap.get_or_init(swap::noswap_is_there) })
+        })
+    }
+
+    fn mount_tmpfs(&self, target: &Path, options: TmpfsOptions) -> Done<()> {
+        let noswap = self.noswap.clone();
+        self.run(target, move |target| {
+            mount_tmpfs(target, options, *noswap.get_or_init(swap::noswap_is_there))
+        })
+    }
+
+    fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()> {
+        self.run(target, move |target| {
+            let data = format!("pagesize={page_bytes}");
+            mount_memory("mount huge pages at", target, ("nodev", "hugetlbfs"), data)
+        })
+    }
+
+    fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()> {
+        let source = source.to_path_buf();
+        self.run(target, move |target| {
+            check_path(&source)?;
+            bind(&source, target, read_only)
+        })
+    }
+
+    fn unmount(&self, target: &Path) -> Done<()> {
+        self.run(target, unmount)
+    }
+
+    fn make_empty_dir(&self, path: &Path) -> Done<()> {
+        self.run(path, make_empty_dir)
+    }
+
+    fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()> {
+        self.run(path, move |path| ownership::set_group(path, group))
+    }
+
+    fn is_ready(&self, path: &Path, marker: &Path) -> Done<bool> {
+        let marker = marker.to_path_buf();
+        self.run(path, move |path| {
+            let marked = fs::symlink_metadata(marker.join(READY)).is_ok_and(|found| found.is_file());
+            Ok(marked && fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
+        })
+    }
+
+    fn set_ready(&self, marker: &Path) -> Done<()> {
+        self.run(marker, set_ready)
+    }
+
+    fn project(&self, path: &Path, projection: Arc<Projection>) -> Done<bool> {
+        self.run(path, move |path| {
+            atomic::make_nested(path, &projection.nested)?;
+            atomic::project(path, &projection)
+        })
+    }
+
+    fn is_projected(&self, path: &Path) -> Done<bool> {
+        self.run(path, |path| Ok(fs::read_link(path.join(atomic::DATA)).is_ok()))
+    }
+
+    fn make_subpath(&self, volume: &Path, sub_path: &Path) -> Done<()> {
+        let sub_path = sub_path.to_path_buf();
+        self.run(volume, move |volume| subpath::make_subpath(volume, &sub_path))
+    }
+
+    fn bind_subpath(&self, volume: &Path, sub_path: &Path, target: &Path) -> Done<()> {
+        let (volume, sub_path) = (volume.to_path_buf(), sub_path.to_path_buf());
+        self.run(target, move |target| {
+            check_path(&volume)?;
+            subpath::bind_subpath(&volume, &sub_path, target)
+        })
+    }
+
+    fn remove_tree(&self, path: &Path) -> Done<()> {
+        let path = path.to_path_buf();
+        removal(&self.io, move || {
+            check_path(&path)?;
+            Ok(remove_tree::remove_tree(&path)?)
+        })
+    }
+
+    fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()> {
+        self.run(path, move |path| check_host_path(path, kind))
+    }
+}
+
+pub(super) fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> MountError {
+    let path = path.to_path_buf();
+    move |error| MountError::Io { operation, path, reason: error.to_string() }
+}
+
+fn read_mounts(path: &Path) -> Result<Vec<MountPoint>, MountError> {
+    mountinfo::read().map_err(failed("list the mounts below", path))
+}
+
+fn list_below(path: &Path) -> Result<Vec<MountPoint>, MountError> {
+    // The kernel lists real paths; the caller gets them back in the words it asked with.
+    let real = fs::canonicalize(path).unwrap_or_else(|_| remove_tree::real_path(path));
+    let mut found: Vec<_> = mountinfo::at_or_below(&read_mounts(path)?, &real).cloned().collect();
+    for mount in &mut found {
+        if let Ok(below) = mount.path.strip_prefix(&real) {
+            // Joining nothing would add a slash.
+            mount.path = if below.as_os_str().is_empty() { path.to_path_buf() } else { path.join(below) };
+        }
+    }
+    Ok(found)
+}
+
+/// The mount that one sees at `path`: the last of those made there.
+pub(super) fn mounted_at(path: &Path) -> Result<Option<MountPoint>, MountError> {
+    let real = remove_tree::real_path(path);
+    Ok(read_mounts(path)?.into_iter().rfind(|mount| mount.path == real))
+}
+
+fn already_mounted(mount: &MountPoint) -> MountError {
+    MountError::AlreadyMounted {
+        target: mount.path.clone(),
+        by: format!("{} ({})", mount.source, mount.fs_type),
+    }
+}
+
+/// A link at the target would put the mount where nobody looks for it.
+fn refuse_symlink(operation: &'static str, target: &Path) -> Result<(), MountError> {
+    if fs::symlink_metadata(target).map_err(failed(operation, target))?.file_type().is_symlink() {
+        return Err(MountError::InvalidPath {
+            path: target.to_path_buf(),
+            reason: "the mount point is a symbolic link",
+        });
+    }
+    Ok(())
+}
+
+fn mount_tmpfs(target: &Path, options: TmpfsOptions, noswap: bool) -> Result<(), MountError> {
+    let mut data = format!("mode={:o}", options.mode & 0o7777);
+    if let Some(bytes) = options.size_bytes {
+        data.push_str(&format!(",size={bytes}"));
+    }
+    if noswap {
+        data.push(',');
+        data.push_str(swap::NOSWAP);
+    }
+    mount_memory("mount a tmpfs at", target, ("tmpfs", "tmpfs"), data)
+}
+
+/// Mounts a file system of this source and type, which is no file system of a disk.
+fn mount_memory(
+    operation: &'static str,
+    target: &Path,
+    (source, fs_type): (&str, &str),
+    data: String,
+) -> Result<(), MountError> {
+    match mounted_at(target)? {
+        Some(mount) if mount.fs_type == fs_type => return Ok(()),
+        Some(mount) => return Err(already_mounted(&mount)),
+        None => {}
+    }
+    refuse_symlink(operation, target)?;
+    let data = std::ffi::CString::new(data).expect("digits and letters hold no NUL");
+    rustix::mount::mount(source, target, fs_type, MountFlags::empty(), data.as_c_str())
+        .map_err(|errno| failed(operation, target)(errno.into()))
+}
+
+fn bind(source: &Path, target: &Path, read_only: bool) -> Result<(), MountError> {
+    const OPERATION: &str = "bind at";
+    let wanted = fs::metadata(source).map_err(failed("bind", source))?;
+    refuse_symlink(OPERATION, target)?;
+    let mut mount = mounted_at(target)?;
+    if let Some(there) = &mount {
+        let seen = fs::metadata(target).map_err(failed(OPERATION, target))?;
+        if (seen.dev(), seen.ino()) != (wanted.dev(), wanted.ino()) {
+            return Err(already_mounted(there));
+        }
+    } else {
+        rustix::mount::mount_bind(source, target).map_err(|errno| failed(OPERATION, target)(errno.into()))?;
+        mount = mounted_at(target)?;
+    }
+    if !read_only || mount.as_ref().is_some_and(MountPoint::read_only) {
+        return Ok(());
+    }
+    // A bind mount takes no options of its own at first: only a remount makes it read-only, and it would drop the
+    // restrictions the source's mount has unless they are repeated.
+    let kept = mount.map(|mount| kept_flags(&mount.options)).unwrap_or(MountFlags::empty());
+    let flags = MountFlags::BIND | MountFlags::RDONLY | kept;
+    rustix::mount::mount_remount(target, flags, c"").map_err(|errno| {
+        // Never leave it writable: that is not what was asked for.
+        let _ = rustix::mount::unmount(target, UnmountFlags::NOFOLLOW);
+        failed("make read-only", target)(errno.into())
+    })
+}
+
+fn kept_flags(options: &[String]) -> MountFlags {
+    options.iter().fold(MountFlags::empty(), |flags, option| {
+        flags
+            | match option.as_str() {
+                "nosuid" => MountFlags::NOSUID,
+                "nodev" => MountFlags::NODEV,
+                "noexec" => MountFlags::NOEXEC,
+                "noatime" => MountFlags::NOATIME,
+                "nodiratime" => MountFlags::NODIRATIME,
+                "relatime" => MountFlags::RELATIME,
+                _ => MountFlags::empty(),
+            }
+    })
+}
+
+pub(super) fn unmount(target: &Path) -> Result<(), MountError> {
+    for _ in 0..STACKED_MOUNTS_MAX {
+        if mounted_at(target)?.is_none() {
+            return Ok(());
+        }
+        match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
+            // Somebody else was quicker; the next look decides.
+            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+            Err(errno) => return Err(failed("unmount", target)(errno.into())),
+        }
+    }
+    if mounted_at(target)?.is_none() {
+        return Ok(());
+    }
+    Err(failed("unmount", target)(io::Error::other("too many mounts are stacked there")))
+}
+
+fn make_empty_dir(path: &Path) -> Result<(), MountError> {
+    const OPERATION: &str = "make the emptyDir";
+    if let Some(above) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(above).map_err(failed(OPERATION, path))?;
+    }
+    match fs::DirBuilder::new().mode(0o777).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(failed(OPERATION, path)(error));
+        }
+        _ => {}
+    }
+    // The umask took bits away: set them through a descriptor that cannot be a link.
+    let directory = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32)
+        .open(path)
+        .map_err(failed(OPERATION, path))?;
+    directory.set_permissions(fs::Permissions::from_mode(0o777)).map_err(failed(OPERATION, path))
+}
+
+fn set_ready(marker: &Path) -> Result<(), MountError> {
+    const OPERATION: &str = "mark a volume ready in";
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(marker).map_err(failed(OPERATION, marker))?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o644);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options.open(marker.join(READY)).map(drop).map_err(failed(OPERATION, marker))
+}
+
+fn check_host_path(path: &Path, kind: HostPathType) -> Result<(), MountError> {
+    if kind == HostPathType::Unset {
+        return Ok(());
+    }
+    let found = fs::metadata(path).ok().and_then(|metadata| kind_of(metadata.file_type()));
+    match kind.judge(found) {
+        Verdict::Fine => Ok(()),
+        Verdict::MakeDirectory => fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(path)
+            .map_err(failed("make the directory", path)),
+        Verdict::MakeFile => fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o644)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(path)
+            .map(drop)
+            .map_err(failed("make the file", path)),
+        Verdict::Wrong(expected) => Err(MountError::HostPathType { path: PathBuf::from(path), expected }),
+    }
+}
+
+fn kind_of(file_type: fs::FileType) -> Option<FileKind> {
+    Some(match file_type {
+        t if t.is_dir() => FileKind::Directory,
+        t if t.is_file() => FileKind::File,
+        t if t.is_socket() => FileKind::Socket,
+        t if t.is_char_device() => FileKind::CharDevice,
+        t if t.is_block_device() => FileKind::BlockDevice,
+        t if t.is_fifo() => FileKind::Fifo,
+        t if t.is_symlink() => FileKind::Symlink,
+        _ => return None,
+    })
+}

@@ -1,0 +1,205 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::du::{self, Budget};
+use super::files::{self, Problem};
+use super::{DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted};
+use crate::cgroups::{CgroupError, CgroupNames, CgroupVersion, Hierarchy, SystemCgroups};
+use bridge_io::{RuntimeGone, at_low_priority, offload};
+
+/// Names that are looked at for each pod in one measurement of all, and how long all of them together take.
+const NAMES_MAX: usize = 2_000_000;
+const WALK_MAX: Duration = Duration::from_secs(10);
+/// Pods whose disk is counted at the same time, whoever asks.
+const COUNTS_MAX: usize = 4;
+
+/// Where the machine's figures are read.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Which cgroups the machine uses.
+    pub version: CgroupVersion,
+    /// Where they are mounted.
+    pub hierarchies: Vec<Hierarchy>,
+    /// How they are called.
+    pub names: CgroupNames,
+    /// The kubelet's directory.
+    pub root: PathBuf,
+    /// `/proc`
+    pub proc: PathBuf,
+}
+
+/// This machine. Files are read on the blocking threads of the I/O runtime.
+#[derive(Clone, Debug)]
+pub struct SystemStats {
+    places: Arc<Places>,
+    io: Handle,
+    counts: Arc<Semaphore>,
+}
+
+impl SystemStats {
+    /// The machine with the cgroups that are mounted now, and a kubelet's directory on it.
+    ///
+    /// # Errors
+    /// As [`SystemCgroups::detect`].
+    pub fn detect(names: CgroupNames, root: &Path, io: Handle) -> Result<Self, CgroupError> {
+        let (version, hierarchies) = SystemCgroups::mounted()?;
+        let places =
+            Places { version, hierarchies, names, root: root.to_owned(), proc: PathBuf::from("/proc") };
+        Ok(Self::at(places, io))
+    }
+
+    /// A machine whose files are at these places.
+    pub fn at(places: Places, io: Handle) -> Self {
+        Self { places: Arc::new(places), io, counts: Arc::new(Semaphore::new(COUNTS_MAX)) }
+    }
+}
+
+impl NodeStats for SystemStats {
+    fn node(&self, runtime: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, RuntimeGone>> {
+        let places = self.places.clone();
+        offload(&self.io, move || Ok(places.node(&runtime)))
+    }
+
+    fn pods(
+        &self,
+        pods: Vec<PodPlaces>,
+        wanted: Wanted,
+    ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, RuntimeGone>> {
+        let places = self.places.clone();
+        offload(&self.io, move || Ok(places.pods(&pods, wanted, NAMES_MAX, WALK_MAX)))
+    }
+
+    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, RuntimeGone>> {
+        let counts = self.counts.clone();
+        async move {
+            let place = counts.acquire_owned().await.map_err(|_| RuntimeGone)?;
+            let count = move || {
+                let mut budget = Budget::of_time(time_max);
+                let (logs, volumes) = on_disk(&pod, &mut budget);
+                drop(place);
+                Ok(PodDisk { logs, volumes, cut: budget.is_exceeded() })
+            };
+            at_low_priority("count-disk", count).await
+        }
+        .boxed()
+    }
+}
+
+impl Places {
+    /// The directory of a cgroup in the hierarchy that has memory.
+    fn memory_dir(&self, cgroup: &str) -> Option<PathBuf> {
+        let has = |one: &&Hierarchy| self.version == CgroupVersion::V2 || one.has("memory");
+        let hierarchy = self.hierarchies.iter().find(has)?;
+        Some(hierarchy.path.join(cgroup.trim_start_matches('/')))
+    }
+
+    fn working_set(&self, cgroup: &str) -> Result<u64, Problem> {
+        let dir = self.memory_dir(cgroup).ok_or("no hierarchy of cgroups has memory")?;
+        match self.version {
+            CgroupVersion::V2 => files::working_set_v2(&dir),
+            CgroupVersion::V1 | CgroupVersion::Hybrid => files::working_set_v1(&dir),
+        }
+    }
+
+    fn memory(&self) -> Result<Room, Problem> {
+        let meminfo = files::text(&self.proc.join("meminfo"))?;
+        let total = files::keyed(&meminfo, "MemTotal:").ok_or("meminfo has no MemTotal")?;
+        Ok(Room::used(total.saturating_mul(1024), self.working_set("/")?))
+    }
+
+    fn pods_memory(&self) -> Result<Option<Room>, Problem> {
+        let cgroup = self.names.kubepods();
+        let dir = self.memory_dir(&cgroup).ok_or("no hierarchy of cgroups has memory")?;
+        let file = if self.version == CgroupVersion::V2 { "memory.max" } else { "memory.limit_in_bytes" };
+        match files::limit(&dir.join(file))? {
+            None => Ok(None),
+            Some(limit) => Ok(Some(Room::used(limit, self.working_set(&cgroup)?))),
+        }
+    }
+
+    fn node(&self, runtime: &RuntimePlaces) -> NodeUsage {
+        let mut problems = Vec::new();
+        let mut told = |what: &str, problem: Problem| problems.push(format!("{what}: {problem}"));
+        let file_system = |path: &Option<PathBuf>| match path {
+            Some(path) => files::file_system(path).map(Some),
+            None => Ok(None),
+        };
+        let usage = NodeUsage {
+            memory: self.memory().map_err(|problem| told("memory", problem)).ok(),
+            pods_memory: self.pods_memory().map_err(|problem| told("memory of pods", problem)).ok().flatten(),
+            node_fs: files::file_system(&self.root).map_err(|problem| told("nodefs", problem)).ok(),
+            image_fs: file_system(&runtime.images).map_err(|problem| told("imagefs", problem)).ok().flatten(),
+            container_fs: file_system(&runtime.containers)
+                .map_err(|problem| told("containerfs", problem))
+                .ok()
+                .flatten(),
+            pids: files::pids(&self.proc).map_err(|problem| told("processes", problem)).ok(),
+            problems: Vec::new(),
+        };
+        NodeUsage { problems, ..usage }
+    }
+
+    /// Each pod's own share is of the time that those before it have left. Those that are cut off have what is left in the
+    /// end, so that a large pod does not count as unknown for the sake of shares that nobody needed.
+    pub(super) fn pods(
+        &self,
+        pods: &[PodPlaces],
+        wanted: Wanted,
+        names_max: usize,
+        time_max: Duration,
+    ) -> BTreeMap<String, PodUsage> {
+        let until = Instant::now() + time_max;
+        let mut found: BTreeMap<String, PodUsage> = BTreeMap::new();
+        let mut turn: Vec<&PodPlaces> = pods.iter().collect();
+        for _ in 0..2 {
+            let mut cut = Vec::new();
+            for (before, pod) in turn.iter().enumerate() {
+                let waiting = u32::try_from(turn.len() - before).unwrap_or(u32::MAX);
+                let time = until.saturating_duration_since(Instant::now()) / waiting;
+                let mut budget = Budget::new(names_max, time);
+                let Some(mut usage) = self.pod(pod, wanted, &mut budget) else { continue };
+                usage.cut = budget.is_exceeded();
+                // More time is of no use where there were too many names.
+                if usage.cut && !budget.is_empty() {
+                    cut.push(*pod);
+                }
+                found.insert(pod.uid.clone(), usage);
+            }
+            turn = cut;
+        }
+        found
+    }
+
+    fn pod(&self, pod: &PodPlaces, wanted: Wanted, budget: &mut Budget) -> Option<PodUsage> {
+        let cgroup = self.names.pod(pod.qos, &pod.uid).ok()?;
+        if !self.memory_dir(&cgroup)?.is_dir() {
+            return None;
+        }
+        let mut usage = PodUsage::default();
+        if wanted.memory {
+            usage.memory_bytes = self.working_set(&cgroup).ok();
+        }
+        if wanted.disk {
+            (usage.logs, usage.volumes) = on_disk(pod, budget);
+        }
+        Some(usage)
+    }
+}
+
+type ByName = BTreeMap<String, DiskUsage>;
+
+/// Logs and volumes.
+fn on_disk(pod: &PodPlaces, budget: &mut Budget) -> (ByName, ByName) {
+    let logs = pod.logs.iter();
+    let logs = logs.filter_map(|(name, dir)| Some((name.clone(), du::files(dir, budget)?))).collect();
+    let volumes = pod.volumes.iter();
+    let volumes = volumes.filter_map(|(name, dir)| Some((name.clone(), du::tree(dir, budget)?))).collect();
+    (logs, volumes)
+}

@@ -1,0 +1,195 @@
+//! TokenReview and SubjectAccessReview at the API server.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::cache::Remembered;
+use super::flights::Flights;
+use super::{NodeAccess, ReviewError, Reviews, User};
+use bridge_kube::{ApiClient, ApiError};
+
+/// Answers of each kind that are remembered.
+const ANSWERS_MAX: usize = 4096;
+/// Questions of each kind that the API server is asked at a time.
+const AT_ONCE: usize = 32;
+/// A token of nobody is remembered for no longer, however long others are: it may be a new one.
+const UNKNOWN_TTL: Duration = Duration::from_secs(10);
+/// A caller is not kept waiting for longer.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Waits between the attempts of one review.
+const RETRY: [Duration; 4] = [
+    Duration::from_millis(500),
+    Duration::from_millis(750),
+    Duration::from_millis(1125),
+    Duration::from_millis(1688),
+];
+
+/// How long answers are remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReviewTtls {
+    /// Whose a token is: `authentication.webhook.cacheTTL`.
+    pub token: Duration,
+    /// Yes: `authorization.webhook.cacheAuthorizedTTL`.
+    pub allowed: Duration,
+    /// No: `authorization.webhook.cacheUnauthorizedTTL`.
+    pub refused: Duration,
+}
+
+/// Tokens are remembered by their hash alone.
+type TokenKey = [u8; 32];
+
+#[derive(Debug)]
+struct Answers {
+    tokens: Mutex<Remembered<TokenKey, User>>,
+    /// Apart from the others, which they would push out.
+    unknown: Mutex<Remembered<TokenKey, ()>>,
+    accesses: Mutex<Remembered<NodeAccess, bool>>,
+    token_flights: Flights<TokenKey, Option<User>>,
+    access_flights: Flights<NodeAccess, bool>,
+}
+
+/// Asks the API server. Tokens of strangers do not hold up what is asked about known users.
+#[derive(Clone, Debug)]
+pub struct ClusterReviews {
+    tokens: ApiClient,
+    accesses: ApiClient,
+    ttls: ReviewTtls,
+    answers: Arc<Answers>,
+}
+
+impl ClusterReviews {
+    /// Remembers nothing yet. Each kind of question has turns of its own, at the rate of `api`.
+    pub fn new(api: &ApiClient, ttls: ReviewTtls) -> Self {
+        let answers = Answers {
+            tokens: Mutex::new(Remembered::new(ANSWERS_MAX)),
+            unknown: Mutex::new(Remembered::new(ANSWERS_MAX)),
+            accesses: Mutex::new(Remembered::new(ANSWERS_MAX)),
+            token_flights: Flights::new(),
+            access_flights: Flights::new(),
+        };
+        let api = api.with_deadline(DEADLINE);
+        Self { tokens: api.lane(AT_ONCE), accesses: api.lane(AT_ONCE), ttls, answers: Arc::new(answers) }
+    }
+
+    fn known_token(&self, key: &TokenKey) -> Option<Option<User>> {
+        let known = remembered(&self.answers.tokens, key).map(Some);
+        known.or_else(|| remembered(&self.answers.unknown, key).map(|()| None))
+    }
+
+    async fn review_token(self, key: TokenKey, token: String) -> Result<Option<User>, ReviewError> {
+        let review = TokenReview {
+            spec: TokenReviewSpec { token, ..TokenReviewSpec::default() },
+            ..TokenReview::default()
+        };
+        let status = asked(|| self.tokens.create(&review)).await?.status.unwrap_or_default();
+        let whose = status.authenticated.unwrap_or(false).then_some(status.user).flatten().map(user);
+        match whose.clone() {
+            Some(user) => remember(&self.answers.tokens, key, user, self.ttls.token),
+            None => remember(&self.answers.unknown, key, (), self.ttls.token.min(UNKNOWN_TTL)),
+        }
+        Ok(whose)
+    }
+
+    async fn review_access(self, access: NodeAccess) -> Result<bool, ReviewError> {
+        let review = review_of(&access);
+        let status = asked(|| self.accesses.create(&review)).await?.status.unwrap_or_default();
+        let allowed = status.allowed && status.denied != Some(true);
+        let ttl = if allowed { self.ttls.allowed } else { self.ttls.refused };
+        remember(&self.answers.accesses, access, allowed, ttl);
+        Ok(allowed)
+    }
+}
+
+/// Tries again what may go better the next time.
+async fn asked<T, F>(ask: impl Fn() -> F) -> Result<T, ReviewError>
+where
+    F: Future<Output = Result<T, ApiError>>,
+{
+    let attempts = async {
+        for wait in RETRY {
+            match ask().await {
+                Err(error) if error.is_transient() && !error.is_not_sent() => {
+                    tokio::time::sleep(wait).await;
+                }
+                answer => return answer,
+            }
+        }
+        ask().await
+    };
+    match tokio::time::timeout(DEADLINE, attempts).await {
+        Ok(answer) => answer.map_err(|error| ReviewError(error.to_string())),
+        Err(_) => Err(ReviewError(format!("no review within {} s", DEADLINE.as_secs()))),
+    }
+}
+
+fn remembered<K: Ord + Clone, V: Clone>(answers: &Mutex<Remembered<K, V>>, key: &K) -> Option<V> {
+    answers.lock().unwrap_or_else(PoisonError::into_inner).get(key, Instant::now())
+}
+
+fn remember<K: Ord + Clone, V: Clone>(answers: &Mutex<Remembered<K, V>>, key: K, value: V, ttl: Duration) {
+    answers.lock().unwrap_or_else(PoisonError::into_inner).put(key, value, Instant::now(), ttl);
+}
+
+fn user(info: UserInfo) -> User {
+    User {
+        name: info.username.unwrap_or_default(),
+        uid: info.uid.unwrap_or_default(),
+        groups: info.groups.unwrap_or_default(),
+        extra: info.extra.unwrap_or_default().into_iter().collect(),
+    }
+}
+
+fn review_of(access: &NodeAccess) -> SubjectAccessReview {
+    let user = &access.user;
+    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: text(&user.name),
+            uid: text(&user.uid),
+            groups: Some(user.groups.clone()),
+            extra: Some(user.extra.clone()).filter(|extra| !extra.is_empty()),
+            resource_attributes: Some(ResourceAttributes {
+                verb: text(&access.verb),
+                version: Some("v1".to_owned()),
+                resource: Some("nodes".to_owned()),
+                subresource: text(&access.subresource),
+                name: text(&access.node),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    }
+}
+
+impl Reviews for ClusterReviews {
+    fn token(&self, token: &str) -> BoxFuture<'static, Result<Option<User>, ReviewError>> {
+        let key: TokenKey = Sha256::digest(token.as_bytes()).into();
+        match self.known_token(&key) {
+            Some(known) => Box::pin(async move { Ok(known) }),
+            None => {
+                let review = || self.clone().review_token(key, token.to_owned());
+                Box::pin(self.answers.token_flights.join(key, review))
+            }
+        }
+    }
+
+    fn access(&self, access: NodeAccess) -> BoxFuture<'static, Result<bool, ReviewError>> {
+        match remembered(&self.answers.accesses, &access) {
+            Some(known) => Box::pin(async move { Ok(known) }),
+            None => {
+                let review = || self.clone().review_access(access.clone());
+                Box::pin(self.answers.access_flights.join(access.clone(), review))
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "fake"))]
+mod tests;

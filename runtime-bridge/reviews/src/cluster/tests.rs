@@ -1,0 +1,151 @@
+//! Reviews at a fake API server, on a paused clock.
+
+use std::future::Future;
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::task::JoinSet;
+
+use super::*;
+use bridge_io::Io;
+use bridge_io::clock::FakeClock;
+use bridge_kube::RateLimit;
+use bridge_kube::fake::{FakeApi, Verb};
+
+/// Reviews and the kubelet's own client, at the same rate, at a server that knows jane.
+fn scene(limit: RateLimit, ttl: Duration) -> (FakeApi, ApiClient, ClusterReviews) {
+    let fake = FakeApi::new(Arc::new(FakeClock::new(1, "2026-01-02T03:04:05Z".parse().expect("a time"))));
+    fake.accept_token("of jane", "jane", &[]);
+    fake.allow("jane", "get", "nodes/pods");
+    let mut node = Node::default();
+    node.metadata.name = Some("n1".to_owned());
+    fake.put(&node);
+    let client = || fake.limited_client(&Io::current(), limit, Duration::from_secs(30));
+    let ttls = ReviewTtls { token: ttl, allowed: ttl, refused: ttl };
+    let reviews = ClusterReviews::new(&client(), ttls);
+    let own = client();
+    (fake, own, reviews)
+}
+
+fn tokens_asked(fake: &FakeApi) -> u64 {
+    fake.count(Verb::Create, "tokenreviews")
+}
+
+fn jane_gets_pods() -> NodeAccess {
+    let user = Arc::new(User { name: "jane".to_owned(), ..User::default() });
+    NodeAccess { user, verb: "get".to_owned(), node: "n1".to_owned(), subresource: "pods".to_owned() }
+}
+
+const SLOW: RateLimit = RateLimit { per_second: 10.0, burst: 2 };
+
+async fn time_of<T>(work: impl Future<Output = T>) -> (Duration, T) {
+    let begun = Instant::now();
+    let outcome = work.await;
+    (begun.elapsed(), outcome)
+}
+
+/// Everything that can go on without time has done so.
+async fn settled() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// So many requests with tokens of nobody, each under way.
+async fn flood(reviews: &ClusterReviews, requests: usize) -> JoinSet<Result<Option<User>, ReviewError>> {
+    let mut flood = JoinSet::new();
+    for n in 0..requests {
+        flood.spawn(reviews.token(&format!("random {n}")));
+    }
+    settled().await;
+    flood
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_random_tokens_delays_no_other_call() {
+    let (fake, own, reviews) = scene(SLOW, Duration::from_secs(120));
+    let flooding = flood(&reviews, 2000).await;
+    assert_eq!(tokens_asked(&fake), 2, "the others wait");
+    let (waited, node) = time_of(own.get::<Node>(None, "n1")).await;
+    assert!(node.is_ok() && waited < Duration::from_millis(5), "{waited:?}");
+    let (waited, allowed) = time_of(reviews.access(jane_gets_pods())).await;
+    assert!(allowed == Ok(true) && waited < Duration::from_millis(5), "{waited:?}");
+    // All of them hang up.
+    drop(flooding);
+    settled().await;
+    let (waited, jane) = time_of(reviews.token("of jane")).await;
+    assert_eq!(jane.unwrap().unwrap().name, "jane");
+    assert!(waited <= Duration::from_millis(110), "they owe nothing: {waited:?}");
+    assert_eq!(tokens_asked(&fake), 3, "nothing is asked for callers that are gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_that_would_come_too_late_fails_at_once() {
+    let (fake, _own, reviews) = scene(SLOW, Duration::from_secs(120));
+    let begun = Instant::now();
+    let mut flooding = flood(&reviews, 500).await;
+    // As many as have their turn within the deadline wait for it.
+    let mut refused = 0;
+    for _ in 0..400 {
+        match flooding.join_next().await.unwrap().unwrap() {
+            Err(error) if error.0.contains("would exceed context deadline") => refused += 1,
+            answer => assert_eq!(answer, Ok(None)),
+        }
+    }
+    assert_eq!(refused, 398, "the burst is answered");
+    assert!(begun.elapsed() < Duration::from_millis(5), "{:?}", begun.elapsed());
+    let late = flooding.join_all().await;
+    let answered = late.iter().filter(|answer| **answer == Ok(None)).count();
+    // Timers are not exact: the very last ones may have missed it.
+    assert!(late.len() == 100 && answered > 95, "{answered} of {}", late.len());
+    assert_eq!(tokens_asked(&fake), 2 + answered as u64);
+    assert!(begun.elapsed() < Duration::from_millis(10_100), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_tokens_are_asked_for_once_and_those_of_nobody_remembered_for_a_short_time() {
+    let (fake, _own, reviews) = scene(RateLimit { per_second: 0.0, burst: 0 }, Duration::from_secs(120));
+    let same = (0..50).map(|_| reviews.token("of nobody"));
+    assert!(futures::future::join_all(same).await.into_iter().all(|answer| answer == Ok(None)));
+    assert_eq!(reviews.token("of jane").await.unwrap().unwrap().name, "jane");
+    assert_eq!(tokens_asked(&fake), 2);
+    // More of nobody's than are remembered do not push out whom we know.
+    for n in 0..ANSWERS_MAX + 10 {
+        assert_eq!(reviews.token(&format!("random {n}")).await, Ok(None));
+    }
+    let asked = tokens_asked(&fake);
+    assert_eq!(reviews.token("of jane").await.unwrap().unwrap().name, "jane");
+    assert_eq!(reviews.token(&format!("random {ANSWERS_MAX}")).await, Ok(None));
+    assert_eq!(tokens_asked(&fake), asked, "both are remembered");
+    // It may have become somebody's.
+    fake.accept_token("of nobody", "new", &[]);
+    tokio::time::advance(UNKNOWN_TTL).await;
+    assert_eq!(reviews.token("of nobody").await.unwrap().unwrap().name, "new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_are_asked_at_once_than_may_be() {
+    let (fake, _own, reviews) = scene(RateLimit { per_second: 0.0, burst: 0 }, Duration::from_secs(120));
+    fake.set_paused(true);
+    let flooding = flood(&reviews, 500).await;
+    let attempts: u64 = fake.attempts().values().sum();
+    assert_eq!(attempts, AT_ONCE as u64);
+    drop(flooding);
+}
+
+#[test]
+fn a_review_asks_for_the_node() {
+    let user = User { name: "jane".into(), groups: vec!["g".into()], ..User::default() };
+    let access = NodeAccess {
+        user: Arc::new(user),
+        verb: "get".into(),
+        node: "n1".into(),
+        subresource: "pods".into(),
+    };
+    assert_eq!(
+        serde_json::to_value(review_of(&access)).unwrap()["spec"],
+        serde_json::json!({
+            "user": "jane", "groups": ["g"],
+            "resourceAttributes": {
+                "verb": "get", "version": "v1", "resource": "nodes", "subresource": "pods", "name": "n1"
+            }
+        })
+    );
+}

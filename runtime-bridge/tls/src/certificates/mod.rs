@@ -1,0 +1,62 @@
+//! The node's own certificates: keys and requests made here, signed by the cluster, kept on disk as pairs.
+
+#[cfg(any(test, feature = "fake"))]
+mod fake;
+mod pair;
+mod request;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+#[cfg(any(test, feature = "fake"))]
+pub use fake::{FakeAuthority, FakeCertificates};
+pub use pair::{CurrentPair, Leaf, Pair};
+pub use request::{KeyPem, Names, Purpose, Subject};
+pub use store::{CertificateStore, DirCertificates, write_private};
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read or written.
+    #[error("{operation} {}: {reason}", path.display())]
+    Io {
+        /// What was being done.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// A file does not hold a certificate and its key.
+    #[error("could not convert data from {path:?} into cert/key pair: {reason}")]
+    Pair {
+        /// The file, or what the bytes are.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Where the link to the current pair should be is something else.
+    #[error("expected {path:?} to be a symlink but it is a file")]
+    NoLink {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No key or no request could be made.
+    #[error("unable to generate a certificate signing request: {0}")]
+    Made(String),
+    /// The I/O runtime has shut down.
+    #[error("the I/O runtime has shut down")]
+    RuntimeGone,
+}
+
+impl CertificateError {
+    fn io(operation: &'static str, path: &Path, error: &std::io::Error) -> Self {
+        Self::Io { operation, path: path.to_owned(), reason: error.to_string() }
+    }
+
+    fn pair(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Pair { path: path.to_owned(), reason: reason.into() }
+    }
+}

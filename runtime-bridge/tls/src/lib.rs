@@ -1,0 +1,6 @@
+//! Certificates and keys: the node's own on disk, and TLS for the kubelet's server.
+// The bridge owns time and effects, so that no actor has to.
+#![allow(clippy::disallowed_methods)]
+
+pub mod certificates;
+pub mod serving;
