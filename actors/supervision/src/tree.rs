@@ -468,6 +468,11 @@ impl<A: Subsystem> Seated<A> {
         self.handle.address()
     }
 
+    /// The actor as [`start`](Self::start) gives it, for those that are to know it before it runs.
+    pub fn handle(&self) -> Supervised<A> {
+        self.handle.clone()
+    }
+
     /// Starts the actor on its thread. `factory` makes the state of every incarnation.
     pub fn start(self, place: &Place, factory: impl Fn() -> A + Send + Sync + 'static) -> Supervised<A> {
         let Self { tree, spec, handle } = self;

@@ -1,10 +1,10 @@
-//! What the node is made of: its effects, its settings, and the ways in.
+//! What the node is made of: its effects and its settings.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::{ExitWatcher, Operations, Runtime};
+use bridge_cri::{ExitWatcher, Runtime};
 use bridge_http::manifest_url::ManifestUrl;
 use bridge_http::probes::Prober;
 use bridge_io::Io;
@@ -17,35 +17,19 @@ use bridge_node::mounts::Mounts;
 use bridge_node::stats::NodeStats;
 use bridge_reviews::ReviewTtls;
 use bridge_tls::serving::ServingTls;
-use certificate_manager::{Lost, Role};
+pub use certificate_manager::{Lost, Role};
 use eviction_manager::EvictionConfig;
 use garbage_collector::GcPolicy;
 use image_manager::ImageSettings;
 use log_manager::LogRotation;
-use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
-use messages::facts::{NodeAddressesObserved, NodeObserved};
-use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
-use messages::image_manager::DeleteUnusedImages;
-use messages::object_cache::{
-    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
-};
-use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
-use messages::pod_manager::{GetPods, GetStaticOf};
-use messages::pod_worker::{EvictPod, GetWorkers};
-use messages::probe_manager::GetVerdicts;
 use messages::resources::NodeResources;
-use messages::status_manager::GetPodStatuses;
-use messages::supervision::PodQuarantined;
-use messages::volume_manager::GetVolumes;
 use node_api::{AccessConfig, NodeApiConfig, Offers};
 use node_status::{LeaseConfig, NodeStatusConfig};
 use pleg::PlegConfig;
 use pod_manager::admission::NodeView;
 use pod_worker::PodWorkerConfig;
 use resource_manager::ResourceManagerConfig;
-use supervision::{Address, Place};
-
-use super::LastWords;
+use supervision::Place;
 
 /// Every effect on the outside world: real in the daemon, fake in tests and simulation.
 #[derive(Clone)]
@@ -92,6 +76,13 @@ pub struct Bridge {
     pub certificates: Vec<Role>,
     /// Where it is said that the kubelet must end for want of an identity.
     pub lost: Lost,
+}
+
+impl Bridge {
+    /// The client for pods and what they need, on a member of a cluster.
+    pub(super) fn cluster_api(&self) -> Option<ApiClient> {
+        self.cluster.as_ref().map(|cluster| cluster.api.clone())
+    }
 }
 
 /// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
@@ -192,62 +183,4 @@ impl Places {
     pub fn one(place: Place) -> Self {
         Self { actors: place.clone(), heartbeat: place }
     }
-}
-
-/// The node, running.
-pub struct Node {
-    /// Pods as desired.
-    pub pods: Address<GetPods>,
-    /// Static pods by their mirrors.
-    pub static_of: Address<GetStaticOf>,
-    /// Pods as they are.
-    pub statuses: Address<GetPodStatuses>,
-    /// Workers' reports.
-    pub workers: Address<GetWorkers>,
-    /// Events.
-    pub events: Address<GetEvents>,
-    /// Takes events.
-    pub record: Address<RecordEvent>,
-    /// Takes events with annotations.
-    pub record_annotated: Address<RecordAnnotatedEvent>,
-    /// Ends pods for a reason of the node.
-    pub evict: Address<EvictPod>,
-    /// Has the garbage collected now.
-    pub collect: Address<CollectNow>,
-    /// Has all dead containers removed.
-    pub remove_dead: Address<RemoveDeadContainers>,
-    /// Has all unused images deleted.
-    pub delete_images: Address<DeleteUnusedImages>,
-    /// Probe verdicts.
-    pub verdicts: Address<GetVerdicts>,
-    /// Mounted volumes.
-    pub volumes: Address<GetVolumes>,
-    /// Takes news of what pods refer to.
-    pub objects_changed: Vec<Address<PodObjectsChanged>>,
-    /// Secrets.
-    pub secrets: Address<GetSecret>,
-    /// Config maps.
-    pub config_maps: Address<GetConfigMap>,
-    /// Runtime classes.
-    pub runtime_classes: Address<GetRuntimeClass>,
-    /// Services.
-    pub services: Address<GetServices>,
-    /// Tokens of service accounts.
-    pub tokens: Address<GetToken>,
-    /// What the runtime holds.
-    pub runtime_pods: Address<GetRuntimePods>,
-    /// What it holds of one pod.
-    pub runtime_pod: Address<GetRuntimePod>,
-    /// Pods of which it holds anything.
-    pub held_pods: Address<GetHeldPods>,
-    /// Takes quarantines.
-    pub quarantined: Address<PodQuarantined>,
-    /// Who is told of the Node.
-    pub node_observers: Vec<Address<NodeObserved>>,
-    /// Who is told of the node's addresses.
-    pub address_observers: Vec<Address<NodeAddressesObserved>>,
-    /// Has the Node written not ready, on a member of a cluster.
-    pub last_words: Option<LastWords>,
-    /// Calls to the runtime, as the actors make them.
-    pub operations: Operations,
 }

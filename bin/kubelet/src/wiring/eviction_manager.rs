@@ -1,0 +1,40 @@
+//! EvictionManager: what the node runs out of, who is told, and who makes room.
+
+use std::sync::Arc;
+
+use eviction_manager::{EvictionManager, EvictionManagerDeps, EvictionMetrics, Ways};
+use messages::facts::PressureObserved;
+use supervision::{Address, Seated, Supervised};
+
+use super::{Actors, Wiring};
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<EvictionManager>) -> prometheus::Result<()> {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let metrics = EvictionMetrics::new()?;
+    metrics.register(wiring.registry)?;
+    let deps = EvictionManagerDeps {
+        config: Arc::new(settings.eviction.clone()),
+        ways: Ways {
+            stats: bridge.stats.clone(),
+            operations: wiring.operations.clone(),
+            dirs: bridge.dirs.clone(),
+            cgroups: bridge.cgroups.clone(),
+            containers: actors.garbage.address(),
+            images: actors.images.address(),
+        },
+        observers: observers(actors),
+        pressure: actors.manager.address(),
+        evict: actors.pool.address(),
+        manager: actors.manager.address(),
+        pool: actors.pool.address(),
+        events: actors.events.address(),
+        annotated: actors.events.address(),
+        metrics,
+    };
+    seat.start(&wiring.places.actors, move || EvictionManager::new(deps.clone()));
+    Ok(())
+}
+
+fn observers(actors: &Actors) -> Vec<Address<PressureObserved>> {
+    [actors.manager.address()].into_iter().chain(actors.node.iter().map(Supervised::address)).collect()
+}

@@ -1,0 +1,21 @@
+//! GarbageCollector: dead containers, superseded sandboxes, orphaned logs.
+
+use garbage_collector::{GarbageCollector, GarbageCollectorDeps, Ways};
+use supervision::Seated;
+
+use super::Wiring;
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<GarbageCollector>) {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let deps = GarbageCollectorDeps {
+        ways: Ways { operations: wiring.operations.clone(), dirs: bridge.dirs.clone() },
+        clock: bridge.clock.clone(),
+        policy: settings.garbage,
+        manager: actors.manager.address(),
+        pleg: actors.pleg.address(),
+        pool: actors.pool.address(),
+        touched: actors.pleg.address(),
+        events: actors.events.address(),
+    };
+    seat.start(&wiring.places.actors, move || GarbageCollector::new(deps.clone()));
+}

@@ -1,0 +1,24 @@
+//! ImageManager: pulls, and the images that are there.
+
+use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics};
+use supervision::Seated;
+
+use super::Wiring;
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ImageManager>) -> prometheus::Result<()> {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let metrics = ImageMetrics::new();
+    metrics.register(wiring.registry)?;
+    let deps = ImageManagerDeps {
+        operations: wiring.operations.clone(),
+        configs: bridge.docker_configs.clone(),
+        records: bridge.pull_records.clone(),
+        clock: bridge.clock.clone(),
+        secrets: actors.objects.address(),
+        events: actors.events.address(),
+        settings: settings.images.clone(),
+        metrics,
+    };
+    seat.start(&wiring.places.actors, move || ImageManager::new(deps.clone()));
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! LogManager: the logs of running containers.
+
+use log_manager::{LogManager, LogManagerDeps, Ways};
+use supervision::Seated;
+
+use super::Wiring;
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<LogManager>) {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let deps = LogManagerDeps {
+        ways: Ways { operations: wiring.operations.clone(), logs: bridge.logs.clone() },
+        clock: bridge.clock.clone(),
+        rotation: settings.logs,
+        pleg: actors.pleg.address(),
+    };
+    seat.start(&wiring.places.actors, move || LogManager::new(deps.clone()));
+}

@@ -1,0 +1,66 @@
+//! NodeApi: the HTTP servers, and whom they ask for their answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_reviews::{ClusterReviews, Reviews};
+use node_api::{Access, Answers, Containers, NodeApi, NodeApiDeps, Secured};
+use prometheus::Registry;
+use supervision::Seated;
+
+use super::{Bridge, Wiring};
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
+    let Wiring { bridge, actors, .. } = wiring;
+    let deps = NodeApiDeps {
+        config: wiring.settings.api.clone(),
+        io: bridge.io.clone(),
+        answers: Answers {
+            tree: wiring.tree.clone(),
+            registry: wiring.registry.clone(),
+            probes: wiring.probe_registry.clone(),
+            pods: actors.manager.address(),
+            statuses: actors.status.address(),
+            events: actors.events.address(),
+        },
+        secured: secured(wiring),
+    };
+    seat.start(&wiring.places.actors, move || NodeApi::new(deps.clone()));
+}
+
+/// The HTTPS server, if there is one.
+fn secured(wiring: &Wiring<'_>) -> Option<Secured> {
+    let settings = &wiring.settings.server;
+    let tls = wiring.bridge.serving.clone()?;
+    let reviews = wiring.bridge.cluster.as_ref().map(|cluster| {
+        let reviews = ClusterReviews::new(&cluster.reviews, settings.ttls);
+        Arc::new(reviews) as Arc<dyn Reviews>
+    });
+    let access = Access { config: Arc::new(settings.access.clone()), tls, reviews };
+    Some(Secured { access, containers: containers(wiring), offers: settings.offers.clone() })
+}
+
+fn containers(wiring: &Wiring<'_>) -> Containers {
+    let Wiring { bridge, actors, .. } = wiring;
+    Containers {
+        pods: actors.manager.address(),
+        static_of: actors.manager.address(),
+        status: actors.status.address(),
+        runtime_pods: actors.pleg.address(),
+        runtime_pod: actors.pleg.address(),
+        operations: wiring.operations.clone(),
+        io: bridge.io.clone(),
+        clock: bridge.clock.clone(),
+        split_streams: wiring.settings.server.split_streams,
+    }
+}
+
+/// What `/metrics/probes` shows besides the probes.
+pub(super) fn probe_registry(bridge: &Bridge) -> prometheus::Result<Registry> {
+    let registry = Registry::new();
+    let help = "Start time of the process since unix epoch in seconds.";
+    let started = prometheus::Gauge::new("process_start_time_seconds", help)?;
+    started.set(Duration::from_millis(bridge.clock.now().as_millisecond().unsigned_abs()).as_secs_f64());
+    registry.register(Box::new(started))?;
+    Ok(registry)
+}

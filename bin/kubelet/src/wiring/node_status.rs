@@ -1,0 +1,92 @@
+//! NodeStatus and Lease, on a member of a cluster.
+
+use std::sync::Arc;
+
+use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::facts::{NodeAddressesObserved, NodeObserved};
+use messages::node_status::SubsystemReported;
+use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
+use pod_worker::PodWorker;
+use supervision::{Address, Seated, Subsystem, Supervised, SupervisionEvent, Tree, What};
+
+use super::{Actors, LastWords, Wiring};
+
+pub(super) fn wire(wiring: &Wiring<'_>, status: Seated<NodeStatus>, lease: Seated<Lease>) {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let (Some(cluster), Some(membership)) = (&bridge.cluster, &settings.membership) else { return };
+    tell_of_dormancy(wiring.tree, status.address(), actors.events.address());
+    let lease_deps = LeaseDeps {
+        config: membership.lease.clone(),
+        heartbeat: cluster.heartbeat.clone(),
+        clock: bridge.clock.clone(),
+        node: status.address(),
+    };
+    let addresses = address_observers(actors);
+    let status_deps = NodeStatusDeps {
+        config: membership.node.clone(),
+        heartbeat: cluster.heartbeat.clone(),
+        api: cluster.api.clone(),
+        operations: wiring.operations.clone(),
+        addresses: bridge.addresses.clone(),
+        clock: bridge.clock.clone(),
+        observers: [lease.address()].into_iter().chain(node_observers(actors)).collect(),
+        address_observers: addresses
+            .into_iter()
+            .chain(actors.certificates.iter().map(Supervised::address))
+            .collect(),
+        observed: actors.pleg.address(),
+        pressure: actors.eviction.address(),
+        events: actors.events.address(),
+    };
+    let place = &wiring.places.heartbeat;
+    status.start(place, move || NodeStatus::new(status_deps.clone()));
+    lease.start(place, move || Lease::new(lease_deps.clone()));
+}
+
+/// PodManager, which admits pods, knows the Node before PodSources, which lists them.
+pub(super) fn node_observers(actors: &Actors) -> Vec<Address<NodeObserved>> {
+    vec![actors.manager.address(), actors.sources.address()]
+}
+
+/// The actors that put the node's addresses into pods.
+pub(super) fn address_observers(actors: &Actors) -> Vec<Address<NodeAddressesObserved>> {
+    vec![actors.status.address(), actors.pool.address()]
+}
+
+/// The ways to the Node's Ready condition for a kubelet that ends by a failure of its own.
+pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
+    let (status, cluster) = wiring.actors.node.as_ref().zip(wiring.bridge.cluster.as_ref())?;
+    Some(LastWords {
+        status: status.address(),
+        heartbeat: cluster.heartbeat.clone(),
+        node_name: cluster.node_name.clone(),
+        clock: wiring.bridge.clock.clone(),
+    })
+}
+
+/// A subsystem that is left alone after too many crashes degrades the node: a condition and an event say so.
+fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Address<RecordEvent>) {
+    tree.observe(move |event: &SupervisionEvent| {
+        // A worker is its pod's affair.
+        if event.actor.starts_with(PodWorker::NAME) {
+            return;
+        }
+        let dormant = match &event.what {
+            What::Dormant { retry_seconds } => {
+                Some(format!("more crashes than its limit; it is tried again every {retry_seconds} s"))
+            }
+            What::Started { incarnation: 2.. } => None,
+            _ => return,
+        };
+        if let Some(why) = &dormant {
+            let _ = events.tell(RecordEvent {
+                object: EventObject::Node,
+                event_type: EventType::Warning,
+                reason: Arc::from("SubsystemDormant"),
+                message: Arc::from(format!("{}: {why}", event.actor)),
+            });
+        }
+        let subsystem = Arc::from(event.actor.as_str());
+        let _ = status.tell(SubsystemReported { subsystem, dormant: dormant.map(Arc::from) });
+    });
+}

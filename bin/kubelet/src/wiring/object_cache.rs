@@ -1,0 +1,23 @@
+//! ObjectCache: what pods refer to at the API server.
+
+use messages::object_cache::PodObjectsChanged;
+use object_cache::{ObjectCache, ObjectCacheDeps};
+use supervision::{Address, Seated};
+
+use super::{Actors, Wiring};
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ObjectCache>) {
+    let Wiring { bridge, actors, .. } = wiring;
+    let deps = ObjectCacheDeps {
+        api: bridge.cluster_api(),
+        clock: bridge.clock.clone(),
+        observers: observers(actors),
+        resend_desired: actors.manager.address(),
+    };
+    seat.start(&wiring.places.actors, move || ObjectCache::new(deps.clone()));
+}
+
+/// The pool is told last: its workers ask for what VolumeManager has heard of by then.
+pub(super) fn observers(actors: &Actors) -> Vec<Address<PodObjectsChanged>> {
+    vec![actors.volumes.address(), actors.pool.address()]
+}

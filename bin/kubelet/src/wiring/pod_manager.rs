@@ -1,0 +1,47 @@
+//! PodManager: which pods there shall be, and who is told of them.
+
+use messages::facts::Source;
+use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
+use supervision::Seated;
+
+use super::{Bridge, Settings, Wiring};
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus::Result<()> {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let metrics = PodManagerMetrics::new()?;
+    metrics.register(wiring.registry)?;
+    let deps = PodManagerDeps {
+        config: PodManagerConfig { sources: sources(bridge, settings), node: settings.admission.clone() },
+        observers: vec![
+            actors.objects.address(),
+            actors.pool.address(),
+            actors.status.address(),
+            actors.probes.address(),
+            actors.volumes.address(),
+            actors.resources.address(),
+            actors.garbage.address(),
+            actors.eviction.address(),
+        ],
+        sources: actors.sources.address(),
+        workers: actors.pool.address(),
+        statuses: actors.status.address(),
+        held_pods: actors.pleg.address(),
+        observed: actors.pleg.address(),
+        pressure: actors.eviction.address(),
+        node: actors.resend_node(),
+        evict: actors.pool.address(),
+        mirrors: actors.status.address(),
+        api: bridge.cluster_api(),
+        events: actors.events.address(),
+        metrics,
+    };
+    seat.start(&wiring.places.actors, move || PodManager::new(deps.clone()));
+    Ok(())
+}
+
+/// The sources that have to be heard before absence means removal.
+fn sources(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
+    let file = settings.static_pod_path.iter().map(|_| Source::File);
+    let url = bridge.url.iter().map(|_| Source::Http);
+    file.chain(url).chain(bridge.cluster.iter().map(|_| Source::Api)).collect()
+}

@@ -1,0 +1,27 @@
+//! PodSources: the manifests, the manifest URL and the API server's pods.
+
+use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
+use supervision::Seated;
+
+use super::Wiring;
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodSources>) {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let deps = PodSourcesDeps {
+        config: PodSourcesConfig {
+            path: settings.static_pod_path.clone(),
+            check: settings.file_check,
+            url_check: settings.url_check,
+            node: settings.node.clone(),
+            restart_rules: settings.restart_rules,
+        },
+        files: bridge.files.clone(),
+        url: bridge.url.clone(),
+        api: bridge.cluster_api(),
+        node: actors.resend_node(),
+        clock: bridge.clock.clone(),
+        manager: actors.manager.address(),
+        events: actors.events.address(),
+    };
+    seat.start(&wiring.places.actors, move || PodSources::new(deps.clone()));
+}

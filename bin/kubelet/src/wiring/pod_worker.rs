@@ -1,0 +1,61 @@
+//! PodWorkerPool and, through it, every PodWorker: what makes pods run and end.
+
+use std::sync::Arc;
+
+use pod_worker::{PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
+use supervision::Seated;
+
+use super::Wiring;
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodWorkerPool>) -> prometheus::Result<()> {
+    let actors = &wiring.actors;
+    let metrics = PodWorkerMetrics::new()?;
+    metrics.register(wiring.registry)?;
+    let deps = PodWorkerPoolDeps {
+        worker: worker(wiring, metrics),
+        resend_desired: actors.manager.address(),
+        resend_observed: actors.pleg.address(),
+        resend_verdicts: actors.probes.address(),
+        resend_node: actors.resend_node(),
+    };
+    seat.start(&wiring.places.actors, move || PodWorkerPool::new(deps.clone()));
+    Ok(())
+}
+
+/// What each worker is given.
+fn worker(wiring: &Wiring<'_>, metrics: PodWorkerMetrics) -> PodWorkerDeps {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    PodWorkerDeps {
+        pleg: actors.pleg.address(),
+        mount: actors.volumes.address(),
+        unmount: actors.volumes.address(),
+        prepare_subpaths: actors.volumes.address(),
+        images: actors.images.address(),
+        secrets: actors.objects.address(),
+        config_maps: actors.objects.address(),
+        runtime_classes: actors.objects.address(),
+        services: actors.objects.address(),
+        status: actors.status.address(),
+        resend: actors.pool.address(),
+        reports: vec![
+            actors.pool.address(),
+            actors.manager.address(),
+            actors.status.address(),
+            actors.probes.address(),
+            actors.garbage.address(),
+            actors.eviction.address(),
+        ],
+        events: actors.events.address(),
+        operations: wiring.operations.clone(),
+        dirs: bridge.dirs.clone(),
+        ensure_cgroup: actors.resources.address(),
+        remove_cgroup: actors.resources.address(),
+        prober: bridge.prober.clone(),
+        epoch: tokio::time::Instant::now(),
+        clock: bridge.clock.clone(),
+        resolv_conf: bridge.resolv_conf.clone(),
+        config: Arc::new(settings.worker.clone()),
+        metrics,
+        fault_point: settings.fault_point.clone(),
+    }
+}

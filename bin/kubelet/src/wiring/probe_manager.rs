@@ -1,0 +1,30 @@
+//! ProbeManager: probes, and who is told their verdicts.
+
+use std::sync::Arc;
+
+use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics, Ways};
+use supervision::Seated;
+
+use super::Wiring;
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ProbeManager>) -> prometheus::Result<()> {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let metrics = ProbeMetrics::new();
+    metrics.register(&wiring.probe_registry, wiring.registry)?;
+    let deps = ProbeManagerDeps {
+        ways: Ways { operations: wiring.operations.clone(), prober: bridge.prober.clone() },
+        checkpoints: bridge.checkpoints.clone(),
+        clock: bridge.clock.clone(),
+        kubelet_started: bridge.clock.now(),
+        node_ip: Arc::from(settings.host_ips.first().map_or("127.0.0.1", String::as_str)),
+        limits: ProbeLimits::default(),
+        metrics,
+        verdicts: vec![actors.pool.address(), actors.status.address()],
+        events: actors.events.address(),
+        resend_desired: actors.manager.address(),
+        resend_observed: actors.pleg.address(),
+        resend_reports: actors.pool.address(),
+    };
+    seat.start(&wiring.places.actors, move || ProbeManager::new(deps.clone()));
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! StatusManager: every pod's status, on disk and at the API server.
+
+use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
+use supervision::Seated;
+
+use super::Wiring;
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<StatusManager>) -> prometheus::Result<()> {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let metrics = StatusMetrics::new()?;
+    metrics.register(wiring.registry)?;
+    let deps = StatusManagerDeps {
+        host_ips: settings.host_ips.clone(),
+        ready_to_start_condition: settings.ready_to_start_condition,
+        checkpoints: bridge.checkpoints.clone(),
+        clock: bridge.clock.clone(),
+        desired: actors.manager.address(),
+        workers: actors.pool.address(),
+        observed: actors.pleg.address(),
+        touched: actors.pleg.address(),
+        verdicts: actors.probes.address(),
+        node: actors.resend_node(),
+        api: bridge.cluster_api(),
+        events: actors.events.address(),
+        metrics,
+    };
+    seat.start(&wiring.places.actors, move || StatusManager::new(deps.clone()));
+    Ok(())
+}

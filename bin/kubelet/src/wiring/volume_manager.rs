@@ -1,0 +1,42 @@
+//! VolumeManager: the volumes of pods, and what is in them.
+
+use messages::quantity::Quantity;
+use messages::resources::NodeResources;
+use supervision::{Seated, Supervised};
+use volume_manager::{Objects, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
+
+use super::Wiring;
+
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> prometheus::Result<()> {
+    let Wiring { bridge, settings, actors, .. } = wiring;
+    let metrics = VolumeMetrics::new();
+    metrics.register(wiring.registry)?;
+    let deps = VolumeManagerDeps {
+        ways: Ways {
+            mounts: bridge.mounts.clone(),
+            pod_dirs: bridge.dirs.clone(),
+            allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
+            objects: Objects {
+                secrets: actors.objects.address(),
+                config_maps: actors.objects.address(),
+                tokens: actors.objects.address(),
+                in_cluster: bridge.cluster.is_some(),
+                node: settings.node_resources.clone(),
+            },
+        },
+        sweep: settings.sweep,
+        others_watchers: actors.node.iter().map(Supervised::address).collect(),
+        events: actors.events.address(),
+        held_pods: actors.pleg.address(),
+        resend_desired: actors.manager.address(),
+        metrics,
+    };
+    seat.start(&wiring.places.actors, move || VolumeManager::new(deps.clone()));
+    Ok(())
+}
+
+/// The bound of tmpfs volumes without one of their own.
+fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
+    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
+    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
+}
