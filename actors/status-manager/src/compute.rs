@@ -11,7 +11,7 @@ use crate::containers::{self, Context};
 use crate::facts::{NodeFacts, PodFacts};
 use crate::merge::{PhaseVerdict, settle};
 use crate::phase::{Phase, PhaseInput, phase};
-use crate::{addresses, effective, finish, in_place, spec};
+use crate::{addresses, container_state, effective, finish, in_place, spec};
 
 /// How the message of a pod begins that the node refuses (row 3.5).
 pub(crate) const REJECTED_PREFIX: &str = "Pod was rejected: ";
@@ -348,8 +348,9 @@ impl<'a> Computation<'a> {
 
 /// What is told of a pod that has come to its end while that is held back.
 fn meanwhile(containers: &Containers) -> Phase {
-    let has_run =
-        |s: &ContainerStatus| containers::waiting(s).is_none() || containers::last_terminated(s).is_some();
+    let has_run = |s: &ContainerStatus| {
+        container_state::waiting(s).is_none() || container_state::last_terminated(s).is_some()
+    };
     if containers.regular.iter().any(has_run) { Phase::Running } else { Phase::Pending }
 }
 

@@ -9,7 +9,7 @@ use messages::eviction_manager::NODE_WAS_LOW;
 use messages::facts::{Rejection, WorkerReport};
 use messages::runtime::{ContainerState, RuntimePod};
 
-use crate::containers::{last_terminated, running, terminated};
+use crate::container_state::{last_terminated, running, terminated};
 use crate::in_place;
 use crate::phase::Phase;
 use crate::spec::{self, Kind};

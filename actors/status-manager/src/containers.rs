@@ -12,13 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
+use crate::container_state::{STATUS_UNKNOWN, last_terminated, lost, running, terminated, waiting};
 use crate::spec::{ContainerSpec, Kind};
 use crate::{effective, in_place};
-
-/// The reason of a container of which nobody knows how it ended.
-pub(crate) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
-/// The exit code that goes with [`STATUS_UNKNOWN`]: as if killed.
-pub(crate) const STATUS_UNKNOWN_EXIT: i32 = 137;
 
 const VANISHED: &str =
     "The container could not be located when the pod was deleted.  The container used to be Running";
@@ -296,19 +292,6 @@ fn unreadable(id: &str, old: Option<&ContainerStatus>, context: &Context<'_>) ->
     if ran { lost(UNREADABLE) } else { default_waiting(context) }
 }
 
-/// The end of a container that nobody saw.
-pub(crate) fn lost(message: &str) -> ApiState {
-    ApiState {
-        terminated: Some(ContainerStateTerminated {
-            exit_code: STATUS_UNKNOWN_EXIT,
-            reason: Some(STATUS_UNKNOWN.to_owned()),
-            message: Some(message.to_owned()),
-            ..ContainerStateTerminated::default()
-        }),
-        ..ApiState::default()
-    }
-}
-
 /// A container that will be started (again) shows why it has not been yet.
 fn waiting_reason(
     status: &mut ContainerStatus,
@@ -415,24 +398,4 @@ fn full_id(context: &Context<'_>, container: &RuntimeContainer) -> String {
 /// The API server keeps whole seconds only; anything finer would differ from what it gives back.
 pub(crate) fn time(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
-}
-
-/// The running state, if that is the state.
-pub(crate) fn running(status: &ContainerStatus) -> Option<&ContainerStateRunning> {
-    status.state.as_ref()?.running.as_ref()
-}
-
-/// The terminated state, if that is the state.
-pub(crate) fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
-    status.state.as_ref()?.terminated.as_ref()
-}
-
-/// The waiting state, if that is the state.
-pub(crate) fn waiting(status: &ContainerStatus) -> Option<&ContainerStateWaiting> {
-    status.state.as_ref()?.waiting.as_ref()
-}
-
-/// How the instance before ended.
-pub(crate) fn last_terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
-    status.last_state.as_ref()?.terminated.as_ref()
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec};
 
-use crate::containers::{last_terminated, lost, running, terminated, waiting};
+use crate::container_state::{last_terminated, lost, running, terminated, waiting};
 use crate::spec::{self, Kind};
 
 const MESSAGE: &str = "The container could not be located when the pod was terminated";

@@ -6,14 +6,12 @@ use k8s_openapi::api::core::v1::{
 };
 use messages::runtime::{self, RuntimePod};
 
-use crate::containers::{STATUS_UNKNOWN_EXIT, terminated, waiting};
+use crate::container_state::{RESTARTING_ALL, STATUS_UNKNOWN_EXIT, terminated, waiting};
 use crate::phase::Phase;
 use crate::spec::{self, ContainerSpec, restarts_all};
 
 /// The condition's type.
 pub(crate) const ALL_RESTARTING: &str = "AllContainersRestarting";
-/// The waiting reason of a container that was taken away, and the reason of its end.
-pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
 
 const STARTED: &str = "RestartAllContainersStarted";
 const STARTED_MESSAGE: &str = "container exited with restart policy rule";

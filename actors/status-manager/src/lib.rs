@@ -13,6 +13,7 @@ mod addresses;
 mod checkpoint;
 mod compute;
 mod conditions;
+mod container_state;
 mod containers;
 mod effective;
 mod facts;

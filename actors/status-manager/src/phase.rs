@@ -2,8 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodSpec};
 
-use crate::containers::{last_terminated, running, terminated, waiting};
-use crate::in_place::RESTARTING_ALL;
+use crate::container_state::{RESTARTING_ALL, last_terminated, running, terminated, waiting};
 use crate::spec::{self, ContainerSpec, Kind};
 
 /// `status.phase`.

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bridge_io::Io;
-use bridge_kube::{ApiClient, ConnectSettings, RateLimit};
+use bridge_kube::{ApiClient, RateLimit};
 use bridge_node::host::MachineFacts;
 use bridge_tls::certificates::{CertificateStore, CurrentPair, Purpose};
 use node_status::{LeaseConfig, NodeStatusConfig};
 
 use crate::KUBERNETES_VERSION;
-use crate::config::{FeatureGates, KubeletConfiguration, Loaded};
+use crate::api_client::connect_settings;
+use crate::config::{FeatureGates, KubeletConfiguration, SettingError};
 use crate::identity::Identified;
-use crate::settings::SettingError;
+use crate::load::Loaded;
 use crate::wiring::{Cluster, Membership, Role, Settings};
 
 /// Longest time that a call may take; watches have their own.
@@ -33,12 +34,7 @@ pub fn cluster(
     identified: &Identified,
 ) -> anyhow::Result<Cluster> {
     let named = || format!("--kubeconfig {}", loaded.flags.kubeconfig);
-    let settings = ConnectSettings {
-        identity: identified.source.clone(),
-        kubeconfig: identified.kubeconfig.clone(),
-        user_agent: user_agent(),
-        http1_only: http1_only(),
-    };
+    let settings = connect_settings(identified.source.clone(), identified.kubeconfig.clone());
     if settings.http1_only {
         tracing::info!(
             "HTTP2 has been explicitly disabled, Kubelet will forcefully close active connections on heartbeat failures"
@@ -84,20 +80,6 @@ pub fn certificates(
         bootstrap: None,
     });
     client.into_iter().chain(serving).collect()
-}
-
-/// Whether connections are those of HTTP/1.1, all of which are given up when heartbeats fail.
-pub(crate) fn http1_only() -> bool {
-    std::env::var_os("DISABLE_HTTP2").is_some_and(|value| !value.is_empty())
-}
-
-pub(crate) fn user_agent() -> String {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    format!("kubelet/{KUBERNETES_VERSION} ({}/{architecture})", std::env::consts::OS)
 }
 
 /// No rate means the libraries' own, a negative one no limit.

@@ -28,9 +28,10 @@ use resource_manager::capacity::MachineCapacity;
 use supervision::{Place, Tree, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::Loaded;
 use crate::config::validation::Host;
+use crate::load::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
+use crate::wait::wait;
 use crate::wiring::{self, Bridge, Lost, Node, Places, Settings};
 use crate::{cgroups, cluster, identity, pod_cidr, serving, settings, start};
 
@@ -97,7 +98,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     settings.membership = cluster::membership(loaded, &settings, facts)?;
     let told = {
         let runtime = runtime.clone();
-        wait(&io, async move { cgroups::ask_driver(&*runtime).await })?
+        wait(&io.io(), async move { cgroups::ask_driver(&*runtime).await })?
     };
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
@@ -107,7 +108,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         cgroups::require_systemd(driver, Path::new(cgroups::SYSTEMD_RUNS))?;
     }
     let bridge = bridge(loaded, &io, clock, runtime, driver)?;
-    wait(&io, cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
+    wait(&io.io(), cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     let cgroups = bridge.cgroups.version();
     let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
     settings.worker.rules = Arc::new(rules);
@@ -166,7 +167,7 @@ fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
 /// Before anything is touched: whether this configuration may start on this machine.
 fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<()> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
-    let facts = wait(io, machine.start_facts())??;
+    let facts = wait(&io.io(), machine.start_facts())??;
     if facts.is_swap_on() {
         tracing::info!(swaps = facts.swaps.trim(), "Swap is on");
     }
@@ -185,9 +186,9 @@ fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<()> {
 /// What the machine is, and what it has.
 fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<(MachineFacts, MachineCapacity)> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
-    let facts = wait(io, machine.facts())??;
+    let facts = wait(&io.io(), machine.facts())??;
     let storage = match loaded.config.eviction.local_storage_capacity_isolation {
-        true => Some(wait(io, machine.storage_bytes(Path::new(&loaded.flags.root_dir)))??),
+        true => Some(wait(&io.io(), machine.storage_bytes(Path::new(&loaded.flags.root_dir)))??),
         false => None,
     };
     let capacity = MachineCapacity {
@@ -198,16 +199,6 @@ fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<(MachineFacts, Mac
         pids: facts.pids_max,
     };
     Ok((facts, capacity))
-}
-
-/// The answer of something that runs on the I/O runtime, before there is any actor.
-fn wait<T: Send + 'static>(
-    io: &IoRuntime,
-    work: impl Future<Output = T> + Send + 'static,
-) -> anyhow::Result<T> {
-    let (done, answer) = std::sync::mpsc::channel();
-    drop(io.io().spawn(async move { done.send(work.await) }));
-    answer.recv().map_err(|_| anyhow!("the I/O runtime ended"))
 }
 
 fn own_process(loaded: &Loaded) {
@@ -252,7 +243,7 @@ fn bridge(
     let pair = issued.as_ref().map(|(_, pair)| pair.clone());
     let (cluster, certificates) = match identity::wanted(loaded, &node, &io, clock.clone()) {
         Some(wanted) => {
-            let identified = identity::wait(&io, wanted.identify())??;
+            let identified = wait(&io, wanted.identify())??;
             let cluster = cluster::cluster(loaded, &node, &io, &identified)?;
             let certificates = cluster::certificates(&cluster, identified, issued);
             (Some(cluster), certificates)
@@ -311,7 +302,7 @@ fn read_small(path: &Path) -> Result<String, String> {
 }
 
 fn ready_directories(io: &IoRuntime, dirs: &dyn PodDirs) -> anyhow::Result<()> {
-    for warning in wait(io, dirs.ensure_data_dirs())?? {
+    for warning in wait(&io.io(), dirs.ensure_data_dirs())?? {
         tracing::warn!("{warning}");
     }
     Ok(())

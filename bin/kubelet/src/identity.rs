@@ -1,7 +1,6 @@
 //! Who the kubelet is to its cluster: by a kubeconfig as it is, by a first certificate asked for with a bootstrap
 //! kubeconfig, or by certificates that are renewed while it runs (rows 20.2, 20.3).
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +9,15 @@ use anyhow::{Context, anyhow, bail};
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_kube::{
-    ApiClient, ConnectSettings, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, RateLimit,
-    request_certificate, wait_for_certificate,
+    ApiClient, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, RateLimit, request_certificate,
+    wait_for_certificate,
 };
 use bridge_tls::certificates::{
     CertificateStore, CurrentPair, DirCertificates, KeyPem, Names, Pair, Purpose, Subject,
 };
 
-use crate::cluster::{http1_only, user_agent};
-use crate::config::Loaded;
+use crate::api_client::connect_settings;
+use crate::load::Loaded;
 
 /// Bytes of a kubeconfig.
 const KUBECONFIG_BYTES_MAX: u64 = 1024 * 1024;
@@ -94,16 +93,6 @@ pub fn wanted(loaded: &Loaded, node: &str, io: &Io, clock: Arc<dyn Clock>) -> Op
     })
 }
 
-/// The answer of something that runs on the I/O runtime, before there is any actor.
-///
-/// # Errors
-/// The I/O runtime has ended.
-pub fn wait<T: Send + 'static>(io: &Io, work: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
-    let (done, answer) = std::sync::mpsc::channel();
-    drop(io.spawn(async move { done.send(work.await) }));
-    answer.recv().map_err(|_| anyhow!("the I/O runtime ended"))
-}
-
 fn text(flag: &str, path: &Path) -> anyhow::Result<String> {
     use std::io::Read;
     let named = || format!("{flag} {}", path.display());
@@ -119,12 +108,8 @@ fn read(flag: &'static str, path: &Path) -> anyhow::Result<Kubeconfig> {
 
 /// A client with the identity that a kubeconfig says.
 fn client(kubeconfig: &Kubeconfig, io: &Io) -> anyhow::Result<ApiClient> {
-    let settings = ConnectSettings {
-        identity: Arc::new(FileIdentity::new(kubeconfig.user.clone())),
-        kubeconfig: kubeconfig.clone(),
-        user_agent: user_agent(),
-        http1_only: http1_only(),
-    };
+    let identity = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
+    let settings = connect_settings(identity, kubeconfig.clone());
     Ok(ApiClient::connected(&settings, io, UNLIMITED, CALL_DEADLINE)?)
 }
 

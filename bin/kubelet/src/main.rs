@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use kubelet::config::ConfigError;
 use kubelet::config::logging::LoggingConfiguration;
 use kubelet::config::validation::Host;
-use kubelet::config::{ConfigError, Invocation, Loaded, load};
 use kubelet::flags::{VersionRequest, help_text};
+use kubelet::load::{Invocation, Loaded, load};
 use kubelet::{KUBERNETES_VERSION, daemon, telemetry};
 
 fn main() -> ExitCode {

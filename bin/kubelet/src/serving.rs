@@ -12,10 +12,11 @@ use bridge_tls::certificates::{CertificateStore, CurrentPair, DirCertificates, P
 use bridge_tls::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
 use node_api::{AccessConfig, Offers};
 
+use crate::config::KubeletConfiguration;
 use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
-use crate::config::{KubeletConfiguration, Loaded};
-use crate::identity::wait;
+use crate::load::Loaded;
+use crate::wait::wait;
 use crate::wiring::ServerSettings;
 
 /// Who may ask for what over HTTPS.

@@ -29,23 +29,12 @@ use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
-use crate::config::{GoDuration, KubeletConfiguration, Loaded};
+use crate::config::{GoDuration, KubeletConfiguration, SettingError};
 use crate::flags::KubeletFlags;
+use crate::load::Loaded;
 use crate::serving;
 use crate::start;
 use crate::wiring::Settings;
-
-/// A configured value that the subsystems cannot take, naming the field.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: Invalid value: {value:?}: {reason}")]
-pub struct SettingError {
-    /// The configuration's field.
-    pub field: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What is wrong with it.
-    pub reason: String,
-}
 
 /// What the flags say of dead containers. A negative number is no limit; the age below which they stay is `min_age`.
 pub fn garbage(flags: &KubeletFlags) -> GcPolicy {

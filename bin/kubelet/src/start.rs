@@ -8,8 +8,8 @@ mod tests;
 
 use bridge_node::host::StartFacts;
 
-use crate::config::Loaded;
-use crate::settings::SettingError;
+use crate::config::SettingError;
+use crate::load::Loaded;
 
 /// The machine that the kubelet is to start on.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kubelet::config::validation::Host;
-use kubelet::config::{Invocation, load};
 use kubelet::daemon::{Hooks, TakeTree, run_with};
+use kubelet::load::{Invocation, load};
 use kubelet::telemetry;
 use kubelet::wiring::Settings;
 use messages::supervision::Fault;

@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// The file is unreadable, empty, too large, malformed, names a key twice, or is of another kind or version.
-pub(super) fn read_document(
+pub(crate) fn read_document(
     file: &Path,
     kind: &str,
     api_version: &str,

@@ -1,6 +1,6 @@
 //! What can be wrong with a configuration, each error naming its operation, file, field and value.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
@@ -81,6 +81,23 @@ pub enum FieldError {
         /// What the field takes.
         expected: String,
     },
+}
+
+/// A configured value that the subsystems cannot take, naming the field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: Invalid value: {value:?}: {reason}")]
+pub struct SettingError {
+    /// The configuration's field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// The problems of one file's fields, with the file.
+pub(crate) fn field_errors(file: &Path, errors: Vec<FieldError>) -> Vec<ConfigError> {
+    errors.into_iter().map(|error| ConfigError::Field { file: file.into(), error }).collect()
 }
 
 /// Longest piece of a rejected value that an error shows, in bytes.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 /// Applies `patch` to `target`: objects merge key by key, `null` removes, anything else replaces.
-pub(super) fn merge_patch(target: &mut Map<String, Json>, patch: Map<String, Json>) {
+pub(crate) fn merge_patch(target: &mut Map<String, Json>, patch: Map<String, Json>) {
     for (name, change) in patch {
         match change {
             Json::Null => {

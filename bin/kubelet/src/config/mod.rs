@@ -1,19 +1,18 @@
 //! The kubelet's configuration: `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`, and ours beside it.
 //!
-//! Every field is one row of a [`section`](section::Section); [`load()`] puts defaults, file, drop-ins and flags
-//! together, [`validation`] checks the result, [`effects`] says what each field does.
+//! Every field is one row of a [`section`](section::Section); [`load`](crate::load) puts defaults, file, drop-ins
+//! and flags together, [`validation`] checks the result, [`effects`] says what each field does.
 
 pub mod cgroups;
-mod document;
+pub(crate) mod document;
 pub mod duration;
 pub mod effects;
 pub mod error;
 pub mod eviction;
 pub mod gates;
 pub mod images;
-pub mod load;
 pub mod logging;
-mod merge;
+pub(crate) mod merge;
 pub mod node;
 pub mod pods;
 pub mod quantity;
@@ -31,9 +30,8 @@ use serde_json::{Map, Value as Json};
 
 pub use self::duration::GoDuration;
 pub use self::effects::Effect;
-pub use self::error::{ConfigError, FieldError};
+pub use self::error::{ConfigError, FieldError, SettingError};
 pub use self::gates::FeatureGates;
-pub use self::load::{Invocation, Loaded, load};
 pub use self::quantity::Quantity;
 pub use self::understudy::UnderstudyConfiguration;
 

@@ -11,8 +11,7 @@ use serde_json::{Map, Value as Json};
 use super::document::read_document;
 use super::duration::GoDuration;
 use super::effects::Effect;
-use super::error::ConfigError;
-use super::load::field_errors;
+use super::error::{ConfigError, field_errors};
 use super::section::{FieldValue, Section, decode_object, section};
 
 /// The group and version of [`UnderstudyConfiguration`].

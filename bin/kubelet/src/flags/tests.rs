@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Parsed, VersionRequest, parse, rows};
 use crate::config::validation::Host;
-use crate::config::{Invocation, load};
+use crate::load::{Invocation, load};
 
 fn words(line: &[&str]) -> Vec<String> {
     line.iter().map(|&word| word.to_owned()).collect()

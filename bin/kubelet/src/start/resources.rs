@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Surroundings, Verdict};
-use crate::config::Loaded;
 use crate::config::validation::parse_cpu_set;
+use crate::load::Loaded;
 
 const CPU_POLICY: &str = "cpuManagerPolicy";
 const CPU_OPTIONS: &str = "cpuManagerPolicyOptions";

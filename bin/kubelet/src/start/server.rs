@@ -3,8 +3,8 @@
 use bridge_tls::serving::{ServingError, protocol};
 
 use super::{Verdict, has_api};
-use crate::config::Loaded;
-use crate::settings::SettingError;
+use crate::config::SettingError;
+use crate::load::Loaded;
 
 pub(super) fn check(loaded: &Loaded, verdict: &mut Verdict) {
     authentication(loaded, verdict);

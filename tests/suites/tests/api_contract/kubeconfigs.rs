@@ -10,8 +10,8 @@ use bridge_kube::{ApiError, Select};
 use k8s_openapi::api::core::v1::Namespace;
 use kubelet::cluster::cluster;
 use kubelet::config::validation::Host;
-use kubelet::config::{Invocation, load};
 use kubelet::identity;
+use kubelet::load::{Invocation, load};
 use rcgen::{CertificateParams, KeyPair};
 
 use crate::subject::wait_real_time as block_on;

@@ -10,6 +10,7 @@
 mod arrows;
 mod asks;
 mod behaviours;
+mod circles;
 mod headers;
 mod source;
 mod style;

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::ConfigError;
 use super::validation::Host;
-use super::{ConfigError, Invocation, Loaded, load};
+use crate::load::{Invocation, Loaded, load};
 
 /// A directory of configuration files.
 struct Files {

@@ -1,4 +1,5 @@
-//! Puts the layers together: defaults, then the file, then the drop-ins, then the flags.
+//! From the command line to everything that the process goes by: defaults, then the file, then the drop-ins, then the
+//! flags.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -6,12 +7,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 
-use super::document::read_document;
-use super::error::{ConfigError, FieldError};
-use super::eviction::EVICTION_HARD_DEFAULT;
-use super::merge::merge_patch;
-use super::validation::{self, Host};
-use super::{API_VERSION, FeatureGates, KIND, KubeletConfiguration, UnderstudyConfiguration, effects};
+use crate::config::document::read_document;
+use crate::config::error::{ConfigError, field_errors};
+use crate::config::eviction::EVICTION_HARD_DEFAULT;
+use crate::config::logging::FormatOptions;
+use crate::config::merge::merge_patch;
+use crate::config::validation::{self, Host};
+use crate::config::{
+    API_VERSION, FeatureGates, KIND, KubeletConfiguration, UnderstudyConfiguration, effects,
+};
 use crate::flags::{self, KubeletFlags, Settings, VersionRequest};
 
 /// Largest number of drop-in files.
@@ -139,8 +143,8 @@ fn without_effect_beside_fields(
     named_in_files: &BTreeSet<String>,
     understudy: &UnderstudyConfiguration,
 ) -> Vec<String> {
-    let routing = named_in_files.contains("logging")
-        && config.process.logging.options != super::logging::FormatOptions::default();
+    let routing =
+        named_in_files.contains("logging") && config.process.logging.options != FormatOptions::default();
     let mut names: Vec<String> = routing.then(|| "logging.options".to_owned()).into_iter().collect();
     names.extend(understudy.not_yet_away_from_default());
     names.extend(parsed.flags_without_effect().map(|name| format!("--{name}")));
@@ -161,10 +165,6 @@ fn gate_errors(errors: Vec<String>) -> Vec<ConfigError> {
 
 fn absolute(path: &str) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path))
-}
-
-pub(super) fn field_errors(file: &Path, errors: Vec<FieldError>) -> Vec<ConfigError> {
-    errors.into_iter().map(|error| ConfigError::Field { file: file.into(), error }).collect()
 }
 
 fn default_eviction_hard() -> std::collections::BTreeMap<String, String> {
