@@ -130,7 +130,7 @@ fn ports() {
 }
 
 #[test]
-fn environment() {
+fn sources_of_environment() {
     let one = "/spec/containers/0/env/1";
     let from = |source: serde_json::Value| json!({"name": "X", "valueFrom": source});
     let at = "spec.containers[0].env[1].valueFrom";
@@ -214,6 +214,11 @@ fn environment() {
     ] {
         check(&[(one, from(good), &[])]);
     }
+}
+
+#[test]
+fn environment() {
+    let one = "/spec/containers/0/env/1";
     check(&[
         (
             one,
@@ -344,9 +349,8 @@ fn mounts_and_devices() {
 }
 
 #[test]
-fn probes_and_hooks() {
+fn probes() {
     let probe = "/spec/containers/0/livenessProbe";
-    let hook = "/spec/containers/0/lifecycle/preStop";
     check(&[
         (
             probe,
@@ -405,6 +409,25 @@ fn probes_and_hooks() {
             &["spec.containers[0].startupProbe.successThreshold: Invalid value: 3: must be 1"],
         ),
         (
+            "/spec/initContainers/0/livenessProbe",
+            json!({"exec": {"command": ["x"]}}),
+            &[
+                "spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always",
+            ],
+        ),
+        (
+            "/spec/initContainers/1/livenessProbe",
+            json!({}),
+            &["spec.initContainers[1].livenessProbe: Required value"],
+        ),
+    ]);
+}
+
+#[test]
+fn hooks_and_stop_signals() {
+    let hook = "/spec/containers/0/lifecycle/preStop";
+    check(&[
+        (
             hook,
             json!({}),
             &["spec.containers[0].lifecycle.preStop: Required value: must specify a handler type"],
@@ -422,19 +445,7 @@ fn probes_and_hooks() {
             json!("SIGTERM"),
             &["spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty"],
         ),
-        (
-            "/spec/initContainers/0/livenessProbe",
-            json!({"exec": {"command": ["x"]}}),
-            &[
-                "spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always",
-            ],
-        ),
         ("/spec/initContainers/0/lifecycle", json!({}), &["spec.initContainers[0].lifecycle: Forbidden"]),
-        (
-            "/spec/initContainers/1/livenessProbe",
-            json!({}),
-            &["spec.initContainers[1].livenessProbe: Required value"],
-        ),
     ]);
     let linux = ("/spec/os", json!({"name": "linux"}));
     for (signal, good) in [

@@ -149,6 +149,10 @@ fn resources() {
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         check(&[(main, value, &expected)]);
     }
+}
+
+#[test]
+fn resources_of_whole_pods() {
     check(&[
         ("/spec/overhead", json!({"cpu": "-1"}), &["spec.overhead.limits[cpu]: Invalid value: \"-1\""]),
         (
@@ -174,6 +178,11 @@ fn resources() {
             ],
         ),
     ]);
+}
+
+#[test]
+fn resource_claims() {
+    let main = "/spec/containers/0/resources";
     let claims = ("/spec/resourceClaims", json!([{"name": "x", "resourceClaimName": "r"}]));
     let uses = |claims: serde_json::Value| (main, json!({"claims": claims}));
     assert_eq!(errors_with(&[claims.clone(), uses(json!([{"name": "x"}]))]), Vec::<String>::new());

@@ -210,7 +210,7 @@ fn projected_sources() {
 }
 
 #[test]
-fn network_and_cloud_sources() {
+fn network_sources() {
     sources(&[
         (
             json!({"gitRepo": {"repository": "", "directory": "../x"}}),
@@ -261,6 +261,12 @@ fn network_and_cloud_sources() {
             &[".fc.targetWWNs: Invalid value: [\"a\"]", ".fc.lun: Invalid value: 300"],
         ),
         (json!({"fc": {"targetWWNs": ["a"]}}), &[".fc.lun: Required value"]),
+    ]);
+}
+
+#[test]
+fn cloud_sources() {
+    sources(&[
         (
             json!({"flexVolume": {"driver": "", "options": {"x.kubernetes.io/a": "b"}}}),
             &[".flexVolume.driver: Required value", ".flexVolume.options[x.kubernetes.io/a]: Invalid value"],

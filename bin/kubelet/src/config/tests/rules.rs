@@ -31,9 +31,15 @@ fn the_defaults_are_valid() {
 
 type Change = fn(&mut KubeletConfiguration);
 
+fn each_breaks(cases: &[(Change, &str)]) {
+    for (change, message) in cases {
+        assert_eq!(broken(change), [format!("invalid configuration: {message}")]);
+    }
+}
+
 #[test]
-fn each_limit_has_upstreams_message() {
-    let cases: &[(Change, &str)] = &[
+fn each_limit_of_the_node_has_upstreams_message() {
+    each_breaks(&[
         (|c| c.node.node_lease_duration_seconds = 0, "nodeLeaseDurationSeconds must be greater than 0"),
         (
             |c| c.cgroups.system_cgroups = "/s".to_owned(),
@@ -50,19 +56,6 @@ fn each_limit_has_upstreams_message() {
             "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {2s} must be between 1ms and 1sec, inclusive",
         ),
         (
-            |c| c.images.image_gc_high_threshold_percent = 101,
-            "imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive",
-        ),
-        (
-            |c| c.images.image_gc_low_threshold_percent = 90,
-            "imageGCLowThresholdPercent (--image-gc-low-threshold) 90 must be less than \
-             imageGCHighThresholdPercent (--image-gc-high-threshold) 85",
-        ),
-        (
-            |c| c.images.image_maximum_gc_age = GoDuration::from_secs(1),
-            "imageMaximumGCAge 1s must be greater than imageMinimumGCAge 2m0s",
-        ),
-        (
             |c| c.cgroups.oom_score_adj = 1001,
             "oomScoreAdj (--oom-score-adj) 1001 must be between -1000 and 1000, inclusive",
         ),
@@ -74,6 +67,25 @@ fn each_limit_has_upstreams_message() {
         (
             |c| c.node.node_status_max_images = -2,
             "nodeStatusMaxImages (--node-status-max-images) -2 must be -1 or greater",
+        ),
+    ]);
+}
+
+#[test]
+fn each_limit_of_pods_and_images_has_upstreams_message() {
+    each_breaks(&[
+        (
+            |c| c.images.image_gc_high_threshold_percent = 101,
+            "imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive",
+        ),
+        (
+            |c| c.images.image_gc_low_threshold_percent = 90,
+            "imageGCLowThresholdPercent (--image-gc-low-threshold) 90 must be less than \
+             imageGCHighThresholdPercent (--image-gc-high-threshold) 85",
+        ),
+        (
+            |c| c.images.image_maximum_gc_age = GoDuration::from_secs(1),
+            "imageMaximumGCAge 1s must be greater than imageMinimumGCAge 2m0s",
         ),
         (
             |c| c.images.max_parallel_image_pulls = Some(0),
@@ -123,10 +135,7 @@ fn each_limit_has_upstreams_message() {
             "unable to parse reservedSystemCPUs (--reserved-cpus) 0-x, error: strconv.Atoi: parsing \"x\": invalid \
              syntax",
         ),
-    ];
-    for (change, message) in cases {
-        assert_eq!(broken(change), [format!("invalid configuration: {message}")]);
-    }
+    ]);
 }
 
 #[test]
