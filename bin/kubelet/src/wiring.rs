@@ -34,7 +34,7 @@ use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use prometheus::Registry;
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
-use supervision::{Address, Tree, TreeCollector, Vitality};
+use supervision::{Address, Subsystem, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 pub use last_words::{LastWords, NOT_READY_WITHIN};
@@ -282,7 +282,7 @@ pub fn wire(
     let status_deps = StatusManagerDeps {
         host_ips: settings.host_ips.clone(),
         ready_to_start_condition: settings.ready_to_start_condition,
-        checkpoints: bridge.checkpoints.clone(),
+        checkpoints: bridge.checkpoints.for_owner(messages::status_manager::RECEIVER),
         clock: bridge.clock.clone(),
         desired: resend_desired(),
         workers: pool.address(),
@@ -300,7 +300,7 @@ pub fn wire(
     metrics.register(&probe_registry, registry)?;
     let probe_deps = ProbeManagerDeps {
         ways: probe_manager::Ways { operations: operations.clone(), prober: bridge.prober.clone() },
-        checkpoints: bridge.checkpoints.clone(),
+        checkpoints: bridge.checkpoints.for_owner(messages::probe_manager::RECEIVER),
         clock: bridge.clock.clone(),
         kubelet_started: bridge.clock.now(),
         node_ip: Arc::from(settings.host_ips.first().map_or("127.0.0.1", String::as_str)),
@@ -318,7 +318,7 @@ pub fn wire(
     let volume_deps = VolumeManagerDeps {
         ways: volume_manager::Ways {
             mounts: bridge.mounts.clone(),
-            pod_dirs: bridge.dirs.clone(),
+            pod_dirs: bridge.dirs.for_owner(messages::volume_manager::RECEIVER),
             allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             objects: volume_manager::Objects {
                 secrets: objects.address(),
@@ -367,7 +367,7 @@ pub fn wire(
         runtime_pods: pleg.address(),
         runtime_pod: pleg.address(),
         operations: operations.clone(),
-        io: bridge.io.clone(),
+        io: bridge.io.for_owner(NodeApi::NAME),
         clock: bridge.clock.clone(),
         split_streams: settings.server.split_streams,
     };
@@ -385,8 +385,8 @@ pub fn wire(
         ways: eviction_manager::Ways {
             stats: bridge.stats.clone(),
             operations: operations.clone(),
-            dirs: bridge.dirs.clone(),
-            cgroups: bridge.cgroups.clone(),
+            dirs: bridge.dirs.for_owner(messages::eviction_manager::RECEIVER),
+            cgroups: bridge.cgroups.for_owner(messages::eviction_manager::RECEIVER),
             containers: garbage.address(),
             images: images.address(),
         },
@@ -408,7 +408,10 @@ pub fn wire(
     };
 
     let garbage_deps = GarbageCollectorDeps {
-        ways: garbage_collector::Ways { operations, dirs: bridge.dirs.clone() },
+        ways: garbage_collector::Ways {
+            operations,
+            dirs: bridge.dirs.for_owner(messages::garbage_collector::RECEIVER),
+        },
         clock: bridge.clock.clone(),
         policy: settings.garbage,
         manager: resend_desired(),
@@ -431,7 +434,7 @@ pub fn wire(
 
     let api_deps = NodeApiDeps {
         config: settings.api.clone(),
-        io: bridge.io.clone(),
+        io: bridge.io.for_owner(NodeApi::NAME),
         answers: Answers {
             tree: tree.clone(),
             registry: registry.clone(),
