@@ -12,12 +12,12 @@ use jiff::Timestamp;
 use messages::certificate_manager;
 use messages::facts::NodeAddressesObserved;
 use messages::node_status::ResendNode;
-use supervision::{Address, Ctx, EffectId, Subsystem};
+use supervision::{Address, Ctx, Effect, EffectId, Subsystem};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::CertificateMetrics;
-use crate::execute::{Failure, Renewal, renew};
+use crate::execute::{Failure, RENEWED_WITHIN, Renewal, renew};
 use crate::rotation::{
     AFTER_SUCCESS, FAILURES_MAX, Known, LOOK, LOST_AFTER, Next, deadline, is_outdated, names, next,
     retry_wait,
@@ -213,10 +213,15 @@ impl CertificateManager {
             subject: subject.clone(),
         };
         tracing::info!(purpose = purpose.prefix(), "Rotating certificates");
-        let id = ctx.effect("renew", None, renew(work), move |actor, outcome, ctx| {
-            actor.renewed(purpose, outcome);
-            actor.look(purpose, ctx);
-        });
+        let id = ctx.effect(
+            Effect::within("renew", RENEWED_WITHIN),
+            None,
+            renew(work),
+            move |actor, outcome, ctx| {
+                actor.renewed(purpose, outcome);
+                actor.look(purpose, ctx);
+            },
+        );
         kept.asking = Some((id, subject));
     }
 

@@ -12,6 +12,8 @@ use crate::rotation::answers;
 
 /// A request that nobody has signed after this is given up.
 const SIGNED_WITHIN: Duration = Duration::from_secs(15 * 60);
+/// How long a try may take: besides that, some calls that have deadlines of their own, and the disk.
+pub(crate) const RENEWED_WITHIN: Duration = Duration::from_secs(20 * 60);
 
 /// What a try needs.
 pub struct Renewal {

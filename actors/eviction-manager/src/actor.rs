@@ -14,7 +14,7 @@ use messages::facts::{
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
-use supervision::{Address, AskError, Ctx, Subsystem};
+use supervision::{Address, AskError, Ctx, Effect, Subsystem};
 use tokio::time::Instant;
 
 use crate::candidates::{self, REASON};
@@ -36,6 +36,8 @@ const CLEANUP: Duration = Duration::from_secs(30);
 /// How long PodManager may take to answer, and the pause before it is asked again.
 const ASK_DEADLINE: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long reclaiming may take: containers and images are deleted one by one, each call with a deadline of its own.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// What EvictionManager goes by.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -226,7 +228,7 @@ impl EvictionManager {
             return;
         }
         let work = execute::reclaim(self.deps.ways.clone(), reclaims, self.places.clone());
-        ctx.effect("reclaim", None, work, move |actor, measured, ctx| {
+        ctx.effect(Effect::within("reclaim", LONG), None, work, move |actor, measured, ctx| {
             let observed = actor.learn(&measured);
             let thresholds = threshold::on(&actor.deps.config.thresholds, shortage.file_systems);
             if met(&thresholds, &observed, true).is_empty() && !observed.is_empty() {

@@ -14,13 +14,15 @@ use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::runtime::{ContainerState, RuntimePod};
-use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, reply_later};
 
 use crate::execute::{self, Collected, Known, Ways};
 use crate::plan::{GcPolicy, dead_of_all, garbage};
 
 /// Upstream's period (row 19.12).
 const PERIOD: Duration = Duration::from_secs(60);
+/// How long a collection may take: there may be much, and large, and each call to the runtime has a deadline of its own.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// What GarbageCollector is given.
 #[derive(Clone)]
@@ -108,7 +110,7 @@ impl GarbageCollector {
         let alive = all.filter(|c| c.state != ContainerState::Exited).map(|c| c.id.to_string());
         let known = Known { pods: self.known(), containers: alive.collect() };
         let work = execute::collect(self.deps.ways.clone(), garbage, known);
-        ctx.effect("collect", None, work, Self::collected);
+        ctx.effect(Effect::within("collect", LONG), None, work, Self::collected);
     }
 
     fn collected(&mut self, collected: Collected, ctx: &mut Ctx<Self>) {

@@ -14,7 +14,7 @@ use bridge_node::host::{DockerConfigs, PullRecords};
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
-use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, Ctx, Effect, EffectId, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, BackoffPolicy, Backoffs};
@@ -37,6 +37,8 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// A pull that nobody has wanted for so long is cancelled. A worker that changes over from its sync to waiting, or that
 /// has crashed, asks again sooner.
 const UNWANTED: Duration = Duration::from_secs(10);
+/// How long the deletion of unused images may take: there may be many, and each call has a deadline of its own.
+const LONG: Duration = Duration::from_secs(3600);
 /// Pulls that are shown one by one.
 const SHOWN_MAX: usize = 64;
 
@@ -314,7 +316,9 @@ impl ImageManager {
     fn pull(means: PullMeans, task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
         let key = task.key.clone();
         let pull = execute::pull(means, task);
-        ctx.effect("pull image", None, pull, move |actor, ended, ctx| actor.pulled(&key, ended, ctx))
+        ctx.effect(Effect::lasting("pull image"), None, pull, move |actor, ended, ctx| {
+            actor.pulled(&key, ended, ctx)
+        })
     }
 
     fn pulled(&mut self, key: &PullKey, ended: PullEnded, ctx: &mut Ctx<Self>) {
@@ -517,7 +521,7 @@ impl actix::Handler<DeleteUnusedImages> for ImageManager {
         let given = self.given.keys().cloned().collect();
         let work = execute::delete_unused(self.deps.operations.clone(), given);
         // Beginning a pull meanwhile is no harm: what is not there yet is not deleted.
-        ctx.effect("delete unused images", None, work, |actor, deleted, ctx| {
+        ctx.effect(Effect::within("delete unused images", LONG), None, work, |actor, deleted, ctx| {
             reply.send(deleted);
             actor.prune(ctx);
         });

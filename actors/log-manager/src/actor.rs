@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
@@ -10,7 +11,7 @@ use messages::PodUid;
 use messages::facts::PodObserved;
 use messages::log_manager;
 use messages::pleg::ResendObserved;
-use supervision::{Address, Ctx, Subsystem};
+use supervision::{Address, Ctx, Effect, Subsystem};
 
 use crate::execute::{self, Looked, Turned, Ways};
 use crate::plan::{LogRotation, Need, Writer, writers};
@@ -18,6 +19,8 @@ use crate::queue::Queue;
 
 /// Problems that are shown one by one.
 const PROBLEMS_SHOWN: usize = 5;
+/// How long compressing one log may take, at low priority.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// What LogManager is given.
 #[derive(Clone)]
@@ -120,15 +123,20 @@ impl LogManager {
         }
         while let Some(((log, name), pod)) = self.compressions.next() {
             let work = execute::compress(self.deps.ways.clone(), log.clone(), name.clone());
-            ctx.effect("compress a log", Some(pod), work, move |actor, compressed, ctx| {
-                match compressed {
-                    Ok(done) => actor.compressed += u64::from(done),
-                    // It is tried again when the next one is put aside.
-                    Err(error) => tracing::warn!(%error, "A log that was put aside stays as it is"),
-                }
-                actor.compressions.ended(&(log, name));
-                actor.go_on(ctx);
-            });
+            ctx.effect(
+                Effect::within("compress a log", LONG),
+                Some(pod),
+                work,
+                move |actor, compressed, ctx| {
+                    match compressed {
+                        Ok(done) => actor.compressed += u64::from(done),
+                        // It is tried again when the next one is put aside.
+                        Err(error) => tracing::warn!(%error, "A log that was put aside stays as it is"),
+                    }
+                    actor.compressions.ended(&(log, name));
+                    actor.go_on(ctx);
+                },
+            );
         }
     }
 

@@ -7,7 +7,7 @@ use actix::Actor;
 use axum::Router;
 use bridge_io::Io;
 use bridge_tls::serving::ServingTls;
-use supervision::{Ctx, Subsystem};
+use supervision::{Ctx, Effect, Subsystem};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::access::Access;
@@ -105,7 +105,7 @@ impl NodeApi {
         let Some((address, routes, tls, bounds)) = self.listener(port) else { return };
         // Aborted with the effect, and so with the incarnation.
         let server = AbortOnDropHandle::new(self.deps.io.spawn(serve(address, routes, tls, bounds)));
-        ctx.effect("serve", None, server, move |_, ended, ctx| {
+        ctx.effect(Effect::lasting("serve"), None, server, move |_, ended, ctx| {
             match ended {
                 Ok(error) => tracing::error!(%error, %address, "Cannot listen"),
                 Err(error) => tracing::error!(%error, %address, "The listener's task ended"),

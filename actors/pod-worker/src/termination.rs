@@ -126,6 +126,17 @@ pub fn kill_grace_seconds(pod: &Pod, container: Option<&Container>, reason: Kill
     }
 }
 
+/// The longest grace that a container of the pod may have, in seconds, whatever it is killed for.
+pub fn longest_grace_seconds(pod: &Pod) -> u64 {
+    let view = PodView::of(pod);
+    let containers = view.regular().iter().chain(view.init());
+    let probes = containers.flat_map(|container| [&container.startup_probe, &container.liveness_probe]);
+    let of_probes = probes.filter_map(|probe| probe.as_ref()?.termination_grace_period_seconds);
+    let of_pod = [pod.metadata.deletion_grace_period_seconds, view.grace_seconds()].into_iter().flatten();
+    let longest = of_probes.chain(of_pod).chain([GRACE_SECONDS_MIN]).max();
+    longest.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0)
+}
+
 /// What StopContainer gets after some seconds of the grace have passed; whole seconds count, as upstream cuts them.
 pub fn remaining_seconds(grace_seconds: i64, waited_whole_seconds: i64) -> i64 {
     grace_seconds.saturating_sub(waited_whole_seconds).max(GRACE_SECONDS_MIN)

@@ -16,7 +16,7 @@ use messages::pod_worker::ResendReports;
 use messages::probe_manager::{GetVerdicts, ResendVerdicts};
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
-use supervision::{Address, Ctx, Subsystem};
+use supervision::{Address, Ctx, Effect, Subsystem};
 use tokio::time::Instant;
 
 use crate::execute::{self, Ways};
@@ -32,6 +32,8 @@ use crate::verdict::{Answer, Unasked};
 
 /// A checkpoint that could not be written is tried again after this long.
 const SAVE_AGAIN: Duration = Duration::from_secs(10);
+/// How long a probe may take beyond its own timeout: the runtime has its own time for a call.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// What the actor works with.
 #[derive(Clone)]
@@ -283,11 +285,16 @@ impl ProbeManager {
             }
         };
         let (pod, probe, container_id) = (uid.clone(), name.clone(), run.container_id.clone());
-        let effect = ctx.effect("probe", Some(pod.clone()), work, move |actor, answer, ctx| {
-            actor.landed(&uid, &name);
-            actor.answered(&uid, &name, &run, began, &answer, ctx);
-            actor.pump(&uid, ctx);
-        });
+        let effect = ctx.effect(
+            Effect::within("probe", timeout.saturating_add(LONG)),
+            Some(pod.clone()),
+            work,
+            move |actor, answer, ctx| {
+                actor.landed(&uid, &name);
+                actor.answered(&uid, &name, &run, began, &answer, ctx);
+                actor.pump(&uid, ctx);
+            },
+        );
         self.flying.entry(pod).or_default().insert(probe, Flying { effect, lane, container_id });
     }
 

@@ -97,7 +97,7 @@ async fn reported(probe: impl Future<Output = Result<ProbeReport, ProbeError>>) 
             ProbeOutcome::Unknown => unasked(output),
         },
         Err(ProbeError::Body(message)) => Answer::Errored { why: Unasked::BrokenOff, message },
-        Err(error @ ProbeError::RuntimeGone(_)) => unasked(error.to_string()),
+        Err(error @ ProbeError::NotRun(_)) => unasked(error.to_string()),
     }
 }
 

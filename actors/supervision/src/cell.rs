@@ -10,6 +10,7 @@ use messages::PodUid;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::effects::EffectTable;
 use crate::panics::PanicReport;
 
 /// How much the node needs an actor.
@@ -73,6 +74,7 @@ pub(crate) struct Cell {
     pub kind: &'static str,
     pub vitality: Vitality,
     pub counters: Counters,
+    pub effects: EffectTable,
     pub restarts: AtomicU64,
     pub incarnation: AtomicU64,
     thread: OnceLock<ThreadId>,
@@ -97,6 +99,7 @@ impl Cell {
             kind,
             vitality,
             counters: Counters::default(),
+            effects: EffectTable::default(),
             restarts: AtomicU64::new(0),
             incarnation: AtomicU64::new(0),
             thread: OnceLock::new(),

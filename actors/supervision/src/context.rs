@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,11 +12,11 @@ use actix::dev::{AsyncContextParts, ContextParts};
 use actix::{Actor, ActorContext, ActorFuture, ActorState, Addr, AsyncContext, SpawnHandle};
 use futures::Stream;
 use messages::PodUid;
-use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::time::{DelayQueue, delay_queue};
 
 use crate::cell::Cell;
-use crate::panics::{self, PanicReport};
+use crate::effects::{Effect, Effects, Then, Work};
+use crate::streams::{Flow, Streams};
 use crate::tree::Tree;
 
 /// An actor under supervision.
@@ -46,16 +45,14 @@ pub trait Subsystem: Actor<Context = Ctx<Self>> {
 
 /// Names an effect or stream of one incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EffectId(u64);
+pub struct EffectId(pub(crate) u64);
 
 /// The context of a supervised actor.
 pub struct Ctx<A: Subsystem> {
     parts: ContextParts<A>,
     incarnation: u64,
     pub(crate) effects: Effects<A>,
-    pub(crate) streams: Vec<(EffectId, Box<dyn Source<A>>)>,
-    /// Streams cancelled while the pump holds them.
-    pub(crate) streams_cancelled: Vec<EffectId>,
+    pub(crate) streams: Streams<A>,
     pub(crate) timers: Timers<A::Timer>,
     pub(crate) cell: Arc<Cell>,
     pub(crate) tree: Tree,
@@ -67,9 +64,8 @@ impl<A: Subsystem> Ctx<A> {
         Self {
             parts,
             incarnation,
-            effects: Effects { tasks: JoinSet::new(), handles: BTreeMap::new() },
-            streams: Vec::new(),
-            streams_cancelled: Vec::new(),
+            effects: Effects::new(cell.clone()),
+            streams: Streams::default(),
             timers: Timers { queue: None, keys: BTreeMap::new() },
             cell,
             tree,
@@ -84,9 +80,15 @@ impl<A: Subsystem> Ctx<A> {
 
     /// Runs `work` as a task that belongs to this incarnation and is aborted with it; when it is done, `then`
     /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given.
+    ///
+    /// `what` is the effect's name, and with it comes the tree's default deadline; [`Effect::within`] gives another
+    /// one, [`Effect::lasting`] none. An effect that passes its deadline is reported and dropped, and the actor is
+    /// restarted as if the effect had panicked: the state of the actor counts on an end that does not come, and the
+    /// restart, which rebuilds that state from the truth, is the one way on that every actor has and that is tested
+    /// for each of its messages.
     pub fn effect<T: Send + 'static>(
         &mut self,
-        name: &'static str,
+        what: impl Into<Effect>,
         pod: Option<PodUid>,
         work: impl Future<Output = T> + Send + 'static,
         then: impl FnOnce(&mut A, T, &mut Self) + Send + 'static,
@@ -97,21 +99,16 @@ impl<A: Subsystem> Ctx<A> {
             let value = work.await;
             Box::new(move |actor: &mut A, ctx: &mut Self| then(actor, value, ctx)) as Then<A>
         });
-        let handle = self.effects.tasks.spawn(async move {
-            let then = guarded::<A>(work).await;
-            Done { id, name, pod, then }
-        });
-        self.effects.handles.insert(id, handle);
+        let what = what.into();
+        self.effects.start(id, what.name, pod, what.limit.or(self.tree.effect_within()), work);
         id
     }
 
-    /// Aborts an effect or a stream: its continuation never runs. What the bridge does for it goes on.
+    /// Aborts an effect or a stream: its continuation never runs. A blocking call or a call to the runtime that has
+    /// begun for it runs to its own end in the bridge; one that only waits for its turn does not begin.
     pub fn cancel_effect(&mut self, id: EffectId) {
-        if let Some(handle) = self.effects.handles.remove(&id) {
-            handle.abort();
-        } else {
-            self.streams.retain(|(stream, _)| *stream != id);
-            self.streams_cancelled.push(id);
+        if !self.effects.cancel(id) {
+            self.streams.cancel(id);
         }
     }
 
@@ -124,7 +121,7 @@ impl<A: Subsystem> Ctx<A> {
         end: impl FnOnce(&mut A, &mut Self) + Send + 'static,
     ) -> EffectId {
         let id = self.next_id();
-        self.streams.push((id, Box::new(Flow { name, stream: Box::pin(stream), each, end: Some(end) })));
+        self.streams.add(id, Box::new(Flow { name, stream: Box::pin(stream), each, end: Some(end) }));
         id
     }
 
@@ -141,63 +138,6 @@ impl<A: Subsystem> Ctx<A> {
     fn next_id(&mut self) -> EffectId {
         self.next_id += 1;
         EffectId(self.next_id)
-    }
-}
-
-type Then<A> = Box<dyn FnOnce(&mut A, &mut Ctx<A>) + Send>;
-
-type Work<A> = Pin<Box<dyn Future<Output = Then<A>> + Send>>;
-
-/// The outcome of the work, or the panic that ended it.
-async fn guarded<A: Subsystem>(work: Work<A>) -> Result<Then<A>, PanicReport> {
-    let mut work = Some(work);
-    let mut outcome = std::future::poll_fn(|cx| {
-        let polled = panics::catch(|| match &mut work {
-            Some(work) => work.as_mut().poll(cx),
-            None => Poll::Pending,
-        });
-        match polled {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(then)) => Poll::Ready(Ok(then)),
-            Err(report) => Poll::Ready(Err(report)),
-        }
-    })
-    .await;
-    // Dropped here and not with the task, which would keep a panic of the drop to itself.
-    if let Err(report) = panics::catch(|| drop(work.take())) {
-        outcome = outcome.and(Err(report));
-    }
-    outcome
-}
-
-/// An effect that has ended.
-pub(crate) struct Done<A: Subsystem> {
-    pub id: EffectId,
-    pub name: &'static str,
-    pub pod: Option<PodUid>,
-    pub then: Result<Then<A>, PanicReport>,
-}
-
-pub(crate) struct Effects<A: Subsystem> {
-    pub tasks: JoinSet<Done<A>>,
-    pub handles: BTreeMap<EffectId, AbortHandle>,
-}
-
-impl<A: Subsystem> Effects<A> {
-    /// The next effect that has ended and was not cancelled meanwhile.
-    pub fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done<A>> {
-        loop {
-            match self.tasks.poll_join_next(cx) {
-                Poll::Ready(Some(Ok(done))) => {
-                    if self.handles.remove(&done.id).is_some() {
-                        return Poll::Ready(done);
-                    }
-                }
-                // Aborted.
-                Poll::Ready(Some(Err(_))) => {}
-                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
-            }
-        }
     }
 }
 
@@ -247,53 +187,6 @@ impl<K: Ord + Clone> Timers<K> {
                 Some(waiting) if !waiting.rest.is_zero() => self.set(timer, waiting.rest),
                 _ => return Poll::Ready(timer),
             }
-        }
-    }
-}
-
-/// What a stream's poll led to.
-pub(crate) enum Flowed {
-    Item,
-    Ended,
-    Quiet,
-}
-
-/// A stream with its item type erased.
-pub(crate) trait Source<A: Subsystem> {
-    fn name(&self) -> &'static str;
-    fn poll_once(&mut self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> Flowed;
-}
-
-struct Flow<T, F, E> {
-    name: &'static str,
-    stream: Pin<Box<dyn Stream<Item = T> + Send>>,
-    each: F,
-    end: Option<E>,
-}
-
-impl<A, T, F, E> Source<A> for Flow<T, F, E>
-where
-    A: Subsystem,
-    F: FnMut(&mut A, T, &mut Ctx<A>),
-    E: FnOnce(&mut A, &mut Ctx<A>),
-{
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn poll_once(&mut self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> Flowed {
-        match self.stream.as_mut().poll_next(cx) {
-            Poll::Ready(Some(item)) => {
-                (self.each)(actor, item, ctx);
-                Flowed::Item
-            }
-            Poll::Ready(None) => {
-                if let Some(end) = self.end.take() {
-                    end(actor, ctx);
-                }
-                Flowed::Ended
-            }
-            Poll::Pending => Flowed::Quiet,
         }
     }
 }

@@ -58,6 +58,16 @@ pub enum What {
         /// The pod.
         pod: PodUid,
     },
+    /// An effect has passed its deadline: it is dropped, and the incarnation ends.
+    EffectOverdue {
+        /// Its name.
+        effect: &'static str,
+        /// The pod it is for.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pod: Option<PodUid>,
+        /// The seconds it was to last at most.
+        seconds: u64,
+    },
     /// The actor's thread has not come back.
     ThreadBlocked {
         /// For how many seconds.
@@ -101,6 +111,10 @@ pub(crate) fn trace(event: &SupervisionEvent) {
             tracing::error!(actor, %pod, %panic, seconds, "Pod quarantined in this subsystem");
         }
         What::Released { pod } => tracing::info!(actor, %pod, "Pod released from quarantine"),
+        What::EffectOverdue { effect, pod, seconds } => {
+            let pod = pod.as_ref().map_or("", PodUid::as_str);
+            tracing::error!(actor, effect, pod, seconds, "An effect has not ended in its time");
+        }
         What::ThreadBlocked { seconds, handling } => {
             tracing::error!(actor, seconds, handling, "The actor's thread has not come back");
         }

@@ -19,6 +19,7 @@ struct Families {
     restarts: IntCounterVec,
     dropped: IntCounterVec,
     dead_letters: IntCounterVec,
+    overdue: IntCounterVec,
     busy: CounterVec,
     depth: IntGaugeVec,
     actors: IntGaugeVec,
@@ -37,6 +38,10 @@ impl Families {
                 opts("dead_letters_total", "Messages refused by a mailbox."),
                 by,
             )?,
+            overdue: IntCounterVec::new(
+                opts("overdue_effects_total", "Effects that passed their deadline."),
+                by,
+            )?,
             busy: CounterVec::new(opts("busy_seconds_total", "Seconds spent handling."), by)?,
             depth: IntGaugeVec::new(opts("mailbox_depth", "Messages waiting."), by)?,
             actors: IntGaugeVec::new(opts("count", "Actors by state."), &["actor", "state"])?,
@@ -44,12 +49,13 @@ impl Families {
         })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 8] {
+    fn collectors(&self) -> [&dyn Collector; 9] {
         [
             &self.handled,
             &self.restarts,
             &self.dropped,
             &self.dead_letters,
+            &self.overdue,
             &self.busy,
             &self.depth,
             &self.actors,
@@ -81,6 +87,7 @@ impl Collector for TreeCollector {
             families.restarts.with_label_values(by).inc_by(report.restarts);
             families.dropped.with_label_values(by).inc_by(counters.dropped);
             families.dead_letters.with_label_values(by).inc_by(counters.dead_letters);
+            families.overdue.with_label_values(by).inc_by(report.effects_overdue);
             families.busy.with_label_values(by).inc_by(counters.busy_seconds);
             families.depth.with_label_values(by).add(report.mailbox_depth as i64);
             families.bound.with_label_values(by).set(report.mailbox_bound as f64);

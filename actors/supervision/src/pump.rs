@@ -15,11 +15,14 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::context::{Ctx, Flowed, Subsystem};
+use crate::context::{Ctx, Subsystem};
+use crate::effects::Failed;
+use crate::events::What;
 use crate::faults::Faults;
 use crate::mailbox::Mailbox;
 use crate::panics::PanicReport;
 use crate::parcel::Entry;
+use crate::streams::Flowed;
 
 /// Pieces of work done in one poll before the thread goes to somebody else.
 const BUDGET: usize = 128;
@@ -61,10 +64,14 @@ impl<A: Subsystem> Pump<A> {
             && let Poll::Ready(effect) = ctx.effects.poll_done(cx)
         {
             done += 1;
+            if let Err(Failed::Overdue(within)) = &effect.then {
+                let (effect, pod) = (effect.name, effect.pod.clone());
+                ctx.tree.emit(&ctx.cell, What::EffectOverdue { effect, pod, seconds: within.as_secs() });
+            }
             work(actor, ctx, lane, effect.name, effect.pod, |actor, ctx| match effect.then {
                 Ok(then) => then(actor, ctx),
-                Err(report) => {
-                    lane.borrow_mut().effect_panic = Some(report);
+                Err(failed) => {
+                    lane.borrow_mut().effect_panic = Some(failed.report(effect.name));
                     // The panic goes on where it belongs: in the actor that started the effect.
                     std::panic::resume_unwind(Box::new(EffectPanicked));
                 }
@@ -96,26 +103,28 @@ impl<A: Subsystem> Pump<A> {
 
     fn streams(actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> usize {
         let mut done = 0;
-        ctx.streams_cancelled.clear();
-        // Taken out, so that an item's handler may add or cancel streams.
-        for (id, mut source) in std::mem::take(&mut ctx.streams) {
-            if ctx.streams_cancelled.contains(&id) {
-                continue;
-            }
+        for id in ctx.streams.take_woken(cx) {
             if ctx.waiting() {
-                ctx.streams.push((id, source));
+                ctx.streams.wake(id);
                 continue;
             }
+            let Some((mut source, waker)) = ctx.streams.take(id) else { continue };
             ctx.cell.begin(source.name(), None);
             let since = Instant::now();
-            let flowed = source.poll_once(actor, ctx, cx);
+            let flowed = source.poll_once(actor, ctx, &mut Context::from_waker(&waker));
             ctx.cell.end();
+            match flowed {
+                Flowed::Quiet => ctx.streams.put_back(id, source),
+                Flowed::Item => {
+                    ctx.streams.put_back(id, source);
+                    // There may be more: only a poll tells.
+                    ctx.streams.wake(id);
+                }
+                Flowed::Ended => ctx.streams.cancel(id),
+            }
             if !matches!(flowed, Flowed::Quiet) {
                 done += 1;
                 ctx.cell.counters.handled(since.elapsed());
-            }
-            if !matches!(flowed, Flowed::Ended) && !ctx.streams_cancelled.contains(&id) {
-                ctx.streams.push((id, source));
             }
         }
         done

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cell::{CountersReport, Crash, State, Vitality};
+use crate::effects::EffectReport;
 use crate::events::SupervisionEvent;
 
 /// No actor of that name is in the tree.
@@ -60,6 +61,11 @@ pub struct ActorReport {
     /// Counts and latencies.
     #[serde(flatten)]
     pub counters: CountersReport,
+    /// Effects that passed their deadline since the process started.
+    pub effects_overdue: u64,
+    /// The oldest of the effects that run, then the last of those that were let go at their deadline.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<EffectReport>,
     /// Its own observable state; null if it did not answer in time.
     pub observed: Value,
 }

@@ -43,6 +43,8 @@ pub struct Policy {
     pub stall_after: Duration,
     /// How long a dormant actor sleeps.
     pub dormant_retry: Duration,
+    /// How long an effect may last that names no deadline of its own.
+    pub effect_within: Duration,
     /// Messages that may wait in a mailbox.
     pub mailbox_bound: usize,
     /// Mailbox bounds by actor name.
@@ -61,6 +63,7 @@ impl Default for Policy {
             quarantine: QuarantinePolicy::default(),
             stall_after: Duration::from_secs(30),
             dormant_retry: Duration::from_secs(300),
+            effect_within: Duration::from_secs(300),
             mailbox_bound: 1024,
             mailbox_bounds: BTreeMap::new(),
             dormant_children_max: 10,
@@ -104,16 +107,16 @@ struct Inner {
 type Observer = Arc<dyn Fn(&SupervisionEvent) + Send + Sync>;
 
 #[derive(Clone)]
-struct Registered {
-    cell: Arc<Cell>,
-    parent: Option<String>,
-    remote: Arc<dyn Remote>,
+pub(crate) struct Registered {
+    pub cell: Arc<Cell>,
+    pub parent: Option<String>,
+    pub remote: Arc<dyn Remote>,
     /// The `Supervised<A>`, for parents that ask for their children again.
-    handle: Arc<dyn Any + Send + Sync>,
+    pub handle: Arc<dyn Any + Send + Sync>,
 }
 
 /// What the tree does to an actor without knowing its type.
-trait Remote: Send + Sync {
+pub(crate) trait Remote: Send + Sync {
     fn order(&self, order: Order);
     fn depth(&self) -> usize;
     fn bound(&self) -> usize;
@@ -229,7 +232,7 @@ impl Tree {
         Seated { tree: self.clone(), spec, handle }
     }
 
-    fn seats(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
+    pub(crate) fn seats(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
         self.0.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -312,6 +315,10 @@ impl Tree {
         let watched =
             |r: &&Registered| r.cell.vitality != Vitality::Child && r.cell.state() != State::Stopped;
         self.seats().values().filter(watched).map(|r| r.cell.clone()).collect()
+    }
+
+    pub(crate) fn effect_within(&self) -> Duration {
+        self.0.policy.effect_within
     }
 
     pub(crate) fn seed(&self, name: &str) -> u64 {
@@ -447,6 +454,8 @@ impl Registered {
             quarantined: cell.quarantine_list(),
             receives: cell.receives_list(),
             counters: cell.counters.report(),
+            effects_overdue: cell.effects.overdue(),
+            effects: cell.effects.reports(),
             observed,
         }
     }

@@ -14,7 +14,7 @@ use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
-use supervision::{Address, Ctx, Reply, Subsystem};
+use supervision::{Address, Ctx, Effect, Reply, Subsystem};
 use tokio::time::Instant;
 
 use crate::backoff::MountBackoff;
@@ -38,6 +38,8 @@ const SWAPPED_OUT: &str = "The tmpfs noswap option is not supported. Memory-back
 
 /// When a refused asker may ask again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// How long unmounting may take: what a pod has filled is removed at low priority.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// What the actor works with.
 #[derive(Clone)]
@@ -187,9 +189,14 @@ impl VolumeManager {
                 self.backoff.forget(&uid);
                 let leave = self.leave(&uid);
                 let unmount = execute::unmount(ways, uid.clone(), leave);
-                ctx.effect("unmount volumes", pod, unmount, move |actor, outcome, ctx| {
-                    actor.unmounted(uid, &outcome, ctx);
-                });
+                ctx.effect(
+                    Effect::within("unmount volumes", LONG),
+                    pod,
+                    unmount,
+                    move |actor, outcome, ctx| {
+                        actor.unmounted(uid, &outcome, ctx);
+                    },
+                );
             }
         }
     }

@@ -25,7 +25,7 @@ use bridge_node::stats::SystemStats;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use prometheus::Registry;
 use resource_manager::capacity::MachineCapacity;
-use supervision::{Place, Tree, Watchdog};
+use supervision::{Place, Tree, Vitality, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::validation::Host;
@@ -80,7 +80,8 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     own_process(loaded);
     let clock = Arc::new(SystemClock);
     let seed = loaded.understudy.supervision.seed.unwrap_or_else(|| clock.random_u64());
-    let tree = Tree::new(settings::policy(&loaded.understudy, seed));
+    let tree = Tree::new(settings::policy(&loaded.understudy, &loaded.config, seed));
+    ping_io(&tree, io.io());
     let registry = Registry::new();
     let host_ip =
         loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
@@ -284,7 +285,7 @@ fn resolv_conf(io: &Io, path: &str) -> Option<pod_worker::ReadResolvConf> {
     if path.is_empty() {
         return None;
     }
-    let (io, path) = (io.clone(), path.to_owned());
+    let (io, path) = (io.for_owner(messages::pod_worker::RECEIVER), path.to_owned());
     Some(Arc::new(move || {
         let path = path.clone();
         let read = io.blocking(move || read_small(Path::new(&path)));
@@ -328,6 +329,11 @@ fn announce(node: &Node) {
     };
     let _ = node.record.tell(started);
     notify(&[NotifyState::Ready]);
+}
+
+/// The I/O runtime is watched as the actors' threads are: without it nothing reaches the outside world.
+fn ping_io(tree: &Tree, io: Io) {
+    tree.watch("IoRuntime", Vitality::Vital, move |answer| drop(io.spawn(async move { answer.give() })));
 }
 
 /// Watches the actors' threads, and tells systemd that they live as often as it wants to hear.

@@ -343,8 +343,9 @@ fn listener(field: &'static str, address: &str, port: i32) -> Result<Option<Sock
     Ok(Some(SocketAddr::new(ip, port)))
 }
 
-/// How supervision goes about it.
-pub fn policy(understudy: &UnderstudyConfiguration, seed: u64) -> Policy {
+/// How supervision goes about it. An effect without a deadline of its own may make two calls to the runtime, one after the
+/// other, each of which has `runtimeRequestTimeout`.
+pub fn policy(understudy: &UnderstudyConfiguration, config: &KubeletConfiguration, seed: u64) -> Policy {
     let supervision = &understudy.supervision;
     let restart = RestartPolicy {
         backoff_initial: supervision.backoff_initial.as_std(),
@@ -367,6 +368,7 @@ pub fn policy(understudy: &UnderstudyConfiguration, seed: u64) -> Policy {
         },
         stall_after: supervision.stall_after.as_std(),
         dormant_retry: supervision.dormant_retry.as_std(),
+        effect_within: effect_within(config.images.runtime_request_timeout.as_std()),
         mailbox_bound: understudy.mailbox.default as usize,
         mailbox_bounds: understudy
             .mailbox
@@ -377,6 +379,13 @@ pub fn policy(understudy: &UnderstudyConfiguration, seed: u64) -> Policy {
         dormant_children_max: understudy.pod_worker.crashing_pods_max as usize,
         seed,
     }
+}
+
+fn effect_within(runtime_request: Duration) -> Duration {
+    runtime_request
+        .saturating_mul(2)
+        .saturating_add(Duration::from_secs(60))
+        .max(Policy::default().effect_within)
 }
 
 /// When the watchdog reports and gives up.

@@ -1,121 +1,308 @@
-//! Blocking work on the threads that may block.
+//! Blocking work on the threads that may block, in lanes: each owner has places of its own, so that calls of one that hang
+//! never stop another's, and one piece of work at a time for each key.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Pieces of work at the same time. More threads than the disk has use for only cost memory.
-static PLACES: Semaphore = Semaphore::const_new(8);
-/// Work that takes longer (a mount that hangs) gives its place to others; the runtime's own bound holds for it.
+/// Threads that one lane holds at most. The I/O runtime has threads for all lanes at once.
+pub const LANE_THREADS_MAX: usize = 32;
+/// Pieces of a lane's work that run at the same time. More threads than the disk has use for only cost memory.
+const QUICK_MAX: usize = 8;
+/// Work that takes longer (a mount that hangs) gives its place among the quick to others, and keeps its thread.
 const SLOW: Duration = Duration::from_secs(1);
+/// Pieces of long work at low priority in one lane, such as whole trees that are removed. A pod decides how long they take,
+/// so they never have the blocking threads.
+const LONG_MAX: usize = 4;
+/// Pieces of a lane's work that wait; more are refused.
+const WAITING_MAX: usize = 4096;
 
-/// Whole trees that are removed at the same time. A pod decides how large they are, so they never have the blocking threads.
-static REMOVALS: Semaphore = Semaphore::const_new(4);
-
-/// What is asked for by nobody who waits.
+/// The priority of work that no one waits for.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// The I/O runtime has been shut down, so the work was not done (or its end was not seen).
+/// Why blocking work was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the I/O runtime has shut down")]
-pub struct RuntimeGone;
+pub enum NotRun {
+    /// The I/O runtime has been shut down, so the work was not done (or its end was not seen).
+    #[error("the I/O runtime has shut down")]
+    RuntimeGone,
+    /// Too much work of this owner waits already; its calls hang.
+    #[error("too many blocking calls of {owner} wait for their turn")]
+    Busy {
+        /// The lane's owner.
+        owner: &'static str,
+    },
+}
 
-/// Starts `work`, as soon as there is a place, on a thread that may block. It runs to its end even when the future is dropped: half an
-/// unmount or half a checkpoint would be worse than one that nobody waits for. A panic goes on in whoever waits.
-pub fn offload<T, E>(
-    io: &Handle,
-    work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> BoxFuture<'static, Result<T, E>>
-where
-    T: Send + 'static,
-    E: From<RuntimeGone> + Send + 'static,
-{
-    let (done, outcome) = oneshot::channel();
-    // Nobody may wait any more.
-    begin(io, Box::new(move || drop(done.send(catch_unwind(AssertUnwindSafe(work))))));
-    ended(outcome)
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The blocking work of one owner, a subsystem or a part of the bridge. Clones are the same lane.
+///
+/// Work begins when the returned future is polled and there is a place for it. Until then it belongs to whoever asked: when
+/// the future is dropped, as all futures of an actor's incarnation are at its end, it never begins. Work that has begun
+/// runs to its end, whatever becomes of the future: half an unmount or half a checkpoint would be worse than one that no
+/// one waits for. It keeps its key until then, so that the next incarnation's work for the same key waits for it.
+#[derive(Clone)]
+pub struct Lane {
+    io: Handle,
+    places: Arc<Places>,
+    keys: Keys,
+}
+
+struct Places {
+    owner: &'static str,
+    waiting: Arc<Semaphore>,
+    threads: Arc<Semaphore>,
+    quick: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+/// The threads that work is for.
+#[derive(Clone, Copy)]
+enum Threads {
+    /// The blocking threads of the I/O runtime.
+    Blocking,
+    /// One of its own, of this name, that yields to every other.
+    LowPriority(&'static str),
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lane").field(&self.places.owner).finish()
+    }
+}
+
+impl Lane {
+    /// A lane of `owner` with nothing in it.
+    pub fn new(owner: &'static str, io: Handle) -> Self {
+        Self { io, places: Arc::new(Places::new(owner)), keys: Keys::default() }
+    }
+
+    /// A lane of another owner, with places of its own, whose work excludes that of this one with the same key.
+    #[must_use]
+    pub fn beside(&self, owner: &'static str) -> Self {
+        Self { io: self.io.clone(), places: Arc::new(Places::new(owner)), keys: self.keys.clone() }
+    }
+
+    /// The I/O runtime.
+    pub fn io(&self) -> &Handle {
+        &self.io
+    }
+
+    /// Runs `work` on a thread that may block. A panic goes on in whoever waits.
+    pub fn run<T, E>(
+        &self,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: From<NotRun> + Send + 'static,
+    {
+        self.submit(None, Threads::Blocking, work)
+    }
+
+    /// As [`Lane::run`], after all work with the same key that asked before.
+    pub fn run_alone<T, E>(
+        &self,
+        key: impl Into<String>,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: From<NotRun> + Send + 'static,
+    {
+        self.submit(Some(key.into()), Threads::Blocking, work)
+    }
+
+    /// Removes what a pod has filled, at low priority and after all work with the same key. A removal keeps its place to its
+    /// end: however many trees are removed, and however large they are, no other work waits for that.
+    pub fn remove<T, E>(
+        &self,
+        key: impl Into<String>,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: From<NotRun> + Send + 'static,
+    {
+        self.submit(Some(key.into()), Threads::LowPriority("remove-tree"), work)
+    }
+
+    /// Long work that is in no hurry, on a thread of its own of this name that yields to every other.
+    pub fn run_long<T, E>(
+        &self,
+        thread: &'static str,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: From<NotRun> + Send + 'static,
+    {
+        self.submit(None, Threads::LowPriority(thread), work)
+    }
+
+    fn submit<T, E>(
+        &self,
+        key: Option<String>,
+        threads: Threads,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: From<NotRun> + Send + 'static,
+    {
+        let (lane, (job, mut outcome)) = (self.clone(), telling(work));
+        async move {
+            let quick = lane.begin(key, threads, job).await?;
+            let told = match tokio::time::timeout(SLOW, &mut outcome).await {
+                Ok(told) => told,
+                Err(_) => {
+                    drop(quick);
+                    outcome.await
+                }
+            };
+            ended(told)
+        }
+        .boxed()
+    }
+
+    /// Waits for the turn of `job`, which is of one type for all work, and begins it. The place among the quick is the
+    /// caller's to give back.
+    async fn begin(
+        self,
+        key: Option<String>,
+        threads: Threads,
+        job: Job,
+    ) -> Result<Option<OwnedSemaphorePermit>, NotRun> {
+        let places = &self.places;
+        let waiting = places.waiting.clone().try_acquire_owned();
+        let waiting = waiting.map_err(|_| NotRun::Busy { owner: places.owner })?;
+        let turn = match key {
+            Some(key) => Some(self.keys.turn(key).await),
+            None => None,
+        };
+        let begun = match threads {
+            Threads::Blocking => {
+                let thread = place(&places.threads).await?;
+                let quick = place(&places.quick).await?;
+                let job: Job = Box::new(move || {
+                    job();
+                    drop((turn, thread));
+                });
+                drop(self.io.spawn_blocking(job));
+                Some(quick)
+            }
+            Threads::LowPriority(name) => {
+                let place = place(&places.long).await?;
+                let job: Job = Box::new(move || {
+                    job();
+                    drop((turn, place));
+                });
+                begin_at_low_priority(name, job);
+                None
+            }
+        };
+        drop(waiting);
+        Ok(begun)
+    }
+}
+
+impl Places {
+    fn new(owner: &'static str) -> Self {
+        let places = |count| Arc::new(Semaphore::new(count));
+        Self {
+            owner,
+            waiting: places(WAITING_MAX),
+            threads: places(LANE_THREADS_MAX),
+            quick: places(QUICK_MAX),
+            long: places(LONG_MAX),
+        }
+    }
+}
+
+async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, NotRun> {
+    places.clone().acquire_owned().await.map_err(|_| NotRun::RuntimeGone)
+}
+
+/// What only one piece of work at a time may touch: those that have it or wait for it, in the order in which they asked.
+#[derive(Clone, Default)]
+struct Keys(Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>);
+
+impl Keys {
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<()>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn turn(&self, key: String) -> Turn {
+        let line = self.locked().entry(key).or_default().clone();
+        Turn { keys: self.clone(), held: Some(line.lock_owned().await) }
+    }
+}
+
+/// A key that is held.
+struct Turn {
+    keys: Keys,
+    held: Option<OwnedMutexGuard<()>>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        // Every other holder or waiter of a key has its line, too.
+        self.keys.locked().retain(|_, line| Arc::strong_count(line) > 1);
+    }
 }
 
 /// Starts `work` on a thread of its own that yields to every other: for what takes long and is in no hurry. Whoever asks
-/// bounds how many of these there are. What becomes of it is as with [`offload`].
+/// bounds how many of these there are. It begins at once, and runs to its end as that of a [`Lane`] does.
 pub fn at_low_priority<T, E>(
-    name: &str,
+    name: &'static str,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, E>>
 where
     T: Send + 'static,
-    E: From<RuntimeGone> + Send + 'static,
+    E: From<NotRun> + Send + 'static,
 {
-    let (done, outcome) = oneshot::channel();
+    let (job, outcome) = telling(work);
+    begin_at_low_priority(name, job);
+    outcome.map(ended).boxed()
+}
+
+fn begin_at_low_priority(name: &'static str, job: Job) {
     let made = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         // On Linux a priority is a thread's. One that cannot be lowered only makes the work quicker.
         let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
-        // Nobody may wait any more.
-        drop(done.send(catch_unwind(AssertUnwindSafe(work))));
+        job();
     });
     // Without a thread nothing is done, and that is told as without a runtime.
     drop(made);
-    ended(outcome)
 }
 
-/// Removes what a pod has filled, [`at_low_priority`], as soon as there is a place, which it keeps to its end: however many
-/// trees are removed, and however large they are, no other work waits for that. It runs to its end as with [`offload`].
-pub fn removal<T, E>(
-    io: &Handle,
+type Told<T, E> = Result<std::thread::Result<Result<T, E>>, oneshot::error::RecvError>;
+
+/// The work as a job that tells its outcome.
+fn telling<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> BoxFuture<'static, Result<T, E>>
-where
-    T: Send + 'static,
-    E: From<RuntimeGone> + Send + 'static,
-{
+) -> (Job, oneshot::Receiver<std::thread::Result<Result<T, E>>>) {
     let (done, outcome) = oneshot::channel();
-    drop(io.spawn(async move {
-        let place = REMOVALS.acquire().await;
-        let work = move || {
-            let outcome = catch_unwind(AssertUnwindSafe(work));
-            drop(place);
-            // Nobody may wait any more.
-            drop(done.send(outcome));
-            Ok::<_, RuntimeGone>(())
-        };
-        // Without a thread `done` is gone, which is told.
-        let _ = at_low_priority("remove-tree", work).await;
-    }));
-    ended(outcome)
+    // Perhaps no one waits any more.
+    (Box::new(move || drop(done.send(catch_unwind(AssertUnwindSafe(work))))), outcome)
 }
 
 /// What becomes of work that tells its outcome.
-fn ended<T, E>(
-    outcome: oneshot::Receiver<std::thread::Result<Result<T, E>>>,
-) -> BoxFuture<'static, Result<T, E>>
-where
-    T: Send + 'static,
-    E: From<RuntimeGone> + Send + 'static,
-{
-    async move {
-        match outcome.await {
-            Ok(Ok(done)) => done,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(_) => Err(E::from(RuntimeGone)),
-        }
+fn ended<T, E: From<NotRun>>(told: Told<T, E>) -> Result<T, E> {
+    match told {
+        Ok(Ok(done)) => done,
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Err(_) => Err(E::from(NotRun::RuntimeGone)),
     }
-    .boxed()
-}
-
-/// [`offload`] for work of every type, so that there is one kind of task and not one for each.
-fn begin(io: &Handle, work: Box<dyn FnOnce() + Send>) {
-    let threads = io.clone();
-    drop(io.spawn(async move {
-        let place = PLACES.acquire().await;
-        let mut running = threads.spawn_blocking(work);
-        if tokio::time::timeout(SLOW, &mut running).await.is_err() {
-            drop(place);
-        }
-    }));
 }
 
 #[cfg(test)]
@@ -124,38 +311,131 @@ mod tests {
 
     use super::*;
 
+    /// Far longer than anything takes that does not hang.
+    const SOON: Duration = Duration::from_secs(60);
+
+    fn lane() -> Lane {
+        Lane::new("test", Handle::current())
+    }
+
+    /// Work that tells its number when it begins and hangs until the gate is dropped.
+    struct Gate {
+        begun: mpsc::Sender<usize>,
+        begins: mpsc::Receiver<usize>,
+        gates: Vec<mpsc::Sender<()>>,
+    }
+
+    impl Gate {
+        fn new() -> Self {
+            let (begun, begins) = mpsc::channel();
+            Self { begun, begins, gates: Vec::new() }
+        }
+
+        fn work(&mut self, number: usize) -> impl FnOnce() -> Result<usize, NotRun> + Send + use<> {
+            let (gate, opened) = mpsc::channel::<()>();
+            self.gates.push(gate);
+            let begun = self.begun.clone();
+            move || {
+                let _ = begun.send(number);
+                let _ = opened.recv();
+                Ok(number)
+            }
+        }
+
+        /// Waits until this many have begun since the last call.
+        async fn begun(&self, count: usize) -> Vec<usize> {
+            let mut begun = Vec::new();
+            while begun.len() < count {
+                match self.begins.try_recv() {
+                    Ok(number) => begun.push(number),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+            begun
+        }
+    }
+
     #[tokio::test]
     async fn slow_removals_hold_nothing_else_up_and_all_end() {
-        let io = Handle::current();
-        let (begun, begins) = mpsc::channel();
-        let mut gates = Vec::new();
-        let removals: Vec<_> = (0..100)
-            .map(|number| {
-                let (gate, opened) = mpsc::channel::<()>();
-                gates.push(gate);
-                let begun = begun.clone();
-                removal(&io, move || {
-                    let _ = begun.send(number);
-                    // Until the gate is dropped.
-                    let _ = opened.recv();
-                    Ok::<_, RuntimeGone>(number)
-                })
-            })
-            .collect();
-        let begins = tokio::task::spawn_blocking(move || {
-            let first: Vec<i32> = begins.iter().take(4).collect();
-            (first, begins)
-        });
-        let (first, begins) = begins.await.unwrap();
-        assert_eq!(first.len(), 4);
-        // More than a place's time for slow work.
-        tokio::time::sleep(SLOW + Duration::from_millis(200)).await;
-        let name = offload(&io, || Ok::<_, RuntimeGone>(std::thread::current().name().map(str::to_owned)));
-        let name = tokio::time::timeout(Duration::from_secs(30), name).await.unwrap().unwrap();
+        let (lane, mut gate) = (lane(), Gate::new());
+        let removals: Vec<_> =
+            (0..100).map(|number| tokio::spawn(lane.remove(number.to_string(), gate.work(number)))).collect();
+        gate.begun(4).await;
+        let name = lane.run(|| Ok::<_, NotRun>(std::thread::current().name().map(str::to_owned)));
+        let name = tokio::time::timeout(SOON, name).await.unwrap().unwrap();
         assert_ne!(name.as_deref(), Some("remove-tree"));
-        assert!(begins.try_recv().is_err(), "a place is kept to the end");
-        drop(gates);
+        assert!(gate.begins.try_recv().is_err(), "a place is kept to the end");
+        drop(gate);
         let ended = futures::future::join_all(removals).await;
+        let ended: Vec<_> = ended.into_iter().map(Result::unwrap).collect();
         assert_eq!(ended, (0..100).map(Ok).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn hung_calls_of_one_owner_never_stop_another() {
+        let (hung, other, mut gate) = (lane(), lane(), Gate::new());
+        let calls: Vec<_> = (0..1000).map(|number| tokio::spawn(hung.run(gate.work(number)))).collect();
+        gate.begun(LANE_THREADS_MAX).await;
+        let done = tokio::time::timeout(SOON, other.run(|| Ok::<_, NotRun>(1))).await;
+        assert_eq!(done, Ok(Ok(1)));
+        let beside = tokio::time::timeout(SOON, hung.beside("other").run(|| Ok::<_, NotRun>(1))).await;
+        assert_eq!(beside, Ok(Ok(1)));
+        assert!(gate.begins.try_recv().is_err(), "no lane has more threads than are its own");
+        drop(gate);
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_queued_for_a_dead_asker_never_begins_and_what_had_begun_keeps_its_key() {
+        let (lane, mut gate) = (lane(), Gate::new());
+        let begun = tokio::spawn(lane.run_alone("pod", gate.work(1)));
+        gate.begun(1).await;
+        let mut queued = lane.run_alone("pod", gate.work(2));
+        assert!(futures::poll!(&mut queued).is_pending());
+        // The incarnation that asked for both ends.
+        begun.abort();
+        drop(queued);
+        let mut next = lane.beside("next").run_alone("pod", gate.work(3));
+        assert!(futures::poll!(&mut next).is_pending(), "it waits for what has begun");
+        let elsewhere = lane.run_alone("another pod", || Ok::<_, NotRun>(4));
+        assert_eq!(tokio::time::timeout(SOON, elsewhere).await, Ok(Ok(4)));
+        assert!(gate.begins.try_recv().is_err());
+        gate.gates.clear();
+        assert_eq!(tokio::time::timeout(SOON, next).await, Ok(Ok(3)));
+        assert_eq!(gate.begins.try_recv(), Ok(3), "the second one has not run");
+        // The thread gives its key back after it has told its outcome.
+        let all_given_back = async {
+            while !lane.keys.locked().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, all_given_back).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_full_lane_refuses_and_says_whose_it_is() {
+        let (lane, mut gate) = (lane(), Gate::new());
+        let _holds = tokio::spawn(lane.run_alone("pod", gate.work(0)));
+        gate.begun(1).await;
+        let mut waiting: Vec<_> =
+            (0..WAITING_MAX).map(|_| lane.run_alone("pod", || Ok::<_, NotRun>(()))).collect();
+        for one in &mut waiting {
+            assert!(futures::poll!(one).is_pending());
+        }
+        let refused = lane.run(|| Ok::<_, NotRun>(())).await;
+        assert_eq!(refused, Err(NotRun::Busy { owner: "test" }));
+        drop(waiting);
+        assert_eq!(lane.run(|| Ok::<_, NotRun>(())).await, Ok(()), "those that gave up have made room");
+    }
+
+    #[tokio::test]
+    async fn a_panic_goes_on_in_whoever_waits_and_gives_the_key_back() {
+        let lane = lane();
+        let panics = tokio::spawn(lane.run_alone("pod", || -> Result<(), NotRun> { panic!("in the work") }));
+        assert!(panics.await.unwrap_err().is_panic());
+        let next = lane.run_alone("pod", || Ok::<_, NotRun>(()));
+        assert_eq!(tokio::time::timeout(SOON, next).await, Ok(Ok(())));
     }
 }

@@ -9,15 +9,21 @@ use futures::future::BoxFuture;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
+use crate::offload::{LANE_THREADS_MAX, Lane, NotRun};
+
 /// How long a stopping I/O runtime waits for blocking calls that are still running.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Blocking calls (file systems, `fsync`) that may run at the same time; more of them wait.
-const BLOCKING_THREADS_MAX: usize = 64;
+/// Lanes of blocking calls that the bridge has at most, each with threads of its own.
+const LANES_MAX: usize = 24;
+/// Threads for blocking calls (file systems, `fsync`), made when they are needed: enough for all lanes at once, so that
+/// what has a place in its lane never waits for a thread.
+const BLOCKING_THREADS_MAX: usize = LANES_MAX * LANE_THREADS_MAX;
 
-/// A handle on the I/O runtime. Cheap to clone; it does not keep the runtime alive.
+/// A handle on the I/O runtime, with a lane for blocking calls. Cheap to clone; it does not keep the runtime alive.
 #[derive(Clone, Debug)]
 pub struct Io {
     handle: Handle,
+    lane: Lane,
 }
 
 /// Owns the I/O runtime: dropping it stops every task on it, waiting at most two seconds for blocking calls.
@@ -42,7 +48,7 @@ impl Io {
             .thread_name("io")
             .enable_all()
             .build()?;
-        let io = Io { handle: runtime.handle().clone() };
+        let io = Io::of(runtime.handle().clone());
         Ok(IoRuntime { runtime: Some(runtime), io })
     }
 
@@ -52,7 +58,18 @@ impl Io {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn current() -> Self {
-        Self { handle: Handle::current() }
+        Self::of(Handle::current())
+    }
+
+    fn of(handle: Handle) -> Self {
+        Self { lane: Lane::new("kubelet", handle.clone()), handle }
+    }
+
+    /// The same runtime for one subsystem: its blocking calls have places of their own, so that hung ones of one
+    /// subsystem stop no other.
+    #[must_use]
+    pub fn for_owner(&self, owner: &'static str) -> Self {
+        Self { handle: self.handle.clone(), lane: Lane::new(owner, self.handle.clone()) }
     }
 
     /// Runs `future` on the I/O runtime whether or not anybody keeps the returned handle.
@@ -66,16 +83,25 @@ impl Io {
         self.handle.spawn(future)
     }
 
-    /// Runs `f` on a thread where it may block. It cannot be cancelled once it has begun.
+    /// Runs `f` on a thread where it may block, once there is a place in this handle's [`Lane`]. It cannot be cancelled
+    /// once it has begun, and does not begin when the future is dropped before.
     ///
     /// Not for paused clocks: tokio's clock stands still while a blocking call runs.
-    pub fn blocking<F, T>(&self, f: F) -> JoinHandle<T>
+    ///
+    /// # Errors
+    /// [`NotRun`] as [`Lane::run`].
+    pub fn blocking<F, T>(&self, f: F) -> BoxFuture<'static, Result<T, NotRun>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let f: Box<dyn FnOnce() -> T + Send> = Box::new(f);
-        self.handle.spawn_blocking(f)
+        self.lane.run(move || Ok(f()))
+    }
+
+    /// The lane of this handle.
+    #[must_use]
+    pub fn lane(&self) -> &Lane {
+        &self.lane
     }
 
     /// Calls `f` inside the runtime, so that sockets and timers made by it belong there.

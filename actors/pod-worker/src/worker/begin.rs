@@ -8,7 +8,7 @@ use actix::ActorContext;
 use jiff::Timestamp;
 use messages::runtime::ContainerState;
 use messages::status_manager::GetPodStatus;
-use supervision::{Ctx, EffectId};
+use supervision::{Ctx, Effect, EffectId};
 use tokio::time::Instant;
 
 use super::hooks::with_hook;
@@ -20,7 +20,7 @@ use crate::plan::PodPlan;
 use crate::retry::{self, jittered, later};
 use crate::spec::PodView;
 use crate::step::{Release, Step};
-use crate::termination::TerminationPlan;
+use crate::termination::{TerminationPlan, longest_grace_seconds};
 use crate::texts;
 
 /// StatusManager's answer is waited for this long.
@@ -28,6 +28,9 @@ const STATUS_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Pause before a step that changed nothing.
 const IN_VAIN_PAUSE: Duration = Duration::from_secs(1);
+/// How long a step may take beyond the grace periods in it: each of its calls has a deadline of its own, and what a pod has
+/// filled is removed at low priority.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// The work under way.
 pub(super) struct Task {
@@ -163,13 +166,14 @@ impl PodWorker {
             let _step = step;
             operations.settled(uid.as_str()).await;
         };
-        let effect = ctx.effect("settle", Some(self.uid.clone()), work, |worker, (), ctx| {
-            worker.task = None;
-            worker.settled = true;
-            worker.unblocked(ctx);
-            worker.touch(ctx);
-            worker.reconcile(ctx);
-        });
+        let effect =
+            ctx.effect(Effect::lasting("settle"), Some(self.uid.clone()), work, |worker, (), ctx| {
+                worker.task = None;
+                worker.settled = true;
+                worker.unblocked(ctx);
+                worker.touch(ctx);
+                worker.reconcile(ctx);
+            });
         self.started(TaskKind::Settle, effect, ctx);
     }
 
@@ -204,10 +208,18 @@ impl PodWorker {
         self.sync_began = Instant::now();
         self.objects_changed = false;
         let (runtime, floors) = (runtime.clone(), self.floors.clone());
+        // Kills may come one after the other, and the pod's end after them.
+        let stops = u32::try_from(plan.kill.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let grace = Duration::from_secs(longest_grace_seconds(&desired.pod)).saturating_mul(stops);
         let task = SyncTask { exec, desired, runtime: runtime.clone(), plan, images, floors, pre_stops };
-        let effect = ctx.effect("sync", Some(self.uid.clone()), task.run(), move |worker, outcome, ctx| {
-            worker.synced(&runtime, outcome, ctx);
-        });
+        let effect = ctx.effect(
+            Effect::within("sync", grace.saturating_add(LONG)),
+            Some(self.uid.clone()),
+            task.run(),
+            move |worker, outcome, ctx| {
+                worker.synced(&runtime, outcome, ctx);
+            },
+        );
         self.started(TaskKind::Sync, effect, ctx);
     }
 
@@ -263,17 +275,24 @@ impl PodWorker {
     fn terminate(&mut self, plan: TerminationPlan, ctx: &mut Ctx<Self>) {
         let Some(exec) = self.executor() else { return };
         let hooks = self.pre_stops_of(plan.kills.iter().map(|kill| kill.id.clone()).collect(), &exec);
+        let grace = plan.kills.iter().map(|kill| u64::try_from(kill.grace_seconds).unwrap_or(0)).max();
+        let within = Duration::from_secs(grace.unwrap_or(0)).saturating_add(LONG);
         let work = stop_all(exec, plan, hooks);
-        let effect = ctx.effect("stop", Some(self.uid.clone()), work, Self::stopped);
+        let effect = ctx.effect(Effect::within("stop", within), Some(self.uid.clone()), work, Self::stopped);
         self.started(TaskKind::Stop, effect, ctx);
     }
 
     fn release(&mut self, what: Release, ctx: &mut Ctx<Self>) {
         let (Some(exec), Some(held)) = (self.executor(), self.observed.clone()) else { return };
         let work = release(exec, held, what);
-        let effect = ctx.effect("release", Some(self.uid.clone()), work, move |worker, done, ctx| {
-            worker.given_back(what, done, ctx);
-        });
+        let effect = ctx.effect(
+            Effect::within("release", LONG),
+            Some(self.uid.clone()),
+            work,
+            move |worker, done, ctx| {
+                worker.given_back(what, done, ctx);
+            },
+        );
         self.started(TaskKind::Release, effect, ctx);
     }
 }

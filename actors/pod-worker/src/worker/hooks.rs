@@ -12,7 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::WaitingReason;
 use messages::runtime::ContainerState;
-use supervision::{Ctx, EffectId};
+use supervision::{Ctx, Effect, EffectId};
 
 use super::{PodWorker, Timer};
 use crate::execute::{Executor, PreStop, PreStops, StartFailure, run_hook};
@@ -55,15 +55,20 @@ impl PodWorker {
         };
         let (name, id) = (hook.container.clone(), hook.container_id.clone());
         let ended = name.clone();
-        let effect = ctx.effect("PostStart", Some(self.uid.clone()), work, move |worker, outcome, ctx| {
-            worker.known.hooking.remove(&ended);
-            if let (Some(hooking), Err(error)) = (worker.hooks.remove(&ended), outcome) {
-                worker.hook_failed(&hooking.hook, error);
-            }
-            worker.unblocked(ctx);
-            worker.tell_report();
-            worker.reconcile(ctx);
-        });
+        let effect = ctx.effect(
+            Effect::lasting("PostStart"),
+            Some(self.uid.clone()),
+            work,
+            move |worker, outcome, ctx| {
+                worker.known.hooking.remove(&ended);
+                if let (Some(hooking), Err(error)) = (worker.hooks.remove(&ended), outcome) {
+                    worker.hook_failed(&hooking.hook, error);
+                }
+                worker.unblocked(ctx);
+                worker.tell_report();
+                worker.reconcile(ctx);
+            },
+        );
         self.known.hooking.insert(name.clone(), id);
         self.hooks.insert(name, Hooking { effect, hook });
         ctx.set_timer(Timer::Progress, super::report::BLOCKED_AFTER);

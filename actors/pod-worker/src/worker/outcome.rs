@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::volume_manager::VolumesNotReady;
-use supervision::Ctx;
+use supervision::{Ctx, Effect};
 use tokio::time::Instant;
 
 use super::PodWorker;
@@ -156,14 +156,19 @@ impl PodWorker {
             question.await
         };
         let (waited, hash) = (name.to_owned(), container_hash(&container));
-        let effect = ctx.effect("EnsureImage", Some(self.uid.clone()), work, move |worker, answer, ctx| {
-            worker.pulls.remove(&waited);
-            worker.known.pulling.remove(&waited);
-            worker.image_answered(kind, &waited, hash, answer);
-            worker.unblocked(ctx);
-            worker.tell_report();
-            worker.reconcile(ctx);
-        });
+        let effect = ctx.effect(
+            Effect::lasting("EnsureImage"),
+            Some(self.uid.clone()),
+            work,
+            move |worker, answer, ctx| {
+                worker.pulls.remove(&waited);
+                worker.known.pulling.remove(&waited);
+                worker.image_answered(kind, &waited, hash, answer);
+                worker.unblocked(ctx);
+                worker.tell_report();
+                worker.reconcile(ctx);
+            },
+        );
         self.pulls.insert(name.to_owned(), effect);
         self.known.pulling.insert(name.to_owned());
         ctx.set_timer(super::Timer::Progress, super::report::BLOCKED_AFTER);

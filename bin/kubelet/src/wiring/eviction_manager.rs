@@ -17,8 +17,8 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<EvictionManager>) -> promet
         ways: Ways {
             stats: bridge.stats.clone(),
             operations: wiring.operations.clone(),
-            dirs: bridge.dirs.clone(),
-            cgroups: bridge.cgroups.clone(),
+            dirs: bridge.dirs.for_owner(messages::eviction_manager::RECEIVER),
+            cgroups: bridge.cgroups.for_owner(messages::eviction_manager::RECEIVER),
             containers: actors.garbage.address(),
             images: actors.images.address(),
         },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bridge_reviews::{ClusterReviews, Reviews};
 use node_api::{Access, Answers, Containers, NodeApi, NodeApiDeps, Secured};
 use prometheus::Registry;
-use supervision::Seated;
+use supervision::{Seated, Subsystem};
 
 use super::{Bridge, Wiring};
 
@@ -14,7 +14,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
     let Wiring { bridge, actors, .. } = wiring;
     let deps = NodeApiDeps {
         config: wiring.settings.api.clone(),
-        io: bridge.io.clone(),
+        io: bridge.io.for_owner(NodeApi::NAME),
         answers: Answers {
             tree: wiring.tree.clone(),
             registry: wiring.registry.clone(),
@@ -49,7 +49,7 @@ fn containers(wiring: &Wiring<'_>) -> Containers {
         runtime_pods: actors.pleg.address(),
         runtime_pod: actors.pleg.address(),
         operations: wiring.operations.clone(),
-        io: bridge.io.clone(),
+        io: bridge.io.for_owner(NodeApi::NAME),
         clock: bridge.clock.clone(),
         split_streams: wiring.settings.server.split_streams,
     }

@@ -13,7 +13,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ProbeManager>) -> prometheu
     metrics.register(&wiring.probe_registry, wiring.registry)?;
     let deps = ProbeManagerDeps {
         ways: Ways { operations: wiring.operations.clone(), prober: bridge.prober.clone() },
-        checkpoints: bridge.checkpoints.clone(),
+        checkpoints: bridge.checkpoints.for_owner(messages::probe_manager::RECEIVER),
         clock: bridge.clock.clone(),
         kubelet_started: bridge.clock.now(),
         node_ip: Arc::from(settings.host_ips.first().map_or("127.0.0.1", String::as_str)),

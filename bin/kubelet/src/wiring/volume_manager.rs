@@ -14,7 +14,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> promethe
     let deps = VolumeManagerDeps {
         ways: Ways {
             mounts: bridge.mounts.clone(),
-            pod_dirs: bridge.dirs.clone(),
+            pod_dirs: bridge.dirs.for_owner(messages::volume_manager::RECEIVER),
             allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             objects: Objects {
                 secrets: actors.objects.address(),

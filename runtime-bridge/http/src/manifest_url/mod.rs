@@ -16,7 +16,7 @@ pub use address::{BadUrl, ManifestAddress};
 pub use fake::FakeManifestUrl;
 pub use sys::NetManifestUrl;
 
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// The largest body, in bytes: upstream's bound of 10 MiB.
 pub const BODY_BYTES_MAX: usize = 10 << 20;
@@ -48,9 +48,9 @@ pub enum ManifestUrlError {
         /// The URL.
         url: String,
     },
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 /// Gets the manifest. Dropping a future ends its GET.

@@ -17,7 +17,7 @@ use super::{BODY_BYTES_MAX, ManifestAddress, ManifestUrl, ManifestUrlError, TIME
 use crate::probes::exchange::{Say, exchange};
 use crate::probes::target::Target;
 use crate::probes::{Scheme, location, words};
-use bridge_io::{RuntimeGone, offload};
+use bridge_io::{Lane, NotRun};
 use bridge_net::roots;
 
 /// Requests that one GET makes at most: the first, and one per redirect.
@@ -29,6 +29,7 @@ const ASKER: &str = "manifest URL";
 #[derive(Debug, Clone)]
 pub struct NetManifestUrl {
     io: Handle,
+    lane: Lane,
     address: Arc<ManifestAddress>,
     authorities: Arc<Vec<PathBuf>>,
 }
@@ -36,7 +37,12 @@ pub struct NetManifestUrl {
 impl NetManifestUrl {
     /// Sockets live on `io`, which has I/O and time enabled.
     pub fn new(io: Handle, address: ManifestAddress) -> Self {
-        Self { io, address: Arc::new(address), authorities: Arc::new(roots::files()) }
+        Self {
+            lane: Lane::new("PodSources", io.clone()),
+            io,
+            address: Arc::new(address),
+            authorities: Arc::new(roots::files()),
+        }
     }
 
     /// The same with the authorities of this file alone.
@@ -60,7 +66,7 @@ impl ManifestUrl for NetManifestUrl {
                 Ok(body) => body,
                 Err(failed) => match failed.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => Err(RuntimeGone.into()),
+                    Err(_) => Err(NotRun::RuntimeGone.into()),
                 },
             }
         }
@@ -122,7 +128,7 @@ impl NetManifestUrl {
             return Ok(known.clone());
         }
         let files = self.authorities.clone();
-        let read = offload(&self.io, move || Ok::<_, RuntimeGone>(roots::config(&files)));
+        let read = self.lane.run(move || Ok::<_, NotRun>(roots::config(&files)));
         let config = read.await.map_err(|error| error.to_string())??;
         *known = Some(config.clone());
         Ok(config)

@@ -26,7 +26,7 @@ pub use health_server::{FakeHealth, HealthServer};
 pub use sys::NetProber;
 pub(crate) use sys::location;
 
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// Bytes of a response's body that are read.
 pub const BODY_BYTES_MAX: usize = 10 * 1024;
@@ -61,9 +61,9 @@ pub enum ProbeError {
     /// The response has begun, and its body could not be read.
     #[error("{0}")]
     Body(String),
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 /// A request that nobody answered.
@@ -72,9 +72,9 @@ pub enum RequestError {
     /// Why, in Go's words.
     #[error("{0}")]
     NoAnswer(String),
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 /// The scheme of an HTTP probe.

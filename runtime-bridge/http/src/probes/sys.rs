@@ -14,7 +14,7 @@ use super::target::{Target, is_absolute};
 use super::{
     GrpcProbe, HttpProbe, ProbeError, ProbeReport, Prober, RequestError, Scheme, TcpProbe, grpc, words,
 };
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// Requests that one probe makes at most: the first, and one per redirect.
 const REQUESTS_MAX: usize = 10;
@@ -32,7 +32,7 @@ impl NetProber {
         Self { io, tls: bridge_net::unverified::config() }
     }
 
-    fn run<T: Send + 'static, E: From<RuntimeGone> + Send + 'static>(
+    fn run<T: Send + 'static, E: From<NotRun> + Send + 'static>(
         &self,
         probe: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, E>> {
@@ -42,7 +42,7 @@ impl NetProber {
                 Ok(report) => report,
                 Err(failed) => match failed.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => Err(RuntimeGone.into()),
+                    Err(_) => Err(NotRun::RuntimeGone.into()),
                 },
             }
         }

@@ -139,6 +139,10 @@ impl Cgroups for FakeCgroups {
         &self.names
     }
 
+    fn for_owner(&self, _: &'static str) -> Arc<dyn Cgroups> {
+        Arc::new(self.clone())
+    }
+
     fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
         std::future::ready(self.ensure_now(cgroup, values)).boxed()
     }

@@ -15,6 +15,7 @@ mod tests;
 mod values;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
@@ -26,7 +27,7 @@ pub use names::{CgroupDriver, CgroupNames};
 pub use sys::SystemCgroups;
 pub use values::{CgroupValues, CpuLimit, HugePages, Limit, PageSizes, weight};
 
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// Why a cgroup could not be named, made, looked at or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,9 +90,9 @@ pub enum CgroupError {
         /// What the system said.
         reason: String,
     },
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 /// A pod's cgroup as found on this machine.
@@ -121,13 +122,17 @@ type Done<T> = BoxFuture<'static, Result<T, CgroupError>>;
 
 /// The cgroups of pods in every hierarchy of this machine.
 ///
-/// Every operation starts when it is called and runs to its end even when its future is dropped.
+/// Every operation belongs to whoever asked until it begins, and once begun runs to its end even when its future is
+/// dropped. Those on one cgroup, and those on one pod, come one after another.
 pub trait Cgroups: Send + Sync + std::fmt::Debug {
     /// Which version of cgroups this machine uses.
     fn version(&self) -> CgroupVersion;
 
     /// How cgroups are called here.
     fn names(&self) -> &CgroupNames;
+
+    /// The same cgroups for another subsystem, with places of its own for calls that hang.
+    fn for_owner(&self, owner: &'static str) -> Arc<dyn Cgroups>;
 
     /// Has a cgroup there in every hierarchy, with all above it, and has it hold these values; only what differs is
     /// written. One that is there already is taken over, whoever made it. A value that the kernel refuses is an error

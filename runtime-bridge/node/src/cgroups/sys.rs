@@ -21,7 +21,7 @@ use super::{
     detect,
 };
 use crate::mounts::mountinfo;
-use bridge_io::offload;
+use bridge_io::Lane;
 
 /// Bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
 const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -40,7 +40,7 @@ const BUSY_WAIT_FIRST: Duration = Duration::from_millis(5);
 #[derive(Debug, Clone)]
 pub struct SystemCgroups {
     tree: Arc<Tree>,
-    io: Handle,
+    lane: Lane,
 }
 
 #[derive(Debug)]
@@ -81,7 +81,10 @@ impl SystemCgroups {
         io: Handle,
     ) -> Self {
         let files = Arc::new(KernelFiles);
-        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io }
+        Self {
+            tree: Arc::new(Tree { version, names, hierarchies, sizes, files }),
+            lane: Lane::new("ResourceManager", io),
+        }
     }
 
     #[cfg(test)]
@@ -89,7 +92,7 @@ impl SystemCgroups {
         let Tree { version, names, hierarchies, sizes, .. } = &*self.tree;
         let (version, names) = (*version, names.clone());
         let (hierarchies, sizes) = (hierarchies.clone(), sizes.clone());
-        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io: self.io }
+        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), lane: self.lane }
     }
 
     #[cfg(test)]
@@ -103,7 +106,10 @@ impl SystemCgroups {
         work: impl FnOnce(&Tree, &str) -> Result<T, CgroupError> + Send + 'static,
     ) -> Done<T> {
         let (tree, uid) = (Arc::clone(&self.tree), uid.to_owned());
-        offload(&self.io, move || work(&tree, &uid))
+        match uid.is_empty() {
+            true => self.lane.run(move || work(&tree, &uid)),
+            false => self.lane.run_alone(uid.clone(), move || work(&tree, &uid)),
+        }
     }
 }
 
@@ -114,6 +120,10 @@ impl Cgroups for SystemCgroups {
 
     fn names(&self) -> &CgroupNames {
         &self.tree.names
+    }
+
+    fn for_owner(&self, owner: &'static str) -> Arc<dyn Cgroups> {
+        Arc::new(Self { tree: Arc::clone(&self.tree), lane: self.lane.beside(owner) })
     }
 
     fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {

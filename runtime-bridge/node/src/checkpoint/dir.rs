@@ -58,6 +58,10 @@ impl DirCheckpoints {
 }
 
 impl CheckpointStore for DirCheckpoints {
+    fn for_owner(&self, _: &'static str) -> Arc<dyn CheckpointStore> {
+        Arc::new(Self { root: Arc::clone(&self.root), strand: self.strand.another() })
+    }
+
     fn save(&self, name: &str, content: &Value) -> BoxFuture<'static, Result<(), CheckpointError>> {
         match check_name(name).and_then(|()| encode(name, content)) {
             Ok(json) => self.run(name, move |root, name| save(root, name, &json)),

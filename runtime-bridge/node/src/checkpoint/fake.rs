@@ -82,6 +82,10 @@ impl FakeCheckpoints {
 }
 
 impl CheckpointStore for FakeCheckpoints {
+    fn for_owner(&self, _: &'static str) -> Arc<dyn CheckpointStore> {
+        Arc::new(self.clone())
+    }
+
     fn save(&self, name: &str, content: &Value) -> BoxFuture<'static, Result<(), CheckpointError>> {
         std::future::ready(self.save_now(name, content)).boxed()
     }

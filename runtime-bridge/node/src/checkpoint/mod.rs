@@ -11,6 +11,8 @@ mod strand;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -87,8 +89,13 @@ pub enum CheckpointError {
 }
 
 /// A store of checkpoints. Operations take effect in the order in which they were called, even when their futures
-/// are polled in another order or dropped.
+/// are polled in another order. One whose future is dropped before it begins has no effect; one that has begun runs to its
+/// end, and those called later wait for it.
 pub trait CheckpointStore: Send + Sync + std::fmt::Debug {
+    /// The same checkpoints for another subsystem: the operations of neither wait for those of the other that hang, so
+    /// the two must not use the same names.
+    fn for_owner(&self, owner: &'static str) -> Arc<dyn CheckpointStore>;
+
     /// Replaces the checkpoint `name`; done only when the content is safe on disk.
     fn save(&self, name: &str, content: &Value) -> BoxFuture<'static, Result<(), CheckpointError>>;
 

@@ -8,8 +8,6 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use bridge_io::RuntimeGone;
-
 /// Jobs that wait at most; the node has at most a few hundred pods and each has one save under way.
 const WAITING_MAX: usize = 4096;
 
@@ -38,26 +36,29 @@ pub(crate) enum Refused {
     Gone,
 }
 
-impl From<RuntimeGone> for Refused {
-    fn from(_: RuntimeGone) -> Self {
-        Self::Gone
-    }
-}
-
 impl Strand {
     pub(crate) fn new(io: Handle) -> Self {
         Self { io, queue: Arc::default() }
     }
 
-    /// Queues `work` now; it runs after everything queued before it, whether or not the future is polled.
+    /// A queue of another owner on the same runtime: neither waits for work of the other that hangs.
+    pub(crate) fn another(&self) -> Self {
+        Self::new(self.io.clone())
+    }
+
+    /// Queues `work` now; it runs after everything queued before it, whether or not the future is polled. Work whose
+    /// future is dropped before it begins does not run: it belongs to an incarnation that has ended, and the next one
+    /// knows better. Work that has begun runs to its end, and the next one's waits for it.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Refused>> {
         let (tell, told) = oneshot::channel();
         let job: Job = Box::new(move || {
-            // Nobody waiting is fine: the work is done all the same.
-            let _ = tell.send(work());
+            if !tell.is_closed() {
+                // Whoever asked may have gone meanwhile.
+                let _ = tell.send(work());
+            }
         });
         let start = {
             let mut queue = locked(&self.queue);
@@ -95,4 +96,39 @@ fn drain(queue: &Mutex<Queue>) {
 
 fn locked(queue: &Mutex<Queue>) -> std::sync::MutexGuard<'_, Queue> {
     queue.lock().expect("no job runs while this lock is held")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn queued_work_of_a_dead_incarnation_is_dropped_and_what_has_begun_is_waited_for() {
+        let strand = Strand::new(Handle::current());
+        let (tell, told) = mpsc::channel();
+        let (gate, opened) = mpsc::channel::<()>();
+        let writes = |number: u32| {
+            let tell = tell.clone();
+            move || tell.send(number).unwrap()
+        };
+        let first = writes(1);
+        let begun = strand.run(move || {
+            first();
+            let _ = opened.recv();
+        });
+        while told.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        let queued = strand.run(writes(2));
+        drop((begun, queued));
+        let next = strand.run(writes(3));
+        let other = strand.another().run(|| 4);
+        assert_eq!(other.await, Ok(4), "another owner's does not wait for what hangs");
+        assert!(told.try_recv().is_err(), "the next one waits for what has begun");
+        drop(gate);
+        assert_eq!(next.await, Ok(()));
+        assert_eq!(told.try_recv(), Ok(3), "the second one has not run");
+    }
 }

@@ -24,9 +24,11 @@ async fn contract(store: Arc<dyn CheckpointStore>, corrupt: impl Fn(&str)) {
     assert_eq!(store.list("pod-s").await.unwrap().len(), 3);
     assert_eq!(store.list("nothing/").await, Ok(vec![]));
 
-    // Replacing, and in the order of the calls although nobody waits in between.
+    // Replacing, and in the order of the calls although they are waited for in another.
     let pending: Vec<_> = (0..50).map(|n| store.save("pod-status/a", &json!(n))).collect();
-    drop(pending);
+    for saved in pending.into_iter().rev() {
+        saved.await.unwrap();
+    }
     assert_eq!(store.load("pod-status/a").await, Ok(Some(json!(49))));
 
     store.remove("pod-status/b").await.unwrap();

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::own_process::{default_address, default_address_v6};
-use bridge_io::{RuntimeGone, offload};
+use bridge_io::{Lane, NotRun};
 use bridge_net::names;
 
 /// Addresses by which a machine may be reached.
@@ -26,28 +26,28 @@ pub struct FoundAddresses {
 pub trait HostAddresses: Send + Sync + std::fmt::Debug {
     /// What is known of a host name, and whether further addresses are this machine's own. May take as long as the
     /// resolver does.
-    fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>>;
+    fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, NotRun>>;
 }
 
 /// This machine, and its resolver.
 #[derive(Debug, Clone)]
 pub struct ThisHost {
-    io: Handle,
+    lane: Lane,
 }
 
 impl ThisHost {
     /// What blocks does so on a thread of `io`.
     pub fn new(io: Handle) -> Self {
-        Self { io }
+        Self { lane: Lane::new("NodeStatus", io) }
     }
 }
 
 impl HostAddresses for ThisHost {
-    fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>> {
-        let (io, name, asked) = (self.io.clone(), name.to_owned(), asked.to_vec());
+    fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, NotRun>> {
+        let (lane, name, asked) = (self.lane.clone(), name.to_owned(), asked.to_vec());
         async move {
             let looked_up = names::resolve("node", &name).await.unwrap_or_default();
-            offload(&io, move || {
+            lane.run(move || {
                 let local = looked_up.iter().chain(&asked).copied().filter(|ip| is_local(*ip)).collect();
                 let default_routes = default_address().into_iter().chain(default_address_v6()).collect();
                 Ok(FoundAddresses { looked_up, local, default_routes })
@@ -85,7 +85,7 @@ impl FakeHostAddresses {
 
 #[cfg(any(test, feature = "fake"))]
 impl HostAddresses for FakeHostAddresses {
-    fn find(&self, _: &str, _: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, RuntimeGone>> {
+    fn find(&self, _: &str, _: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, NotRun>> {
         let found = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         Box::pin(std::future::ready(Ok(found)))
     }

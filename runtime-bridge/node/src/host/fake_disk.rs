@@ -1,7 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::mounts::{FileKind, MountPoint, SwapFacts};
@@ -21,6 +23,8 @@ struct State {
     nodes: BTreeMap<PathBuf, Node>,
     mounts: Vec<MountPoint>,
     failures: Vec<Failure>,
+    hangs: Option<String>,
+    hung: BTreeSet<PathBuf>,
     swap: SwapFacts,
 }
 
@@ -61,6 +65,22 @@ impl FakeDisk {
             times,
             reason: reason.to_owned(),
         });
+    }
+
+    /// Makes the next call of the trait method `operation` hang: the disk does what was asked and does not come back. All
+    /// later calls on the same path wait for it, as in a lane.
+    pub fn hang(&self, operation: &str) {
+        self.locked().hangs = Some(operation.to_owned());
+    }
+
+    /// The paths with a call that hangs.
+    pub fn hung(&self) -> Vec<PathBuf> {
+        self.locked().hung.iter().cloned().collect()
+    }
+
+    /// Calls that hang come back.
+    pub fn go_on(&self) {
+        self.change(|state| state.hung.clear());
     }
 
     /// Makes a directory and those above it, all with `mode`; existing ones keep theirs.
@@ -195,6 +215,32 @@ impl FakeDisk {
         })?;
         failure.times -= 1;
         Some(failure.reason.clone())
+    }
+
+    /// The answer of an operation on `path`: at once, unless a call on that path hangs.
+    pub(crate) fn answer<T: Send + 'static>(
+        &self,
+        operation: &str,
+        path: &Path,
+        done: T,
+    ) -> BoxFuture<'static, T> {
+        let hangs = {
+            let mut state = self.locked();
+            if state.hangs.take_if(|hangs| hangs == operation).is_some() {
+                state.hung.insert(path.to_path_buf());
+            }
+            state.hung.contains(path)
+        };
+        if !hangs {
+            return std::future::ready(done).boxed();
+        }
+        let (disk, path) = (self.clone(), path.to_path_buf());
+        async move {
+            let mut changes = disk.changes();
+            while disk.locked().hung.contains(&path) && changes.changed().await.is_ok() {}
+            done
+        }
+        .boxed()
     }
 
     /// Counts every change of the disk.

@@ -38,7 +38,7 @@ async fn blocking<T: Send + 'static>(
     io: &Io,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    io.blocking(work).await.unwrap_or_else(|_| Err(io::Error::other("the I/O runtime has shut down")))
+    io.blocking(work).await.unwrap_or_else(|not_run| Err(io::Error::other(not_run)))
 }
 
 fn open(path: &Path) -> io::Result<File> {

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use tokio::runtime::Handle;
 
-use bridge_io::{RuntimeGone, offload};
+use bridge_io::{Lane, NotRun};
 
 /// Why the machine did not tell.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,9 +25,9 @@ pub enum MachineError {
     /// A host name without letters and digits cannot name a node.
     #[error("host name {0:?} is empty")]
     EmptyHostname(String),
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 /// Facts about a machine. Text that the machine does not tell is empty.
@@ -94,30 +94,28 @@ pub trait Machine: Send + Sync + std::fmt::Debug {
 /// The machine this process runs on.
 #[derive(Debug, Clone)]
 pub struct ThisMachine {
-    io: Handle,
+    lane: Lane,
 }
 
 impl ThisMachine {
     /// Files are read on the blocking threads of `io`.
     pub fn new(io: Handle) -> Self {
-        Self { io }
+        Self { lane: Lane::new("Machine", io) }
     }
 }
 
 impl Machine for ThisMachine {
     fn facts(&self) -> BoxFuture<'static, Result<MachineFacts, MachineError>> {
-        offload(&self.io, facts)
+        self.lane.run(facts)
     }
 
     fn storage_bytes(&self, path: &Path) -> BoxFuture<'static, Result<u64, MachineError>> {
         let path = path.to_owned();
-        offload(&self.io, move || storage_bytes(&path))
+        self.lane.run(move || storage_bytes(&path))
     }
 
     fn start_facts(&self) -> BoxFuture<'static, Result<StartFacts, MachineError>> {
-        offload(&self.io, || {
-            start_facts(Path::new("/proc/swaps"), Path::new("/sys/devices/system/cpu/online"))
-        })
+        self.lane.run(|| start_facts(Path::new("/proc/swaps"), Path::new("/sys/devices/system/cpu/online")))
     }
 }
 

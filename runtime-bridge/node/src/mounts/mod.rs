@@ -19,7 +19,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::host::{RemoveTreeError, SecretContent};
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeMounts;
@@ -131,16 +131,18 @@ pub enum MountError {
         /// What the system said.
         reason: String,
     },
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 type Done<T> = BoxFuture<'static, Result<T, MountError>>;
 
 /// Mounts and the primitives of emptyDir and hostPath.
 ///
-/// Every operation starts when it is called and runs to its end even when its future is dropped. All are
+/// Every operation belongs to whoever asked until it begins, and once begun runs to its end even when its future is
+/// dropped; those on one path come one after another, so that the volume of a pod has one owner over all incarnations of
+/// VolumeManager. All are
 /// idempotent. Paths are absolute, without `.` and `..`.
 pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// The mounts at or below `path`, in the order in which they were made: to unmount all, go backwards.

@@ -14,7 +14,7 @@ use super::{
     VolumeGroup, atomic, check_path, mountinfo, ownership, subpath, swap,
 };
 use crate::host::remove_tree;
-use bridge_io::{offload, removal};
+use bridge_io::Lane;
 
 /// Mounts on top of each other that one unmount takes down; nothing sane stacks more.
 const STACKED_MOUNTS_MAX: usize = 16;
@@ -24,7 +24,7 @@ pub(super) const READY: &str = "ready";
 /// This machine's mounts. System calls run on the blocking threads of the I/O runtime.
 #[derive(Debug, Clone)]
 pub struct SystemMounts {
-    io: Handle,
+    lane: Lane,
     /// Whether a tmpfs can be kept out of swap; asked once.
     noswap: Arc<OnceLock<bool>>,
 }
@@ -32,7 +32,7 @@ pub struct SystemMounts {
 impl SystemMounts {
     /// Mounts as this process sees them.
     pub fn new(io: Handle) -> Self {
-        Self { io, noswap: Arc::default() }
+        Self { lane: Lane::new("VolumeManager", io), noswap: Arc::default() }
     }
 
     fn run<T: Send + 'static>(
@@ -41,7 +41,7 @@ impl SystemMounts {
         work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
     ) -> Done<T> {
         let path = path.to_path_buf();
-        offload(&self.io, move || {
+        self.lane.run_alone(path.display().to_string(), move || {
             check_path(&path)?;
             work(&path)
         })
@@ -59,7 +59,7 @@ impl Mounts for SystemMounts {
 
     fn swap(&self) -> Done<SwapFacts> {
         let noswap = self.noswap.clone();
-        offload(&self.io, move || {
+        self.lane.run(move || {
             Ok(SwapFacts { on: swap::is_on(), noswap: *noswap.get_or_init(swap::noswap_is_there) })
         })
     }
@@ -136,7 +136,7 @@ impl Mounts for SystemMounts {
 
     fn remove_tree(&self, path: &Path) -> Done<()> {
         let path = path.to_path_buf();
-        removal(&self.io, move || {
+        self.lane.remove(path.display().to_string(), move || {
             check_path(&path)?;
             Ok(remove_tree::remove_tree(&path)?)
         })

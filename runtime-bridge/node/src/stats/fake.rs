@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use super::{
     FileSystemRoom, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted,
 };
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// A node with the figures it was given. Clones share them.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl FakeStats {
 }
 
 impl NodeStats for FakeStats {
-    fn node(&self, _: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, RuntimeGone>> {
+    fn node(&self, _: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, NotRun>> {
         let node = self.change(|state| {
             state.looks += 1;
             state.node.clone()
@@ -113,7 +113,7 @@ impl NodeStats for FakeStats {
         &self,
         pods: Vec<PodPlaces>,
         wanted: Wanted,
-    ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, RuntimeGone>> {
+    ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, NotRun>> {
         let usage = self.change(|state| {
             let of = |pod: PodPlaces| {
                 let mut usage = state.pods.get(&pod.uid).cloned().unwrap_or_default();
@@ -129,7 +129,7 @@ impl NodeStats for FakeStats {
         std::future::ready(Ok(usage)).boxed()
     }
 
-    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, RuntimeGone>> {
+    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, NotRun>> {
         let (usage, takes) = self.change(|state| {
             *state.counts.entry(pod.uid.clone()).or_default() += 1;
             let usage = state.pods.get(&pod.uid).cloned().unwrap_or_default();

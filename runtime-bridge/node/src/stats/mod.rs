@@ -19,7 +19,7 @@ pub use fake::FakeStats;
 pub use system::{Places, SystemStats};
 
 use crate::cgroups::QosClass;
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// How much there is of something, and how much of it is left. `available` may be negative: of processes there may be
 /// more than the limit says.
@@ -135,7 +135,7 @@ pub struct PodDisk {
 /// A node that can be measured.
 pub trait NodeStats: Send + Sync + std::fmt::Debug {
     /// What the node has now.
-    fn node(&self, runtime: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, RuntimeGone>>;
+    fn node(&self, runtime: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, NotRun>>;
 
     /// What each of these pods uses, by UID; a pod of which there is nothing here is absent. Disks are walked for a
     /// bounded time, in which each pod has a share of its own: see [`PodUsage::cut`].
@@ -143,9 +143,9 @@ pub trait NodeStats: Send + Sync + std::fmt::Debug {
         &self,
         pods: Vec<PodPlaces>,
         wanted: Wanted,
-    ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, RuntimeGone>>;
+    ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, NotRun>>;
 
     /// What one pod has on disk, found in so much time, whatever cgroups there are. It is counted beside everything else,
     /// on a thread of low priority: whoever asks asks for some few at a time.
-    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, RuntimeGone>>;
+    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, NotRun>>;
 }

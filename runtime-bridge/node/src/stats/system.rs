@@ -3,22 +3,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
 use super::du::{self, Budget};
 use super::files::{self, Problem};
 use super::{DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted};
 use crate::cgroups::{CgroupError, CgroupNames, CgroupVersion, Hierarchy, SystemCgroups};
-use bridge_io::{RuntimeGone, at_low_priority, offload};
+use bridge_io::{Lane, NotRun};
 
 /// Names that are looked at for each pod in one measurement of all, and how long all of them together take.
 const NAMES_MAX: usize = 2_000_000;
 const WALK_MAX: Duration = Duration::from_secs(10);
-/// Pods whose disk is counted at the same time, whoever asks.
-const COUNTS_MAX: usize = 4;
 
 /// Where the machine's figures are read.
 #[derive(Clone, Debug)]
@@ -39,8 +35,7 @@ pub struct Places {
 #[derive(Clone, Debug)]
 pub struct SystemStats {
     places: Arc<Places>,
-    io: Handle,
-    counts: Arc<Semaphore>,
+    lane: Lane,
 }
 
 impl SystemStats {
@@ -57,38 +52,31 @@ impl SystemStats {
 
     /// A machine whose files are at these places.
     pub fn at(places: Places, io: Handle) -> Self {
-        Self { places: Arc::new(places), io, counts: Arc::new(Semaphore::new(COUNTS_MAX)) }
+        Self { places: Arc::new(places), lane: Lane::new("EvictionManager", io) }
     }
 }
 
 impl NodeStats for SystemStats {
-    fn node(&self, runtime: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, RuntimeGone>> {
+    fn node(&self, runtime: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, NotRun>> {
         let places = self.places.clone();
-        offload(&self.io, move || Ok(places.node(&runtime)))
+        self.lane.run(move || Ok(places.node(&runtime)))
     }
 
     fn pods(
         &self,
         pods: Vec<PodPlaces>,
         wanted: Wanted,
-    ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, RuntimeGone>> {
+    ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, NotRun>> {
         let places = self.places.clone();
-        offload(&self.io, move || Ok(places.pods(&pods, wanted, NAMES_MAX, WALK_MAX)))
+        self.lane.run(move || Ok(places.pods(&pods, wanted, NAMES_MAX, WALK_MAX)))
     }
 
-    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, RuntimeGone>> {
-        let counts = self.counts.clone();
-        async move {
-            let place = counts.acquire_owned().await.map_err(|_| RuntimeGone)?;
-            let count = move || {
-                let mut budget = Budget::of_time(time_max);
-                let (logs, volumes) = on_disk(&pod, &mut budget);
-                drop(place);
-                Ok(PodDisk { logs, volumes, cut: budget.is_exceeded() })
-            };
-            at_low_priority("count-disk", count).await
-        }
-        .boxed()
+    fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, NotRun>> {
+        self.lane.run_long("count-disk", move || {
+            let mut budget = Budget::of_time(time_max);
+            let (logs, volumes) = on_disk(&pod, &mut budget);
+            Ok(PodDisk { logs, volumes, cut: budget.is_exceeded() })
+        })
     }
 }
 

@@ -10,6 +10,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use bridge_io::NotRun;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::{FakeAuthority, FakeCertificates};
 pub use pair::{CurrentPair, Leaf, Pair};
@@ -46,9 +47,9 @@ pub enum CertificateError {
     /// No key or no request could be made.
     #[error("unable to generate a certificate signing request: {0}")]
     Made(String),
-    /// The I/O runtime has shut down.
-    #[error("the I/O runtime has shut down")]
-    RuntimeGone,
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    #[error(transparent)]
+    NotRun(#[from] NotRun),
 }
 
 impl CertificateError {

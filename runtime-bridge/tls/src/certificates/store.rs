@@ -13,6 +13,7 @@ use jiff::tz::TimeZone;
 
 use super::{CertificateError, KeyPem, Pair};
 use bridge_io::Io;
+use bridge_io::Lane;
 
 /// Bytes of a pair.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -42,7 +43,7 @@ pub trait CertificateStore: Send + Sync + Debug {
 /// Pairs in a directory, `--cert-dir`: `PREFIX-<YYYY-MM-DD-hh-mm-ss>.pem`, and `PREFIX-current.pem` that links to one.
 #[derive(Clone, Debug)]
 pub struct DirCertificates {
-    io: Io,
+    lane: Lane,
     place: Place,
 }
 
@@ -59,7 +60,10 @@ impl DirCertificates {
     pub fn new(io: Io, directory: &Path, prefix: &'static str, first: Option<(PathBuf, PathBuf)>) -> Self {
         // Links tell where a file is, whatever directory they are read from.
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-        Self { io, place: Place { directory, prefix, first } }
+        Self {
+            lane: io.for_owner("CertificateManager").lane().clone(),
+            place: Place { directory, prefix, first },
+        }
     }
 
     /// The link to the pair that holds.
@@ -72,9 +76,8 @@ impl DirCertificates {
         work: impl FnOnce(&Place) -> Result<T, CertificateError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, CertificateError>> {
         let place = self.place.clone();
-        // It runs to its end, whatever becomes of whoever asked.
-        let task = self.io.blocking(move || work(&place));
-        Box::pin(async move { task.await.unwrap_or(Err(CertificateError::RuntimeGone)) })
+        // Once begun it runs to its end, whatever becomes of whoever asked, and the next one waits for it.
+        self.lane.run_alone(place.prefix, move || work(&place))
     }
 }
 

@@ -28,7 +28,7 @@ fn subject() -> Subject {
 }
 
 fn wait<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
 }
 
 struct Disk {

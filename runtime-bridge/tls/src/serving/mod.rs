@@ -32,6 +32,7 @@ pub use suites::{Protocol, protocol};
 
 use crate::certificates::CurrentPair;
 use bridge_io::Io;
+use bridge_io::NotRun;
 use bridge_io::clock::Clock;
 
 /// Between two questions on an idle connection.
@@ -240,7 +241,11 @@ async fn keep_current(
         }
         let (source, client_ca) = (settings.certificate.clone(), settings.client_ca.clone());
         let read = io.blocking(move || files::material(&source, client_ca.as_deref())).await;
-        let Ok(read) = read else { return };
+        let read = match read {
+            Ok(read) => read,
+            Err(NotRun::RuntimeGone) => return,
+            Err(NotRun::Busy { .. }) => continue,
+        };
         let outcome = read.and_then(|read| {
             if read != material {
                 let _ = tell.send(load(&settings, &read)?);

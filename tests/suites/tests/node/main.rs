@@ -16,6 +16,7 @@ mod cluster;
 mod evictions;
 mod garbage;
 mod gates;
+mod hangs;
 mod heartbeat;
 mod hooks;
 mod images;

@@ -114,6 +114,23 @@ delivery!(Arm => (): Command, Reject);
 pub struct Finish;
 delivery!(Finish => (): Command, Reject);
 
+/// Does what a test says, with the actor's context.
+#[derive(Clone)]
+pub struct Do(Arc<dyn Fn(&mut Ctx<Counter>) + Send + Sync>);
+delivery!(Do => (): Command, Reject);
+
+impl Do {
+    pub fn this(what: impl Fn(&mut Ctx<Counter>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(what))
+    }
+}
+
+impl std::fmt::Debug for Do {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Do")
+    }
+}
+
 /// What the tests see from outside.
 #[derive(Clone, Default)]
 pub struct Outside {
@@ -217,6 +234,13 @@ impl Handler<Count> for Counter {
     fn handle(&mut self, _: Count, _: &mut Ctx<Self>) -> Self::Result {
         self.count += 1;
         MessageResult(self.count)
+    }
+}
+
+impl Handler<Do> for Counter {
+    type Result = ();
+    fn handle(&mut self, Do(what): Do, ctx: &mut Ctx<Self>) {
+        what(ctx);
     }
 }
 

@@ -83,7 +83,7 @@ fn g10_the_snapshot_is_json_with_these_names() {
                 "mailboxDepth": 0, "mailboxBound": 1024, "receives": ["Count", "PanicHere"],
                 "handled": 3, "replaced": 0, "dropped": 0, "deadLetters": 0, "skippedQueries": 0,
                 "busySeconds": "…", "handlingP50Us": "…", "handlingP99Us": "…",
-                "observed": { "count": 1 },
+                "effectsOverdue": 0, "observed": { "count": 1 },
             }])
         );
         assert_eq!(

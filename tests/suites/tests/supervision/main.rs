@@ -1,4 +1,4 @@
-//! The guarantees of supervision (G1 to G11), each with tests that would fail without it.
+//! The guarantees of supervision (G1 to G11, G13), each with tests that would fail without it.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -14,6 +14,7 @@ mod isolation;
 mod limits;
 mod mailbox;
 mod orders;
+mod progress;
 mod quarantine;
 mod restart;
 mod scripts;

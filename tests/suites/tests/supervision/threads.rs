@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix_rt::{Arbiter, System};
+use bridge_io::Io;
 use messages::PodUid;
 use messages::supervision::Fault;
 use supervision::{
@@ -208,6 +209,33 @@ fn g6_a_blocked_thread_without_anything_vital_does_not_stop_the_feeding() {
         assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
         let snapshot = threads.tree.snapshot().await;
         assert!(snapshot.actors.iter().all(|actor| actor.state == State::Running && actor.restarts == 0));
+    });
+}
+
+#[test]
+fn g6_a_runtime_of_threads_is_pinged_like_an_actor() {
+    let io = Io::start(1).unwrap();
+    Threads::run(async |threads| {
+        let handle = io.io();
+        threads.tree.watch("IoRuntime", Vitality::Vital, move |answer| {
+            drop(handle.spawn(async move { answer.give() }));
+        });
+        let _watchdog = threads.watch(Duration::from_millis(1500));
+        threads.until("feeding", |threads| threads.feeds.load(Ordering::SeqCst) > 3).await;
+        let report = threads.tree.snapshot().await.actors.remove(0);
+        assert_eq!((report.name.as_str(), report.state), ("IoRuntime", State::Running));
+        let (let_go, blocked) = channel::<()>();
+        drop(io.io().spawn(async move { blocked.recv() }));
+        let told = |event: &SupervisionEvent| {
+            event.actor == "IoRuntime"
+                && matches!(&event.what, What::ThreadBlocked { handling, .. } if handling == "its tasks")
+        };
+        threads.until("the report", |threads| threads.saw(told)).await;
+        let fed = threads.feeds.load(Ordering::SeqCst);
+        threads.until("the end", |threads| threads.gave_up.lock().unwrap().is_some()).await;
+        assert_eq!(threads.feeds.load(Ordering::SeqCst), fed, "no food while the runtime is blocked");
+        assert_eq!(threads.gave_up.lock().unwrap().clone().unwrap().actor, "IoRuntime");
+        drop(let_go);
     });
 }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tokio::runtime::Handle;
 
 use super::{COMPRESSED, Compressed, ContainerLogs, Done, LogError, LogPlace, UNFINISHED};
-use bridge_io::{at_low_priority, offload};
+use bridge_io::{Lane, at_low_priority};
 
 /// Rotated files of one log that are looked at. There are some few, unless somebody else makes them.
 const ROTATED_MAX: usize = 10_000;
@@ -22,30 +22,30 @@ const COMPRESSING_MAX: usize = 32;
 /// Logs on this machine's disk.
 #[derive(Debug, Clone)]
 pub struct DiskContainerLogs {
-    io: Handle,
+    lane: Lane,
     compressing: Compressing,
 }
 
 impl DiskContainerLogs {
     /// The disk is touched on the blocking threads of `io` only, but for compressing, which has threads of its own.
     pub fn new(io: Handle) -> Self {
-        Self { io, compressing: Compressing::default() }
+        Self { lane: Lane::new("LogManager", io), compressing: Compressing::default() }
     }
 }
 
 impl ContainerLogs for DiskContainerLogs {
     fn sizes(&self, places: Vec<LogPlace>) -> Done<Vec<Result<Option<u64>, LogError>>> {
-        offload(&self.io, move || Ok(places.iter().map(size).collect()))
+        self.lane.run(move || Ok(places.iter().map(size).collect()))
     }
 
     fn rotated(&self, place: &LogPlace) -> Done<Vec<String>> {
         let place = place.clone();
-        offload(&self.io, move || rotated(&place))
+        self.lane.run(move || rotated(&place))
     }
 
     fn remove(&self, place: &LogPlace, names: Vec<String>) -> Done<()> {
         let (place, compressing) = (place.clone(), self.compressing.clone());
-        offload(&self.io, move || {
+        self.lane.run(move || {
             let Some(dir) = directory(&place)? else { return Ok(()) };
             for name in &names {
                 // Held while it is removed: compressing begins after that or is seen here.
@@ -61,7 +61,7 @@ impl ContainerLogs for DiskContainerLogs {
 
     fn rename(&self, place: &LogPlace, from: &str, to: &str) -> Done<()> {
         let (place, from, to) = (place.clone(), from.to_owned(), to.to_owned());
-        offload(&self.io, move || {
+        self.lane.run(move || {
             let from_path = beside(&place, &from);
             let dir = directory(&place)?.ok_or_else(|| failed("rename", &from_path)(Errno::NOENT))?;
             look(&dir, &place, &from)?.ok_or_else(|| failed("rename", &from_path)(Errno::NOENT))?;

@@ -18,7 +18,7 @@ pub use disk::DiskContainerLogs;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeContainerLogs;
 
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// What is added to the name of a log that has been compressed.
 pub const COMPRESSED: &str = ".gz";
@@ -60,9 +60,9 @@ pub enum LogError {
     /// Too many logs are being compressed.
     #[error("too many logs are being compressed")]
     Busy,
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 /// What became of a log that was to be compressed.
@@ -80,7 +80,8 @@ type Done<T> = BoxFuture<'static, Result<T, LogError>>;
 
 /// The files of containers' logs.
 ///
-/// Every operation starts when it is called and runs to its end even when its future is dropped. All are idempotent.
+/// Every operation belongs to whoever asked until it begins, and once begun runs to its end even when its future is
+/// dropped. All are idempotent.
 pub trait ContainerLogs: Send + Sync + std::fmt::Debug {
     /// The size of each log in bytes, in the order of the places; none where there is no file.
     fn sizes(&self, places: Vec<LogPlace>) -> Done<Vec<Result<Option<u64>, LogError>>>;

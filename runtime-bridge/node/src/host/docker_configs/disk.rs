@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::{
     DOCKER_CONFIG_BYTES_MAX, DockerConfigFile, DockerConfigFormat, DockerConfigs, SecretContent, candidates,
 };
-use bridge_io::{RuntimeGone, offload};
+use bridge_io::{Lane, NotRun};
 
 /// What tells whether a file is still the one that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,21 +43,25 @@ type Known = Arc<Mutex<BTreeMap<PathBuf, (Stamp, SecretContent)>>>;
 pub struct DiskDockerConfigs {
     candidates: Arc<[(PathBuf, DockerConfigFormat)]>,
     known: Known,
-    io: Handle,
+    lane: Lane,
 }
 
 impl DiskDockerConfigs {
     /// Files in and around the kubelet's `root` directory, its `working` directory and its user's `home`. The disk is
     /// touched on the blocking threads of `io` only.
     pub fn new(root: &Path, working: Option<&Path>, home: Option<&Path>, io: Handle) -> Self {
-        Self { candidates: candidates(root, working, home).into(), known: Known::default(), io }
+        Self {
+            candidates: candidates(root, working, home).into(),
+            known: Known::default(),
+            lane: Lane::new("ImageManager", io),
+        }
     }
 }
 
 impl DockerConfigs for DiskDockerConfigs {
-    fn read(&self) -> BoxFuture<'static, Result<Vec<DockerConfigFile>, RuntimeGone>> {
+    fn read(&self) -> BoxFuture<'static, Result<Vec<DockerConfigFile>, NotRun>> {
         let (candidates, known) = (Arc::clone(&self.candidates), Arc::clone(&self.known));
-        offload(&self.io, move || {
+        self.lane.run(move || {
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             let found = candidates.iter().filter_map(|(path, format)| {
                 let content = read(path, &mut known).transpose()?;

@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 
 use super::{DockerConfigFile, DockerConfigs, SecretContent, candidates};
 use crate::host::FakeDisk;
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// Credential files on a [`FakeDisk`], of a kubelet whose root directory is `/var/lib/kubelet` and whose user's home is
 /// `/root`. [`FakeDisk::fail`] takes `read_docker_config`.
@@ -22,7 +22,7 @@ impl FakeDockerConfigs {
 }
 
 impl DockerConfigs for FakeDockerConfigs {
-    fn read(&self) -> BoxFuture<'static, Result<Vec<DockerConfigFile>, RuntimeGone>> {
+    fn read(&self) -> BoxFuture<'static, Result<Vec<DockerConfigFile>, NotRun>> {
         let all = candidates(Path::new("/var/lib/kubelet"), None, Some(Path::new("/root")));
         let found = all.into_iter().filter_map(|(path, format)| {
             let content = match self.disk.scripted_failure("read_docker_config", &path) {

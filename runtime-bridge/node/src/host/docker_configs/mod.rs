@@ -17,7 +17,7 @@ pub use disk::DiskDockerConfigs;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeDockerConfigs;
 
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// A larger file is refused.
 pub const DOCKER_CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -71,7 +71,7 @@ pub trait DockerConfigs: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Only that the I/O runtime has shut down; what is wrong with a file is said in its place.
-    fn read(&self) -> BoxFuture<'static, Result<Vec<DockerConfigFile>, RuntimeGone>>;
+    fn read(&self) -> BoxFuture<'static, Result<Vec<DockerConfigFile>, NotRun>>;
 }
 
 /// Where files are looked for: all `config.json` first, then all `.dockercfg`; in the root directory of the kubelet,

@@ -15,7 +15,7 @@ use super::others::{self, Look};
 use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirs, PodDirsError, PodLogDir};
 use crate::host::remove_tree;
 use crate::mounts::{mountinfo, read_within};
-use bridge_io::{offload, removal};
+use bridge_io::Lane;
 
 /// A larger hosts file of the node is an error: pods would get half of it.
 const NODE_HOSTS_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -24,13 +24,13 @@ const NODE_HOSTS_BYTES_MAX: u64 = 4 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct DiskPodDirs {
     layout: Arc<Layout>,
-    io: Handle,
+    lane: Lane,
 }
 
 impl DiskPodDirs {
     /// Directories as `layout` has them. The disk is touched on the blocking threads of `io` only.
     pub fn new(layout: Layout, io: Handle) -> Self {
-        Self { layout: Arc::new(layout), io }
+        Self { layout: Arc::new(layout), lane: Lane::new("PodWorker", io) }
     }
 
     fn run<T: Send + 'static>(
@@ -38,16 +38,18 @@ impl DiskPodDirs {
         work: impl FnOnce(&Layout) -> Result<T, PodDirsError> + Send + 'static,
     ) -> Done<T> {
         let layout = Arc::clone(&self.layout);
-        offload(&self.io, move || work(&layout))
+        self.lane.run(move || work(&layout))
     }
 
+    /// One at a time for each pod or file `of`.
     fn at<P: Send + 'static, T: Send + 'static>(
         &self,
+        of: &str,
         path: Result<P, PodDirsError>,
         work: impl FnOnce(P) -> Result<T, PodDirsError> + Send + 'static,
     ) -> Done<T> {
         match path {
-            Ok(path) => offload(&self.io, move || work(path)),
+            Ok(path) => self.lane.run_alone(of, move || work(path)),
             Err(error) => std::future::ready(Err(error)).boxed(),
         }
     }
@@ -55,11 +57,12 @@ impl DiskPodDirs {
     /// As [`Self::at`], for what takes as long as a pod has made it.
     fn remove(
         &self,
+        of: &str,
         path: Result<PathBuf, PodDirsError>,
         work: impl FnOnce(PathBuf) -> Result<(), PodDirsError> + Send + 'static,
     ) -> Done<()> {
         match path {
-            Ok(path) => removal(&self.io, move || work(path)),
+            Ok(path) => self.lane.remove(of, move || work(path)),
             Err(error) => std::future::ready(Err(error)).boxed(),
         }
     }
@@ -70,12 +73,16 @@ impl PodDirs for DiskPodDirs {
         &self.layout
     }
 
+    fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs> {
+        Arc::new(Self { layout: Arc::clone(&self.layout), lane: self.lane.beside(owner) })
+    }
+
     fn ensure_data_dirs(&self) -> Done<Vec<String>> {
         self.run(ensure_data_dirs)
     }
 
     fn ensure_pod_dirs(&self, uid: &str) -> Done<PathBuf> {
-        self.at(self.layout.pod(uid), |pod| {
+        self.at(uid, self.layout.pod(uid), |pod| {
             make_dir(&pod, 0o750)?;
             for below in ["volumes", "plugins", "containers"] {
                 make_dir(&pod.join(below), 0o750)?;
@@ -85,7 +92,7 @@ impl PodDirs for DiskPodDirs {
     }
 
     fn ensure_container_dir(&self, uid: &str, container: &str) -> Done<PathBuf> {
-        self.at(self.layout.pod_container(uid, container), |dir| {
+        self.at(uid, self.layout.pod_container(uid, container), |dir| {
             make_dir(&dir, 0o750)?;
             Ok(dir)
         })
@@ -93,7 +100,7 @@ impl PodDirs for DiskPodDirs {
 
     fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf> {
         let file = self.layout.termination_log(uid, container, suffix);
-        self.at(file, |file| {
+        self.at(uid, file, |file| {
             if let Some(dir) = file.parent() {
                 make_dir(dir, 0o750)?;
             }
@@ -110,12 +117,14 @@ impl PodDirs for DiskPodDirs {
     }
 
     fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
-        self.at(self.layout.pods_own(file), move |file| read_tail(&file, bytes_max))
+        self.at(&file.display().to_string(), self.layout.pods_own(file), move |file| {
+            read_tail(&file, bytes_max)
+        })
     }
 
     fn ensure_log_dirs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<PathBuf> {
         let pod = self.layout.pod_log_dir(namespace, name, uid);
-        self.at(self.layout.container_log_dir(namespace, name, uid, container), |dir| {
+        self.at(uid, self.layout.container_log_dir(namespace, name, uid, container), |dir| {
             make_dir(&dir, 0o755)?;
             pod
         })
@@ -123,7 +132,7 @@ impl PodDirs for DiskPodDirs {
 
     fn write_etc_hosts(&self, uid: &str, content: &[u8]) -> Done<PathBuf> {
         let content = content.to_vec();
-        self.at(self.layout.pod_etc_hosts(uid), move |path| {
+        self.at(uid, self.layout.pod_etc_hosts(uid), move |path| {
             OpenOptions::new()
                 .write(true)
                 .create(true)
@@ -179,11 +188,11 @@ impl PodDirs for DiskPodDirs {
     }
 
     fn remove_pod_dir(&self, uid: &str) -> Done<()> {
-        self.remove(self.layout.pod(uid), |dir| Ok(remove_tree::remove_tree(&dir)?))
+        self.remove(uid, self.layout.pod(uid), |dir| Ok(remove_tree::remove_tree(&dir)?))
     }
 
     fn empty_pod_dir(&self, uid: &str) -> Done<()> {
-        self.remove(self.layout.pod(uid), |dir| {
+        self.remove(uid, self.layout.pod(uid), |dir| {
             for name in entries(&dir, |_| true)?.iter().filter(|name| *name != CONTAINERS) {
                 remove_tree::remove_tree(&dir.join(name))?;
             }
@@ -193,11 +202,11 @@ impl PodDirs for DiskPodDirs {
 
     fn remove_pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> Done<()> {
         let dir = self.layout.pod_log_dir(namespace, name, uid);
-        self.remove(dir, |dir| Ok(remove_tree::remove_tree(&dir)?))
+        self.remove(uid, dir, |dir| Ok(remove_tree::remove_tree(&dir)?))
     }
 
     fn restart_count_from_logs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<u32> {
-        self.at(self.layout.container_log_dir(namespace, name, uid, container), |dir| {
+        self.at(uid, self.layout.container_log_dir(namespace, name, uid, container), |dir| {
             let logs = entries(&dir, |kind| !kind.is_dir())?;
             Ok(layout::next_restart_count(logs.iter().map(String::as_str)))
         })
@@ -211,7 +220,7 @@ impl PodDirs for DiskPodDirs {
         container: &str,
         restart_count: u32,
     ) -> Done<()> {
-        self.at(self.layout.container_log_dir(namespace, name, uid, container), move |dir| {
+        self.at(uid, self.layout.container_log_dir(namespace, name, uid, container), move |dir| {
             for file in entries(&dir, |kind| !kind.is_dir())? {
                 if layout::is_log_of(&file, restart_count) {
                     remove_file("remove the log", &dir.join(file))?;
@@ -230,9 +239,11 @@ impl PodDirs for DiskPodDirs {
         log: &Path,
     ) -> Done<bool> {
         let log = log.to_path_buf();
-        self.at(self.layout.legacy_link(namespace, name, container, container_id), move |link| {
-            link.map_or(Ok(false), |link| create_link(&link, &log))
-        })
+        self.at(
+            container_id,
+            self.layout.legacy_link(namespace, name, container, container_id),
+            move |link| link.map_or(Ok(false), |link| create_link(&link, &log)),
+        )
     }
 
     fn remove_legacy_link(
@@ -243,7 +254,7 @@ impl PodDirs for DiskPodDirs {
         container_id: &str,
     ) -> Done<()> {
         let link = self.layout.legacy_link(namespace, name, container, container_id);
-        self.at(link, |link| link.map_or(Ok(()), |link| remove_link(&link)))
+        self.at(container_id, link, |link| link.map_or(Ok(()), |link| remove_link(&link)))
     }
 
     fn prune_legacy_links(&self, running: BTreeSet<String>) -> Done<usize> {

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::FutureExt;
 
@@ -29,11 +30,15 @@ impl FakePodDirs {
         path: Result<PathBuf, PodDirsError>,
         work: impl FnOnce(&FakeDisk, &Path) -> Result<T, PodDirsError>,
     ) -> Done<T> {
-        let done = path.and_then(|path| match self.disk.scripted_failure(method, &path) {
-            Some(reason) => Err(PodDirsError::Io { operation: method, path, reason }),
+        let path = match path {
+            Ok(path) => path,
+            Err(error) => return std::future::ready(Err(error)).boxed(),
+        };
+        let done = match self.disk.scripted_failure(method, &path) {
+            Some(reason) => Err(PodDirsError::Io { operation: method, path: path.clone(), reason }),
             None => work(&self.disk, &path),
-        });
-        std::future::ready(done).boxed()
+        };
+        self.disk.answer(method, &path, done)
     }
 }
 
@@ -52,6 +57,10 @@ impl Look for FakeDisk {
 impl PodDirs for FakePodDirs {
     fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    fn for_owner(&self, _: &'static str) -> Arc<dyn PodDirs> {
+        Arc::new(self.clone())
     }
 
     fn ensure_data_dirs(&self) -> Done<Vec<String>> {

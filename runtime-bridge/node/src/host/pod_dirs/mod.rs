@@ -11,6 +11,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
@@ -20,7 +21,7 @@ pub use fake::FakePodDirs;
 pub use layout::{Layout, SUBPATHS};
 
 use super::RemoveTreeError;
-use bridge_io::RuntimeGone;
+use bridge_io::NotRun;
 
 /// Why a directory could not be made, listed or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,9 +64,9 @@ pub enum PodDirsError {
         /// The file.
         path: PathBuf,
     },
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 /// A pod's log directory as found on disk.
@@ -112,11 +113,15 @@ type Done<T> = BoxFuture<'static, Result<T, PodDirsError>>;
 
 /// The directories of the kubelet and of its pods.
 ///
-/// Every operation starts when it is called and runs to its end even when its future is dropped. All are
-/// idempotent. What exists keeps its mode.
+/// Every operation belongs to whoever asked until it begins, and once begun runs to its end even when its future is
+/// dropped; those of one pod come one after another, whoever asks ([`Lane`](super::Lane)). All are idempotent. What exists keeps its mode.
 pub trait PodDirs: Send + Sync + std::fmt::Debug {
     /// Where everything lies.
     fn layout(&self) -> &Layout;
+
+    /// The same directories for another subsystem: its calls have places of their own, so that hung ones of one subsystem
+    /// stop no other, and still wait for those of the same pod.
+    fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs>;
 
     /// Makes the root, its data directories and those of the logs. The warnings say what the kubelet can do without
     /// (mounts made by containers are only seen by others while the root is a shared mount).

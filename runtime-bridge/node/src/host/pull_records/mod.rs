@@ -73,7 +73,8 @@ pub struct PullRecordsError {
     pub reason: String,
 }
 
-/// The records. Operations take effect in the order in which they were called, even when their futures are dropped.
+/// The records. Operations take effect in the order in which they were called. One whose future is dropped before it begins
+/// has no effect; one that has begun runs to its end, and those called later wait for it.
 pub trait PullRecords: Send + Sync + fmt::Debug {
     /// All records of a kind by the names of their files; at most ten thousand.
     fn list(&self, kind: RecordKind) -> BoxFuture<'static, Result<Vec<RecordFile>, PullRecordsError>>;

@@ -19,12 +19,13 @@ async fn contract(records: &dyn PullRecords) {
     assert_eq!(records.read(Pulled, IMAGE).await.unwrap(), None);
     assert_eq!(records.change(Pulled, IMAGE, write("one")).await, Ok(1));
     // Called in this order, and done in this order, whichever is waited for.
-    drop(records.change(Pulled, IMAGE, write("two")));
+    let second = records.change(Pulled, IMAGE, write("two"));
     let third = Box::new(|before: Option<&[u8]>| {
         assert_eq!(before, Some(&b"two"[..]));
         RecordChange::Keep
     });
     assert_eq!(records.change(Pulled, IMAGE, third).await, Ok(1));
+    assert_eq!(second.await, Ok(1));
     assert_eq!(records.change(Pulled, "other", write("three")).await, Ok(2));
     assert_eq!(records.read(Pulled, IMAGE).await.unwrap().as_deref(), Some(&b"two"[..]));
     assert_eq!(records.read(Pulling, IMAGE).await.unwrap(), None, "the kinds are apart");

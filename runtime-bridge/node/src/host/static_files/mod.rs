@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeStaticFiles;
 
-use bridge_io::{RuntimeGone, offload};
+use bridge_io::{Lane, NotRun};
 
 /// A manifest must be smaller than this, as with Kubernetes' own kubelet.
 pub const MANIFEST_BYTES_MAX: u64 = 10 * 1024 * 1024;
@@ -76,9 +76,9 @@ pub enum StaticFilesError {
         /// What the system said.
         reason: String,
     },
-    /// The I/O runtime has shut down.
+    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
     #[error(transparent)]
-    RuntimeGone(#[from] RuntimeGone),
+    NotRun(#[from] NotRun),
 }
 
 /// The files of the static pod path.
@@ -96,24 +96,24 @@ pub trait StaticFiles: Send + Sync + std::fmt::Debug {
 /// The static pod path on this machine's disk.
 #[derive(Debug, Clone)]
 pub struct DiskStaticFiles {
-    io: Handle,
+    lane: Lane,
 }
 
 impl DiskStaticFiles {
     /// Files are read on the blocking threads of `io`; a watch is a task there, and the runtime has I/O and time
     /// enabled.
     pub fn new(io: Handle) -> Self {
-        Self { io }
+        Self { lane: Lane::new("PodSources", io) }
     }
 }
 
 impl StaticFiles for DiskStaticFiles {
     fn read(&self, path: &Path) -> BoxFuture<'static, Result<Vec<ManifestFile>, StaticFilesError>> {
         let path = path.to_path_buf();
-        offload(&self.io, move || read::read(&path))
+        self.lane.run(move || read::read(&path))
     }
 
     fn watch(&self, path: &Path) -> BoxStream<'static, ()> {
-        watch::watch(&self.io, path.to_path_buf())
+        watch::watch(&self.lane, path.to_path_buf())
     }
 }

@@ -11,10 +11,9 @@ use futures::stream::BoxStream;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use bridge_io::{RuntimeGone, offload};
+use bridge_io::{Lane, NotRun};
 
 /// Changes within this time after the first are one item.
 pub(super) const COALESCE: Duration = Duration::from_millis(100);
@@ -26,17 +25,17 @@ const BACKOFF_MAX: Duration = Duration::from_secs(20);
 /// renamed, something mounted above) only looking tells.
 const SAME_CHECK: Duration = Duration::from_secs(20);
 
-pub(super) fn watch(io: &Handle, path: PathBuf) -> BoxStream<'static, ()> {
+pub(super) fn watch(lane: &Lane, path: PathBuf) -> BoxStream<'static, ()> {
     // One place: items that nobody has taken yet say no more than one does.
     let (tell, told) = mpsc::channel(1);
-    let watching = Watching { io: io.clone(), path, tell };
+    let watching = Watching { lane: lane.clone(), path, tell };
     // Detached: it ends when the stream, and with it the receiver, is dropped.
-    drop(io.spawn(watching.run()));
+    drop(lane.io().spawn(watching.run()));
     tokio_stream::wrappers::ReceiverStream::new(told).boxed()
 }
 
 struct Watching {
-    io: Handle,
+    lane: Lane,
     path: PathBuf,
     tell: mpsc::Sender<()>,
 }
@@ -55,7 +54,7 @@ impl Watching {
         let mut was_there = true;
         loop {
             let path = self.path.clone();
-            match offload(&self.io, move || arm(&path)).await {
+            match self.lane.run(move || arm(&path)).await {
                 Ok(armed) => {
                     backoff = BACKOFF_MIN;
                     was_there = true;
@@ -90,7 +89,7 @@ impl Watching {
                 () = self.tell.closed() => return Ended::Unwanted,
                 () = tokio::time::sleep(SAME_CHECK) => {
                     let (path, identity) = (self.path.clone(), armed.identity);
-                    let same = offload(&self.io, move || Ok::<_, RuntimeGone>(identity_of(&path) == Some(identity)));
+                    let same = self.lane.run(move || Ok::<_, NotRun>(identity_of(&path) == Some(identity)));
                     if same.await != Ok(true) {
                         return Ended::Replaced;
                     }
@@ -124,9 +123,12 @@ enum NotArmed {
     RuntimeGone,
 }
 
-impl From<RuntimeGone> for NotArmed {
-    fn from(_: RuntimeGone) -> Self {
-        Self::RuntimeGone
+impl From<NotRun> for NotArmed {
+    fn from(not_run: NotRun) -> Self {
+        match not_run {
+            NotRun::RuntimeGone => Self::RuntimeGone,
+            NotRun::Busy { .. } => Self::Failed,
+        }
     }
 }
 
