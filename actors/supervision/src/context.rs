@@ -1,7 +1,7 @@
 //! The context that actors run on: an ordinary actix context, with effects, streams and timers that belong
 //! to the incarnation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,9 @@ use messages::PodUid;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::time::{DelayQueue, delay_queue};
 
+use crate::blame;
 use crate::cell::Cell;
+use crate::held::Held;
 use crate::panics::{self, PanicReport};
 use crate::tree::Tree;
 
@@ -37,6 +39,10 @@ pub trait Subsystem: Actor<Context = Ctx<Self>> {
     fn timer_pod(_timer: &Self::Timer) -> Option<PodUid> {
         None
     }
+
+    /// The quarantine of this pod is over: what [`Ctx::for_pod`] left out since then is to be done now. Messages, timers
+    /// and effects of the pod come by themselves.
+    fn on_release(&mut self, _pod: &PodUid, _ctx: &mut Ctx<Self>) {}
 
     /// The state worth seeing from outside, small: counts rather than objects.
     fn observe(&self) -> serde_json::Value {
@@ -67,7 +73,7 @@ impl<A: Subsystem> Ctx<A> {
         Self {
             parts,
             incarnation,
-            effects: Effects { tasks: JoinSet::new(), handles: BTreeMap::new() },
+            effects: Effects { tasks: JoinSet::new(), handles: BTreeMap::new(), held: Held::default() },
             streams: Vec::new(),
             streams_cancelled: Vec::new(),
             timers: Timers { queue: None, keys: BTreeMap::new() },
@@ -82,8 +88,25 @@ impl<A: Subsystem> Ctx<A> {
         self.incarnation
     }
 
+    /// One step of a loop, or of a stream, on behalf of a pod: a panic in it counts against that pod. `None`, and nothing
+    /// is done, while the pod is quarantined here: [`Subsystem::on_release`] is told when that is over.
+    pub fn for_pod<T>(&mut self, pod: &PodUid, step: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (!self.is_quarantined(pod)).then(|| blame::for_pod(pod, || step(self)))
+    }
+
+    /// Whether this subsystem leaves the pod alone.
+    pub fn is_quarantined(&self, pod: &PodUid) -> bool {
+        self.cell.is_quarantined(pod)
+    }
+
+    /// Those of the pods that this subsystem leaves alone: for loops that must not be left early, or that are pure.
+    pub fn quarantined(&self) -> BTreeSet<PodUid> {
+        self.cell.quarantine_list().into_keys().collect()
+    }
+
     /// Runs `work` as a task that belongs to this incarnation and is aborted with it; when it is done, `then`
-    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given.
+    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given. Work for a pod that is
+    /// quarantined begins when that is over.
     pub fn effect<T: Send + 'static>(
         &mut self,
         name: &'static str,
@@ -97,19 +120,30 @@ impl<A: Subsystem> Ctx<A> {
             let value = work.await;
             Box::new(move |actor: &mut A, ctx: &mut Self| then(actor, value, ctx)) as Then<A>
         });
-        let handle = self.effects.tasks.spawn(async move {
+        let held_for = pod.clone().filter(|pod| self.is_quarantined(pod));
+        let task = async move {
             let then = guarded::<A>(work).await;
             Done { id, name, pod, then }
-        });
-        self.effects.handles.insert(id, handle);
+        };
+        match held_for {
+            Some(pod) => self.effects.held.push(pod, id, Box::pin(task)),
+            None => self.effects.start(id, task),
+        }
         id
+    }
+
+    /// Starts the effects that waited for the end of the pod's quarantine.
+    pub(crate) fn start_held(&mut self, pod: &PodUid) {
+        for (id, task) in self.effects.held.take(pod) {
+            self.effects.start(id, task);
+        }
     }
 
     /// Aborts an effect or a stream: its continuation never runs. What the bridge does for it goes on.
     pub fn cancel_effect(&mut self, id: EffectId) {
         if let Some(handle) = self.effects.handles.remove(&id) {
             handle.abort();
-        } else {
+        } else if !self.effects.held.cancel(id) {
             self.streams.retain(|(stream, _)| *stream != id);
             self.streams_cancelled.push(id);
         }
@@ -181,9 +215,15 @@ pub(crate) struct Done<A: Subsystem> {
 pub(crate) struct Effects<A: Subsystem> {
     pub tasks: JoinSet<Done<A>>,
     pub handles: BTreeMap<EffectId, AbortHandle>,
+    pub held: Held<Done<A>>,
 }
 
 impl<A: Subsystem> Effects<A> {
+    fn start(&mut self, id: EffectId, task: impl Future<Output = Done<A>> + Send + 'static) {
+        let handle = self.tasks.spawn(task);
+        self.handles.insert(id, handle);
+    }
+
     /// The next effect that has ended and was not cancelled meanwhile.
     pub fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done<A>> {
         loop {

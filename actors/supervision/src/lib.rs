@@ -13,11 +13,13 @@
 //! ```
 
 mod address;
+pub mod blame;
 mod cell;
 mod context;
 mod driver;
 mod events;
 mod faults;
+mod held;
 mod mailbox;
 mod metrics;
 mod orders;
