@@ -32,6 +32,13 @@ pub enum Fault {
         /// Counted down by every such message.
         nth: u32,
     },
+    /// Panic in the next `times` steps on behalf of this pod: messages, timers, effects' results, steps of loops.
+    PoisonPod {
+        /// The pod's UID.
+        pod: PodUid,
+        /// Counted down by every such step.
+        times: u32,
+    },
     /// Panic in the factory of the next `times` incarnations.
     PanicWhileStarting {
         /// How many starts fail.

@@ -1,7 +1,7 @@
 //! What supervision knows of one actor, readable from any thread without asking the actor.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct Crash {
     pub incarnation: u64,
     /// The message type (or effect, timer) being handled; `starting` during start.
     pub handling: String,
-    /// The pod that the message named.
+    /// The pod on whose behalf the work was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodUid>,
     /// Panic, stall or kill order.
@@ -77,6 +77,10 @@ pub(crate) struct Cell {
     pub effects: EffectTable,
     pub restarts: AtomicU64,
     pub incarnation: AtomicU64,
+    /// Crashes that were put down to pods.
+    pub pod_crashes: AtomicU64,
+    /// How many pods are left alone: asked at every step for a pod, and nearly always none.
+    quarantined: AtomicUsize,
     thread: OnceLock<ThreadId>,
     // Written for every message, so it has a lock of its own; `busy` says whether it still holds.
     doing: Mutex<Doing>,
@@ -102,6 +106,8 @@ impl Cell {
             effects: EffectTable::default(),
             restarts: AtomicU64::new(0),
             incarnation: AtomicU64::new(0),
+            pod_crashes: AtomicU64::new(0),
+            quarantined: AtomicUsize::new(0),
             thread: OnceLock::new(),
             doing: Mutex::new(Doing { what: "", pod: None }),
             busy: AtomicBool::new(false),
@@ -172,6 +178,12 @@ impl Cell {
             Some(report) => dynamic.quarantined.insert(pod.clone(), report.to_string()),
             None => dynamic.quarantined.remove(pod),
         };
+        self.quarantined.store(dynamic.quarantined.len(), Ordering::Release);
+    }
+
+    /// The pod is left alone in this subsystem.
+    pub fn is_quarantined(&self, pod: &PodUid) -> bool {
+        self.quarantined.load(Ordering::Acquire) > 0 && self.dynamic().quarantined.contains_key(pod)
     }
 
     pub fn quarantine_list(&self) -> BTreeMap<PodUid, String> {

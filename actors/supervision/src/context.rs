@@ -1,7 +1,7 @@
 //! The context that actors run on: an ordinary actix context, with effects, streams and timers that belong
 //! to the incarnation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use futures::Stream;
 use messages::PodUid;
 use tokio_util::time::{DelayQueue, delay_queue};
 
+use crate::blame;
 use crate::cell::Cell;
-use crate::effects::{Effect, Effects, Then, Work};
+use crate::effects::{Effect, Effects, Task, Then, Work};
 use crate::streams::{Flow, Streams};
 use crate::tree::Tree;
 
@@ -36,6 +37,10 @@ pub trait Subsystem: Actor<Context = Ctx<Self>> {
     fn timer_pod(_timer: &Self::Timer) -> Option<PodUid> {
         None
     }
+
+    /// The quarantine of this pod is over: what [`Ctx::for_pod`] left out since then is to be done now. Messages, timers
+    /// and effects of the pod come by themselves.
+    fn on_release(&mut self, _pod: &PodUid, _ctx: &mut Ctx<Self>) {}
 
     /// The state worth seeing from outside, small: counts rather than objects.
     fn observe(&self) -> serde_json::Value {
@@ -78,8 +83,25 @@ impl<A: Subsystem> Ctx<A> {
         self.incarnation
     }
 
+    /// One step of a loop, or of a stream, on behalf of a pod: a panic in it counts against that pod. `None`, and nothing
+    /// is done, while the pod is quarantined here: [`Subsystem::on_release`] is told when that is over.
+    pub fn for_pod<T>(&mut self, pod: &PodUid, step: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (!self.is_quarantined(pod)).then(|| blame::for_pod(pod, || step(self)))
+    }
+
+    /// Whether this subsystem leaves the pod alone.
+    pub fn is_quarantined(&self, pod: &PodUid) -> bool {
+        self.cell.is_quarantined(pod)
+    }
+
+    /// Those of the pods that this subsystem leaves alone: for loops that must not be left early, or that are pure.
+    pub fn quarantined(&self) -> BTreeSet<PodUid> {
+        self.cell.quarantine_list().into_keys().collect()
+    }
+
     /// Runs `work` as a task that belongs to this incarnation and is aborted with it; when it is done, `then`
-    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given.
+    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given. Work for a pod that is
+    /// quarantined begins when that is over.
     ///
     /// `what` is the effect's name, and with it comes the tree's default deadline; [`Effect::within`] gives another
     /// one, [`Effect::lasting`] none. An effect that passes its deadline is reported and dropped, and the actor is
@@ -100,8 +122,19 @@ impl<A: Subsystem> Ctx<A> {
             Box::new(move |actor: &mut A, ctx: &mut Self| then(actor, value, ctx)) as Then<A>
         });
         let what = what.into();
-        self.effects.start(id, what.name, pod, what.limit.or(self.tree.effect_within()), work);
+        let task = Task { name: what.name, pod, within: what.limit.or(self.tree.effect_within()), work };
+        match task.pod.clone().filter(|pod| self.is_quarantined(pod)) {
+            Some(pod) => self.effects.held.push(pod, id, task),
+            None => self.effects.start(id, task),
+        }
         id
+    }
+
+    /// Starts the effects that waited for the end of the pod's quarantine.
+    pub(crate) fn start_held(&mut self, pod: &PodUid) {
+        for (id, task) in self.effects.held.take(pod) {
+            self.effects.start(id, task);
+        }
     }
 
     /// Aborts an effect or a stream: its continuation never runs. A blocking call or a call to the runtime that has

@@ -24,7 +24,7 @@ use crate::orders::Order;
 use crate::panics::{self, PanicReport};
 use crate::pump::{Lane, Pump};
 use crate::quarantine::Panics;
-use crate::restart::{RestartHistory, Verdict};
+use crate::restart::{Culprit, RestartHistory, Verdict};
 use crate::tree::{Spec, Tree};
 
 /// Everything of an actor that outlives an incarnation.
@@ -97,6 +97,7 @@ impl<A: Subsystem> Driver<A> {
         seat.cell.begin("starting", None);
         #[cfg(feature = "faults")]
         self.lane.borrow_mut().faults.reset_stall();
+        self.lane.borrow_mut().released.clear();
         let born = panics::catch(|| {
             self.lane.borrow_mut().faults.starting();
             let mailbox = ActixMailbox::<A>::default();
@@ -134,11 +135,13 @@ impl<A: Subsystem> Driver<A> {
     async fn after_crash(&mut self, started: Instant, how: PanicOrOrder) -> bool {
         let now = Instant::now();
         let doing = self.seat.cell.take_doing();
-        let pod = doing.as_ref().and_then(|doing| doing.pod.clone());
         let (reason, place, panic) = match how {
             PanicOrOrder::Panic(report) => (report.message.clone(), Some(report.place.clone()), Some(report)),
             PanicOrOrder::Other(reason) => (reason, None, None),
         };
+        // What the panicking code said of itself is nearer than what the message was about.
+        let named = panic.as_ref().and_then(|report| report.pod.clone());
+        let pod = named.or_else(|| doing.as_ref().and_then(|doing| doing.pod.clone()));
         let crash = Crash {
             incarnation: self.seat.cell.incarnation.load(Ordering::Relaxed),
             handling: doing.map_or("", |doing| doing.what).to_owned(),
@@ -148,14 +151,14 @@ impl<A: Subsystem> Driver<A> {
         };
         self.seat.cell.crashed(crash.clone());
         self.seat.tree.emit(&self.seat.cell, What::Crashed(crash));
-        let counts = match &panic {
+        let culprit = match (&panic, &pod) {
             // A child is one pod already: its own budget is the quarantine.
-            Some(report) if self.seat.spec.vitality != Vitality::Child => {
-                self.blame(pod.as_ref(), report, now)
+            (Some(report), Some(pod)) if self.seat.spec.vitality != Vitality::Child => {
+                self.blame(pod, report, now)
             }
-            _ => true,
+            _ => Culprit::Actor,
         };
-        match self.history.crashed(&self.seat.spec.restart, started, now, counts) {
+        match self.history.crashed(&self.seat.spec.restart, started, now, culprit) {
             Verdict::Restart(delay) => {
                 self.seat.cell.set_state(State::Restarting);
                 if !self.wait(delay, false).await {
@@ -174,10 +177,12 @@ impl<A: Subsystem> Driver<A> {
         true
     }
 
-    /// Says whether the panic counts towards the restart limit, and quarantines a poison pod.
-    fn blame(&mut self, pod: Option<&PodUid>, report: &PanicReport, now: Instant) -> bool {
-        let blame = self.panics.blame(&self.seat.spec.quarantine, pod, now);
-        if let (Some(length), Some(pod)) = (blame.quarantine, pod) {
+    /// Says who the panic is put down to, and quarantines a poison pod.
+    fn blame(&mut self, pod: &PodUid, report: &PanicReport, now: Instant) -> Culprit {
+        self.seat.cell.pod_crashes.fetch_add(1, Ordering::Relaxed);
+        let was_quarantined = self.seat.cell.is_quarantined(pod);
+        let blame = self.panics.blame(&self.seat.spec.quarantine, pod, &report.place, was_quarantined, now);
+        if let Some(length) = blame.quarantine {
             self.seat.cell.counters.dropped_many(self.seat.mailbox.quarantine(pod));
             self.seat.cell.quarantined(pod, Some(report));
             let releases = self.releases.get_or_insert_with(DelayQueue::new);
@@ -190,7 +195,11 @@ impl<A: Subsystem> Driver<A> {
                 What::Quarantined { pod: pod.clone(), panic: report.clone(), seconds: length.as_secs() },
             );
         }
-        blame.counts
+        match (blame.counts, was_quarantined) {
+            (true, _) => Culprit::Actor,
+            (false, true) => Culprit::QuarantinedPod,
+            (false, false) => Culprit::Pod,
+        }
     }
 
     async fn exhausted(&mut self) -> bool {
@@ -264,6 +273,7 @@ impl<A: Subsystem> Driver<A> {
             self.release_keys.remove(&pod);
             self.seat.cell.quarantined(&pod, None);
             self.seat.cell.counters.dropped_many(self.seat.mailbox.release(&pod));
+            self.lane.borrow_mut().released.push(pod.clone());
             self.seat.tree.emit(&self.seat.cell, What::Released { pod });
         }
     }
@@ -322,7 +332,12 @@ impl<A: Subsystem> Future for Life<'_, A> {
         if let Some(exit) = this.orders() {
             return Poll::Ready(exit);
         }
-        match panics::catch(|| Pin::new(&mut *this.body).poll(cx)) {
+        #[cfg(feature = "faults")]
+        this.driver.lane.borrow_mut().faults.exchange_poison();
+        let polled = panics::catch(|| Pin::new(&mut *this.body).poll(cx));
+        #[cfg(feature = "faults")]
+        this.driver.lane.borrow_mut().faults.exchange_poison();
+        match polled {
             Err(report) => {
                 let effect = this.driver.lane.borrow_mut().effect_panic.take();
                 Poll::Ready(Exit::Crashed(PanicOrOrder::Panic(effect.unwrap_or(report))))

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::cell::Cell;
 use crate::context::{Ctx, EffectId, Subsystem};
+use crate::held::Held;
 use crate::panics::{self, PanicReport};
 
 /// Running effects that a report shows, the oldest first.
@@ -165,6 +166,7 @@ impl Failed {
             Self::Overdue(within) => PanicReport {
                 place: format!("effect {effect}"),
                 message: format!("overdue: it has not ended within {within:?}"),
+                pod: None,
             },
         }
     }
@@ -178,26 +180,31 @@ pub(crate) struct Done<A: Subsystem> {
     pub then: Result<Then<A>, Failed>,
 }
 
+/// The work of an effect, with what is known of it.
+pub(crate) struct Task<A: Subsystem> {
+    pub name: &'static str,
+    pub pod: Option<PodUid>,
+    /// How long it may last once it has begun.
+    pub within: Option<Duration>,
+    pub work: Work<A>,
+}
+
 /// The effects of one incarnation. They are tasks, so that a wake polls only what woke.
 pub(crate) struct Effects<A: Subsystem> {
     tasks: JoinSet<Done<A>>,
+    /// Those that wait for the end of a quarantine.
+    pub held: Held<Task<A>>,
     handles: BTreeMap<EffectId, AbortHandle>,
     cell: Arc<Cell>,
 }
 
 impl<A: Subsystem> Effects<A> {
     pub fn new(cell: Arc<Cell>) -> Self {
-        Self { tasks: JoinSet::new(), handles: BTreeMap::new(), cell }
+        Self { tasks: JoinSet::new(), held: Held::default(), handles: BTreeMap::new(), cell }
     }
 
-    pub fn start(
-        &mut self,
-        id: EffectId,
-        name: &'static str,
-        pod: Option<PodUid>,
-        within: Option<Duration>,
-        work: Work<A>,
-    ) {
+    pub fn start(&mut self, id: EffectId, task: Task<A>) {
+        let Task { name, pod, within, work } = task;
         let running = Running { name, pod: pod.clone(), since: Instant::now(), within };
         self.cell.effects.running().insert(id, running);
         let handle = self.tasks.spawn(async move {
@@ -209,7 +216,7 @@ impl<A: Subsystem> Effects<A> {
 
     /// False: there is no such effect.
     pub fn cancel(&mut self, id: EffectId) -> bool {
-        let Some(handle) = self.handles.remove(&id) else { return false };
+        let Some(handle) = self.handles.remove(&id) else { return self.held.cancel(id) };
         handle.abort();
         self.cell.effects.running().remove(&id);
         true

@@ -49,10 +49,12 @@ mod armed {
     use std::pin::Pin;
     use std::time::Duration;
 
+    use messages::PodUid;
     use messages::supervision::Fault;
     use tokio::time::{Instant, Sleep};
 
     use super::{Cell, Context, Entry, Lane, RefCell, Subsystem};
+    use crate::blame::poison;
 
     /// Faults ordered and not yet met. They outlive incarnations: the nth message is counted over crashes.
     pub(crate) struct Faults<A: Subsystem> {
@@ -61,6 +63,7 @@ mod armed {
         delayed: Vec<(Instant, Entry<A>)>,
         wake: Option<Pin<Box<Sleep>>>,
         stalled: bool,
+        poison: Vec<(PodUid, u32)>,
     }
 
     impl<A: Subsystem> Default for Faults<A> {
@@ -71,6 +74,7 @@ mod armed {
                 delayed: Vec::new(),
                 wake: None,
                 stalled: false,
+                poison: Vec::new(),
             }
         }
     }
@@ -79,8 +83,15 @@ mod armed {
         pub fn add(&mut self, fault: Fault) {
             match fault {
                 Fault::Stall => self.stalled = true,
+                Fault::PoisonPod { pod, times } => self.poison.push((pod, times)),
                 other => self.orders.push(other),
             }
+        }
+
+        /// Before the actor is polled and after it: what panics for a pod asks the thread.
+        pub fn exchange_poison(&mut self) {
+            self.poison.retain(|(_, left)| *left > 0);
+            poison::exchange(&mut self.poison);
         }
 
         /// A new incarnation is not stalled any more.

@@ -13,12 +13,14 @@
 //! ```
 
 mod address;
+pub mod blame;
 mod cell;
 mod context;
 mod driver;
 mod effects;
 mod events;
 mod faults;
+mod held;
 mod mailbox;
 mod metrics;
 mod orders;

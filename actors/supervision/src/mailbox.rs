@@ -25,7 +25,7 @@ pub(crate) enum Posted {
     DroppedOldest,
     /// Its pod is quarantined: kept aside.
     Held,
-    /// The same, in place of an older one: only the latest per message name is kept.
+    /// The same, in place of an older one: only the latest per message name and key is kept.
     HeldReplacing,
 }
 
@@ -64,7 +64,8 @@ struct Queue<A: Subsystem> {
     room_wanted: usize,
     // By message name, then key.
     by_key: BTreeMap<&'static str, BTreeMap<Key, u64>>,
-    held: BTreeMap<PodUid, BTreeMap<&'static str, Entry<A>>>,
+    // The latest by message name and, where the latest per key counts, key.
+    held: BTreeMap<PodUid, BTreeMap<(&'static str, Option<Key>), Entry<A>>>,
 }
 
 impl<A: Subsystem> Mailbox<A> {
@@ -172,7 +173,7 @@ impl<A: Subsystem> Mailbox<A> {
         taken.len()
     }
 
-    /// From now on messages of this pod are kept aside, the latest per message name. Returns how many of
+    /// From now on messages of this pod are kept aside, the latest per message name and key. Returns how many of
     /// those that waited were dropped: asks, whose askers learn it, and older ones of a name.
     pub fn quarantine(&self, pod: &PodUid) -> usize {
         let dropped = self.queue().quarantine(pod);
@@ -309,7 +310,7 @@ impl<A: Subsystem> Queue<A> {
             if label.is_ask {
                 return Err(Refusal::Quarantined);
             }
-            let older = held.insert(label.name, entry(label));
+            let older = held.insert((label.name, label.key.clone()), entry(label));
             let posted = if older.is_some() { Posted::HeldReplacing } else { Posted::Held };
             return Ok((posted, older));
         }
@@ -388,7 +389,7 @@ impl<A: Subsystem> Queue<A> {
                 if entry.parcel.is_ask() {
                     dropped.push(entry);
                 } else {
-                    dropped.extend(held.insert(entry.name, entry));
+                    dropped.extend(held.insert((entry.name, entry.key.clone()), entry));
                 }
             }
         }

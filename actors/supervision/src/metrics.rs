@@ -17,6 +17,7 @@ pub struct TreeCollector {
 struct Families {
     handled: IntCounterVec,
     restarts: IntCounterVec,
+    pod_crashes: IntCounterVec,
     dropped: IntCounterVec,
     dead_letters: IntCounterVec,
     overdue: IntCounterVec,
@@ -33,6 +34,10 @@ impl Families {
         Ok(Self {
             handled: IntCounterVec::new(opts("handled_total", "Messages, effects and timers handled."), by)?,
             restarts: IntCounterVec::new(opts("restarts_total", "Restarts by supervision."), by)?,
+            pod_crashes: IntCounterVec::new(
+                opts("pod_crashes_total", "Crashes that were put down to pods."),
+                by,
+            )?,
             dropped: IntCounterVec::new(opts("dropped_total", "Messages dropped from a mailbox."), by)?,
             dead_letters: IntCounterVec::new(
                 opts("dead_letters_total", "Messages refused by a mailbox."),
@@ -49,10 +54,11 @@ impl Families {
         })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 9] {
+    fn collectors(&self) -> [&dyn Collector; 10] {
         [
             &self.handled,
             &self.restarts,
+            &self.pod_crashes,
             &self.dropped,
             &self.dead_letters,
             &self.overdue,
@@ -85,6 +91,7 @@ impl Collector for TreeCollector {
             let counters = &report.counters;
             families.handled.with_label_values(by).inc_by(counters.handled);
             families.restarts.with_label_values(by).inc_by(report.restarts);
+            families.pod_crashes.with_label_values(by).inc_by(report.pod_crashes);
             families.dropped.with_label_values(by).inc_by(counters.dropped);
             families.dead_letters.with_label_values(by).inc_by(counters.dead_letters);
             families.overdue.with_label_values(by).inc_by(report.effects_overdue);

@@ -1,14 +1,17 @@
-//! Where a panic happened. The panic hook notes the place on the panicking thread; whoever catches the
-//! unwind takes the note.
+//! Where a panic happened, and for which pod. The panic hook notes both on the panicking thread; whoever
+//! catches the unwind takes the note.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Once;
 
+use messages::PodUid;
 use serde::Serialize;
 
+use crate::blame;
+
 thread_local! {
-    static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<(String, Option<PodUid>)>> = const { RefCell::new(None) };
     static SUPERVISED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -19,6 +22,9 @@ pub struct PanicReport {
     pub place: String,
     /// The panic's message.
     pub message: String,
+    /// The pod on whose behalf the panicking code ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodUid>,
 }
 
 impl std::fmt::Display for PanicReport {
@@ -34,7 +40,7 @@ pub(crate) fn install() {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let place = info.location().map_or_else(|| "unknown".to_owned(), ToString::to_string);
-            LAST.with(|last| *last.borrow_mut() = Some(place));
+            LAST.with(|last| *last.borrow_mut() = Some((place, blame::current())));
             if !SUPERVISED.with(Cell::get) {
                 previous(info);
             }
@@ -57,6 +63,7 @@ fn report(payload: &(dyn Any + Send)) -> PanicReport {
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without text".to_owned());
-    let place = LAST.with(|last| last.borrow_mut().take()).unwrap_or_else(|| "unknown".to_owned());
-    PanicReport { place, message }
+    let noted = LAST.with(|last| last.borrow_mut().take());
+    let (place, pod) = noted.unwrap_or_else(|| ("unknown".to_owned(), None));
+    PanicReport { place, message, pod }
 }

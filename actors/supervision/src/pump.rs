@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::blame;
 use crate::context::{Ctx, Subsystem};
 use crate::effects::Failed;
 use crate::events::What;
@@ -39,11 +40,19 @@ pub(crate) struct Lane<A: Subsystem> {
     pub faults: Faults<A>,
     /// A panic that happened in an effect: the driver finds it here after the unwind.
     pub effect_panic: Option<PanicReport>,
+    /// Pods whose quarantine is over, of which the incarnation does not know yet.
+    pub released: Vec<PodUid>,
 }
 
 impl<A: Subsystem> Default for Lane<A> {
     fn default() -> Self {
-        Self { ping: None, observers: Vec::new(), faults: Faults::default(), effect_panic: None }
+        Self {
+            ping: None,
+            observers: Vec::new(),
+            faults: Faults::default(),
+            effect_panic: None,
+            released: Vec::new(),
+        }
     }
 }
 
@@ -81,6 +90,21 @@ impl<A: Subsystem> Pump<A> {
             }
         }
         done
+    }
+
+    /// Does what was left out for pods that are let in again.
+    fn releases(&self, actor: &mut A, ctx: &mut Ctx<A>) -> usize {
+        if ctx.waiting() {
+            return 0;
+        }
+        let released = std::mem::take(&mut self.lane.borrow_mut().released);
+        for pod in &released {
+            ctx.start_held(pod);
+            work(actor, ctx, &self.lane, "released", Some(pod.clone()), |actor, ctx| {
+                actor.on_release(pod, ctx);
+            });
+        }
+        released.len()
     }
 
     fn timers(&self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> usize {
@@ -162,10 +186,13 @@ fn work<A: Subsystem>(
     pod: Option<PodUid>,
     run: impl FnOnce(&mut A, &mut Ctx<A>),
 ) {
-    ctx.cell.begin(what, pod);
+    ctx.cell.begin(what, pod.clone());
     let since = Instant::now();
     Faults::<A>::maybe_panic(lane, what);
-    run(actor, ctx);
+    match &pod {
+        Some(pod) => blame::for_pod(pod, || run(actor, ctx)),
+        None => run(actor, ctx),
+    }
     ctx.cell.end();
     ctx.cell.counters.handled(since.elapsed());
 }
@@ -192,7 +219,8 @@ impl<A: Subsystem> ActorFuture<A> for Pump<A> {
         Faults::<A>::maybe_panic_now(&this.lane);
         let mut spent = 0;
         while !ctx.waiting() {
-            let done = Self::effects(actor, ctx, cx, &this.lane)
+            let done = this.releases(actor, ctx)
+                + Self::effects(actor, ctx, cx, &this.lane)
                 + this.timers(actor, ctx, cx)
                 + Self::streams(actor, ctx, cx)
                 + this.messages(actor, ctx, cx);

@@ -1,7 +1,7 @@
-//! PURE: poison pods. A panic while handling a message that names a pod counts against that pod; the third
-//! in ten minutes quarantines the pod in that subsystem.
+//! PURE: poison pods. A panic on behalf of a pod counts against that pod; the third in ten minutes quarantines the pod in
+//! that subsystem. Pods that panic at one place have one cause, as replicas of one template have.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use messages::PodUid;
@@ -12,12 +12,12 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QuarantinePolicy {
-    /// This many panics of one pod within `window` quarantine it.
+    /// This many panics of one pod, or of several pods at one place, within `window` quarantine the pod.
     pub panics_max: u32,
     /// The window of `panics_max`.
     pub window: Duration,
-    /// Panics over more different pods than this within `window` are the subsystem's own.
-    pub pods_max: u32,
+    /// Panics of pods by more different causes than this within `window` are the subsystem's own.
+    pub causes_max: u32,
     /// Length of the first quarantine; it doubles with every further one.
     pub backoff_initial: Duration,
     /// The longest quarantine.
@@ -29,23 +29,23 @@ impl Default for QuarantinePolicy {
         Self {
             panics_max: 3,
             window: Duration::from_secs(600),
-            pods_max: 3,
+            causes_max: 3,
             backoff_initial: Duration::from_secs(10),
             backoff_max: Duration::from_secs(300),
         }
     }
 }
 
-/// What a panic means.
+/// What a panic on behalf of a pod means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
-    /// It counts towards the subsystem's restart limit.
+    /// There are more causes than one may believe in: it counts towards the subsystem's restart limit.
     pub counts: bool,
     /// The pod is to be left alone for this long.
     pub quarantine: Option<Duration>,
 }
 
-/// Panics of one subsystem by pod. Bounded: entries older than the window go.
+/// Panics of one subsystem by pod. Bounded: entries older than the window go, and of one pod the newest stay.
 #[derive(Debug, Default)]
 pub struct Panics {
     by_pod: BTreeMap<PodUid, Record>,
@@ -53,40 +53,70 @@ pub struct Panics {
 
 #[derive(Debug, Default)]
 struct Record {
-    at: VecDeque<Instant>,
+    /// When and where.
+    panics: VecDeque<(Instant, String)>,
     quarantines: u32,
 }
 
 impl Panics {
-    /// Records a panic at `now`, while handling a message of `pod`, and says whose fault it is.
-    pub fn blame(&mut self, policy: &QuarantinePolicy, pod: Option<&PodUid>, now: Instant) -> Blame {
-        let Some(uid) = pod else { return Blame { counts: true, quarantine: None } };
+    /// Records a panic at `now` and at `place` on behalf of `pod`, and says what follows. A pod that `is_quarantined`
+    /// already is left alone for longer.
+    pub fn blame(
+        &mut self,
+        policy: &QuarantinePolicy,
+        pod: &PodUid,
+        place: &str,
+        is_quarantined: bool,
+        now: Instant,
+    ) -> Blame {
         self.forget_old(policy, now);
-        let record = self.by_pod.entry(uid.clone()).or_default();
-        record.at.push_back(now);
-        let quarantine = (record.at.len() >= policy.panics_max as usize).then(|| {
-            let length = policy
-                .backoff_initial
-                .saturating_mul(1u32 << record.quarantines.min(16))
-                .min(policy.backoff_max);
-            record.quarantines = record.quarantines.saturating_add(1);
-            // One more panic after the quarantine brings the next one. The newest stay: they are the ones
-            // that the next panic may share its window with.
-            while record.at.len() > policy.panics_max as usize {
-                record.at.pop_front();
-            }
-            length
-        });
-        Blame { counts: self.by_pod.len() > policy.pods_max as usize, quarantine }
+        let limit = policy.panics_max as usize;
+        let record = self.by_pod.entry(pod.clone()).or_default();
+        record.panics.push_back((now, place.to_owned()));
+        let of_pod = record.panics.len();
+        let all = self.by_pod.values().flat_map(|record| &record.panics);
+        let of_place = all.filter(|(_, there)| there == place).count();
+        let counts = self.causes() > policy.causes_max as usize;
+        let is_poison = is_quarantined || of_pod >= limit || of_place >= limit;
+        let quarantine = is_poison.then(|| self.lengthen(policy, pod)).flatten();
+        Blame { counts, quarantine }
+    }
+
+    /// The length of the pod's next quarantine.
+    fn lengthen(&mut self, policy: &QuarantinePolicy, pod: &PodUid) -> Option<Duration> {
+        let record = self.by_pod.get_mut(pod)?;
+        let length =
+            policy.backoff_initial.saturating_mul(1u32 << record.quarantines.min(16)).min(policy.backoff_max);
+        record.quarantines = record.quarantines.saturating_add(1);
+        // One more panic after the quarantine brings the next one. The newest stay: they are the ones
+        // that the next panic may share its window with.
+        while record.panics.len() > policy.panics_max as usize {
+            record.panics.pop_front();
+        }
+        Some(length)
+    }
+
+    /// Different causes: pods that have a place in common share one, and a pod that panics in many places is one.
+    fn causes(&self) -> usize {
+        let mut causes: Vec<BTreeSet<&str>> = Vec::new();
+        for record in self.by_pod.values() {
+            let mut places: BTreeSet<&str> = record.panics.iter().map(|(_, place)| place.as_str()).collect();
+            causes.retain(|cause| {
+                let is_apart = cause.is_disjoint(&places);
+                if !is_apart {
+                    places.extend(cause);
+                }
+                is_apart
+            });
+            causes.push(places);
+        }
+        causes.len()
     }
 
     fn forget_old(&mut self, policy: &QuarantinePolicy, now: Instant) {
         self.by_pod.retain(|_, record| {
-            let fresh = |at: &Instant| now.duration_since(*at) < policy.window;
-            while record.at.front().is_some_and(|at| !fresh(at)) {
-                record.at.pop_front();
-            }
-            !record.at.is_empty()
+            record.panics.retain(|(at, _)| now.duration_since(*at) < policy.window);
+            !record.panics.is_empty()
         });
     }
 }
@@ -95,43 +125,71 @@ impl Panics {
 mod tests {
     use super::*;
 
+    /// Panics of pods at places, as `pod@place`, all at `now`.
+    fn blame_all(panics: &mut Panics, now: Instant, what: &[&str]) -> Vec<Blame> {
+        let policy = QuarantinePolicy::default();
+        let one = |what: &&str| {
+            let (pod, place) = what.split_once('@').unwrap();
+            panics.blame(&policy, &PodUid::new(pod), place, false, now)
+        };
+        what.iter().map(one).collect()
+    }
+
+    fn seconds(blames: &[Blame]) -> Vec<u64> {
+        blames.iter().map(|blame| blame.quarantine.map_or(0, |length| length.as_secs())).collect()
+    }
+
     #[test]
     fn the_third_panic_of_a_pod_quarantines_it_and_never_counts() {
-        let (policy, mut panics, now) = (QuarantinePolicy::default(), Panics::default(), Instant::now());
-        let uid = PodUid::new("a");
-        assert_eq!(panics.blame(&policy, Some(&uid), now), Blame { counts: false, quarantine: None });
-        assert_eq!(panics.blame(&policy, Some(&uid), now), Blame { counts: false, quarantine: None });
-        let third = panics.blame(&policy, Some(&uid), now);
-        assert_eq!(third, Blame { counts: false, quarantine: Some(Duration::from_secs(10)) });
-        let fourth = panics.blame(&policy, Some(&uid), now);
-        assert_eq!(fourth.quarantine, Some(Duration::from_secs(20)));
+        let (mut panics, now) = (Panics::default(), Instant::now());
+        let blames = blame_all(&mut panics, now, &["a@1", "a@2", "a@3", "a@4", "a@5"]);
+        assert_eq!(seconds(&blames), [0, 0, 10, 20, 40]);
+        assert!(blames.iter().all(|blame| !blame.counts), "one pod is one cause wherever it panics");
     }
 
     #[test]
     fn the_newest_panics_count_after_a_quarantine() {
-        let (policy, mut panics, start) = (QuarantinePolicy::default(), Panics::default(), Instant::now());
-        let uid = PodUid::new("a");
+        let (mut panics, start) = (Panics::default(), Instant::now());
         let minutes = |n: u64| start + Duration::from_secs(60 * n);
         let quarantined: Vec<bool> = [0, 1, 2, 9, 11]
-            .map(|at| panics.blame(&policy, Some(&uid), minutes(at)).quarantine.is_some())
+            .map(|at| blame_all(&mut panics, minutes(at), &["a@1"])[0].quarantine.is_some())
             .to_vec();
         assert_eq!(quarantined, [false, false, true, true, true], "2, 9 and 11 are within ten minutes");
     }
 
     #[test]
-    fn a_fourth_different_pod_makes_it_the_subsystems_fault() {
-        let (policy, mut panics, now) = (QuarantinePolicy::default(), Panics::default(), Instant::now());
-        for pod in ["a", "b", "c"] {
-            assert!(!panics.blame(&policy, Some(&PodUid::new(pod)), now).counts);
-        }
-        assert!(panics.blame(&policy, Some(&PodUid::new("d")), now).counts);
+    fn a_fourth_cause_makes_it_the_subsystems_fault() {
+        let (mut panics, now) = (Panics::default(), Instant::now());
+        let blames = blame_all(&mut panics, now, &["a@1", "b@2", "c@3", "d@4"]);
+        assert_eq!(blames.iter().map(|blame| blame.counts).collect::<Vec<_>>(), [false, false, false, true]);
         let later = now + Duration::from_secs(600);
-        assert!(!panics.blame(&policy, Some(&PodUid::new("e")), later).counts, "old panics are forgotten");
+        assert!(!blame_all(&mut panics, later, &["e@5"])[0].counts, "old panics are forgotten");
     }
 
     #[test]
-    fn a_panic_without_a_pod_counts() {
-        let blame = Panics::default().blame(&QuarantinePolicy::default(), None, Instant::now());
-        assert_eq!(blame, Blame { counts: true, quarantine: None });
+    fn one_place_in_many_pods_is_one_cause_and_quarantines_each() {
+        let (mut panics, now) = (Panics::default(), Instant::now());
+        let pods: Vec<String> = (0..50).map(|pod| format!("{pod}@1")).collect();
+        let blames = blame_all(&mut panics, now, &pods.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(blames.iter().all(|blame| !blame.counts));
+        assert_eq!(seconds(&blames)[..3], [0, 0, 10], "three at one place are enough");
+        assert!(seconds(&blames)[3..].iter().all(|length| *length == 10), "each for its own time");
+        assert_eq!(seconds(&blame_all(&mut panics, now, &["7@1"])), [20]);
+    }
+
+    #[test]
+    fn pods_that_share_a_place_share_a_cause() {
+        let (mut panics, now) = (Panics::default(), Instant::now());
+        blame_all(&mut panics, now, &["a@1", "b@2", "c@3"]);
+        assert_eq!(panics.causes(), 3);
+        blame_all(&mut panics, now, &["d@1", "d@2"]);
+        assert_eq!(panics.causes(), 2, "d has the places of a and of b");
+    }
+
+    #[test]
+    fn a_quarantined_pod_that_panics_is_left_alone_for_longer_at_once() {
+        let (policy, mut panics, now) = (QuarantinePolicy::default(), Panics::default(), Instant::now());
+        let blame = panics.blame(&policy, &PodUid::new("a"), "1", true, now);
+        assert_eq!(blame.quarantine, Some(Duration::from_secs(10)));
     }
 }

@@ -46,6 +46,8 @@ pub struct ActorReport {
     pub incarnation: u64,
     /// Restarts since the process started.
     pub restarts: u64,
+    /// Crashes since the process started that were put down to pods.
+    pub pod_crashes: u64,
     /// Its last crash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_crash: Option<Crash>,

@@ -43,10 +43,24 @@ pub enum Verdict {
     Exhausted,
 }
 
+/// Who a crash is put down to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Culprit {
+    /// The actor itself.
+    Actor,
+    /// A pod. The actor is restarted at once and nothing counts against it: the back-off is the pod's quarantine.
+    Pod,
+    /// A pod that is quarantined already. Restarted at once too, but an actor that does not get past such a pod is
+    /// above its limit as if the crashes were its own.
+    QuarantinedPod,
+}
+
 /// The crashes of one actor that still matter.
 #[derive(Debug, Default)]
 pub struct RestartHistory {
     counted: VecDeque<Instant>,
+    /// Crashes in spite of a quarantine.
+    in_spite: VecDeque<Instant>,
     series: u32,
     random: u64,
 }
@@ -54,30 +68,34 @@ pub struct RestartHistory {
 impl RestartHistory {
     /// An empty history; `seed` fixes the jitter.
     pub fn new(seed: u64) -> Self {
-        Self { counted: VecDeque::new(), series: 0, random: seed }
+        Self { random: seed, ..Self::default() }
     }
 
-    /// A crash at `now` of an incarnation that started at `started`. `counts` is false for a crash that is a
-    /// poison pod's fault: it is restarted with the same backoff, but never leads above the limit.
+    /// A crash at `now` of an incarnation that started at `started`.
     pub fn crashed(
         &mut self,
         policy: &RestartPolicy,
         started: Instant,
         now: Instant,
-        counts: bool,
+        culprit: Culprit,
     ) -> Verdict {
         if now.duration_since(started) >= policy.healthy_after {
-            self.counted.clear();
-            self.series = 0;
+            self.clear();
         }
-        while self.counted.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {
-            self.counted.pop_front();
+        let counted = match culprit {
+            Culprit::Actor => &mut self.counted,
+            Culprit::QuarantinedPod => &mut self.in_spite,
+            Culprit::Pod => return Verdict::Restart(Duration::ZERO),
+        };
+        while counted.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {
+            counted.pop_front();
         }
-        if counts {
-            if self.counted.len() >= policy.restarts_max as usize {
-                return Verdict::Exhausted;
-            }
-            self.counted.push_back(now);
+        if counted.len() >= policy.restarts_max as usize {
+            return Verdict::Exhausted;
+        }
+        counted.push_back(now);
+        if culprit == Culprit::QuarantinedPod {
+            return Verdict::Restart(Duration::ZERO);
         }
         let delay = policy
             .backoff_initial
@@ -90,6 +108,7 @@ impl RestartHistory {
     /// Forgets everything: a dormant actor is tried again.
     pub fn clear(&mut self) {
         self.counted.clear();
+        self.in_spite.clear();
         self.series = 0;
     }
 
@@ -127,11 +146,19 @@ mod tests {
         let mut history = RestartHistory::new(1);
         let start = Instant::now();
         for n in 0..5u32 {
-            let ms = millis(history.crashed(&policy, start, start + Duration::from_secs(u64::from(n)), true));
+            let ms = millis(history.crashed(
+                &policy,
+                start,
+                start + Duration::from_secs(u64::from(n)),
+                Culprit::Actor,
+            ));
             let full = 100u128 << n;
             assert!((full * 8 / 10..=full).contains(&ms), "restart {n}: {ms} ms");
         }
-        assert_eq!(history.crashed(&policy, start, start + Duration::from_secs(6), true), Verdict::Exhausted);
+        assert_eq!(
+            history.crashed(&policy, start, start + Duration::from_secs(6), Culprit::Actor),
+            Verdict::Exhausted
+        );
     }
 
     #[test]
@@ -140,20 +167,39 @@ mod tests {
         let mut history = RestartHistory::new(1);
         let start = Instant::now();
         for _ in 0..5 {
-            history.crashed(&policy, start, start, true);
+            history.crashed(&policy, start, start, Culprit::Actor);
         }
         let later = start + Duration::from_secs(60);
-        assert!(millis(history.crashed(&policy, start, later, true)) <= 100);
+        assert!(millis(history.crashed(&policy, start, later, Culprit::Actor)) <= 100);
     }
 
     #[test]
-    fn crashes_of_poison_pods_never_exhaust() {
+    fn crashes_of_poison_pods_never_exhaust_and_cost_no_time() {
         let policy = RestartPolicy::default();
         let mut history = RestartHistory::new(1);
         let start = Instant::now();
         for _ in 0..50 {
-            assert!(matches!(history.crashed(&policy, start, start, false), Verdict::Restart(_)));
+            let verdict = history.crashed(&policy, start, start, Culprit::Pod);
+            assert_eq!(verdict, Verdict::Restart(Duration::ZERO));
         }
+        assert!(
+            millis(history.crashed(&policy, start, start, Culprit::Actor)) <= 100,
+            "nor a place in the series"
+        );
+    }
+
+    #[test]
+    fn an_actor_that_does_not_get_past_a_quarantined_pod_is_exhausted() {
+        let policy = RestartPolicy::default();
+        let mut history = RestartHistory::new(1);
+        let start = Instant::now();
+        for _ in 0..5 {
+            let verdict = history.crashed(&policy, start, start, Culprit::QuarantinedPod);
+            assert_eq!(verdict, Verdict::Restart(Duration::ZERO));
+        }
+        assert_eq!(history.crashed(&policy, start, start, Culprit::QuarantinedPod), Verdict::Exhausted);
+        let restart = history.crashed(&policy, start, start, Culprit::Actor);
+        assert!(matches!(restart, Verdict::Restart(_)), "its own crashes have their own count");
     }
 
     proptest! {
@@ -165,7 +211,7 @@ mod tests {
             let (mut now, mut granted) = (start, Vec::new());
             for gap in gaps {
                 now += Duration::from_millis(gap);
-                if let Verdict::Restart(delay) = history.crashed(&policy, start, now, true) {
+                if let Verdict::Restart(delay) = history.crashed(&policy, start, now, Culprit::Actor) {
                     prop_assert!(delay <= policy.backoff_max);
                     granted.push(now);
                 }

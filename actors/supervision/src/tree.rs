@@ -429,9 +429,10 @@ impl Tree {
 
 fn last_words(cell: &Cell) -> String {
     match cell.last_crash() {
-        Some(Crash { handling, reason, place, .. }) => {
+        Some(Crash { handling, reason, place, pod, .. }) => {
             let place = place.map_or_else(String::new, |place| format!(" at {place}"));
-            format!("above the restart limit; last crash while handling {handling}: {reason}{place}")
+            let pod = pod.map_or_else(String::new, |pod| format!(" of pod {pod}"));
+            format!("above the restart limit; last crash while handling {handling}{pod}: {reason}{place}")
         }
         None => "above the restart limit".to_owned(),
     }
@@ -448,6 +449,7 @@ impl Registered {
             state: cell.state(),
             incarnation: cell.incarnation.load(Ordering::Relaxed),
             restarts: cell.restarts.load(Ordering::Relaxed),
+            pod_crashes: cell.pod_crashes.load(Ordering::Relaxed),
             last_crash: cell.last_crash(),
             mailbox_depth: self.remote.depth(),
             mailbox_bound: self.remote.bound(),

@@ -46,6 +46,8 @@ delivery!(PanicInStream => (): Command, Reject);
 pub struct Poison {
     pub uid: PodUid,
     pub panics: bool,
+    /// Which of four places panics.
+    pub place: u8,
 }
 delivery!(Poison => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
@@ -296,7 +298,12 @@ impl Handler<PanicInStream> for Counter {
 impl Handler<Poison> for Counter {
     type Result = ();
     fn handle(&mut self, message: Poison, _: &mut Ctx<Self>) {
-        assert!(!message.panics, "poison");
+        match message.place {
+            0 => assert!(!message.panics, "poison"),
+            1 => assert!(!message.panics, "poison elsewhere"),
+            2 => assert!(!message.panics, "poison at a third place"),
+            _ => assert!(!message.panics, "poison at a fourth place"),
+        }
         self.outside.poison_handled.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -37,7 +37,7 @@ fn g10_a_crash_is_told_with_message_place_and_time_down() {
         let crash = world.report("Counter").await.last_crash.unwrap();
         assert_eq!((crash.handling.as_str(), crash.reason.as_str()), ("broken effect", "in the effect"));
         assert!(crash.place.unwrap().contains("supervision/actors.rs:"), "the place in the effect");
-        counter.address::<Poison>().tell(Poison { uid: PodUid::new("bad"), panics: true }).unwrap();
+        counter.address::<Poison>().tell(Poison { uid: PodUid::new("bad"), panics: true, place: 0 }).unwrap();
         world.until("the restart", || outside.born() == 4).await;
         assert_eq!(world.report("Counter").await.last_crash.unwrap().pod, Some(PodUid::new("bad")));
     });
@@ -79,7 +79,7 @@ fn g10_the_snapshot_is_json_with_these_names() {
             snapshot["actors"],
             json!([{
                 "name": "Counter", "kind": "Counter", "vitality": "degradable", "state": "running",
-                "incarnation": 2, "restarts": 1, "lastCrash": crash,
+                "incarnation": 2, "restarts": 1, "podCrashes": 0, "lastCrash": crash,
                 "mailboxDepth": 0, "mailboxBound": 1024, "receives": ["Count", "PanicHere"],
                 "handled": 3, "replaced": 0, "dropped": 0, "deadLetters": 0, "skippedQueries": 0,
                 "busySeconds": "…", "handlingP50Us": "…", "handlingP99Us": "…",

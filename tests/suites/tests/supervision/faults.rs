@@ -1,12 +1,16 @@
 //! Every kind of fault does what it says, once, and leaves nothing behind.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use messages::PodUid;
 use messages::supervision::Fault;
 use supervision::{AskError, Policy, State, Supervised, Vitality, What};
 use testkit::{Sandbox, sandbox};
 
-use crate::actors::{AnswerLater, Count, Counter, GetIncarnation, Log, Outside, TickLater, ask, start};
+use crate::actors::{
+    AnswerLater, Count, Counter, GetIncarnation, Log, Outside, Poison, TickLater, ask, start,
+};
 
 fn log_fault(fault: impl FnOnce(String) -> Fault) -> Fault {
     fault("Log".to_owned())
@@ -178,4 +182,24 @@ fn faults_read_as_data() {
         serde_json::from_str::<Fault>(r#"{"fault":"drop","message":"Log","count":1,"x":3}"#).is_err(),
         "unknown fields are errors"
     );
+}
+
+#[test]
+fn poison_a_pod() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, outside) = with(world, Fault::PoisonPod { pod: PodUid::new("bad"), times: 2 }).await;
+        for uid in ["bad", "good", "bad", "bad"] {
+            let poison = Poison { uid: PodUid::new(uid), panics: false, place: 0 };
+            counter.address::<Poison>().tell(poison).unwrap();
+            world.pass(Duration::from_millis(200)).await;
+        }
+        assert_eq!(
+            outside.poison_handled.load(Ordering::SeqCst),
+            2,
+            "the other pod's, and the third of the pod"
+        );
+        let poisoned = ("Poison".to_owned(), "fault: poison pod bad".to_owned());
+        assert_eq!(crashes(world).await, [poisoned.clone(), poisoned]);
+    });
 }

@@ -7,6 +7,7 @@
 )]
 
 mod actors;
+mod blame;
 mod events;
 mod family;
 mod faults;

@@ -58,7 +58,9 @@ fn step(world: &Sandbox, counter: &Supervised<Counter>, random: &mut Random, num
     let _may_be_full = match random.below(24) {
         0..=6 => counter.address::<Log>().tell(Log(number)).is_ok(),
         7..=11 => counter.address::<Latest>().tell(Latest(name, number)).is_ok(),
-        12..=15 => counter.address::<Poison>().tell(Poison { uid, panics: random.once_in(4) }).is_ok(),
+        12..=15 => {
+            counter.address::<Poison>().tell(Poison { uid, panics: random.once_in(4), place: 0 }).is_ok()
+        }
         16 => counter.address::<TickLater>().tell(TickLater(random.below(500))).is_ok(),
         17 => counter.address::<PanicHere>().tell(PanicHere).is_ok(),
         18 => counter.address::<PanicInEffect>().tell(PanicInEffect).is_ok(),

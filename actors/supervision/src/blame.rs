@@ -1,0 +1,70 @@
+//! Whose fault a panic is: the pod on whose behalf the thread works. Messages, effects and timers that name a pod are
+//! run under its name by the pump; a step of a loop over pods, or of a stream, says so itself.
+//!
+//! The name is only read when something panics, so it decides nothing and pure code may use it.
+
+use std::cell::RefCell;
+use std::future::Future;
+
+use messages::PodUid;
+
+thread_local! {
+    static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
+}
+
+/// Runs one step on behalf of a pod: a panic in the step counts against that pod. The innermost name counts.
+pub fn for_pod<T>(pod: &PodUid, step: impl FnOnce() -> T) -> T {
+    let _named = Named(POD.with(|current| current.replace(Some(pod.clone()))));
+    #[cfg(feature = "faults")]
+    poison::maybe_panic(pod);
+    step()
+}
+
+/// Runs asynchronous work on behalf of a pod, as [`for_pod`] does: for effects that work on many pods.
+pub async fn work_for_pod<T>(pod: &PodUid, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|cx| for_pod(pod, || work.as_mut().poll(cx))).await
+}
+
+/// The pod that the thread works for; the panic hook asks.
+pub(crate) fn current() -> Option<PodUid> {
+    POD.try_with(|pod| pod.try_borrow().ok().and_then(|pod| pod.clone())).ok().flatten()
+}
+
+/// Gives the name before this one back, also while unwinding.
+struct Named(Option<PodUid>);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        POD.with(|current| *current.borrow_mut() = self.0.take());
+    }
+}
+
+/// Pods whose every step panics in the actor that is being polled, by order of the fault lab.
+#[cfg(feature = "faults")]
+pub(crate) mod poison {
+    use std::cell::RefCell;
+
+    use messages::PodUid;
+
+    thread_local! {
+        static ARMED: RefCell<Vec<(PodUid, u32)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Exchanges the orders of the actor polled before for those of this one, and gives them back after its poll.
+    pub fn exchange(orders: &mut Vec<(PodUid, u32)>) {
+        ARMED.with(|armed| std::mem::swap(&mut *armed.borrow_mut(), orders));
+    }
+
+    pub(super) fn maybe_panic(pod: &PodUid) {
+        let due = ARMED.with(|armed| {
+            let mut armed = armed.borrow_mut();
+            let order = armed.iter_mut().find(|(poisoned, left)| poisoned == pod && *left > 0);
+            order.is_some_and(|(_, left)| {
+                *left -= 1;
+                true
+            })
+        });
+        assert!(!due, "fault: poison pod {pod}");
+    }
+}
