@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PodUid, delivery};
 
-/// A pod's messages made a subsystem panic too often: the subsystem leaves the pod alone for a while.
+/// A pod made a subsystem panic too often: the subsystem leaves the pod alone for a while. It names no pod to its mailbox,
+/// since StatusManager has to hear of pods that it leaves alone itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodQuarantined {
     /// The pod's UID.
@@ -16,7 +17,7 @@ pub struct PodQuarantined {
     /// The last panic, with its place; absent when the quarantine is over.
     pub panic: Option<Arc<str>>,
 }
-delivery!(PodQuarantined => (): Command, LatestPerKey, pod = |m| Some(&m.uid),
+delivery!(PodQuarantined => (): Command, LatestPerKey,
     key = |m| crate::Key::Name(Arc::from(format!("{}/{}", m.subsystem, m.uid))));
 
 /// Something to go wrong on order, in builds that carry the fault lab.

@@ -14,7 +14,7 @@ use messages::facts::{
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
-use supervision::{Address, AskError, Ctx, Effect, Subsystem};
+use supervision::{Address, AskError, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
 use crate::candidates::{self, REASON};
@@ -242,11 +242,13 @@ impl EvictionManager {
 
     fn look_for_victim(&mut self, shortage: Shortage, ctx: &mut Ctx<Self>) {
         let pods = self.desired.as_ref().map(|desired| candidates::active(desired, &self.reports));
-        let Some(pods) = pods.filter(|pods| !pods.is_empty()) else {
+        let mut pods = pods.unwrap_or_default();
+        pods.retain(|pod| !ctx.is_quarantined(&pod.pod_ref.uid));
+        if pods.is_empty() {
             tracing::warn!("Eviction manager: thresholds have been met, but no pods are active to evict");
             self.later(ctx);
             return;
-        };
+        }
         let work = execute::pods(self.deps.ways.clone(), pods, shortage.threshold.signal.resource());
         ctx.effect("measure pods", None, work, move |actor, measured, ctx| {
             actor.choose(&shortage, measured, ctx);
@@ -259,7 +261,9 @@ impl EvictionManager {
             self.deps.metrics.used(threshold.signal, shortage.measured_at.elapsed());
         }
         match ranked.iter().find(|candidate| !candidates::is_critical(&candidate.pod)) {
-            Some(victim) => self.evict(shortage, victim, ctx),
+            Some(victim) => {
+                blame::for_pod(&victim.pod.pod_ref.uid, || self.evict(shortage, victim, ctx));
+            }
             None => {
                 tracing::warn!("Eviction manager: unable to evict any pods from the node");
                 self.later(ctx);
@@ -370,6 +374,12 @@ impl Subsystem for EvictionManager {
             Timer::Measure => self.measure(ctx),
             Timer::Waited => self.waited(ctx),
             Timer::Count(lane) => self.count_next(lane, ctx),
+        }
+    }
+
+    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
+        if let Some(desired) = self.desired.clone() {
+            self.note_limits(&desired, ctx);
         }
     }
 

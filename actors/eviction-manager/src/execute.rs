@@ -18,7 +18,7 @@ use messages::facts::DesiredPod;
 use messages::garbage_collector::RemoveDeadContainers;
 use messages::image_manager::DeleteUnusedImages;
 use messages::resources::QosClass;
-use supervision::Address;
+use supervision::{Address, blame};
 
 use crate::file_systems::{FileSystems, Reclaims};
 use crate::limits::Limits;
@@ -125,7 +125,8 @@ pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resou
     for pod in pods {
         let uid = pod.pod_ref.uid.as_str();
         let containers = in_runtime.remove(uid);
-        let Some(mut usage) = pod_use(on_node.get(uid), containers) else {
+        let Some(mut usage) = blame::for_pod(&pod.pod_ref.uid, || pod_use(on_node.get(uid), containers))
+        else {
             candidates.push(Candidate { pod, usage: None });
             continue;
         };

@@ -65,7 +65,11 @@ impl EvictionManager {
         let mut before = std::mem::take(&mut self.limited.pods);
         for (uid, pod) in desired.pods.iter() {
             let known = before.remove(uid).filter(|known| Arc::ptr_eq(&known.pod, pod));
-            let known = known.unwrap_or_else(|| Known { pod: pod.clone(), limits: limits_of(pod) });
+            // One that is left alone is not counted, and looked at when it is let in.
+            let known = known
+                .filter(|_| !ctx.is_quarantined(uid))
+                .or_else(|| ctx.for_pod(uid, |_| Known { pod: pod.clone(), limits: limits_of(pod) }));
+            let Some(known) = known else { continue };
             self.limited.pods.insert(uid.clone(), known);
         }
         self.arrange(ctx);

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use messages::facts::DesiredPod;
 use messages::quantity::Quantity;
 use messages::resources::{Amounts, parsed, pod_amounts};
+use supervision::blame;
 
 use crate::candidates::priority;
 use crate::file_systems::FileSystems;
@@ -83,7 +84,10 @@ fn excess(candidate: &Candidate, signal: Signal, file_systems: FileSystems) -> E
 
 /// Puts those first who end first.
 pub(crate) fn rank(candidates: Vec<Candidate>, signal: Signal, file_systems: FileSystems) -> Vec<Candidate> {
-    let with_excess = |candidate: Candidate| (excess(&candidate, signal, file_systems), candidate);
+    let with_excess = |candidate: Candidate| {
+        let uid = candidate.pod.pod_ref.uid.clone();
+        blame::for_pod(&uid, || (excess(&candidate, signal, file_systems), candidate))
+    };
     let mut ranked: Vec<(Excess, Candidate)> = candidates.into_iter().map(with_excess).collect();
     ranked.sort_by(|(one, first), (other, second)| {
         let by_priority = priority(&first.pod.pod).cmp(&priority(&second.pod.pod));

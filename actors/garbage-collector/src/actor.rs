@@ -102,9 +102,12 @@ impl GarbageCollector {
         self.served = std::mem::take(&mut self.waiting);
         let all = !self.served.is_empty();
         let now = self.deps.clock.now();
+        // Of pods that are left alone everything stays.
+        let mut observed = self.observed.clone();
+        observed.retain(|uid, _| !ctx.is_quarantined(uid));
         let garbage = match all {
-            true => dead_of_all(&self.observed, &self.reports, now),
-            false => garbage(&self.observed, &self.reports, &self.deps.policy, now),
+            true => dead_of_all(&observed, &self.reports, now),
+            false => garbage(&observed, &self.reports, &self.deps.policy, now),
         };
         let all = self.observed.values().flat_map(|pod| &pod.containers);
         let alive = all.filter(|c| c.state != ContainerState::Exited).map(|c| c.id.to_string());

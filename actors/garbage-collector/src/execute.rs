@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bridge_cri::Operations;
 use bridge_node::host::PodDirs;
 use messages::PodUid;
+use supervision::blame;
 
 use crate::plan::{DeadContainer, Garbage};
 
@@ -66,7 +67,7 @@ pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
     let mut collected = Collected::default();
     let mut kept = BTreeSet::new();
     for container in &garbage.containers {
-        match remove_container(&ways, container).await {
+        match blame::work_for_pod(&container.pod.uid, remove_container(&ways, container)).await {
             Ok(()) => {
                 collected.removed += 1;
                 collected.touched.insert(container.pod.uid.clone());
@@ -81,12 +82,11 @@ pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
     for sandbox in garbage.sandboxes.iter().filter(|sandbox| !kept.contains(&sandbox.pod)) {
         let uid = sandbox.pod.as_str();
         // Usually it is stopped already; it must be, or its network stays.
-        let stopped = ways.operations.stop_pod_sandbox(uid, &sandbox.id).await;
-        let removed = match stopped {
-            Ok(()) => ways.operations.remove_pod_sandbox(uid, &sandbox.id).await,
-            Err(error) => Err(error),
+        let removal = async {
+            ways.operations.stop_pod_sandbox(uid, &sandbox.id).await?;
+            ways.operations.remove_pod_sandbox(uid, &sandbox.id).await
         };
-        match removed {
+        match blame::work_for_pod(&sandbox.pod, removal).await {
             Ok(()) => {
                 collected.removed += 1;
                 collected.touched.insert(sandbox.pod.clone());

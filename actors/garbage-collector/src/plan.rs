@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use messages::facts::{WorkerReport, WorkerState};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 use messages::{PodRef, PodUid};
+use supervision::blame;
 
 /// How many dead containers may stay (row 19.12). No limit where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +120,7 @@ pub fn garbage(
     let mut garbage = Garbage::default();
     let mut units = Units::new();
     for (uid, pod, standing) in &pods {
+        let _named = blame::name(uid);
         for container in pod.containers.iter().filter(|c| is_dead(c, *standing) && is_old(c, policy, now)) {
             if *standing == Standing::Gone {
                 garbage.containers.push(dead(pod, container));

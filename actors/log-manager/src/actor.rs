@@ -11,7 +11,7 @@ use messages::PodUid;
 use messages::facts::PodObserved;
 use messages::log_manager;
 use messages::pleg::ResendObserved;
-use supervision::{Address, Ctx, Effect, Subsystem};
+use supervision::{Address, Ctx, Effect, Subsystem, blame};
 
 use crate::execute::{self, Looked, Turned, Ways};
 use crate::plan::{LogRotation, Need, Writer, writers};
@@ -78,7 +78,8 @@ impl LogManager {
 
     fn look(&mut self, ctx: &mut Ctx<Self>) {
         let Some(bytes_max) = self.deps.rotation.bytes_max else { return };
-        let all: Vec<Writer> = self.writers.values().flatten().cloned().collect();
+        let watched = self.writers.iter().filter(|(uid, _)| !ctx.is_quarantined(uid));
+        let all: Vec<Writer> = watched.flat_map(|(_, writers)| writers).cloned().collect();
         if all.is_empty() {
             ctx.set_timer(Timer::Look, self.deps.rotation.interval);
             return;
@@ -93,7 +94,7 @@ impl LogManager {
             self.compressions.put((log, name), pod);
         }
         for (writer, problem) in looked.problems {
-            self.told(&writer, Err(problem));
+            blame::for_pod(&writer.pod.uid, || self.told(&writer, Err(problem)));
         }
         for (writer, need) in looked.needs {
             self.turns.put(writer.container.clone(), (writer, need));
@@ -109,7 +110,8 @@ impl LogManager {
     /// Begins as much as may be under way.
     fn go_on(&mut self, ctx: &mut Ctx<Self>) {
         while let Some((container, (writer, need))) = self.turns.next() {
-            if !self.runs(&writer) {
+            // The next look finds it again.
+            if !self.runs(&writer) || ctx.is_quarantined(&writer.pod.uid) {
                 self.turns.ended(&container);
                 continue;
             }
@@ -122,6 +124,11 @@ impl LogManager {
             });
         }
         while let Some(((log, name), pod)) = self.compressions.next() {
+            if ctx.is_quarantined(&pod) {
+                // The next turn of its log finds it again.
+                self.compressions.ended(&(log, name));
+                continue;
+            }
             let work = execute::compress(self.deps.ways.clone(), log.clone(), name.clone());
             ctx.effect(
                 Effect::within("compress a log", LONG),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bridge_cri::Operations;
 use bridge_node::host::{Compressed, ContainerLogs, LogError, LogPlace};
 use jiff::Timestamp;
+use supervision::blame;
 
 use crate::plan::{Need, Writer, need, rotation};
 
@@ -37,6 +38,7 @@ pub(crate) async fn look(ways: Ways, writers: Vec<Writer>, bytes_max: u64) -> Lo
     let sizes = ways.logs.sizes(places).await.unwrap_or_default();
     let mut looked = Looked::default();
     for (writer, size) in writers.into_iter().zip(sizes) {
+        let _named = blame::name(&writer.pod.uid.clone());
         match size {
             Ok(size) => looked.needs.extend(need(size, bytes_max).map(|need| (writer, need))),
             Err(error) => looked.problems.push((writer, error.to_string())),

@@ -344,6 +344,8 @@ impl NodeStatus {
                     self.lost(ctx);
                 }
             }
+            // What was known of it goes on.
+            Followed::Unreadable(_) => {}
             Followed::Trouble(error) => {
                 tracing::debug!(%error, "The Node cannot be followed for the moment");
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiClient, ApiError, Followed, Object, Select};
+use bridge_kube::{ApiClient, ApiError, Followed, Object, Said, Select};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -15,7 +15,7 @@ use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token,
 };
 use messages::pod_manager::ResendDesired;
-use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
 use crate::references;
@@ -195,8 +195,14 @@ impl ObjectCache {
         }
     }
 
+    fn objects_of(&self, uid: &PodUid) -> BTreeSet<(Kind, Name)> {
+        let all = self.referred.iter().flatten();
+        all.filter(|(_, pods)| pods.contains(uid)).map(|(object, _)| object.clone()).collect()
+    }
+
     fn tell_of_change(&self, object: &(Kind, Name)) {
         for uid in self.referred.iter().filter_map(|referred| referred.get(object)).flatten() {
+            let _named = blame::name(uid);
             for observer in &self.deps.observers {
                 // Whoever does not hear it looks again in time.
                 let _ = observer.tell(PodObjectsChanged { uid: uid.clone() });
@@ -233,6 +239,11 @@ impl ObjectCache {
             Followed::Gone(service) => {
                 self.services.known.get_or_insert_default().remove(&name(&service));
             }
+            Followed::Unreadable(one) if one.said == Said::Gone => {
+                let known = self.services.known.get_or_insert_default();
+                known.remove(&(Arc::from(one.namespace), Arc::from(one.name)));
+            }
+            Followed::Unreadable(_) => return,
             Followed::Trouble(error) => {
                 return tracing::warn!(%error, "Services may be out of date");
             }
@@ -393,6 +404,11 @@ impl Subsystem for ObjectCache {
         }
     }
 
+    fn on_release(&mut self, _pod: &PodUid, _ctx: &mut Ctx<Self>) {
+        // What it refers to was left out.
+        let _ = self.deps.resend_desired.tell(ResendDesired);
+    }
+
     fn observe(&self) -> serde_json::Value {
         let ((secrets, secrets_watched), (config_maps, config_maps_watched)) =
             (self.secrets.counts(), self.config_maps.counts());
@@ -411,12 +427,16 @@ impl Subsystem for ObjectCache {
 impl actix::Handler<DesiredPods> for ObjectCache {
     type Result = ();
 
-    fn handle(&mut self, desired: DesiredPods, _: &mut Ctx<Self>) {
+    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
         let mut referred: BTreeMap<(Kind, Name), BTreeSet<PodUid>> = BTreeMap::new();
         let needs = |pod: &&Arc<DesiredPod>| pod.source == Source::Api && pod.rejected.is_none();
         for pod in desired.pods.values().filter(needs) {
-            for object in references::of(&pod.pod) {
-                referred.entry(object).or_default().insert(pod.pod_ref.uid.clone());
+            let uid = &pod.pod_ref.uid;
+            // Of a pod that is left alone what was found before still holds.
+            let found =
+                ctx.for_pod(uid, |_| references::of(&pod.pod)).unwrap_or_else(|| self.objects_of(uid));
+            for object in found {
+                referred.entry(object).or_default().insert(uid.clone());
             }
         }
         self.referred = Some(referred);

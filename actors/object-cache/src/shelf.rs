@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_kube::Followed;
+use bridge_kube::{Followed, Said};
 use messages::object_cache::ObjectError;
 
 /// Namespace, empty for what has none, and name.
@@ -165,8 +165,9 @@ impl<K: PartialEq, F, W> Shelf<K, F, W> {
             },
             Followed::Changed(object) => Known::There(Arc::new(object)),
             Followed::Gone(_) => Known::Absent,
+            Followed::Unreadable(one) if one.said == Said::Gone => Known::Absent,
             // What was known is the best there is.
-            Followed::Trouble(_) => return nothing,
+            Followed::Unreadable(_) | Followed::Trouble(_) => return nothing,
         };
         let owed = std::mem::take(&mut item.owed);
         let changed = match (&item.known, &known) {

@@ -19,7 +19,7 @@ use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
-use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
 use self::health::Version;
@@ -201,7 +201,7 @@ impl Pleg {
                 let metrics = &self.deps.metrics;
                 metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
                 let told = observe::lines(&sandboxes.items, &containers.containers);
-                self.compare(&told);
+                self.compare(&told, ctx);
                 self.hold(observe::held(&sandboxes.items, &containers.containers));
                 ctx.set_timer(Timer::Relist, self.deps.config.relist);
             }
@@ -230,15 +230,16 @@ impl Pleg {
     }
 
     /// Wants a look at every pod that is not as it is known to be, and gives them.
-    fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>) {
+    fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>, ctx: &mut Ctx<Self>) {
         let vanished = self.pods.keys().filter(|uid| !told.contains_key(*uid)).cloned();
         let changed = told.iter().filter_map(|(uid, lines)| {
-            let same = self.pods.get(uid).is_some_and(|pod| observe::known_lines(&pod.state) == *lines);
-            (!same).then(|| uid.clone())
+            let known = self.pods.get(uid);
+            let same = || known.is_some_and(|pod| observe::known_lines(&pod.state) == *lines);
+            (!blame::for_pod(uid, same)).then(|| uid.clone())
         });
         let wanted: Vec<PodUid> = vanished.chain(changed).collect();
         for uid in &wanted {
-            self.schedule.want(uid, 0);
+            ctx.for_pod(uid, |_| self.schedule.want(uid, 0));
         }
     }
 
@@ -256,6 +257,12 @@ impl Pleg {
         // Several at once share one list of everything.
         let shared = (looks.len() >= SHARED_FROM).then(|| inspect::lists(&self.deps.operations, None));
         for look in looks {
+            if ctx.is_quarantined(&look.uid) {
+                // Its release wants another.
+                self.schedule.done(&look.uid);
+                continue;
+            }
+            let _named = blame::name(&look.uid);
             // It finds whatever a later one was set for.
             ctx.cancel_timer(&Timer::Look(look.uid.clone()));
             ctx.cancel_timer(&Timer::Soon(look.uid.clone()));
@@ -380,7 +387,8 @@ impl Pleg {
     fn count(&self) {
         let metrics = &self.deps.metrics;
         let (mut pods, mut states) = (0, [0i64; 4]);
-        for pod in self.pods.values() {
+        for (uid, pod) in &self.pods {
+            let _named = blame::name(uid);
             pods += i64::from(pod.state.ready_sandbox().is_some());
             for container in &pod.state.containers {
                 states[container.state as usize] += 1;
@@ -444,6 +452,11 @@ impl Subsystem for Pleg {
             Timer::Soon(uid) | Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
             Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin => None,
         }
+    }
+
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.schedule.want(pod, 0);
+        self.begin_soon(ctx);
     }
 
     fn observe(&self) -> serde_json::Value {

@@ -11,6 +11,7 @@ use messages::runtime::{
     ContainerState, Effective, HeldPod, RuntimeContainer, RuntimePod, RuntimeSandbox, User,
 };
 use messages::{PodRef, PodUid};
+use supervision::blame;
 
 /// The labels by which a pod's objects are found again.
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
@@ -45,6 +46,7 @@ pub fn held(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> B
     let mut held = BTreeMap::new();
     for sandbox in sandboxes {
         if let Some(pod) = pod_of(&sandbox.labels) {
+            let _named = blame::name(&pod.uid);
             let source = sandbox.annotations.get(SOURCE).and_then(|source| Source::from_annotation(source));
             held.insert(pod.uid.clone(), HeldPod { pod, source });
         }
@@ -84,12 +86,14 @@ pub fn lines(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> 
     let mut by_pod: BTreeMap<PodUid, Vec<Line>> = BTreeMap::new();
     for sandbox in sandboxes {
         if let Some(pod) = pod_of(&sandbox.labels) {
+            let _named = blame::name(&pod.uid);
             let ready = sandbox.state() == wire::PodSandboxState::SandboxReady;
             by_pod.entry(pod.uid).or_default().push(Line::Sandbox(Arc::from(sandbox.id.as_str()), ready));
         }
     }
     for container in containers {
         if let Some(pod) = pod_of(&container.labels) {
+            let _named = blame::name(&pod.uid);
             by_pod
                 .entry(pod.uid)
                 .or_default()

@@ -22,7 +22,7 @@ use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use messages::{PodRef, PodUid};
-use supervision::{Address, AskError, Ctx, Subsystem};
+use supervision::{Address, AskError, Ctx, Subsystem, blame};
 
 use crate::admission::{NodeView, counted_as, preemption};
 use crate::decide::{Decisions, Outcome, Victim};
@@ -172,7 +172,9 @@ impl PodManager {
         let statics = desired.values().filter(|pod| pod.source != Source::Api).map(|pod| &pod.pod);
         for step in self.mirrors.steps(statics, all, |name| known.has_name(name)) {
             let work = execute::mirror(api.clone(), self.deps.config.node.name.clone(), step.clone());
-            ctx.effect("mirror", None, work, move |actor, outcome, ctx| actor.mirrored(&step, outcome, ctx));
+            ctx.effect("mirror", Some(step.uid()), work, move |actor, outcome, ctx| {
+                actor.mirrored(&step, outcome, ctx)
+            });
         }
     }
 
@@ -202,11 +204,12 @@ impl PodManager {
         }
         let all = self.sources.heard_all(&self.deps.config.sources);
         let merged = self.sources.merge(|uid| self.decisions.has_admitted(uid, &self.known));
+        self.decisions.leave_alone(ctx.quarantined());
         let mut outcome = self.decisions.decide(&merged.candidates, all, &mut self.known, &self.node);
         self.say_duplicates(&merged.duplicates);
         self.say(&outcome);
         for victim in &outcome.victims {
-            self.preempt(victim, ctx);
+            blame::for_pod(&victim.pod.uid, || self.preempt(victim, ctx));
         }
         if outcome.ask_runtime {
             self.ask_runtime(ctx);
@@ -214,6 +217,7 @@ impl PodManager {
         self.fetch_node(std::mem::take(&mut outcome.ask_node), ctx);
         self.waiting = outcome.waiting;
         for (uid, pod) in &mut outcome.pods {
+            let _named = blame::name(uid);
             // Whoever is told sees at a glance that nothing has changed.
             let is_same = |known: &&Arc<DesiredPod>| {
                 Arc::ptr_eq(&known.pod, &pod.pod)
@@ -236,15 +240,18 @@ impl PodManager {
     /// An event for each refusal, and for each pod that waits for a kubelet that can run it, once.
     fn say(&self, outcome: &Outcome) {
         for (pod, why) in &outcome.refused {
+            let _named = blame::name(&pod.uid);
             tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod is not admitted");
             self.deps.metrics.rejections.with_label_values(&[counted_as(&why.reason)]).inc();
             self.warn(pod, &why.reason, &why.message);
         }
         for (pod, why) in &outcome.unsupported {
+            let _named = blame::name(&pod.uid);
             tracing::warn!(%pod, message = why.message, "Pod asks for what this kubelet does not do; it stays Pending");
             self.warn(pod, &why.reason, &why.message);
         }
         for (pod, why) in &outcome.kept {
+            let _named = blame::name(&pod.uid);
             tracing::warn!(%pod, reason = why.reason, message = why.message, "Pod runs on though a new one would wait");
             let message = format!("{}; the pod runs already and is left alone", why.message);
             self.warn(pod, &why.reason, &message);
@@ -261,6 +268,7 @@ impl PodManager {
     fn say_duplicates(&mut self, duplicates: &[Duplicate]) {
         for duplicate in duplicates.iter().filter(|duplicate| !self.duplicates.contains(&duplicate.pod.uid)) {
             let (pod, source) = (&duplicate.pod, duplicate.source.as_str());
+            let _named = blame::name(&pod.uid);
             let message = format!(
                 "Error validating pod {}.{} from {source}, ignoring: metadata.name: Duplicate value: {:?}",
                 pod.name, pod.namespace, pod.name
@@ -300,7 +308,7 @@ impl PodManager {
     fn evict_again(&self, ctx: &mut Ctx<Self>) {
         let victims = self.decisions.victims();
         for uid in &victims {
-            self.evict(uid);
+            blame::for_pod(uid, || self.evict(uid));
         }
         if !victims.is_empty() {
             ctx.set_timer(Timer::EvictAgain, EVICT_AGAIN);
@@ -328,7 +336,7 @@ impl PodManager {
             return;
         };
         for (uid, report) in reports {
-            self.known.report_if_unknown(uid, report);
+            blame::for_pod(&uid.clone(), || self.known.report_if_unknown(uid, report));
         }
         self.heard.workers = true;
         self.decide(ctx);
@@ -439,6 +447,10 @@ impl Subsystem for PodManager {
             | Timer::EvictAgain
             | Timer::Mirror(_) => None,
         }
+    }
+
+    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.decide(ctx);
     }
 
     fn observe(&self) -> serde_json::Value {

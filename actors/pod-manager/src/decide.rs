@@ -11,6 +11,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{DesiredPod, Rejection, Source};
 use messages::{PodRef, PodUid};
+use supervision::blame;
 
 use crate::admission::{NodeView, Verdict, judge, pressure};
 use crate::known::{Known, is_terminal};
@@ -72,12 +73,15 @@ pub struct Decisions {
     unsupported: BTreeMap<PodUid, Rejection>,
     /// Pods that run though they ask for it.
     kept: BTreeSet<PodUid>,
+    /// Quarantined pods: nothing is decided about them.
+    left_alone: BTreeSet<PodUid>,
 }
 
 impl Decisions {
     /// Takes in what was decided before this incarnation: who was refused, and who has come to its end.
     pub fn restore(&mut self, known: &mut Known, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) {
         for (uid, status) in statuses {
+            let _named = blame::name(uid);
             let phase = status.phase.as_deref();
             let message = status.message.as_deref().and_then(|message| message.strip_prefix(REJECTED_PREFIX));
             if let (Some("Failed"), Some(message)) = (phase, message) {
@@ -90,6 +94,11 @@ impl Decisions {
                 self.admitted.insert(uid.clone());
             }
         }
+    }
+
+    /// Nothing is decided about these from now on, and again about all others.
+    pub fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
+        self.left_alone = pods;
     }
 
     /// Whether a pod runs or ran already.
@@ -109,7 +118,8 @@ impl Decisions {
         }
     }
 
-    /// Decides about every candidate, in their order. Only when these are `all` does absence mean removal.
+    /// Decides about every candidate, in their order. Only when these are `all` does absence mean removal. Nothing new is
+    /// decided about those that are left alone: what runs goes on, and what does not waits.
     pub fn decide(
         &mut self,
         candidates: &[Candidate],
@@ -129,7 +139,7 @@ impl Decisions {
         let mut unended = BTreeSet::new();
         for Candidate { pod_ref, pod, source } in candidates {
             known.is_from(&pod_ref.uid, *source);
-            if !known.is_over(&pod_ref.uid, &pod.pod) {
+            if self.left_alone.contains(&pod_ref.uid) || !known.is_over(&pod_ref.uid, &pod.pod) {
                 unended.insert(&pod_ref.uid);
             }
         }
@@ -138,10 +148,27 @@ impl Decisions {
         }
         let mut round = Round { known, node, active: Vec::new(), outcome: Outcome::default() };
         for candidate in candidates {
-            self.decide_one(candidate, &mut round);
+            let uid = &candidate.pod_ref.uid;
+            if self.left_alone.contains(uid) {
+                self.keep(candidate, &mut round);
+            } else {
+                blame::for_pod(uid, || self.decide_one(candidate, &mut round));
+            }
         }
         round.outcome.superseded = known.superseded(candidates);
         round.outcome
+    }
+
+    /// A pod that nothing is decided about takes no room either: its spec is not looked at.
+    fn keep(&self, candidate: &Candidate, round: &mut Round<'_, '_>) {
+        let uid = &candidate.pod_ref.uid;
+        if let Some(why) = self.rejected.get(uid).or_else(|| self.unsupported.get(uid)) {
+            round.desire(candidate, Some(why.clone()));
+        } else if self.has_admitted(uid, round.known) {
+            round.desire(candidate, None);
+        } else {
+            round.outcome.waiting += 1;
+        }
     }
 
     fn decide_one<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use messages::facts::{GonePods, Source, SourcePod};
 use messages::{PodRef, PodUid};
+use supervision::blame;
 
 use crate::mirror::is_mirror;
 
@@ -82,7 +83,10 @@ impl Sources {
         // A mirror is no pod of its own: it stands for one that another source names.
         let listed = listed.filter(|(source, pod)| *source != Source::Api || !is_mirror(&pod.pod));
         let mut listed: Vec<Candidate> = listed
-            .map(|(source, pod)| Candidate { pod_ref: PodRef::of(&pod.pod), pod: pod.clone(), source })
+            .map(|(source, pod)| {
+                let pod_ref = PodRef::of(&pod.pod);
+                blame::for_pod(&pod_ref.uid.clone(), || Candidate { pod_ref, pod: pod.clone(), source })
+            })
             .collect();
         // A static pod has no time of creation: among them the order of their sources decides.
         listed.sort_by_key(|candidate| (!is_known(&candidate.pod_ref.uid), created(&candidate.pod)));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use messages::{PodRef, PodUid};
+use supervision::blame;
 
 /// Annotation of a mirror pod: the hash of the static pod that it stands for.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
@@ -24,6 +25,14 @@ pub enum Step {
 }
 
 impl Step {
+    /// The pod that it is about: the static one, or a mirror without one.
+    pub fn uid(&self) -> PodUid {
+        match self {
+            Self::Create(pod) | Self::Replace(_, pod) => PodRef::of(pod).uid,
+            Self::Delete(mirror) => mirror.uid.clone(),
+        }
+    }
+
     /// `<name>_<namespace>`, which mirror and static pod share.
     pub fn full_name(&self) -> String {
         match self {
@@ -53,7 +62,11 @@ impl Mirrors {
     /// The API server's pods.
     pub fn heard<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>) {
         let mirrors = pods.filter(|pod| is_mirror(pod));
-        self.known = Some(mirrors.map(|pod| (PodRef::of(pod).full_name(), pod.clone())).collect());
+        let named = |pod: &Arc<Pod>| {
+            let pod_ref = PodRef::of(pod);
+            blame::for_pod(&pod_ref.uid, || (pod_ref.full_name(), pod.clone()))
+        };
+        self.known = Some(mirrors.map(named).collect());
     }
 
     /// The mirrors of these static pods, by the UID of the static pod.
@@ -61,6 +74,7 @@ impl Mirrors {
         let known = self.known.as_ref();
         let mirror = |pod: &Arc<Pod>| {
             let pod_ref = PodRef::of(pod);
+            let _named = blame::name(&pod_ref.uid);
             let mirror = known?.get(&pod_ref.full_name()).filter(|mirror| stands_for(mirror, pod))?;
             Some((pod_ref.uid, mirror.clone()))
         };
@@ -86,7 +100,9 @@ impl Mirrors {
         let mut steps = Vec::new();
         let mut wanted = BTreeSet::new();
         for pod in statics {
-            let name = PodRef::of(pod).full_name();
+            let pod_ref = PodRef::of(pod);
+            let _named = blame::name(&pod_ref.uid);
+            let name = pod_ref.full_name();
             match known.get(&name) {
                 None => steps.push(Step::Create(pod.clone())),
                 Some(mirror) if mirror.metadata.deletion_timestamp.is_some() || !stands_for(mirror, pod) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use bridge_http::manifest_url::{ManifestUrl, ManifestUrlError};
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiClient, Followed, Select};
+use bridge_kube::{ApiClient, Followed, Said, Select, Unreadable};
 use bridge_node::host::{ManifestFile, StaticFiles, StaticFilesError};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -15,7 +15,8 @@ use messages::facts::{GonePods, NodeObserved, Rejection, Source, SourcePod, UNSU
 use messages::node_status::ResendNode;
 use messages::pod_manager::PodsChanged;
 use messages::pod_sources::{self, ResendPods};
-use supervision::{Address, Ctx, Subsystem};
+use messages::{PodRef, PodUid};
+use supervision::{Address, Ctx, Subsystem, blame};
 
 use crate::api_pods::ApiPods;
 use crate::fetched::{Fetched, Taken};
@@ -169,7 +170,9 @@ impl PodSources {
             .collect();
         let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
         let before = self.manifests.pods();
-        let reading = self.manifests.read(files, why, |path, bytes| one_pod(path, bytes, &node, seen));
+        let reading = self
+            .manifests
+            .read(files, why, |path, bytes| contained(path, || one_pod(path, bytes, &node, seen)));
         for problem in &reading.problems {
             self.report(problem);
         }
@@ -199,7 +202,7 @@ impl PodSources {
             }
         };
         let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
-        match self.fetched.take(body, |bytes| pods_of(&url, bytes, &node, seen)) {
+        match self.fetched.take(body, |bytes| contained(&url, || pods_of(&url, bytes, &node, seen))) {
             Taken::Unchanged => self.could_fetch(&url),
             Taken::Pods(Good { pods, ignored }) => {
                 self.could_fetch(&url);
@@ -271,12 +274,28 @@ impl PodSources {
         }
     }
 
-    fn heard_of_api(&mut self, news: Followed<Pod>, _ctx: &mut Ctx<Self>) {
+    fn heard_of_api(&mut self, news: Followed<Pod>, ctx: &mut Ctx<Self>) {
         let (supported, now) = (&self.supported_of_api, self.deps.clock.now());
         match news {
-            Followed::All(pods) => self.api_pods.all(pods, supported, now),
-            Followed::Changed(pod) => self.api_pods.changed(pod, supported, now),
-            Followed::Gone(pod) => self.api_pods.gone(&pod),
+            Followed::All(pods) => self.api_pods.all(pods, &ctx.quarantined(), supported, now),
+            Followed::Changed(pod) => {
+                let uid = PodRef::of(&pod).uid;
+                if ctx.is_quarantined(&uid) {
+                    self.api_pods.leave_alone(pod, now);
+                } else {
+                    blame::for_pod(&uid, || self.api_pods.changed(pod, supported, now));
+                }
+            }
+            Followed::Gone(pod) => blame::for_pod(&PodRef::of(&pod).uid, || self.api_pods.gone(&pod)),
+            Followed::Unreadable(one) => {
+                self.say_unreadable(&one);
+                let uid = PodUid::new(&one.uid);
+                match one.said {
+                    Said::Listed => return self.api_pods.unreadable(uid),
+                    Said::Changed => return,
+                    Said::Gone => self.api_pods.forget(&uid),
+                }
+            }
             Followed::Trouble(error) => {
                 // What was known of the pods still holds.
                 if self.api_problem.is_none() {
@@ -290,6 +309,18 @@ impl PodSources {
             tracing::info!("Pods of the API server are up to date again");
         }
         self.tell_of_api();
+    }
+
+    fn say_unreadable(&self, one: &Unreadable) {
+        let text = |text: &str| Arc::from(text);
+        let pod =
+            PodRef { uid: PodUid::new(&one.uid), namespace: text(&one.namespace), name: text(&one.name) };
+        let _ = self.deps.events.tell(RecordEvent {
+            object: EventObject::Pod { pod, field_path: Arc::from("") },
+            event_type: EventType::Warning,
+            reason: Arc::from("FailedValidation"),
+            message: Arc::from(format!("The pod cannot be read and is left as it was: {}", one.why)),
+        });
     }
 
     fn tell_of_api(&self) {
@@ -329,6 +360,12 @@ impl PodSources {
         };
         let _ = self.deps.events.tell(event);
     }
+}
+
+/// What is read of a manifest. One that makes the reader panic has no pod yet that it could be put down to: it is wrong, and
+/// the others are read.
+fn contained<T>(origin: &str, read: impl FnOnce() -> Result<Good<T>, String>) -> Result<Good<T>, String> {
+    blame::contained(read).unwrap_or_else(|panic| Err(format!("{origin}: cannot be read: {panic}")))
 }
 
 /// The one pod of a manifest file, or everything that is wrong with it.
@@ -409,6 +446,12 @@ impl Subsystem for PodSources {
             Timer::Fetch => self.fetch(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
+        }
+    }
+
+    fn on_release(&mut self, pod: &PodUid, _ctx: &mut Ctx<Self>) {
+        if self.api_pods.let_in(pod, &self.supported_of_api, self.deps.clock.now()) {
+            self.tell_of_api();
         }
     }
 

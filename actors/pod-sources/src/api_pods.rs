@@ -1,12 +1,13 @@
 //! PURE: the pods that the API server has bound to this node, followed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{GonePods, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::{PodRef, PodUid};
+use supervision::blame;
 
 use crate::static_pod::{CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
 use crate::unsupported::{Supported, unsupported};
@@ -24,38 +25,90 @@ pub struct ApiPods {
     /// What their deletion granted them, the newest last. Who deletes a pod by force says so in the last change before
     /// it goes, and nobody may have heard of that one yet.
     gone: VecDeque<(PodUid, i64)>,
+    /// Pods of the list that comes next that cannot be read.
+    unreadable: BTreeSet<PodUid>,
+    /// Pods that are left alone, as they are now.
+    left_alone: BTreeMap<PodUid, Pod>,
 }
 
 impl ApiPods {
-    /// The whole list.
-    pub fn all(&mut self, pods: Vec<Pod>, supported: &Supported, now: Timestamp) {
+    /// The whole list. Of pods that are `left_alone` what was known goes on.
+    pub fn all(
+        &mut self,
+        pods: Vec<Pod>,
+        left_alone: &BTreeSet<PodUid>,
+        supported: &Supported,
+        now: Timestamp,
+    ) {
         let mut before = self.pods.take().unwrap_or_default();
-        let taken = pods.into_iter().map(|pod| {
+        let mut taken = BTreeMap::new();
+        self.left_alone.clear();
+        for pod in pods {
             let uid = PodRef::of(&pod).uid;
             let known = before.remove(&uid);
-            (uid, source_pod(pod, known.as_ref(), supported, now))
-        });
-        self.pods = Some(taken.collect());
+            if left_alone.contains(&uid) {
+                taken.insert(uid.clone(), known.unwrap_or_else(|| unjudged(pod.clone(), now)));
+                self.left_alone.insert(uid, pod);
+            } else {
+                let pod = blame::for_pod(&uid, || source_pod(pod, known.as_ref(), supported, now));
+                taken.insert(uid, pod);
+            }
+        }
+        for uid in std::mem::take(&mut self.unreadable) {
+            taken.extend(before.remove_entry(&uid));
+        }
+        self.pods = Some(taken);
+    }
+
+    /// A pod of the list that comes next cannot be read: what was known of it goes on.
+    pub fn unreadable(&mut self, uid: PodUid) {
+        self.unreadable.insert(uid);
+    }
+
+    /// A pod is left alone: what was known of it goes on until it is [`ApiPods::let_in`].
+    pub fn leave_alone(&mut self, pod: Pod, now: Timestamp) {
+        let uid = PodRef::of(&pod).uid;
+        let pods = self.pods.get_or_insert_default();
+        pods.entry(uid.clone()).or_insert_with(|| unjudged(pod.clone(), now));
+        self.left_alone.insert(uid, pod);
+    }
+
+    /// A pod is not left alone any more. Says whether there was news of it meanwhile.
+    pub fn let_in(&mut self, uid: &PodUid, supported: &Supported, now: Timestamp) -> bool {
+        let pod = self.left_alone.remove(uid);
+        let is_news = pod.is_some();
+        if let Some(pod) = pod {
+            self.changed(pod, supported, now);
+        }
+        is_news
     }
 
     /// One pod is new or has changed.
     pub fn changed(&mut self, pod: Pod, supported: &Supported, now: Timestamp) {
         let pods = self.pods.get_or_insert_default();
         let uid = PodRef::of(&pod).uid;
-        let known = pods.remove(&uid);
-        pods.insert(uid, source_pod(pod, known.as_ref(), supported, now));
+        self.left_alone.remove(&uid);
+        let known = pods.get(&uid);
+        let pod = source_pod(pod, known, supported, now);
+        pods.insert(uid, pod);
     }
 
     /// One pod is gone.
     pub fn gone(&mut self, pod: &Pod) {
         let uid = PodRef::of(pod).uid;
-        if let Some(pods) = &mut self.pods {
-            pods.remove(&uid);
-        }
+        self.forget(&uid);
         let Some(granted) = pod.metadata.deletion_grace_period_seconds else { return };
         self.gone.push_back((uid, granted));
         if self.gone.len() > GONE_MAX {
             self.gone.pop_front();
+        }
+    }
+
+    /// One pod is gone, and nothing more is known of its end.
+    pub fn forget(&mut self, uid: &PodUid) {
+        self.left_alone.remove(uid);
+        if let Some(pods) = &mut self.pods {
+            pods.remove(uid);
         }
     }
 
@@ -70,7 +123,16 @@ impl ApiPods {
     }
 }
 
-fn source_pod(mut pod: Pod, known: Option<&SourcePod>, supported: &Supported, now: Timestamp) -> SourcePod {
+/// A pod that is left alone and of which nothing was known: if it runs it runs on, and otherwise it waits.
+fn unjudged(mut pod: Pod, now: Timestamp) -> SourcePod {
+    annotate(&mut pod, None, now);
+    let message = "PodSources leaves the pod alone after repeated panics".to_owned();
+    let refused = Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message };
+    SourcePod { pod: Arc::new(pod), refused: Some(refused) }
+}
+
+/// Notes source and time on the pod; says whether it is a mirror.
+fn annotate(pod: &mut Pod, known: Option<&SourcePod>, now: Timestamp) -> bool {
     // Large, and nothing here goes by it.
     pod.metadata.managed_fields = None;
     let annotations = pod.metadata.annotations.get_or_insert_default();
@@ -81,6 +143,11 @@ fn source_pod(mut pod: Pod, known: Option<&SourcePod>, supported: &Supported, no
         annotations.insert(CONFIG_SOURCE_ANNOTATION.to_owned(), Source::Api.as_str().to_owned());
         annotations.insert(CONFIG_SEEN_ANNOTATION.to_owned(), seen.unwrap_or_else(|| now.to_string()));
     }
+    is_mirror
+}
+
+fn source_pod(mut pod: Pod, known: Option<&SourcePod>, supported: &Supported, now: Timestamp) -> SourcePod {
+    let is_mirror = annotate(&mut pod, known, now);
     let refused = if is_mirror { None } else { refused(&pod, known, supported) };
     match known {
         // Who holds it need not look what has changed.
@@ -128,13 +195,13 @@ mod tests {
     fn the_list_is_followed() {
         let (mut pods, supported) = (ApiPods::default(), Supported::for_api_pods());
         assert_eq!(pods.pods(), None);
-        pods.all(vec![], &supported, Timestamp::UNIX_EPOCH);
+        pods.all(vec![], &BTreeSet::new(), &supported, Timestamp::UNIX_EPOCH);
         assert_eq!(pods.pods(), Some(vec![]), "an empty list has been heard");
         pods.changed(plain("a"), &supported, Timestamp::UNIX_EPOCH);
         pods.changed(plain("b"), &supported, Timestamp::UNIX_EPOCH);
         pods.gone(&plain("a"));
         assert_eq!(uids(&pods), ["b"]);
-        pods.all(vec![plain("c")], &supported, Timestamp::UNIX_EPOCH);
+        pods.all(vec![plain("c")], &BTreeSet::new(), &supported, Timestamp::UNIX_EPOCH);
         assert_eq!(uids(&pods), ["c"]);
     }
 
@@ -183,7 +250,7 @@ mod tests {
         assert!(refused.message.starts_with("spec.volumes[0].nfs"), "{}", refused.message);
         let mut mirror = pod("m", spec);
         mirror.metadata.annotations = Some([(MIRROR_ANNOTATION.to_owned(), "h".to_owned())].into());
-        pods.all(vec![mirror], &supported, Timestamp::UNIX_EPOCH);
+        pods.all(vec![mirror], &BTreeSet::new(), &supported, Timestamp::UNIX_EPOCH);
         assert_eq!(pods.pods().unwrap()[0].refused, None);
     }
 

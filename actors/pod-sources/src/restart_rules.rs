@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use messages::PodRef;
 use messages::facts::SourcePod;
+use supervision::blame;
 
 const ALL_CONTAINERS: &str = "RestartAllContainers";
 
@@ -27,7 +29,8 @@ impl RestartRules {
     pub fn of_all(self, mut pods: Vec<SourcePod>) -> Vec<SourcePod> {
         if self != Self::default() {
             for pod in &mut pods {
-                self.of_pod(&mut pod.pod);
+                let uid = PodRef::of(&pod.pod).uid;
+                blame::for_pod(&uid, || self.of_pod(&mut pod.pod));
             }
         }
         pods

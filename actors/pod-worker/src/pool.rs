@@ -16,7 +16,7 @@ use messages::pod_worker::worker::{SyncPod, Want};
 use messages::pod_worker::{EvictPod, GetWorkers, RECEIVER, ResendPod, ResendReports};
 use messages::probe_manager::ResendVerdicts;
 use messages::{Delivery, PodRef, PodUid};
-use supervision::{Child, ChildSpec, Ctx, Subsystem};
+use supervision::{Child, ChildSpec, Ctx, Subsystem, blame};
 
 use crate::deps::PodWorkerPoolDeps;
 use crate::dns::check_resolv_conf;
@@ -81,7 +81,9 @@ impl PodWorkerPool {
     }
 
     fn act(&mut self, ctx: &mut Ctx<Self>) {
+        self.roster.leave_alone(ctx.quarantined());
         for order in self.roster.decide() {
+            let _named = blame::name(order.uid());
             match order {
                 Order::Start(pod, want) => self.start(pod, want, ctx),
                 Order::Tell(pod, want) => {
@@ -190,7 +192,7 @@ impl Subsystem for PodWorkerPool {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         for (uid, child) in ctx.children::<PodWorker>() {
-            self.roster.adopt(&uid);
+            blame::for_pod(&uid, || self.roster.adopt(&uid));
             self.children.insert(uid, child);
         }
         // Refused: their own restarts send everything too.
@@ -207,6 +209,10 @@ impl Subsystem for PodWorkerPool {
         match timer {
             Timer::Ending => self.see_endings(ctx),
         }
+    }
+
+    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.act(ctx);
     }
 
     fn observe(&self) -> serde_json::Value {
@@ -253,7 +259,8 @@ impl Handler<RuntimeObserved> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, fact: RuntimeObserved, _ctx: &mut Ctx<Self>) {
-        for child in self.children.values() {
+        for (uid, child) in &self.children {
+            let _named = blame::name(uid);
             let _ = child.address::<RuntimeObserved>().tell(fact.clone());
         }
         self.health = Some(fact);
@@ -271,7 +278,8 @@ impl Handler<NodeAddressesObserved> for PodWorkerPool {
         }
         // Workers that are made from now on begin with them.
         Arc::make_mut(&mut self.deps.worker.config).host_ips = host_ips;
-        for child in self.children.values() {
+        for (uid, child) in &self.children {
+            let _named = blame::name(uid);
             let _ = child.address::<NodeAddressesObserved>().tell(fact.clone());
         }
         self.addresses = Some(fact);
@@ -338,6 +346,7 @@ impl Handler<ResendReports> for PodWorkerPool {
 
     fn handle(&mut self, _: ResendReports, _ctx: &mut Ctx<Self>) {
         for (uid, report) in self.roster.reports() {
+            let _named = blame::name(&uid);
             for address in &self.deps.worker.reports {
                 // Refused: whoever restarts asks again.
                 let _ = address.tell(WorkerReported { uid: uid.clone(), report: report.clone() });

@@ -9,6 +9,7 @@ use messages::facts::{DesiredPod, DesiredPods, GonePods, Source, WorkerReport, W
 use messages::pod_worker::worker::Want;
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
+use supervision::blame;
 
 /// What a worker was told last.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,16 @@ pub enum Order {
     Forget(PodUid),
 }
 
+impl Order {
+    /// The pod that it is about.
+    pub fn uid(&self) -> &PodUid {
+        match self {
+            Self::Start(pod, _) | Self::Tell(pod, _) => &pod.uid,
+            Self::Forget(uid) => uid,
+        }
+    }
+}
+
 /// Pods, observations and workers, by UID.
 #[derive(Debug, Default)]
 pub struct Roster {
@@ -64,6 +75,7 @@ pub struct Roster {
     superseded: Arc<BTreeSet<PodUid>>,
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     workers: BTreeMap<PodUid, Worker>,
+    left_alone: BTreeSet<PodUid>,
 }
 
 impl Roster {
@@ -190,6 +202,11 @@ impl Roster {
         counts
     }
 
+    /// Nothing is decided about these quarantined pods from now on, and again about all others.
+    pub fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
+        self.left_alone = pods;
+    }
+
     /// What is to be done now. Taken as done.
     pub fn decide(&mut self) -> Vec<Order> {
         let mut orders = Vec::new();
@@ -201,9 +218,10 @@ impl Roster {
     }
 
     fn forget_the_gone(&mut self, orders: &mut Vec<Order>) {
-        let over: Vec<PodUid> =
-            self.workers.iter().filter(|(_, worker)| worker.is_over()).map(|(uid, _)| uid.clone()).collect();
+        let over = |(uid, worker): &(&PodUid, &Worker)| worker.is_over() && !self.left_alone.contains(*uid);
+        let over: Vec<PodUid> = self.workers.iter().filter(over).map(|(uid, _)| uid.clone()).collect();
         for uid in over {
+            let _named = blame::name(&uid);
             self.workers.remove(&uid);
             // From before its end: what comes later is news.
             self.observed.remove(&uid);
@@ -212,7 +230,9 @@ impl Roster {
     }
 
     fn tell_workers(&mut self, orders: &mut Vec<Order>) {
-        for (uid, worker) in &mut self.workers {
+        let left_alone = &self.left_alone;
+        for (uid, worker) in self.workers.iter_mut().filter(|(uid, _)| !left_alone.contains(*uid)) {
+            let _named = blame::name(uid);
             let runnable = self.desired.get(uid).filter(|pod| pod.rejected.is_none());
             match (runnable, &worker.told) {
                 // It ends first; then the pod gets a worker anew.
@@ -243,6 +263,7 @@ impl Roster {
             .desired
             .iter()
             .filter(|(uid, pod)| pod.rejected.is_none() && !self.workers.contains_key(*uid))
+            .filter(|(uid, _)| !self.left_alone.contains(*uid))
             .map(|(_, pod)| pod.clone())
             .collect();
         if missing.is_empty() {
@@ -251,6 +272,7 @@ impl Roster {
         let mut names = self.names_taken();
         for desired in missing {
             let pod = &desired.pod_ref;
+            let _named = blame::name(&pod.uid);
             if is_static(&desired) && !names.insert((pod.namespace.clone(), pod.name.clone())) {
                 continue;
             }
@@ -279,7 +301,8 @@ impl Roster {
     /// The runtime holds pods that nobody desires: a worker stops each. Only when all sources were heard, or the one that
     /// the pod is from has another in its place.
     fn end_orphans(&mut self, orders: &mut Vec<Order>) {
-        for (uid, state) in &self.observed {
+        for (uid, state) in self.observed.iter().filter(|(uid, _)| !self.left_alone.contains(*uid)) {
+            let _named = blame::name(uid);
             let wanted = self.desired.get(uid).is_some_and(|pod| pod.rejected.is_none());
             let is_gone = self.sources_ready || self.superseded.contains(uid);
             if wanted || !is_gone || self.workers.contains_key(uid) {

@@ -9,14 +9,14 @@ use bridge_io::clock::Clock;
 use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
-use messages::facts::{DesiredPods, PodObserved, ProbeVerdict, WorkerReported, WorkerState};
+use messages::facts::{DesiredPod, DesiredPods, PodObserved, ProbeVerdict, WorkerReported, WorkerState};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::probe_manager::{GetVerdicts, ResendVerdicts};
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
-use supervision::{Address, Ctx, Effect, Subsystem};
+use supervision::{Address, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
 use crate::execute::{self, Ways};
@@ -119,23 +119,10 @@ impl ProbeManager {
             .cloned()
             .collect();
         for uid in gone {
-            self.not_desired(&uid, ctx);
+            ctx.for_pod(&uid, |ctx| self.not_desired(&uid, ctx));
         }
         for (uid, pod) in desired.pods.iter().filter(|(_, pod)| pod.rejected.is_none()) {
-            match self.pods.get_mut(uid) {
-                Some(probes) => probes.set_desired(pod.clone()),
-                None => {
-                    let restored = self.restored.as_mut().and_then(|all| all.remove(uid)).unwrap_or_default();
-                    let probes = PodProbes::new(pod.clone(), restored.clone(), now);
-                    if !probes.has_probes() {
-                        continue;
-                    }
-                    self.saved.insert(uid.clone(), restored);
-                    self.pods.insert(uid.clone(), probes);
-                    self.catch_up(uid);
-                }
-            }
-            self.settled(uid, ctx);
+            ctx.for_pod(uid, |ctx| self.desire(uid, pod, now, ctx));
         }
         if desired.sources_ready {
             self.drop_stale_checkpoints(ctx);
@@ -145,6 +132,23 @@ impl ProbeManager {
             };
             self.ending.retain(|uid, _| known(uid));
         }
+    }
+
+    fn desire(&mut self, uid: &PodUid, pod: &Arc<DesiredPod>, now: Duration, ctx: &mut Ctx<Self>) {
+        match self.pods.get_mut(uid) {
+            Some(probes) => probes.set_desired(pod.clone()),
+            None => {
+                let restored = self.restored.as_mut().and_then(|all| all.remove(uid)).unwrap_or_default();
+                let probes = PodProbes::new(pod.clone(), restored.clone(), now);
+                if !probes.has_probes() {
+                    return;
+                }
+                self.saved.insert(uid.clone(), restored);
+                self.pods.insert(uid.clone(), probes);
+                self.catch_up(uid);
+            }
+        }
+        self.settled(uid, ctx);
     }
 
     /// A new pod hears what was known of it before it was desired.
@@ -198,7 +202,13 @@ impl ProbeManager {
     }
 
     fn drop_stale_checkpoints(&mut self, ctx: &mut Ctx<Self>) {
-        for uid in self.restored.as_mut().map(std::mem::take).unwrap_or_default().into_keys() {
+        // What is kept of a pod that is left alone is not taken over yet.
+        let (kept, stale): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(self.restored.get_or_insert_default())
+                .into_iter()
+                .partition(|(uid, _)| ctx.is_quarantined(uid));
+        self.restored = Some(kept);
+        for uid in stale.into_keys() {
             self.forget_checkpoint(&uid, ctx);
         }
     }
@@ -402,7 +412,7 @@ async fn load(checkpoints: Arc<dyn CheckpointStore>) -> Result<BTreeMap<PodUid, 
     for name in checkpoints.list(saved::PREFIX).await? {
         let Some(uid) = saved::uid(&name) else { continue };
         match checkpoints.load(&name).await {
-            Ok(Some(content)) => match serde_json::from_value(content) {
+            Ok(Some(content)) => match blame::for_pod(&uid, || serde_json::from_value(content)) {
                 Ok(pod) => drop(all.insert(uid, pod)),
                 Err(error) => tracing::warn!(name, %error, "ignoring verdicts of another form"),
             },
@@ -453,6 +463,10 @@ impl Subsystem for ProbeManager {
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         Some(timer.pod().clone())
+    }
+
+    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.reconcile(ctx);
     }
 
     fn observe(&self) -> serde_json::Value {
@@ -534,9 +548,9 @@ impl actix::Handler<WorkerReported> for ProbeManager {
 impl actix::Handler<ResendVerdicts> for ProbeManager {
     type Result = ();
 
-    fn handle(&mut self, _: ResendVerdicts, _: &mut Ctx<Self>) {
+    fn handle(&mut self, _: ResendVerdicts, ctx: &mut Ctx<Self>) {
         for uid in self.pods.keys() {
-            self.publish(uid);
+            ctx.for_pod(uid, |_| self.publish(uid));
         }
     }
 }
@@ -544,11 +558,11 @@ impl actix::Handler<ResendVerdicts> for ProbeManager {
 impl actix::Handler<GetVerdicts> for ProbeManager {
     type Result = MessageResult<GetVerdicts>;
 
-    fn handle(&mut self, _: GetVerdicts, _: &mut Ctx<Self>) -> Self::Result {
-        let verdict = |(uid, probes): (&PodUid, &PodProbes)| ProbeVerdict {
-            uid: uid.clone(),
-            containers: Arc::new(probes.verdicts()),
+    fn handle(&mut self, _: GetVerdicts, ctx: &mut Ctx<Self>) -> Self::Result {
+        let mut verdict = |(uid, probes): (&PodUid, &PodProbes)| {
+            let containers = ctx.for_pod(uid, |_| probes.verdicts())?;
+            Some(ProbeVerdict { uid: uid.clone(), containers: Arc::new(containers) })
         };
-        MessageResult(self.pods.iter().map(verdict).collect())
+        MessageResult(self.pods.iter().filter_map(&mut verdict).collect())
     }
 }

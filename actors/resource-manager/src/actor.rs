@@ -154,8 +154,9 @@ impl ResourceManager {
             self.updating = Some(true);
             return;
         }
+        let left_alone = ctx.quarantined();
         let values = [QosClass::Burstable, QosClass::BestEffort]
-            .map(|qos| (qos, class_values(qos, self.ledger.counted())));
+            .map(|qos| (qos, class_values(qos, self.ledger.counted(&left_alone))));
         if self.held.as_ref() == Some(&values) {
             return;
         }
@@ -182,7 +183,10 @@ impl ResourceManager {
             let orphans = match listed {
                 Ok(found) => {
                     let found: BTreeSet<PodUid> = found.iter().map(|pod| PodUid::new(&pod.uid)).collect();
-                    actor.ledger.listed(found)
+                    let mut orphans = actor.ledger.listed(found);
+                    // The next listing finds them again.
+                    orphans.retain(|uid| !ctx.is_quarantined(uid));
+                    orphans
                 }
                 Err(error) => {
                     tracing::warn!(%error, "Cgroups of pods cannot be listed");
@@ -252,6 +256,12 @@ impl Subsystem for ResourceManager {
                 self.look(ctx);
             }
             Timer::Enforce => self.enforce(ctx),
+        }
+    }
+
+    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
+        if self.deps.config.per_qos {
+            self.update_classes(ctx);
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bridge_node::cgroups::{CgroupError, CgroupValues, Cgroups, Ensured};
 use messages::PodUid;
 use messages::resources::QosClass;
+use supervision::blame;
 use tokio::time::Instant;
 
 use crate::metrics::{Operation, ResourceMetrics};
@@ -98,9 +99,10 @@ impl Executor {
     ) -> Vec<PodUid> {
         let mut gone = Vec::new();
         for uid in orphans {
-            let removed =
-                if in_runtime(&uid) { self.remove(&uid).await } else { self.kill_and_remove(&uid).await };
-            match removed {
+            let removal = async {
+                if in_runtime(&uid) { self.remove(&uid).await } else { self.kill_and_remove(&uid).await }
+            };
+            match blame::work_for_pod(&uid, removal).await {
                 Ok(()) => {
                     tracing::info!(pod = %uid, "Cgroup of an unknown pod is removed");
                     gone.push(uid);

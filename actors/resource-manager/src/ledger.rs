@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPods};
+use supervision::blame;
 
 /// What is known of pods and their cgroups.
 #[derive(Debug, Default)]
@@ -29,6 +30,7 @@ impl Ledger {
     pub(crate) fn desired(&mut self, desired: &DesiredPods) {
         let wanted = |pod: &&Arc<DesiredPod>| pod.rejected.is_none();
         for pod in desired.pods.values().filter(wanted) {
+            let _named = blame::name(&pod.pod_ref.uid);
             self.specs.insert(pod.pod_ref.uid.clone(), pod.pod.clone());
         }
         self.desired = Some(desired.pods.keys().cloned().collect());
@@ -78,9 +80,10 @@ impl Ledger {
         orphans
     }
 
-    /// Those who have a cgroup, as far as they are known.
-    pub(crate) fn counted(&self) -> impl Iterator<Item = &Pod> {
-        self.present.iter().filter_map(|uid| self.specs.get(uid)).map(AsRef::as_ref)
+    /// Those who have a cgroup, as far as they are known, but for those that are `left_alone`.
+    pub(crate) fn counted(&self, left_alone: &BTreeSet<PodUid>) -> impl Iterator<Item = &Pod> {
+        let counted = self.present.iter().filter(|uid| !left_alone.contains(*uid));
+        counted.filter_map(|uid| self.specs.get(uid)).map(AsRef::as_ref)
     }
 
     /// How many cgroups of pods are there.
@@ -127,14 +130,14 @@ mod tests {
     fn who_has_a_cgroup_counts() {
         let mut ledger = Ledger::default();
         ledger.desired(&desired(&["a", "b"], true));
-        assert_eq!((ledger.counted().count(), ledger.present()), (0, 0));
+        assert_eq!((ledger.counted(&BTreeSet::new()).count(), ledger.present()), (0, 0));
         ledger.made(&pod("a"));
-        assert_eq!(ledger.counted().count(), 1);
+        assert_eq!(ledger.counted(&BTreeSet::new()).count(), 1);
         // Its manifest is gone, and it is being stopped.
         ledger.desired(&desired(&["b"], true));
-        assert_eq!(ledger.counted().count(), 1);
+        assert_eq!(ledger.counted(&BTreeSet::new()).count(), 1);
         ledger.removed(&PodUid::new("a"));
-        assert_eq!((ledger.counted().count(), ledger.specs.len()), (0, 1));
+        assert_eq!((ledger.counted(&BTreeSet::new()).count(), ledger.specs.len()), (0, 1));
     }
 
     #[test]
@@ -142,9 +145,9 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.listing_begins();
         assert_eq!(ledger.listed(uids(&["a", "x"])), []);
-        assert_eq!(ledger.counted().count(), 0);
+        assert_eq!(ledger.counted(&BTreeSet::new()).count(), 0);
         ledger.desired(&desired(&["a", "b"], true));
-        assert_eq!((ledger.counted().count(), ledger.present()), (1, 2));
+        assert_eq!((ledger.counted(&BTreeSet::new()).count(), ledger.present()), (1, 2));
     }
 
     #[test]

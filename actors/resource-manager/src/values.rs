@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use bridge_node::cgroups::{CgroupValues, CpuLimit, HugePages, Limit};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use messages::PodUid;
 use messages::quantity::Quantity;
 use messages::resources::{
     Amounts as Which, HUGE_PAGES_PREFIX, QosClass, amounts, parsed, pod_limits, pod_requests,
 };
+use supervision::blame;
 
 use crate::capacity::{Amounts, PIDS};
 
@@ -95,6 +97,7 @@ fn all_limited(spec: &PodSpec, name: &str) -> bool {
 /// Huge pages are bounded pod by pod. That of guaranteed ones is the node's.
 pub fn class_values<'a>(qos: QosClass, pods: impl IntoIterator<Item = &'a Pod>) -> CgroupValues {
     let requested = |pod: &Pod| {
+        let _named = blame::name(&PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default()));
         let spec = pod.spec.as_ref().filter(|_| QosClass::of(pod) == QosClass::Burstable)?;
         pod_requests(spec).get("cpu").map(|cpu| cpu.millis_rounded_up())
     };

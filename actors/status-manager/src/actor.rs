@@ -22,7 +22,7 @@ use messages::pod_worker::GetWorkers;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
 use messages::supervision::PodQuarantined;
-use supervision::{Address, AskError, Ctx, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, AskError, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};
 use crate::ledger::{Change, Ledger};
@@ -156,17 +156,37 @@ impl StatusManager {
         }
         for (uid, status) in &restored.statuses {
             self.deps.metrics.checkpoint("load", "ok");
-            self.writes.restored(uid, status);
+            blame::for_pod(uid, || self.writes.restored(uid, status));
         }
-        for uid in self.ledger.restored(restored.statuses) {
-            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
-        }
+        let touched = self.ledger.restored(restored.statuses);
+        self.compute_soon(touched, ctx);
         for Waiting { uid, reply } in self.waiting.take().into_iter().flatten() {
             reply.send(self.ledger.status(&uid));
         }
         for reply in std::mem::take(&mut self.waiting_for_all) {
             reply.send(self.ledger.statuses());
         }
+    }
+
+    /// Computes these pods, one at a time and each under its own name. Of those that StatusManager leaves alone only that
+    /// is said.
+    fn compute_soon(&mut self, pods: Vec<PodUid>, ctx: &mut Ctx<Self>) {
+        for uid in pods {
+            if ctx.is_quarantined(&uid) {
+                blame::for_pod(&uid, || self.say_quarantined(&uid, ctx));
+            } else {
+                ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
+            }
+        }
+    }
+
+    /// Nothing is computed of a pod that is left alone here, but what was told of it goes on with the condition that says
+    /// so.
+    fn say_quarantined(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        if self.ledger.say_quarantined(uid, self.deps.clock.now()) {
+            self.deps.metrics.changes.inc();
+        }
+        self.tell_api(uid, ctx);
     }
 
     fn compute(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
@@ -205,9 +225,12 @@ impl StatusManager {
         let Some(api) = &self.deps.api else { return };
         while let Some(call) = self.publisher.next() {
             let uid = call.pod.clone();
-            let work = publish::call(api, call);
-            ctx.effect("publish", Some(uid.clone()), work, move |actor, outcome, ctx| {
-                actor.published(&uid, outcome, ctx);
+            let (of, call) = (uid.clone(), publish::call(api, call));
+            let work = async move { blame::work_for_pod(&of, call).await };
+            // That a pod is left alone here is told while it is: such a call does not wait for the end of that.
+            let name = Some(uid.clone()).filter(|uid| !ctx.is_quarantined(uid));
+            ctx.effect("publish", name, work, move |actor, outcome, ctx| {
+                blame::for_pod(&uid, || actor.published(&uid, outcome, ctx));
             });
         }
     }
@@ -304,8 +327,8 @@ impl StatusManager {
 fn fill_reports(actor: &mut StatusManager, answer: WorkersAnswer, ctx: &mut Ctx<StatusManager>) {
     // Without an answer the next round asks again.
     for (uid, report) in answer.into_iter().flatten() {
-        if actor.ledger.report_if_unknown(&uid, report) {
-            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
+        if blame::for_pod(&uid, || actor.ledger.report_if_unknown(&uid, report)) {
+            actor.compute_soon(vec![uid], ctx);
         }
     }
 }
@@ -361,6 +384,10 @@ impl Subsystem for StatusManager {
         }
     }
 
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.compute(pod, ctx);
+    }
+
     fn observe(&self) -> serde_json::Value {
         let (pods, phases) = self.ledger.phases();
         let (under_way, problems) = self.writes.problems();
@@ -383,36 +410,32 @@ impl Subsystem for StatusManager {
 impl Handler<DesiredPods> for StatusManager {
     type Result = ();
     fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        for uid in self.ledger.desired(&desired) {
-            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
-        }
+        let touched = self.ledger.desired(&desired);
+        self.compute_soon(touched, ctx);
     }
 }
 
 impl Handler<MirrorPods> for StatusManager {
     type Result = ();
     fn handle(&mut self, mirrors: MirrorPods, ctx: &mut Ctx<Self>) {
-        for uid in self.ledger.mirrors(&mirrors.pods) {
-            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
-        }
+        let touched = self.ledger.mirrors(&mirrors.pods);
+        self.compute_soon(touched, ctx);
     }
 }
 
 impl Handler<NodeAddressesObserved> for StatusManager {
     type Result = ();
     fn handle(&mut self, fact: NodeAddressesObserved, ctx: &mut Ctx<Self>) {
-        for uid in self.ledger.addresses(fact.host_ips()) {
-            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
-        }
+        let touched = self.ledger.addresses(fact.host_ips());
+        self.compute_soon(touched, ctx);
     }
 }
 
 impl Handler<RuntimeObserved> for StatusManager {
     type Result = ();
     fn handle(&mut self, RuntimeObserved(health): RuntimeObserved, ctx: &mut Ctx<Self>) {
-        for uid in self.ledger.runtime(&health) {
-            ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
-        }
+        let touched = self.ledger.runtime(&health);
+        self.compute_soon(touched, ctx);
     }
 }
 
@@ -444,7 +467,7 @@ impl Handler<PodQuarantined> for StatusManager {
     type Result = ();
     fn handle(&mut self, quarantined: PodQuarantined, ctx: &mut Ctx<Self>) {
         self.ledger.quarantined(&quarantined.uid, quarantined.subsystem, quarantined.panic);
-        self.compute(&quarantined.uid, ctx);
+        self.compute_soon(vec![quarantined.uid], ctx);
     }
 }
 

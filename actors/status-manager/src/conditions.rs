@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::eviction_manager::NODE_WAS_LOW;
 use messages::facts::{Rejection, WorkerReport};
 use messages::runtime::{ContainerState, RuntimePod};
@@ -103,6 +105,19 @@ pub(crate) fn quarantined(panics: &BTreeMap<Arc<str>, Arc<str>>) -> Option<PodCo
             .expect("writing to a string does not fail");
     }
     (!panics.is_empty()).then(|| of(QUARANTINED, true, "RepeatedPanics", &message))
+}
+
+/// The same among conditions that are otherwise left as they are.
+pub(crate) fn say_quarantined(
+    conditions: &mut Vec<PodCondition>,
+    panics: &BTreeMap<Arc<str>, Arc<str>>,
+    now: Timestamp,
+) {
+    let since = conditions.iter().find(|known| known.type_ == QUARANTINED);
+    let since = since.and_then(|known| known.last_transition_time.clone()).unwrap_or(Time(now));
+    conditions.retain(|known| known.type_ != QUARANTINED);
+    let told = quarantined(panics);
+    conditions.extend(told.map(|told| PodCondition { last_transition_time: Some(since), ..told }));
 }
 
 /// Ready and ContainersReady of a pod that has ended.

@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{ContainerVerdict, DesiredPods, Source, WorkerReport};
 use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
+use supervision::blame;
 
 use crate::compute::compute;
+use crate::conditions;
 use crate::facts::{NodeFacts, PodFacts};
 use crate::publish::Publication;
 
@@ -58,6 +60,8 @@ struct Entry {
     status: Option<Arc<PodStatus>>,
     /// The pod that stands for it at the API server, if it is a static one.
     mirror: Option<Arc<Pod>>,
+    /// The status is what was told last, with the condition that says who leaves the pod alone.
+    is_left_alone: bool,
 }
 
 /// The facts and statuses of all pods. Bounded by what is desired, worked on or held by the runtime.
@@ -120,13 +124,15 @@ impl Ledger {
         self.sources_ready = desired.sources_ready;
         let mut touched = Vec::new();
         for (uid, pod) in &*desired.pods {
-            let entry = self.pods.entry(uid.clone()).or_default();
-            entry.is_desired = true;
-            if entry.facts.desired.as_ref().is_none_or(|known| !Arc::ptr_eq(known, pod) && known != pod) {
-                entry.facts.desired = Some(pod.clone());
-                touched.push(uid.clone());
-            }
-            entry.renew();
+            blame::for_pod(uid, || {
+                let entry = self.pods.entry(uid.clone()).or_default();
+                entry.is_desired = true;
+                if entry.facts.desired.as_ref().is_none_or(|known| !Arc::ptr_eq(known, pod) && known != pod) {
+                    entry.facts.desired = Some(pod.clone());
+                    touched.push(uid.clone());
+                }
+                entry.renew();
+            });
         }
         // Before every source has been heard absence means nothing (row 1.7).
         for (uid, entry) in &mut self.pods {
@@ -146,11 +152,13 @@ impl Ledger {
         }
         let mut touched = Vec::new();
         for (uid, entry) in &mut self.pods {
-            let mirror = mirrors.get(uid);
-            if entry.mirror.as_ref() != mirror {
-                entry.mirror = mirror.cloned();
-                touched.push(uid.clone());
-            }
+            blame::for_pod(uid, || {
+                let mirror = mirrors.get(uid);
+                if entry.mirror.as_ref() != mirror {
+                    entry.mirror = mirror.cloned();
+                    touched.push(uid.clone());
+                }
+            });
         }
         touched
     }
@@ -168,7 +176,7 @@ impl Ledger {
         let report = entry.facts.report.as_ref();
         // What is computed while facts are missing only repeats what was known.
         let is_known = report.is_some() && entry.facts.observed.is_some() && self.node.runtime_name.is_some();
-        let is_told = rejected || is_known;
+        let is_told = rejected || is_known || entry.is_left_alone;
         let is_finished = match report {
             Some(report) => report.released && report.deleted,
             None => rejected,
@@ -244,6 +252,25 @@ impl Ledger {
         self.pods.keys().cloned().collect()
     }
 
+    /// The status as it was told last, with the condition that names who leaves the pod alone; whether that is news.
+    /// StatusManager says this of pods that it leaves alone itself, so no fact is looked at but that one.
+    pub fn say_quarantined(&mut self, uid: &PodUid, now: Timestamp) -> bool {
+        let Some(entry) = self.pods.get_mut(uid).filter(|_| self.is_restored) else { return false };
+        let desired = entry.facts.desired.as_ref();
+        let of_api = desired.filter(|pod| pod.source == Source::Api).map(|pod| &pod.pod);
+        let at_server = of_api.or(entry.mirror.as_ref()).and_then(|pod| pod.status.as_ref());
+        let Some(mut status) = entry.status.as_deref().or(at_server).cloned().or_else(|| {
+            desired.map(|_| PodStatus { phase: Some("Pending".to_owned()), ..PodStatus::default() })
+        }) else {
+            return false;
+        };
+        conditions::say_quarantined(status.conditions.get_or_insert_default(), &entry.facts.quarantine, now);
+        let is_news = entry.status.as_deref() != Some(&status);
+        entry.status = Some(Arc::new(status));
+        entry.is_left_alone = true;
+        is_news
+    }
+
     /// What has not been heard of yet and may have been lost on the way.
     pub fn missing(&self) -> Missing {
         let unseen = |e: &Entry| e.facts.observed.is_none() && e.facts.is_stopped();
@@ -270,6 +297,7 @@ impl Ledger {
             self.pods.remove(uid);
             return Some(Change::Gone { uid: uid.clone() });
         }
+        entry.is_left_alone = false;
         let pod = entry.facts.desired.as_ref()?.pod_ref.clone();
         let status = compute(&entry.facts, &self.node, entry.status.as_deref(), now)?;
         if entry.status.as_deref() == Some(&status) {

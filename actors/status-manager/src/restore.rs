@@ -8,6 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use serde_json::Value;
+use supervision::blame;
 
 use crate::checkpoint::{Checkpoint, PREFIX};
 use crate::compute::REJECTED_PREFIX;
@@ -60,7 +61,7 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
     while let Some((name, content)) = loaded.next().await {
         match content {
             Ok(None) => {}
-            Ok(Some(content)) => match decode(&name, content) {
+            Ok(Some(content)) => match blame::for_pod(&pod_of(&name), || decode(&name, content)) {
                 // Each kubelet judges anew what an earlier one refused: its configuration may be another.
                 Ok(checkpoint) if is_refusal(&checkpoint.status) => {
                     let _ = store.remove(&name).await;
@@ -86,6 +87,11 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
 fn is_refusal(status: &PodStatus) -> bool {
     let message = status.message.as_deref().unwrap_or_default();
     status.phase.as_deref() == Some("Failed") && message.starts_with(REJECTED_PREFIX)
+}
+
+/// The pod that a checkpoint is of, by its name.
+fn pod_of(name: &str) -> PodUid {
+    PodUid::new(name.strip_prefix(PREFIX).unwrap_or(name))
 }
 
 fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {

@@ -5,8 +5,11 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::marker::PhantomData;
 
 use messages::PodUid;
+
+use crate::panics::{self, PanicReport};
 
 thread_local! {
     static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
@@ -14,10 +17,18 @@ thread_local! {
 
 /// Runs one step on behalf of a pod: a panic in the step counts against that pod. The innermost name counts.
 pub fn for_pod<T>(pod: &PodUid, step: impl FnOnce() -> T) -> T {
-    let _named = Named(POD.with(|current| current.replace(Some(pod.clone()))));
+    let _named = name(pod);
+    step()
+}
+
+/// The same for the rest of a block, such as the body of a loop.
+#[must_use = "the name holds for as long as this is kept"]
+pub fn name(pod: &PodUid) -> Named {
+    let named =
+        Named { outer: POD.with(|current| current.replace(Some(pod.clone()))), _of_thread: PhantomData };
     #[cfg(feature = "faults")]
     poison::maybe_panic(pod);
-    step()
+    named
 }
 
 /// Runs asynchronous work on behalf of a pod, as [`for_pod`] does: for effects that work on many pods.
@@ -26,17 +37,30 @@ pub async fn work_for_pod<T>(pod: &PodUid, work: impl Future<Output = T>) -> T {
     std::future::poll_fn(|cx| for_pod(pod, || work.as_mut().poll(cx))).await
 }
 
+/// Runs what a stranger's bytes may make panic before they have the name of a pod, and gives the panic back.
+///
+/// # Errors
+/// The panic, with its place.
+pub fn contained<T>(step: impl FnOnce() -> T) -> Result<T, PanicReport> {
+    panics::catch(step)
+}
+
 /// The pod that the thread works for; the panic hook asks.
 pub(crate) fn current() -> Option<PodUid> {
     POD.try_with(|pod| pod.try_borrow().ok().and_then(|pod| pod.clone())).ok().flatten()
 }
 
-/// Gives the name before this one back, also while unwinding.
-struct Named(Option<PodUid>);
+/// The name of a pod; it gives the one before it back, also while unwinding.
+#[derive(Debug)]
+pub struct Named {
+    outer: Option<PodUid>,
+    // The name is the thread's.
+    _of_thread: PhantomData<*const ()>,
+}
 
 impl Drop for Named {
     fn drop(&mut self) {
-        POD.with(|current| *current.borrow_mut() = self.0.take());
+        POD.with(|current| *current.borrow_mut() = self.outer.take());
     }
 }
 

@@ -14,7 +14,7 @@ use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
-use supervision::{Address, Ctx, Effect, Reply, Subsystem};
+use supervision::{Address, Ctx, Effect, Reply, Subsystem, blame};
 use tokio::time::Instant;
 
 use crate::backoff::MountBackoff;
@@ -155,8 +155,10 @@ impl VolumeManager {
         let gone = |uid: &&PodUid| !desired.pods.contains_key(*uid);
         let gone: Vec<PodUid> = self.ended.iter().filter(gone).cloned().collect();
         for uid in gone {
-            self.ended.remove(&uid);
-            self.ask(uid, Kind::Unmount, Asker::Sweep, ctx);
+            ctx.for_pod(&uid, |ctx| {
+                self.ended.remove(&uid);
+                self.ask(uid.clone(), Kind::Unmount, Asker::Sweep, ctx);
+            });
         }
     }
 
@@ -247,7 +249,9 @@ impl VolumeManager {
     fn refresh_all(&mut self, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Refresh, REFRESH);
         let pods = self.desired.as_ref().map(|desired| desired.pods.clone()).unwrap_or_default();
-        pods.keys().for_each(|uid| self.refresh(uid, ctx));
+        for uid in pods.keys() {
+            ctx.for_pod(uid, |ctx| self.refresh(uid, ctx));
+        }
     }
 
     fn mounted(&mut self, uid: PodUid, outcome: MountOutcome, ctx: &mut Ctx<Self>) {
@@ -412,6 +416,7 @@ impl Subsystem for VolumeManager {
                     .metrics
                     .reconstructed(found.values().map(|volumes| volumes.host_paths.len()).sum());
                 for (uid, found) in found {
+                    let _named = blame::name(&uid.clone());
                     let volumes = Arc::new(MountedVolumes { host_paths: found.host_paths });
                     let found = Mounted { volumes, plugins: found.plugins };
                     // A pod whose worker was faster has said more already.
@@ -454,6 +459,11 @@ impl Subsystem for VolumeManager {
             Timer::Slow(uid) => Some(uid.clone()),
             Timer::Sweep | Timer::Refresh => None,
         }
+    }
+
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.forget_ended(ctx);
+        self.refresh(pod, ctx);
     }
 
     fn observe(&self) -> serde_json::Value {

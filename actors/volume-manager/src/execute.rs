@@ -11,6 +11,7 @@ use bridge_node::mounts::{GroupChange, MountError, MountPoint, Mounts, TmpfsOpti
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 use messages::volume_manager::{PrepareSubpaths, Subpath, VolumeError};
+use supervision::blame;
 use tokio::time::Instant;
 
 use crate::objects::Objects;
@@ -344,6 +345,7 @@ fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, Found> {
     for mount in mounts {
         let uid = mount.path.strip_prefix(pods).ok().and_then(|below| below.iter().next());
         let Some(uid) = uid.and_then(|uid| uid.to_str()) else { continue };
+        let _named = blame::name(&PodUid::new(uid));
         let pod_dir = pods.join(uid);
         let Some((plugin, name)) = plan::volume_at(&pod_dir, &mount.path) else { continue };
         let volumes = found.entry(PodUid::new(uid)).or_default();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bridge_node::mounts::MountPoint;
 use messages::PodUid;
+use supervision::blame;
 
 /// When it is looked for such directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +72,8 @@ impl Orphans {
         now: Duration,
     ) -> BTreeMap<PodUid, Result<(), Kept>> {
         self.since.retain(|uid, _| on_disk.contains(uid));
-        on_disk.iter().map(|uid| (uid.clone(), self.judge_one(uid, pods_dir, known, now))).collect()
+        let mut judge = |uid: &PodUid| blame::for_pod(uid, || self.judge_one(uid, pods_dir, known, now));
+        on_disk.iter().map(|uid| (uid.clone(), judge(uid))).collect()
     }
 
     fn judge_one(

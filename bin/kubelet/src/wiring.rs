@@ -8,6 +8,7 @@ mod eviction_manager;
 mod garbage_collector;
 mod image_manager;
 mod last_words;
+mod levels;
 mod log_manager;
 mod node;
 mod node_api;

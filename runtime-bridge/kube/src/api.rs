@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::connect::{ConnectError, ConnectSettings, Redial, dial};
 use super::error::{ApiError, StatusBody, retry_after};
+use super::follow::{Said, Unreadable, read_object};
 use super::limits::{Bucket, RateLimit, TooLate};
 use super::reach::{Reach, is_the_servers, is_well};
 use bridge_io::Io;
@@ -69,6 +70,11 @@ impl Select {
     /// The one object of this name.
     pub fn named(namespace: Option<&str>, name: &str) -> Self {
         Self { namespace: namespace.map(str::to_owned), fields: Some(format!("metadata.name={name}")) }
+    }
+
+    /// Whether it can be one object at most.
+    pub(super) fn is_one(&self) -> bool {
+        self.fields.as_ref().is_some_and(|fields| fields.starts_with("metadata.name="))
     }
 
     /// The pods that are bound to a node.
@@ -201,18 +207,17 @@ pub(super) struct VersionBody {
 }
 
 impl ListBody {
-    /// The items; each is of type `K`.
-    pub fn items<K: Object>(self) -> Result<Vec<K>, ApiError> {
-        let read = |item: Box<RawValue>| {
+    /// The items of type `K`, and those that are not of its form.
+    pub fn items<K: Object>(self) -> (Vec<K>, Vec<Unreadable>) {
+        let (mut good, mut unreadable) = (Vec::new(), Vec::new());
+        for item in self.items.into_iter().flatten() {
             // From bytes, as everything: reading from each further kind of source is as much code again.
-            serde_json::from_slice(item.get().as_bytes()).map_err(|error| {
-                ApiError::unanswered(
-                    format!("LIST {}", K::plural(&())),
-                    format!("an item cannot be read: {error}"),
-                )
-            })
-        };
-        self.items.into_iter().flatten().map(read).collect()
+            match read_object(item.get().as_bytes(), Said::Listed) {
+                Ok(object) => good.push(object),
+                Err((one, _)) => unreadable.push(one),
+            }
+        }
+        (good, unreadable)
     }
 }
 
@@ -397,10 +402,10 @@ impl ApiClient {
         })
     }
 
-    /// Reads all objects selected, once.
+    /// Reads all objects selected, once. One that cannot be read is logged and left out.
     pub fn list<K: Object>(&self, select: &Select) -> Reply<Vec<K>> {
         let listed = self.list_raw::<K>(select, "");
-        Box::pin(async move { listed.await?.items() })
+        Box::pin(async move { Ok(listed.await?.items().0) })
     }
 
     fn send_object<T: Serialize, R: DeserializeOwned + Send + 'static>(

@@ -149,6 +149,7 @@ pub async fn wait_for_certificate(api: &ApiClient, requested: &Requested) -> Res
             Followed::All(all) => all.into_iter().next().ok_or_else(deleted)?,
             Followed::Changed(csr) => csr,
             Followed::Gone(_) => return Err(deleted()),
+            Followed::Unreadable(_) => continue,
             Followed::Trouble(error) => {
                 tracing::debug!(%error, "Error fetching v1 certificate signing request");
                 continue;

@@ -38,6 +38,9 @@ pub enum Followed<K> {
     Changed(K),
     /// One object is gone; as it last was.
     Gone(K),
+    /// One object is not of its kind's form and is left out of what is told: what was known of it is the best there is.
+    /// Said of an item of a list before its [`Followed::All`].
+    Unreadable(Unreadable),
     /// The list may be out of date for a while: nothing can be heard from the server.
     Trouble(ApiError),
 }
@@ -47,6 +50,64 @@ struct Event<'a> {
     r#type: &'a str,
     #[serde(borrow)]
     object: &'a RawValue,
+}
+
+/// An object that cannot be read, as far as it can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its namespace; empty without one.
+    pub namespace: String,
+    /// Its name; empty if not even that can be read.
+    pub name: String,
+    /// Its UID, if that can be read.
+    pub uid: String,
+    /// What the server said of it.
+    pub said: Said,
+    /// What does not fit.
+    pub why: String,
+}
+
+/// What a server says of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is an item of a list.
+    Listed,
+    /// It is new or has changed.
+    Changed,
+    /// It is gone.
+    Gone,
+}
+
+#[derive(Default, Deserialize)]
+struct Named {
+    metadata: NameBody,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NameBody {
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: Option<String>,
+}
+
+/// An object, or what can be read of one that is not of the kind's form.
+pub(super) fn read_object<K: Object>(bytes: &[u8], said: Said) -> Result<K, (Unreadable, Option<String>)> {
+    serde_json::from_slice::<K>(bytes).map_err(|error| {
+        let NameBody { namespace, name, uid, resource_version } =
+            serde_json::from_slice::<Named>(bytes).unwrap_or_default().metadata;
+        let why = error.to_string();
+        tracing::error!(
+            kind = &*K::kind(&()),
+            namespace,
+            name,
+            uid,
+            why,
+            "An object of the API server cannot be read; it is left out"
+        );
+        (Unreadable { namespace, name, uid, said, why }, resource_version)
+    })
 }
 
 /// What a bookmark tells.
@@ -124,10 +185,17 @@ async fn follow_once<K: Object>(
         Err(error) => return Ok(error),
     };
     let mut version = listed.metadata.resource_version.clone().unwrap_or_else(|| "0".to_owned());
-    let all = match listed.items() {
-        Ok(all) => all,
-        Err(error) => return Ok(error),
-    };
+    let (all, unreadable) = listed.items::<K>();
+    for one in unreadable {
+        // Who follows one object has nothing to go on with.
+        if select.is_one() {
+            return Ok(ApiError::unanswered(
+                format!("LIST {}", K::plural(&())),
+                format!("an item cannot be read: {}", one.why),
+            ));
+        }
+        news.send(Followed::Unreadable(one)).await.map_err(|_| Left)?;
+    }
     news.send(Followed::All(all)).await.map_err(|_| Left)?;
     let mut backoff = Backoff(BACKOFF_FIRST);
     loop {
@@ -221,6 +289,18 @@ async fn watch<K: Object>(
     }
 }
 
+/// How far the watch has come with an event, and its news. The watch goes on behind an object that cannot be read.
+fn read_event<K: Object>(
+    object: &[u8],
+    said: Said,
+    told: fn(K) -> Followed<K>,
+) -> (Option<String>, Option<Followed<K>>) {
+    match read_object::<K>(object, said) {
+        Ok(object) => (object.meta().resource_version.clone(), Some(told(object))),
+        Err((one, newest)) => (newest, Some(Followed::Unreadable(one))),
+    }
+}
+
 fn heard<K: Object>(line: &str, version: &mut String) -> Result<Option<Followed<K>>, ApiError> {
     let operation = || format!("WATCH {}", K::plural(&()));
     let unreadable = |error: serde_json::Error| {
@@ -228,20 +308,13 @@ fn heard<K: Object>(line: &str, version: &mut String) -> Result<Option<Followed<
     };
     let event: Event<'_> = serde_json::from_slice(line.as_bytes()).map_err(unreadable)?;
     let object = event.object.get().as_bytes();
-    let read = || serde_json::from_slice::<K>(object).map_err(unreadable);
     let (newest, news) = match event.r#type {
         "ERROR" => {
             let status: StatusBody = serde_json::from_slice(object).map_err(unreadable)?;
             return Err(ApiError::of_status(operation(), 0, None, status));
         }
-        "ADDED" | "MODIFIED" => {
-            let object = read()?;
-            (object.meta().resource_version.clone(), Some(Followed::Changed(object)))
-        }
-        "DELETED" => {
-            let object = read()?;
-            (object.meta().resource_version.clone(), Some(Followed::Gone(object)))
-        }
+        "ADDED" | "MODIFIED" => read_event(object, Said::Changed, Followed::Changed),
+        "DELETED" => read_event(object, Said::Gone, Followed::Gone),
         // A bookmark only tells how far the watch has come.
         _ => {
             let bookmark: Bookmark = serde_json::from_slice(object).map_err(unreadable)?;

@@ -22,7 +22,7 @@ pub use api::{ApiClient, Delete, Object, Patch, Reply, Select};
 pub use connect::{ConnectError, ConnectSettings, connect};
 pub use csr::{CsrError, Requested, request_certificate, wait_for_certificate};
 pub use error::ApiError;
-pub use follow::Followed;
+pub use follow::{Followed, Said, Unreadable};
 pub use identity::{FileIdentity, Identity, IdentitySource, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
 pub use limits::RateLimit;

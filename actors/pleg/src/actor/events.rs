@@ -43,19 +43,26 @@ impl Pleg {
             self.relist(ctx);
             return;
         };
-        let kind = event.container_event_type();
+        // Left alone, it is looked at when it is let in.
+        ctx.for_pod(&uid, |ctx| self.event_of(&uid, &event, ctx));
+    }
+
+    fn event_of(&mut self, uid: &PodUid, event: &wire::ContainerEventResponse, ctx: &mut Ctx<Self>) {
+        let (id, kind) = (event.container_id.as_str(), event.container_event_type());
         // The runtime tells of what it holds already: a look that began later finds it.
         let is_found = self
             .looking
-            .get(&uid)
+            .get(uid)
             .is_some_and(|began| observe::time(event.created_at).is_some_and(|at| at <= *began));
-        if is_found || !self.is_news(&uid, id, kind) {
+        if is_found || !self.is_news(uid, id, kind) {
             return;
         }
         match kind {
-            wire::ContainerEventType::ContainerStoppedEvent => ctx.set_timer(Timer::Soon(uid), BETWEEN_CALLS),
+            wire::ContainerEventType::ContainerStoppedEvent => {
+                ctx.set_timer(Timer::Soon(uid.clone()), BETWEEN_CALLS)
+            }
             // Most likely our own doing, and its end is told.
-            _ => ctx.set_timer(Timer::Look(uid), HEARD_BY),
+            _ => ctx.set_timer(Timer::Look(uid.clone()), HEARD_BY),
         }
     }
 
@@ -96,6 +103,10 @@ impl Pleg {
 
     pub(super) fn exited(&mut self, exited: Exited, ctx: &mut Ctx<Self>) {
         let Some(uid) = self.pod_with(&exited.container_id) else { return };
+        ctx.for_pod(&uid, |ctx| self.exited_of(uid.clone(), exited, ctx));
+    }
+
+    fn exited_of(&mut self, uid: PodUid, exited: Exited, ctx: &mut Ctx<Self>) {
         let known = self.pods.get(&uid).map(|pod| &pod.state.containers).into_iter().flatten();
         let mut known = known.filter(|container| *container.id == exited.container_id);
         if known.any(|container| container.state == ContainerState::Exited) {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use messages::PodUid;
 use messages::facts::Rejection;
 use messages::quantity::Quantity;
 use messages::resources::{NodeResources, is_native, pod_requests};
+use supervision::blame;
 
 /// The places for pods, as a resource.
 pub(super) const PODS: &str = "pods";
@@ -73,6 +75,8 @@ pub(super) fn insufficient(
 ) -> Vec<Insufficient> {
     let mut used: BTreeMap<String, i64> = BTreeMap::new();
     for other in others {
+        // The others are told apart from the one that is judged.
+        let _named = blame::name(&PodUid::new(other.metadata.uid.as_deref().unwrap_or_default()));
         for (name, amount) in requests(other) {
             let sum = used.entry(name).or_default();
             *sum = sum.saturating_add(amount);

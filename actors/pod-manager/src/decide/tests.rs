@@ -438,3 +438,22 @@ proptest! {
         prop_assert!(!is_judged || taken <= 20, "{taken} tenths of 2 CPUs");
     }
 }
+
+#[test]
+fn what_is_left_alone_runs_on_or_waits_and_is_decided_when_it_is_let_in() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let (runs, refused) = (cpu("runs", "1"), cpu("refused", "9"));
+    decisions.decide(&[runs.clone(), refused.clone()], true, &mut known, &node());
+    let all = [runs, refused, cpu("new", "500m")];
+    decisions.leave_alone(all.iter().map(|candidate| candidate.pod_ref.uid.clone()).collect());
+    let outcome = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!(
+        (shown(&outcome), outcome.waiting),
+        (vec!["refused OutOfcpu".to_owned(), "runs".to_owned()], 1)
+    );
+    decisions.leave_alone(BTreeSet::new());
+    assert_eq!(
+        shown(&decisions.decide(&all, true, &mut known, &node())),
+        ["new", "refused OutOfcpu", "runs"]
+    );
+}

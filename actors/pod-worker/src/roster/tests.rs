@@ -258,3 +258,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn nothing_is_decided_about_who_is_left_alone_until_it_is_let_in() {
+    let mut roster = Roster::default();
+    let (a, b, c) = (desired("a", "a"), desired("b", "b"), desired("c", "c"));
+    roster.desire(&pods(&[a.clone(), b.clone()], true));
+    assert_eq!(text(&roster.decide()), ["start a run", "start b run"]);
+    roster.leave_alone([&a, &c].map(|pod| pod.pod_ref.uid.clone()).into());
+    roster.observe(&PodUid::new("d"), &observed("d", "d"));
+    roster.desire(&pods(&[c], true));
+    assert_eq!(text(&roster.decide()), ["tell b gone", "start d orphan"], "a runs on, and c is not begun");
+    roster.leave_alone(BTreeSet::new());
+    assert_eq!(text(&roster.decide()), ["tell a gone", "start c run"]);
+}

@@ -60,7 +60,8 @@ impl VolumeManager {
             verdicts.into_iter().filter(|(_, verdict)| verdict.is_ok()).map(|(uid, _)| uid).collect();
         self.deps.metrics.swept(orphans.len(), self.stuck.len());
         for uid in orphans {
-            self.ask(uid, Kind::Unmount, Asker::Sweep, ctx);
+            // Left alone, it is found again.
+            ctx.for_pod(&uid, |ctx| self.ask(uid.clone(), Kind::Unmount, Asker::Sweep, ctx));
         }
     }
 

@@ -9,6 +9,7 @@ use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
 use supervision::{Address, Seated, Subsystem, Supervised, SupervisionEvent, Tree, What};
 
+use super::levels::Levels;
 use super::{Actors, LastWords, Wiring};
 
 pub(super) fn wire(wiring: &Wiring<'_>, status: Seated<NodeStatus>, lease: Seated<Lease>) {
@@ -64,9 +65,17 @@ pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
     })
 }
 
-/// A subsystem that is left alone after too many crashes degrades the node: a condition and an event say so.
+/// A subsystem that is left alone after too many crashes degrades the node: a condition and an event say so. The condition
+/// is told again to every incarnation of NodeStatus.
 fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Address<RecordEvent>) {
+    let levels = Levels::new(move |subsystem: &Arc<str>, dormant: Option<&Arc<str>>| {
+        let told = SubsystemReported { subsystem: subsystem.clone(), dormant: dormant.cloned() };
+        status.tell(told).is_ok()
+    });
     tree.observe(move |event: &SupervisionEvent| {
+        if event.actor == NodeStatus::NAME && matches!(event.what, What::Started { .. }) {
+            levels.tell_again();
+        }
         // A worker is its pod's affair.
         if event.actor.starts_with(PodWorker::NAME) {
             return;
@@ -75,7 +84,7 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
             What::Dormant { retry_seconds } => {
                 Some(format!("more crashes than its limit; it is tried again every {retry_seconds} s"))
             }
-            What::Started { incarnation: 2.. } => None,
+            What::Started { .. } | What::Stopped => None,
             _ => return,
         };
         if let Some(why) = &dormant {
@@ -86,7 +95,6 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
                 message: Arc::from(format!("{}: {why}", event.actor)),
             });
         }
-        let subsystem = Arc::from(event.actor.as_str());
-        let _ = status.tell(SubsystemReported { subsystem, dormant: dormant.map(Arc::from) });
+        levels.state(Arc::from(event.actor.as_str()), dormant.map(Arc::from));
     });
 }

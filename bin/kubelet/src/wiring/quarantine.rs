@@ -6,12 +6,22 @@ use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::supervision::PodQuarantined;
 use messages::{PodRef, PodUid};
 use pod_worker::PodWorker;
+use status_manager::StatusManager;
 use supervision::{Address, Subsystem, SupervisionEvent, Tree, What};
 
+use super::levels::Levels;
+
 /// A quarantined pod says so in its status and in an event. A worker that sleeps after too many crashes is its pod's
-/// quarantine.
+/// quarantine. What holds is told again to every incarnation of StatusManager.
 pub(super) fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, events: Address<RecordEvent>) {
+    let levels = Levels::new(move |(subsystem, uid): &(Arc<str>, PodUid), panic: Option<&Arc<str>>| {
+        let told = PodQuarantined { uid: uid.clone(), subsystem: subsystem.clone(), panic: panic.cloned() };
+        status.tell(told).is_ok()
+    });
     tree.observe(move |event: &SupervisionEvent| {
+        if event.actor == StatusManager::NAME && matches!(event.what, What::Started { .. }) {
+            levels.tell_again();
+        }
         let (subsystem, worker_of) = match event.actor.split_once('/') {
             Some((kind, uid)) if kind == PodWorker::NAME => (kind, Some(PodUid::new(uid))),
             _ => (event.actor.as_str(), None),
@@ -30,10 +40,10 @@ pub(super) fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, e
                 (pod, Some(Arc::from(why)))
             }
             (What::Released { pod }, _) => (pod.clone(), None),
-            (What::Started { incarnation: 2.. }, Some(pod)) => (pod, None),
+            (What::Started { .. } | What::Stopped, Some(pod)) => (pod, None),
             _ => return,
         };
-        let _ = status.tell(PodQuarantined { uid: pod, subsystem: Arc::from(subsystem), panic });
+        levels.state((Arc::from(subsystem), pod), panic);
     });
 }
 

@@ -373,6 +373,16 @@ impl FakeApi {
         typed(&self.must(&call))
     }
 
+    /// Gives an object a form that its kind does not have, by a merge patch.
+    ///
+    /// # Panics
+    /// If there is no such object.
+    pub fn spoil<K: Object>(&self, namespace: Option<&str>, name: &str, patch: &Value) {
+        let mut call = Call::of(Verb::Patch, resource::<K>(), namespace, Some(name));
+        (call.patch, call.body) = (PatchKind::Merge, patch.clone());
+        self.must(&call);
+    }
+
     /// Deletes an object, with the grace in seconds that it has or that is asked for. Whether it was there.
     pub fn delete<K: Object>(&self, namespace: Option<&str>, name: &str, grace_seconds: Option<i64>) -> bool {
         let mut call = Call::of(Verb::Delete, resource::<K>(), namespace, Some(name));

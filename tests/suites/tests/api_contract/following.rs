@@ -60,6 +60,7 @@ impl<K: Object> View<K> {
             Followed::Gone(object) => {
                 assert!(self.known.remove(&name(&object)).is_some(), "{object:?} was not known");
             }
+            Followed::Unreadable(one) => panic!("a server keeps to the form: {one:?}"),
             Followed::Trouble(error) => self.troubles.push(error),
         }
     }

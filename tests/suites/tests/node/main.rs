@@ -8,6 +8,7 @@
 mod admission;
 mod api;
 mod api_outages;
+mod blame;
 mod calls;
 mod certificates;
 mod cgroups;

@@ -215,7 +215,7 @@ impl<K: Object> View<K> {
             }
             Followed::Changed(object) => drop(self.objects.insert(name(object), object.clone())),
             Followed::Gone(object) => drop(self.objects.remove(&name(object))),
-            Followed::Trouble(_) => {}
+            Followed::Unreadable(_) | Followed::Trouble(_) => {}
         }
         Ok(news)
     }

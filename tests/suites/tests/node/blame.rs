@@ -1,0 +1,274 @@
+//! G11, G12, G14: what goes wrong with one pod stays with that pod, whichever actor stumbles over it and wherever; what
+//! supervision states holds for incarnations to come; and what cannot be read is left out alone.
+
+use std::time::Duration;
+
+use bridge_cri::Rpc;
+use bridge_kube::Patch;
+use bridge_kube::fake::FakeApi;
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use messages::PodUid;
+use messages::supervision::Fault;
+use serde_json::json;
+use supervision::{Policy, State, What};
+use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready, member, settings};
+use testkit::sandbox;
+
+use crate::cluster::{clustered, pod, until};
+use crate::life::world;
+
+const NS: Option<&str> = Some("default");
+
+fn status(api: &FakeApi, name: &str) -> PodStatus {
+    api.get::<Pod>(NS, name).and_then(|pod| pod.status).unwrap_or_default()
+}
+
+/// What the pod's condition says of who leaves it alone; empty when nobody does.
+fn quarantined(status: &PodStatus) -> String {
+    let all = status.conditions.iter().flatten();
+    let held = all.filter(|one| one.type_ == "understudy.dev/Quarantined" && one.status == "True");
+    held.filter_map(|one| one.message.clone()).collect()
+}
+
+fn uid(api: &FakeApi, name: &str) -> PodUid {
+    let pod = api.get::<Pod>(NS, name).expect("the pod is there");
+    PodUid::new(&pod.metadata.uid.expect("the server gives a UID"))
+}
+
+/// A pod with something for every actor.
+fn busy(name: &str) -> Pod {
+    let json = json!({
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "nodeName": "node",
+            "terminationGracePeriodSeconds": 5,
+            "containers": [{
+                "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"],
+                "resources": { "requests": { "cpu": "10m" }, "limits": { "ephemeral-storage": "1Gi" } },
+                "env": [{ "name": "A", "valueFrom": { "configMapKeyRef": {
+                    "name": "none", "key": "a", "optional": true
+                } } }],
+                "readinessProbe": { "exec": { "command": ["ready"] }, "periodSeconds": 1 },
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }]
+            }],
+            "volumes": [{ "name": "data", "configMap": { "name": "none", "optional": true } }]
+        }
+    });
+    serde_json::from_value(json).expect("a pod")
+}
+
+/// One actor panics at every step on behalf of one pod, four times, from a restart on or from when another pod comes.
+/// Says how often it did, and at what.
+fn poison(actor: &str, restarts: bool) -> Vec<String> {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api): (World, FakeApi) = clustered(11);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        api.put(&busy("bad"));
+        api.put(&busy("good"));
+        until("both pods", || ["bad", "good"].iter().all(|name| is_ready(&status(&api, name)))).await;
+        sandbox.pass(Duration::from_secs(5)).await;
+
+        let bad = uid(&api, "bad");
+        let fault = Fault::PoisonPod { pod: bad.clone(), times: 4 };
+        node.tree.inject(actor, fault).expect("it is in the tree");
+        if restarts {
+            node.tree.kill(actor).expect("it is in the tree");
+            sandbox.pass(Duration::from_secs(2)).await;
+        }
+        api.put(&busy("new"));
+        until("another pod", || is_ready(&status(&api, "new"))).await;
+        // One period of everything.
+        sandbox.pass(Duration::from_secs(100)).await;
+
+        let report = sandbox_report(&node, actor).await;
+        assert_eq!(report.state, State::Running, "{actor}: {:?}", report.last_crash);
+        let stopped = world.runtime.counts().get(&Rpc::StopContainer).copied().unwrap_or(0);
+        assert_eq!((stopped, world.runtime.sandboxes().len()), (0, 3), "{actor}: nobody was touched");
+        let mut met = Vec::new();
+        for event in node.tree.snapshot().await.events {
+            match event.what {
+                What::Crashed(crash) if crash.place.is_some() => {
+                    assert_eq!((event.actor.as_str(), crash.pod.as_ref()), (actor, Some(&bad)), "{crash:?}");
+                    met.push(crash.handling);
+                }
+                What::Quarantined { pod, .. } => assert_eq!((event.actor.as_str(), &pod), (actor, &bad)),
+                _ => {}
+            }
+        }
+        // What was left out is done, and nothing is left over.
+        for name in ["bad", "good", "new"] {
+            assert!(is_ready(&status(&api, name)), "{actor}: {name} {:?}", status(&api, name));
+            assert_eq!(quarantined(&status(&api, name)), "", "{actor}: {name}");
+            api.delete::<Pod>(NS, name, None);
+        }
+        until("all pods to go", || ["bad", "good", "new"].iter().all(|n| api.get::<Pod>(NS, n).is_none()))
+            .await;
+        node.until_empty().await;
+        node.stop().await;
+        met
+    })
+}
+
+async fn sandbox_report(node: &FakeNode, actor: &str) -> supervision::ActorReport {
+    let actors = node.tree.snapshot().await.actors;
+    actors.into_iter().find(|report| report.name == actor).expect("it is in the tree")
+}
+
+#[test]
+fn g12_a_pod_that_any_actor_stumbles_over_is_blamed_and_left_alone_and_nobody_else() {
+    for actor in [
+        "PodSources",
+        "PodManager",
+        "PodWorkerPool",
+        "Pleg",
+        "StatusManager",
+        "ProbeManager",
+        "VolumeManager",
+        "ResourceManager",
+        "ObjectCache",
+        "EvictionManager",
+        "GarbageCollector",
+        "LogManager",
+    ] {
+        let met = poison(actor, true);
+        assert_eq!(met.len(), 4, "{actor} crashed at {met:?}");
+    }
+}
+
+#[test]
+fn g12_loops_over_all_pods_name_the_pod() {
+    for (actor, message, restarts) in [
+        ("PodSources", "pods of the API server", true),
+        ("ProbeManager", "DesiredPods", false),
+        ("ObjectCache", "DesiredPods", false),
+        ("ResourceManager", "DesiredPods", false),
+        ("EvictionManager", "DesiredPods", false),
+        ("PodWorkerPool", "DesiredPods", false),
+        ("PodManager", "PodsChanged", false),
+        ("StatusManager", "DesiredPods", false),
+        ("Pleg", "relist", true),
+    ] {
+        let met = poison(actor, restarts);
+        assert!(met.iter().any(|handling| handling == message), "{actor} crashed at {met:?}");
+    }
+}
+
+#[test]
+fn g14_status_manager_tells_of_its_own_quarantine() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = clustered(12);
+        api.put(&pod("bad", "serve"));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod", || is_ready(&status(&api, "bad"))).await;
+        let fault = Fault::PoisonPod { pod: uid(&api, "bad"), times: 4 };
+        node.tree.inject("StatusManager", fault).expect("it is in the tree");
+        node.tree.kill("StatusManager").expect("it is in the tree");
+        until("the condition", || {
+            quarantined(&status(&api, "bad")).starts_with("StatusManager leaves the pod alone")
+        })
+        .await;
+        assert!(is_ready(&status(&api, "bad")), "all else is as it was told last");
+        until("its end", || quarantined(&status(&api, "bad")).is_empty()).await;
+        assert!(is_ready(&status(&api, "bad")));
+        node.stop().await;
+    });
+}
+
+#[test]
+fn g14_a_quarantine_is_told_again_to_a_new_status_manager() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = clustered(13);
+        api.put(&busy("bad"));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the pod", || is_ready(&status(&api, "bad"))).await;
+        for actor in ["ProbeManager", "VolumeManager"] {
+            let fault = Fault::PoisonPod { pod: uid(&api, "bad"), times: 5 };
+            node.tree.inject(actor, fault).expect("it is in the tree");
+            node.tree.kill(actor).expect("it is in the tree");
+        }
+        let both = |told: &str| ["ProbeManager", "VolumeManager"].iter().all(|actor| told.contains(actor));
+        until("both", || both(&quarantined(&status(&api, "bad")))).await;
+        node.tree.kill("StatusManager").expect("it is in the tree");
+        sandbox.pass(Duration::from_secs(2)).await;
+        let shown = node.by_name().await;
+        assert!(both(&quarantined(&shown["bad"])), "{:?}", shown["bad"].conditions);
+        assert!(both(&quarantined(&status(&api, "bad"))));
+        until("their ends", || quarantined(&status(&api, "bad")).is_empty()).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn g14_dormancy_is_told_again_to_a_new_node_status() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let world = world(14).with_api();
+        let api = world.api.clone().expect("it has one");
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        let degraded = || {
+            let status = api.get::<Node>(None, NODE).and_then(|node| node.status).unwrap_or_default();
+            let all = status.conditions.into_iter().flatten();
+            all.filter(|one| one.type_ == "KubeletDegraded").find_map(|one| one.message).unwrap_or_default()
+        };
+        for actor in ["ImageManager", "LogManager"] {
+            let times = Policy::default().restart.restarts_max + 2;
+            node.tree.inject(actor, Fault::PanicWhileStarting { times }).expect("it is in the tree");
+            node.tree.inject(actor, Fault::PanicNow).expect("it is in the tree");
+        }
+        let both = |told: String| told.contains("ImageManager") && told.contains("LogManager");
+        until("both", || both(degraded())).await;
+        node.tree.kill("NodeStatus").expect("it is in the tree");
+        // Whatever it posts next, it has been told before.
+        for _ in 0..60 {
+            sandbox.pass(Duration::from_secs(1)).await;
+            assert!(both(degraded()), "{}", degraded());
+        }
+        until("the end of both", || !degraded().contains("Manager")).await;
+        node.stop().await;
+    });
+}
+
+/// No pod has such labels.
+fn spoil(api: &FakeApi, name: &str) {
+    api.spoil::<Pod>(NS, name, &json!({ "metadata": { "labels": { "number": 1 } } }));
+}
+
+#[test]
+fn one_pod_of_a_list_or_a_watch_that_cannot_be_read_is_named_and_the_others_go_on() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(15);
+        for name in ["listed", "runs", "good"] {
+            api.put(&pod(name, "serve"));
+        }
+        spoil(&api, "listed");
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("those of the list", || ["runs", "good"].iter().all(|n| is_ready(&status(&api, n)))).await;
+        spoil(&api, "runs");
+        api.put(&pod("later", "serve"));
+        until("one behind it in the watch", || is_ready(&status(&api, "later"))).await;
+        // A list anew, in which both are wrong.
+        api.expire_watches();
+        api.put(&pod("latest", "serve"));
+        until("one of a new list", || is_ready(&status(&api, "latest"))).await;
+        sandbox.pass(Duration::from_secs(60)).await;
+        let stopped = world.runtime.counts().get(&Rpc::StopContainer).copied().unwrap_or(0);
+        assert_eq!((stopped, world.runtime.sandboxes().len()), (0, 4), "what runs goes on");
+        let named: Vec<String> = node
+            .events()
+            .await
+            .into_iter()
+            .filter(|event| event.message.contains("cannot be read"))
+            .map(|event| serde_json::to_string(&event.object).expect("an object"))
+            .collect();
+        for name in ["listed", "runs"] {
+            assert!(named.iter().any(|object| object.contains(name)), "{name}: {named:?}");
+        }
+        let cured = Patch::Merge(json!({ "metadata": { "labels": { "number": "1" } } }));
+        api.change::<Pod>(NS, "listed", None, &cured);
+        until("one that is right at last", || is_ready(&status(&api, "listed"))).await;
+        node.stop().await;
+    });
+}
