@@ -209,10 +209,13 @@ mod tests {
         assert_eq!(grace(&pod, KillReason::LivenessProbe), 100);
         assert_eq!(grace(&pod, KillReason::StartupProbe), 30);
         assert_eq!(grace(&pod, KillReason::Other), 30);
+        assert_eq!(longest_grace_seconds(&pod), 100, "whatever it is killed for");
         pod.spec.as_mut().expect("spec").termination_grace_period_seconds = None;
         assert_eq!(grace(&pod, KillReason::LivenessProbe), 2);
         pod.metadata.deletion_grace_period_seconds = Some(5);
         assert_eq!(grace(&pod, KillReason::LivenessProbe), 5);
+        pod.metadata.deletion_grace_period_seconds = Some(500);
+        assert_eq!(longest_grace_seconds(&pod), 500);
         pod.metadata.deletion_grace_period_seconds = Some(0);
         assert_eq!(grace(&pod, KillReason::Other), 0, "no hook is run");
         assert_eq!(remaining_seconds(0, 0), 2);
