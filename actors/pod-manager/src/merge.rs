@@ -6,8 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use messages::facts::{GonePods, Source, SourcePod};
 use messages::{PodRef, PodUid};
-
-use crate::mirror::is_mirror;
+use pod_rules::origin::is_mirror;
 
 /// What the sources have said so far.
 #[derive(Debug, Default)]

@@ -7,10 +7,11 @@ use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
+use pod_rules::phases::FAILED;
+use pod_rules::reasons::REJECTED_PREFIX;
 use serde_json::Value;
 
 use crate::checkpoint::{Checkpoint, PREFIX};
-use crate::compute::REJECTED_PREFIX;
 
 /// How many checkpoints are read at the same time.
 const LOADS_MAX: usize = 16;
@@ -85,7 +86,7 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
 
 fn is_refusal(status: &PodStatus) -> bool {
     let message = status.message.as_deref().unwrap_or_default();
-    status.phase.as_deref() == Some("Failed") && message.starts_with(REJECTED_PREFIX)
+    status.phase.as_deref() == Some(FAILED) && message.starts_with(REJECTED_PREFIX)
 }
 
 fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {

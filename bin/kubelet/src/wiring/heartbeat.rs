@@ -12,6 +12,7 @@ use messages::facts::{
 use messages::node_status::{ResendNode, SubsystemReported};
 use messages::pleg::ResendObserved;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
+use pod_rules::reasons::SUBSYSTEM_DORMANT;
 use pod_worker::PodWorker;
 use supervision::{Address, Place, Seated, Subsystem, SupervisionEvent, Tree, Vitality, What};
 
@@ -119,7 +120,7 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
             let _ = events.tell(RecordEvent {
                 object: EventObject::Node,
                 event_type: EventType::Warning,
-                reason: Arc::from("SubsystemDormant"),
+                reason: Arc::from(SUBSYSTEM_DORMANT),
                 message: Arc::from(format!("{}: {why}", event.actor)),
             });
         }
