@@ -34,7 +34,7 @@ use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use prometheus::Registry;
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
-use supervision::{Address, Tree, TreeCollector, Vitality};
+use supervision::{Address, Subsystem, Tree, TreeCollector, Vitality};
 use volume_manager::{VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 pub use last_words::{LastWords, NOT_READY_WITHIN};
@@ -42,26 +42,26 @@ pub use parts::{Bridge, Cluster, Membership, Node, Places, ServerSettings, Setti
 
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
 pub const ASKS: &[(&str, &str)] = &[
-    ("PodManager", "PodWorkerPool"),
-    ("PodManager", "StatusManager"),
-    ("PodManager", "Pleg"),
-    ("PodWorker", "StatusManager"),
-    ("PodWorker", "ImageManager"),
-    ("PodWorker", "VolumeManager"),
-    ("PodWorker", "ResourceManager"),
-    ("PodWorker", "ObjectCache"),
-    ("VolumeManager", "ObjectCache"),
-    ("ImageManager", "ObjectCache"),
-    ("StatusManager", "PodWorkerPool"),
-    ("VolumeManager", "Pleg"),
-    ("ResourceManager", "Pleg"),
-    ("EvictionManager", "PodManager"),
-    ("EvictionManager", "GarbageCollector"),
-    ("EvictionManager", "ImageManager"),
-    ("NodeApi", "PodManager"),
-    ("NodeApi", "StatusManager"),
-    ("NodeApi", "Pleg"),
-    ("NodeApi", "EventRecorder"),
+    (messages::pod_manager::RECEIVER, messages::pod_worker::RECEIVER),
+    (messages::pod_manager::RECEIVER, messages::status_manager::RECEIVER),
+    (messages::pod_manager::RECEIVER, messages::pleg::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::status_manager::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::image_manager::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::volume_manager::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::resource_manager::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::object_cache::RECEIVER),
+    (messages::volume_manager::RECEIVER, messages::object_cache::RECEIVER),
+    (messages::image_manager::RECEIVER, messages::object_cache::RECEIVER),
+    (messages::status_manager::RECEIVER, messages::pod_worker::RECEIVER),
+    (messages::volume_manager::RECEIVER, messages::pleg::RECEIVER),
+    (messages::resource_manager::RECEIVER, messages::pleg::RECEIVER),
+    (messages::eviction_manager::RECEIVER, messages::pod_manager::RECEIVER),
+    (messages::eviction_manager::RECEIVER, messages::garbage_collector::RECEIVER),
+    (messages::eviction_manager::RECEIVER, messages::image_manager::RECEIVER),
+    (NodeApi::NAME, messages::pod_manager::RECEIVER),
+    (NodeApi::NAME, messages::status_manager::RECEIVER),
+    (NodeApi::NAME, messages::pleg::RECEIVER),
+    (NodeApi::NAME, messages::event_recorder::RECEIVER),
 ];
 
 /// Seats every actor, tells each whom it knows, and starts them. Nothing runs before all are seated, so that no
