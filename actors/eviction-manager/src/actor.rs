@@ -14,10 +14,12 @@ use messages::facts::{
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
+use pod_rules::critical::is_critical;
+use pod_rules::reasons::{EVICTED, EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE};
 use supervision::{Address, AskError, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
-use crate::candidates::{self, REASON};
+use crate::candidates;
 use crate::execute::{self, Measured, Ways};
 use crate::file_systems::FileSystems;
 use crate::local_storage::Limited;
@@ -260,7 +262,7 @@ impl EvictionManager {
         for threshold in &shortage.due {
             self.deps.metrics.used(threshold.signal, shortage.measured_at.elapsed());
         }
-        match ranked.iter().find(|candidate| !candidates::is_critical(&candidate.pod)) {
+        match ranked.iter().find(|candidate| !is_critical(&candidate.pod.pod, candidate.pod.source)) {
             Some(victim) => {
                 blame::for_pod(&victim.pod.pod_ref.uid, || self.evict(shortage, victim, ctx));
             }
@@ -277,7 +279,7 @@ impl EvictionManager {
         let resource = threshold.signal.resource();
         let said = said(resource, &pod.pod, victim.usage.as_ref(), &shortage.due, &shortage.observed);
         let grace = candidates::grace_seconds(threshold, &pod.pod, self.deps.config.soft_grace_seconds_max);
-        let why = Rejection { reason: REASON.to_owned(), message: said.message.clone() };
+        let why = Rejection { reason: EVICTED.to_owned(), message: said.message.clone() };
         let order = EvictPod { uid: uid.clone(), grace_seconds: Some(grace), why };
         if self.deps.evict.tell(order).is_err() {
             self.later(ctx);
@@ -300,7 +302,7 @@ impl EvictionManager {
             event: RecordEvent {
                 object: EventObject::Pod { pod: pod.clone(), field_path: Arc::from("") },
                 event_type: EventType::Warning,
-                reason: Arc::from(REASON),
+                reason: Arc::from(EVICTED),
                 message: Arc::from(said.message),
             },
             annotations: Arc::new(said.annotations),
@@ -338,12 +340,11 @@ impl EvictionManager {
             return;
         }
         // Its end goes on (row 4.6).
-        let message = "Container runtime did not kill the pod within specified grace period.";
         let _ = self.deps.events.tell(RecordEvent {
             object: EventObject::Pod { pod: leaving.pod.clone(), field_path: Arc::from("") },
             event_type: EventType::Warning,
-            reason: Arc::from("ExceededGracePeriod"),
-            message: Arc::from(message),
+            reason: Arc::from(EXCEEDED_GRACE_PERIOD),
+            message: Arc::from(EXCEEDED_GRACE_PERIOD_MESSAGE),
         });
         ctx.set_timer(Timer::Waited, CLEANUP);
     }

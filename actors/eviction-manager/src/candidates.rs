@@ -6,30 +6,20 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
-use messages::facts::{DesiredPod, DesiredPods, Source, WorkerReport, WorkerState};
+use messages::facts::{DesiredPod, DesiredPods, WorkerReport, WorkerState};
+use pod_rules::critical;
+use pod_rules::reasons::EVICTED;
 
 use crate::threshold::Threshold;
 
-/// The reason of events and statuses.
-pub(crate) const REASON: &str = "Evicted";
-/// From this priority on a pod is critical.
-const CRITICAL: i32 = 2_000_000_000;
-/// Stands for a static pod at the API server.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The grace of a pod that a hard threshold or a limit of its own ends, in seconds.
 pub(crate) const HARD_GRACE_SECONDS: i64 = 1;
 /// A pod is waited for at least this long (row 4.6), in seconds.
 const STOP_SECONDS_MIN: i64 = 10;
 
-/// The node does not do without it.
-pub(crate) fn is_critical(pod: &DesiredPod) -> bool {
-    let annotations = pod.pod.metadata.annotations.as_ref();
-    let mirror = annotations.is_some_and(|annotations| annotations.contains_key(MIRROR));
-    pod.source != Source::Api || mirror || priority(&pod.pod) >= CRITICAL
-}
-
+/// A pod without a priority has that of most.
 pub(crate) fn priority(pod: &Pod) -> i32 {
-    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
+    critical::priority(pod).unwrap_or(0)
 }
 
 /// The pods that have, or may still get, something of the node.
@@ -45,7 +35,7 @@ pub(crate) fn active(
 /// It is on its way out for this reason already.
 pub(crate) fn is_being_evicted(report: Option<&Arc<WorkerReport>>) -> bool {
     let why = report.and_then(|report| report.failed.as_ref());
-    why.is_some_and(|why| why.reason == REASON)
+    why.is_some_and(|why| why.reason == EVICTED)
 }
 
 /// The grace of a pod that this threshold ends, in seconds.
@@ -65,31 +55,12 @@ pub(crate) fn stop_within(grace_seconds: i64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use messages::PodRef;
     use messages::quantity::Quantity;
-    use serde_json::{Value, json};
+    use pod_rules::thresholds::Value as Amount;
+    use serde_json::json;
 
     use super::*;
     use crate::signal::Signal;
-    use crate::threshold::Value as Amount;
-
-    fn desired(source: Source, pod: Value) -> DesiredPod {
-        let pod_ref = PodRef { uid: PodUid::new("u"), namespace: Arc::from("n"), name: Arc::from("p") };
-        let pod = Arc::new(serde_json::from_value(pod).unwrap());
-        DesiredPod { pod_ref, pod, source, rejected: None }
-    }
-
-    #[test]
-    fn who_is_critical() {
-        let plain = json!({ "metadata": {}, "spec": { "containers": [], "priority": 1_999_999_999 } });
-        let high = json!({ "metadata": {}, "spec": { "containers": [], "priority": 2_000_000_000 } });
-        let mirror = json!({ "metadata": { "annotations": { MIRROR: "x" } }, "spec": { "containers": [] } });
-        assert!(!is_critical(&desired(Source::Api, plain.clone())));
-        assert!(is_critical(&desired(Source::File, plain.clone())));
-        assert!(is_critical(&desired(Source::Http, plain)));
-        assert!(is_critical(&desired(Source::Api, high)));
-        assert!(is_critical(&desired(Source::Api, mirror)));
-    }
 
     #[test]
     fn graces() {

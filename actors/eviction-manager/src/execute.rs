@@ -18,6 +18,7 @@ use messages::facts::DesiredPod;
 use messages::garbage_collector::RemoveDeadContainers;
 use messages::image_manager::DeleteUnusedImages;
 use messages::resources::QosClass;
+use pod_rules::labels::{CONTAINER_NAME, POD_UID};
 use supervision::{Address, blame};
 
 use crate::file_systems::{FileSystems, Reclaims};
@@ -26,9 +27,6 @@ use crate::rank::Candidate;
 use crate::signal::Resource;
 use crate::usage::{ContainerUse, PodUse, local_volumes};
 
-/// The runtime's labels of a container.
-const POD_UID: &str = "io.kubernetes.pod.uid";
-const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 /// How long it may take to remove containers or images.
 const RECLAIM_DEADLINE: Duration = Duration::from_secs(120);
 /// How long the runtime may take to tell what one pod's containers have written.

@@ -30,4 +30,4 @@ pub use execute::Ways;
 pub use metrics::EvictionMetrics;
 pub use rounds::Lane;
 pub use signal::Signal;
-pub use threshold::{Threshold, ThresholdError, Thresholds, Value};
+pub use threshold::{Threshold, ThresholdError, Thresholds};

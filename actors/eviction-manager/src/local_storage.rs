@@ -8,10 +8,12 @@ use std::time::Duration;
 use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPods, Rejection, WorkerState};
 use messages::pod_worker::EvictPod;
+use pod_rules::critical::is_critical;
+use pod_rules::reasons::EVICTED;
 use supervision::Ctx;
 
 use crate::actor::{EvictionManager, Timer};
-use crate::candidates::{self, HARD_GRACE_SECONDS, REASON};
+use crate::candidates::{self, HARD_GRACE_SECONDS};
 use crate::execute::{self, Counted};
 use crate::limits::{Exceeded, Limits, exceeded, limits};
 use crate::message::Said;
@@ -52,7 +54,7 @@ impl Limited {
 
 /// The limits that a pod may end for: none of a critical one, and none of one that is not run.
 fn limits_of(pod: &DesiredPod) -> Option<Arc<Limits>> {
-    let counts = pod.rejected.is_none() && !candidates::is_critical(pod);
+    let counts = pod.rejected.is_none() && !is_critical(&pod.pod, pod.source);
     counts.then(|| limits(&pod.pod)).flatten().map(Arc::new)
 }
 
@@ -123,7 +125,7 @@ impl EvictionManager {
     }
 
     fn end(&mut self, pod: &DesiredPod, exceeded: Exceeded) {
-        let why = Rejection { reason: REASON.to_owned(), message: exceeded.message.clone() };
+        let why = Rejection { reason: EVICTED.to_owned(), message: exceeded.message.clone() };
         let uid = pod.pod_ref.uid.clone();
         // Refused: it is tried again with the next count.
         if self.deps.evict.tell(EvictPod { uid, grace_seconds: Some(HARD_GRACE_SECONDS), why }).is_err() {

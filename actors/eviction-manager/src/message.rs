@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::observation::Observation;
     use crate::signal::Signal;
-    use crate::threshold::Value as Amount;
+    use pod_rules::thresholds::Value as Amount;
 
     fn pod(spec: Value) -> Pod {
         serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap()

@@ -1,5 +1,7 @@
 //! PURE: what is measured, and what follows from too little of it (row 19.1).
 
+use pod_rules::signals;
+
 /// What is measured of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
@@ -57,12 +59,12 @@ impl Signal {
     /// As the configuration spells it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::MemoryAvailable => "memory.available",
+            Self::MemoryAvailable => signals::MEMORY_AVAILABLE,
             Self::AllocatableMemoryAvailable => "allocatableMemory.available",
-            Self::NodeFsAvailable => "nodefs.available",
-            Self::NodeFsInodesFree => "nodefs.inodesFree",
-            Self::ImageFsAvailable => "imagefs.available",
-            Self::ImageFsInodesFree => "imagefs.inodesFree",
+            Self::NodeFsAvailable => signals::NODE_FS_AVAILABLE,
+            Self::NodeFsInodesFree => signals::NODE_FS_INODES_FREE,
+            Self::ImageFsAvailable => signals::IMAGE_FS_AVAILABLE,
+            Self::ImageFsInodesFree => signals::IMAGE_FS_INODES_FREE,
             Self::ContainerFsAvailable => "containerfs.available",
             Self::ContainerFsInodesFree => "containerfs.inodesFree",
             Self::PidAvailable => "pid.available",

@@ -3,32 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use messages::quantity::Quantity;
+use pod_rules::thresholds::Value;
 
 use crate::file_systems::FileSystems;
 use crate::signal::Signal;
-
-/// An amount, or a part of what there is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
-    /// So much.
-    Amount(Quantity),
-    /// This part of the capacity, 0 to 1.
-    Part(f32),
-}
-
-impl Value {
-    /// How much that is of a capacity: a percentage of single precision, of a whole number of double precision, as
-    /// upstream computes it.
-    pub(crate) fn of(self, capacity: Quantity) -> Quantity {
-        match self {
-            Self::Amount(amount) => amount,
-            Self::Part(part) => {
-                Quantity::binary((capacity.units_rounded_up() as f64 * f64::from(part)) as u64)
-            }
-        }
-    }
-}
 
 /// Less than this is too little.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -185,16 +163,11 @@ fn statement(name: &str, text: &str) -> Result<Option<(Signal, Value)>, Threshol
 }
 
 fn number(name: &str, text: &str) -> Result<Value, ThresholdError> {
-    let bad =
-        |reason: String| ThresholdError::NoNumber { signal: name.to_owned(), text: text.to_owned(), reason };
-    match text.strip_suffix('%') {
-        Some(percent) => match percent.parse::<f32>() {
-            Ok(percent) if percent.is_finite() => Ok(Value::Part(percent / 100.0)),
-            Ok(_) => Err(bad("it is not a number".to_owned())),
-            Err(error) => Err(bad(error.to_string())),
-        },
-        None => Quantity::parse(text).map(Value::Amount).map_err(|error| bad(error.to_string())),
-    }
+    Value::parse(text).map_err(|reason| ThresholdError::NoNumber {
+        signal: name.to_owned(),
+        text: text.to_owned(),
+        reason,
+    })
 }
 
 fn reclaims(texts: &BTreeMap<String, String>) -> Result<BTreeMap<Signal, Value>, ThresholdError> {
@@ -239,6 +212,8 @@ pub(crate) fn on(configured: &[Threshold], file_systems: FileSystems) -> Vec<Thr
 
 #[cfg(test)]
 mod tests {
+    use messages::quantity::Quantity;
+
     use super::*;
 
     fn texts(entries: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bridge_node::stats::DiskUsage;
 use k8s_openapi::api::core::v1::{Pod, Volume};
+use pod_rules::volume_plugins;
 
 use crate::file_systems::Parts;
 
@@ -49,9 +50,9 @@ pub(crate) fn local_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &'static s
     let plugin = |volume: &Volume| {
         let on_disk = |medium: &Option<String>| medium.as_deref().is_none_or(str::is_empty);
         if volume.empty_dir.as_ref().is_some_and(|dir| on_disk(&dir.medium)) {
-            return Some("kubernetes.io/empty-dir");
+            return Some(volume_plugins::EMPTY_DIR);
         }
-        volume.config_map.is_some().then_some("kubernetes.io/configmap")
+        volume.config_map.is_some().then_some(volume_plugins::CONFIG_MAP)
     };
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(move |volume| Some((volume.name.as_str(), plugin(volume)?)))

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::observation::Observation;
     use crate::signal::Signal;
-    use crate::threshold::Value;
+    use pod_rules::thresholds::Value;
 
     const TRANSITION: Duration = Duration::from_secs(300);
 

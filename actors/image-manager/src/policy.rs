@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use messages::event_recorder::EventType;
 use messages::image_manager::{ImageError, PullPolicy};
+use pod_rules::durations::GoDuration;
+use pod_rules::reasons::{BACK_OFF, ERR_IMAGE_PULL, FAILED, IMAGE_PULL_BACK_OFF};
 
 use crate::backoff::Waiting;
 use crate::name::NameError;
@@ -104,9 +106,9 @@ pub fn never_pull(image: &str) -> Failed {
 pub fn backing_off(image: &str, waiting: &Waiting) -> Failed {
     let message = format!("Back-off pulling image {image:?}");
     Failed {
-        event: event(EventType::Normal, "BackOff", message.clone()),
+        event: event(EventType::Normal, BACK_OFF, message.clone()),
         error: ImageError {
-            reason: "ImagePullBackOff".to_owned(),
+            reason: IMAGE_PULL_BACK_OFF.to_owned(),
             message: format!("{message}: {}", waiting.error),
             retry_after_ms: millis(waiting.left),
         },
@@ -117,9 +119,9 @@ pub fn backing_off(image: &str, waiting: &Waiting) -> Failed {
 /// makes the whole text the reason; here the reason is one of the few that there are.
 pub fn secret_broken(image: &str, error: &str) -> Failed {
     Failed {
-        event: event(EventType::Warning, "Failed", format!("Failed to pull image {image:?}: {error}")),
+        event: event(EventType::Warning, FAILED, format!("Failed to pull image {image:?}: {error}")),
         error: ImageError {
-            reason: "ErrImagePull".to_owned(),
+            reason: ERR_IMAGE_PULL.to_owned(),
             message: error.to_owned(),
             retry_after_ms: millis(LOOK_AGAIN),
         },
@@ -130,8 +132,8 @@ pub fn secret_broken(image: &str, error: &str) -> Failed {
 pub fn not_intended(image: &str, error: &str) -> Failed {
     let message = format!("Failed to record image pull intent for container image {image:?}: {error}");
     Failed {
-        event: event(EventType::Warning, "Failed", message.clone()),
-        error: ImageError { reason: "ErrImagePull".to_owned(), message, retry_after_ms: millis(LOOK_AGAIN) },
+        event: event(EventType::Warning, FAILED, message.clone()),
+        error: ImageError { reason: ERR_IMAGE_PULL.to_owned(), message, retry_after_ms: millis(LOOK_AGAIN) },
     }
 }
 
@@ -139,8 +141,8 @@ pub fn not_intended(image: &str, error: &str) -> Failed {
 pub fn queue_full(image: &str) -> Failed {
     let message = format!("Failed to pull image {image:?}: too many image pulls are waiting");
     Failed {
-        event: event(EventType::Warning, "Failed", message.clone()),
-        error: ImageError { reason: "ErrImagePull".to_owned(), message, retry_after_ms: millis(LOOK_AGAIN) },
+        event: event(EventType::Warning, FAILED, message.clone()),
+        error: ImageError { reason: ERR_IMAGE_PULL.to_owned(), message, retry_after_ms: millis(LOOK_AGAIN) },
     }
 }
 
@@ -154,7 +156,7 @@ pub fn classify(image: &str, error: &str) -> (&'static str, String) {
             return (reason, format!("image pull failed for {image} because {words}{detail}"));
         }
     }
-    ("ErrImagePull", error.to_owned())
+    (ERR_IMAGE_PULL, error.to_owned())
 }
 
 /// What a later back-off repeats of a failure.
@@ -169,7 +171,7 @@ pub fn remembered(reason: &str, message: &str) -> String {
 pub fn pull_failed(image: &str, error: &str, wait: Duration) -> Failed {
     let (reason, message) = classify(image, error);
     Failed {
-        event: event(EventType::Warning, "Failed", format!("Failed to pull image {image:?}: {error}")),
+        event: event(EventType::Warning, FAILED, format!("Failed to pull image {image:?}: {error}")),
         error: ImageError {
             reason: reason.to_owned(),
             message,
@@ -201,32 +203,11 @@ pub fn secrets_missing(names: &[String]) -> Event {
 
 /// A pull has ended well; `pull` is the pull alone, `waited` all that this asker waited, `bytes` the image's size.
 pub fn pulled(image: &str, pull: Duration, waited: Duration, bytes: u64) -> Event {
-    let (pull, waited) = (go_duration(pull), go_duration(waited));
+    let (pull, waited) = (GoDuration::whole_millis(pull), GoDuration::whole_millis(waited));
     let message = format!(
         "Successfully pulled image {image:?} in {pull} ({waited} including waiting). Image size: {bytes} bytes."
     );
     event(EventType::Normal, "Pulled", message)
-}
-
-/// A duration in whole milliseconds the way Go writes it: `350ms`, `1.2s`, `1m2.5s`, `1h0m3s`, `0s`.
-fn go_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    if millis == 0 {
-        return "0s".to_owned();
-    }
-    if millis < 1000 {
-        return format!("{millis}ms");
-    }
-    let (minutes, rest) = (millis / 60_000, millis % 60_000);
-    let fraction = format!("{:03}", rest % 1000);
-    let fraction = fraction.trim_end_matches('0');
-    let dot = if fraction.is_empty() { "" } else { "." };
-    let seconds = format!("{}{dot}{fraction}s", rest / 1000);
-    match (minutes / 60, minutes % 60) {
-        (0, 0) => seconds,
-        (0, minutes) => format!("{minutes}m{seconds}"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
-    }
 }
 
 #[cfg(test)]
@@ -249,23 +230,6 @@ mod tests {
             assert_eq!(decide(policy, present), action, "{policy:?} {present}");
         }
         assert!(!must_look(Always) && must_look(IfNotPresent) && must_look(Never));
-    }
-
-    #[test]
-    fn durations_read_as_in_go() {
-        for (millis, text) in [
-            (0, "0s"),
-            (7, "7ms"),
-            (1000, "1s"),
-            (1234, "1.234s"),
-            (2500, "2.5s"),
-            (60_000, "1m0s"),
-            (62_050, "1m2.05s"),
-            (3_600_000, "1h0m0s"),
-            (3_723_004, "1h2m3.004s"),
-        ] {
-            assert_eq!(go_duration(Duration::from_millis(millis)), text);
-        }
     }
 
     #[test]

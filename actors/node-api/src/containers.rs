@@ -131,7 +131,7 @@ fn audit(what: &str, caller: &Caller, connection: &Connection, named: &Named, co
 impl Containers {
     async fn pod(&self, named: &Named) -> Result<Option<Arc<DesiredPod>>, Response> {
         let desired = self.pods.ask(GetPods, ASK_DEADLINE).await;
-        let desired = desired.map_err(|error| unavailable("PodManager", &error))?;
+        let desired = desired.map_err(|error| unavailable(messages::pod_manager::RECEIVER, &error))?;
         let is = |pod: &&Arc<DesiredPod>| {
             *pod.pod_ref.namespace == *named.namespace && *pod.pod_ref.name == *named.pod
         };
@@ -161,14 +161,14 @@ impl Containers {
             return Ok(false);
         }
         let asked = self.static_of.ask(GetStaticOf { mirror: PodUid::new(uid) }, ASK_DEADLINE).await;
-        let found = asked.map_err(|error| unavailable("PodManager", &error))?;
+        let found = asked.map_err(|error| unavailable(messages::pod_manager::RECEIVER, &error))?;
         Ok(found.as_ref() == Some(own))
     }
 
     async fn held(&self, pod: &DesiredPod) -> Result<Option<Arc<RuntimePod>>, Response> {
         let asked = GetRuntimePod { uid: pod.pod_ref.uid.clone() };
         let held = self.runtime_pod.ask(asked, ASK_DEADLINE).await;
-        held.map_err(|error| unavailable("Pleg", &error))
+        held.map_err(|error| unavailable(messages::pleg::RECEIVER, &error))
     }
 
     /// The runtime's ID of the running container; `missing` is the answer when there is none.
@@ -200,7 +200,7 @@ impl Containers {
         }
         let asked = GetPodStatus { uid: desired.pod_ref.uid.clone() };
         let status = self.status.ask(asked, ASK_DEADLINE).await;
-        let status = status.map_err(|error| unavailable("StatusManager", &error))?;
+        let status = status.map_err(|error| unavailable(messages::status_manager::RECEIVER, &error))?;
         // Before StatusManager has computed one, the pod's source may have told what it was.
         let status = status.or_else(|| desired.pod.status.clone().map(Arc::new)).unwrap_or_default();
         let bad = |text: String| plain(StatusCode::BAD_REQUEST, text);

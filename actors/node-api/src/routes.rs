@@ -89,18 +89,18 @@ async fn pods(State(answers): State<Answers>) -> Response {
     let statuses = answers.statuses.ask(GetPodStatuses, ASK_DEADLINE);
     let desired = match desired.await {
         Ok(desired) => desired,
-        Err(error) => return unavailable("PodManager", &error),
+        Err(error) => return unavailable(messages::pod_manager::RECEIVER, &error),
     };
     match statuses.await {
         Ok(statuses) => json(&pod_list(&desired, &statuses)),
-        Err(error) => unavailable("StatusManager", &error),
+        Err(error) => unavailable(messages::status_manager::RECEIVER, &error),
     }
 }
 
 async fn events(State(answers): State<Answers>) -> Response {
     match answers.events.ask(GetEvents, ASK_DEADLINE).await {
         Ok(events) => json(&serde_json::json!({ "events": events })),
-        Err(error) => unavailable("EventRecorder", &error),
+        Err(error) => unavailable(messages::event_recorder::RECEIVER, &error),
     }
 }
 

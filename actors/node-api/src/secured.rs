@@ -83,6 +83,6 @@ async fn running_pods(State(containers): State<Containers>) -> Response {
         Ok(None) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "the runtime has not been looked at yet\n").into_response()
         }
-        Err(error) => unavailable("Pleg", &error),
+        Err(error) => unavailable(messages::pleg::RECEIVER, &error),
     }
 }

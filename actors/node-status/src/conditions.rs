@@ -9,6 +9,9 @@ use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::Pressure;
 use messages::runtime::{RuntimeHandler, RuntimeHealth};
+use pod_rules::conditions::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, READY, status as word};
+use pod_rules::durations::GoDuration;
+use pod_rules::reasons::{KUBELET_NOT_READY, SUBSYSTEM_DORMANT};
 
 /// A runtime that has not been ready for this long is down.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
@@ -80,22 +83,9 @@ impl RuntimeState {
     fn lists_problem(&self, now: Duration) -> Option<String> {
         let Some((ago, told)) = self.listed else { return Some("pleg has yet to be successful".to_owned()) };
         let elapsed = ago.saturating_add(now.saturating_sub(told));
-        let (seen, threshold) = (go_duration(elapsed), go_duration(LISTED_WITHIN));
+        let (seen, threshold) = (GoDuration::whole_millis(elapsed), GoDuration::whole_millis(LISTED_WITHIN));
         (elapsed > LISTED_WITHIN)
             .then(|| format!("pleg was last seen active {seen} ago; threshold is {threshold}"))
-    }
-}
-
-/// A duration of a second or more as Go prints it, in whole milliseconds.
-fn go_duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let (hours, minutes) = (seconds / 3600, seconds % 3600 / 60);
-    let fraction = format!(".{:03}", duration.subsec_millis());
-    let rest = format!("{}{}s", seconds % 60, fraction.trim_end_matches('0').trim_end_matches('.'));
-    match (hours, minutes) {
-        (0, 0) => rest,
-        (0, _) => format!("{minutes}m{rest}"),
-        _ => format!("{hours}h{minutes}m{rest}"),
     }
 }
 
@@ -136,7 +126,7 @@ type Row = (&'static str, [&'static str; 3], [&'static str; 3]);
 
 const PRESSURES: [Row; 3] = [
     (
-        "MemoryPressure",
+        MEMORY_PRESSURE,
         [
             "NodeHasInsufficientMemory",
             "KubeletHasInsufficientMemory",
@@ -145,20 +135,16 @@ const PRESSURES: [Row; 3] = [
         ["NodeHasSufficientMemory", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"],
     ),
     (
-        "DiskPressure",
+        DISK_PRESSURE,
         ["NodeHasDiskPressure", "KubeletHasDiskPressure", "kubelet has disk pressure"],
         ["NodeHasNoDiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"],
     ),
     (
-        "PIDPressure",
+        PID_PRESSURE,
         ["NodeHasInsufficientPID", "KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
         ["NodeHasSufficientPID", "KubeletHasSufficientPID", "kubelet has sufficient PID available"],
     ),
 ];
-
-fn word(holds: bool) -> &'static str {
-    if holds { "True" } else { "False" }
-}
 
 /// Sets conditions at a time, and keeps the events that follow.
 struct Setter<'a> {
@@ -216,8 +202,8 @@ impl Setter<'_> {
 
     fn ready(&mut self, problem: Option<String>) {
         let changed = match &problem {
-            None => self.set("Ready", word(true), "KubeletReady", "kubelet is posting ready status"),
-            Some(problem) => self.set("Ready", word(false), "KubeletNotReady", problem),
+            None => self.set(READY, word(true), "KubeletReady", "kubelet is posting ready status"),
+            Some(problem) => self.set(READY, word(false), KUBELET_NOT_READY, problem),
         };
         if changed == Some(true) {
             self.events.push(if problem.is_none() { "NodeReady" } else { "NodeNotReady" });
@@ -234,7 +220,7 @@ impl Setter<'_> {
             return;
         }
         let told: Vec<String> = dormant.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        self.set(KIND, word(true), "SubsystemDormant", &told.join("; "));
+        self.set(KIND, word(true), SUBSYSTEM_DORMANT, &told.join("; "));
     }
 }
 

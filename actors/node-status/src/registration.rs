@@ -5,38 +5,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use pod_rules::labels;
+use pod_rules::taints::NO_SCHEDULE;
 
 use crate::NodeStatusConfig;
 use crate::status::{Known, Updated, is_extended, updated};
 
 /// Attaching is left to the controller manager.
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// Labels that are put right on a Node that is there already.
-const DEFAULT_LABELS: [&str; 11] = [
-    "kubernetes.io/hostname",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-];
 
 fn labels(config: &NodeStatusConfig) -> BTreeMap<String, String> {
     let (name, arch) = (&*config.name, config.machine.architecture.as_str());
-    let own = [
-        ("kubernetes.io/hostname", name),
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", arch),
-        ("beta.kubernetes.io/os", "linux"),
-        ("beta.kubernetes.io/arch", arch),
-    ];
-    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
-    own.chain(config.labels.clone()).collect()
+    labels::of_node(name, arch).chain(config.labels.clone()).collect()
 }
 
 /// A Node for a cluster that has none of this name.
@@ -44,7 +24,7 @@ pub fn initial(config: &NodeStatusConfig, known: &Known<'_>) -> Updated {
     let cloud = config.external_cloud.then(|| Taint {
         key: "node.cloudprovider.kubernetes.io/uninitialized".to_owned(),
         value: Some("true".to_owned()),
-        effect: "NoSchedule".to_owned(),
+        effect: NO_SCHEDULE.to_owned(),
         time_added: None,
     });
     let taints: Vec<Taint> = config.taints.iter().cloned().chain(cloud).collect();
@@ -87,7 +67,7 @@ pub fn reconciled(initial: &Node, existing: &Node) -> Option<Node> {
         }
     }
     let ours = initial.metadata.labels.iter().flatten();
-    for (key, value) in ours.filter(|(key, _)| DEFAULT_LABELS.contains(&key.as_str())) {
+    for (key, value) in ours.filter(|(key, _)| labels::OF_NODE.contains(&key.as_str())) {
         let labels = node.metadata.labels.get_or_insert_default();
         if value.is_empty() {
             labels.remove(key);

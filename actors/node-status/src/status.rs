@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use messages::facts::{OtherVolumesObserved, Pressure};
 use messages::resources::{is_huge_pages, is_native};
+use pod_rules::labels;
 
 use crate::NodeStatusConfig;
 use crate::addresses::{Told, addresses};
@@ -65,8 +66,8 @@ pub struct Updated {
 pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> Updated {
     let mut made = Updated { node: before.clone(), ..Updated::default() };
     let labels = made.node.metadata.labels.get_or_insert_default();
-    labels.insert("kubernetes.io/os".to_owned(), "linux".to_owned());
-    labels.insert("kubernetes.io/arch".to_owned(), config.machine.architecture.clone());
+    labels.insert(labels::OS.to_owned(), labels::LINUX.to_owned());
+    labels.insert(labels::ARCH.to_owned(), config.machine.architecture.clone());
     provided_ip(&mut made.node, config);
 
     let mut status = made.node.status.take().unwrap_or_default();
@@ -166,7 +167,7 @@ fn node_info(status: &mut NodeStatus, config: &NodeStatusConfig, runtime: &Runti
     info.container_runtime_version = runtime.version.clone();
     info.kubelet_version = config.kubelet_version.to_owned();
     info.kube_proxy_version = String::new();
-    info.operating_system = "linux".to_owned();
+    info.operating_system = labels::LINUX.to_owned();
     info.architecture = machine.architecture.clone();
     if machine.swap_bytes != 0 {
         info.swap = Some(NodeSwapStatus { capacity: i64::try_from(machine.swap_bytes).ok() });

@@ -55,8 +55,7 @@ impl<'a> Found<'a> {
 
 /// The secrets, config maps and runtime classes that a pod refers to; a pod that has ended needs none any more.
 pub fn of(pod: &Pod) -> BTreeSet<(Kind, Name)> {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if pod_rules::phases::pod_has_ended(pod) {
         return BTreeSet::new();
     }
     let mut found = Found::default();

@@ -11,6 +11,7 @@ use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
+use pod_rules::labels::POD_UID;
 
 use crate::{log_tail, observe};
 
@@ -42,7 +43,7 @@ pub struct Listed {
 /// Lists the objects of one pod, or of all.
 pub fn lists(operations: &Operations, pod: Option<&PodUid>) -> Lists {
     let selector: BTreeMap<String, String> =
-        pod.map(|uid| (observe::POD_UID.to_owned(), uid.as_str().to_owned())).into_iter().collect();
+        pod.map(|uid| (POD_UID.to_owned(), uid.as_str().to_owned())).into_iter().collect();
     let sandboxes = operations.list_pod_sandbox(wire::ListPodSandboxRequest {
         filter: Some(wire::PodSandboxFilter { label_selector: selector.clone(), ..Default::default() }),
     });
@@ -67,9 +68,8 @@ pub async fn look(
     ended: BTreeSet<Arc<str>>,
 ) -> Result<Found, Unseen> {
     let listed = lists.await.map_err(|error| Unseen { pod: None, error })?;
-    let of_pod = |labels: &BTreeMap<String, String>| {
-        labels.get(observe::POD_UID).is_some_and(|label| label == uid.as_str())
-    };
+    let of_pod =
+        |labels: &BTreeMap<String, String>| labels.get(POD_UID).is_some_and(|label| label == uid.as_str());
     let sandboxes: Vec<&wire::PodSandbox> = listed.sandboxes.iter().filter(|s| of_pod(&s.labels)).collect();
     let containers: Vec<&wire::Container> = listed.containers.iter().filter(|c| of_pod(&c.labels)).collect();
 

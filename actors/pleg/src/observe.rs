@@ -11,21 +11,16 @@ use messages::runtime::{
     ContainerState, Effective, HeldPod, RuntimeContainer, RuntimePod, RuntimeSandbox, User,
 };
 use messages::{PodRef, PodUid};
+use pod_rules::annotations::CONFIG_SOURCE;
+use pod_rules::labels::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID};
+use pod_rules::shares::millis_of_shares;
 use supervision::blame;
 
-/// The labels by which a pod's objects are found again.
-pub const POD_UID: &str = "io.kubernetes.pod.uid";
-const POD_NAME: &str = "io.kubernetes.pod.name";
-const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 /// As much of a termination message as is read.
 pub const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
 const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
-/// Shares that the kernel gives at least, and those that stand for one CPU.
-const CPU_SHARES_MIN: i64 = 2;
-const CPU_SHARES_PER_CPU: i64 = 1024;
 
 /// The pod that labels name; none if they are not a kubelet's.
 pub fn pod_of(labels: &BTreeMap<String, String>) -> Option<PodRef> {
@@ -38,16 +33,14 @@ pub fn pod_of(labels: &BTreeMap<String, String>) -> Option<PodRef> {
     })
 }
 
-/// The annotation by which a kubelet marks where it had a pod from.
-const SOURCE: &str = "kubernetes.io/config.source";
-
 /// Every pod that the lists name.
 pub fn held(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> BTreeMap<PodUid, HeldPod> {
     let mut held = BTreeMap::new();
     for sandbox in sandboxes {
         if let Some(pod) = pod_of(&sandbox.labels) {
             let _named = blame::name(&pod.uid);
-            let source = sandbox.annotations.get(SOURCE).and_then(|source| Source::from_annotation(source));
+            let source =
+                sandbox.annotations.get(CONFIG_SOURCE).and_then(|source| Source::from_annotation(source));
             held.insert(pod.uid.clone(), HeldPod { pod, source });
         }
     }
@@ -186,9 +179,7 @@ fn effective(status: &wire::ContainerStatus) -> Option<Arc<Effective>> {
     let effective = Effective {
         user,
         cpu_limit_millis: limits.and_then(|l| millis(l.cpu_quota, l.cpu_period)).filter(positive),
-        cpu_request_millis: limits.map(|l| l.cpu_shares).filter(|shares| *shares >= CPU_SHARES_MIN).map(
-            |shares| shares.saturating_mul(1000).saturating_add(CPU_SHARES_PER_CPU - 1) / CPU_SHARES_PER_CPU,
-        ),
+        cpu_request_millis: limits.and_then(|l| millis_of_shares(l.cpu_shares)),
         memory_limit_bytes: limits.map(|l| l.memory_limit_in_bytes).filter(positive),
     };
     (effective != Effective::default()).then(|| Arc::new(effective))
@@ -276,7 +267,7 @@ mod tests {
     fn a_sandbox_tells_where_its_pod_came_from() {
         let of = |uid: &str, source: &str| wire::PodSandbox {
             labels: labels(uid),
-            annotations: [(SOURCE.to_owned(), source.to_owned())].into(),
+            annotations: [(CONFIG_SOURCE.to_owned(), source.to_owned())].into(),
             ..Default::default()
         };
         let containers = [listed("c", "api"), listed("c", "lone"), wire::Container::default()];

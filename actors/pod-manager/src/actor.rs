@@ -22,6 +22,9 @@ use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use messages::{PodRef, PodUid};
+use pod_rules::reasons::{
+    EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE, FAILED_VALIDATION, PREEMPTING,
+};
 use supervision::{Address, AskError, Ctx, Subsystem, blame};
 
 use crate::admission::{NodeView, counted_as, preemption};
@@ -273,7 +276,7 @@ impl PodManager {
                 "Error validating pod {}.{} from {source}, ignoring: metadata.name: Duplicate value: {:?}",
                 pod.name, pod.namespace, pod.name
             );
-            self.warn(pod, "FailedValidation", &message);
+            self.warn(pod, FAILED_VALIDATION, &message);
         }
         self.duplicates = duplicates.iter().map(|duplicate| duplicate.pod.uid.clone()).collect();
     }
@@ -291,7 +294,7 @@ impl PodManager {
 
     fn preempt(&self, victim: &Victim, ctx: &mut Ctx<Self>) {
         tracing::info!(pod = %victim.pod, resource = victim.resource, "Pod ends so that a critical one finds room");
-        self.warn(&victim.pod, preemption::REASON, preemption::MESSAGE);
+        self.warn(&victim.pod, PREEMPTING, preemption::MESSAGE);
         self.deps.metrics.preemptions.with_label_values(&[victim.resource.as_str()]).inc();
         self.evict(&victim.pod.uid);
         ctx.set_timer(Timer::EvictAgain, EVICT_AGAIN);
@@ -299,8 +302,7 @@ impl PodManager {
     }
 
     fn evict(&self, uid: &PodUid) {
-        let why =
-            Rejection { reason: preemption::REASON.to_owned(), message: preemption::MESSAGE.to_owned() };
+        let why = Rejection { reason: PREEMPTING.to_owned(), message: preemption::MESSAGE.to_owned() };
         // Refused or lost: it is told again.
         let _ = self.deps.evict.tell(EvictPod { uid: uid.clone(), grace_seconds: None, why });
     }
@@ -318,8 +320,7 @@ impl PodManager {
     /// A pod that has to end takes longer than it may (row 4.6). Its end goes on; others need not wait for it.
     fn exceeded(&mut self, pod: &PodRef, ctx: &mut Ctx<Self>) {
         if self.decisions.victims().contains(&pod.uid) {
-            let message = "Container runtime did not kill the pod within specified grace period.";
-            self.warn(pod, "ExceededGracePeriod", message);
+            self.warn(pod, EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE);
             self.decisions.give_up(&pod.uid);
             self.decide(ctx);
         }

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{DesiredPod, Rejection, Source};
 use messages::{PodRef, PodUid};
+use pod_rules::phases;
+use pod_rules::reasons::REJECTED_PREFIX;
 use supervision::blame;
 
 use crate::admission::{NodeView, Verdict, judge, pressure};
-use crate::known::{Known, is_terminal};
+use crate::known::Known;
 use crate::merge::Candidate;
 
-/// How StatusManager begins the message of a pod that was refused.
-const REJECTED_PREFIX: &str = "Pod was rejected: ";
 /// The kubelet waits at least this long for a pod that it ends, in seconds (row 4.6).
 const WAIT_SECONDS_MIN: i64 = 10;
 
@@ -82,14 +82,13 @@ impl Decisions {
     pub fn restore(&mut self, known: &mut Known, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) {
         for (uid, status) in statuses {
             let _named = blame::name(uid);
-            let phase = status.phase.as_deref();
             let message = status.message.as_deref().and_then(|message| message.strip_prefix(REJECTED_PREFIX));
-            if let (Some("Failed"), Some(message)) = (phase, message) {
+            if let (Some(phases::FAILED), Some(message)) = (status.phase.as_deref(), message) {
                 let reason = status.reason.clone().unwrap_or_default();
                 self.rejected.insert(uid.clone(), Rejection { reason, message: message.to_owned() });
                 continue;
             }
-            if matches!(phase, Some("Succeeded" | "Failed")) {
+            if phases::has_ended(status) {
                 known.over.insert(uid.clone());
                 self.admitted.insert(uid.clone());
             }
@@ -213,7 +212,7 @@ impl Decisions {
     fn unsupported(&mut self, candidate: &Candidate, round: &mut Round<'_, '_>) -> Option<Rejection> {
         let uid = &candidate.pod_ref.uid;
         // Deleted, such a pod is told as Failed before it goes; only others have come to an end elsewhere.
-        let has_ended = is_terminal(&candidate.pod.pod) && !self.unsupported.contains_key(uid);
+        let has_ended = phases::pod_has_ended(&candidate.pod.pod) && !self.unsupported.contains_key(uid);
         let why = candidate.pod.refused.clone().filter(|_| !has_ended);
         let Some(why) = why else {
             self.unsupported.remove(uid);
@@ -306,7 +305,7 @@ impl Round<'_, '_> {
 
 /// Terminal or terminating before it was seen here: its worker sees to the rest.
 fn ends_anyway(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some() || is_terminal(pod)
+    pod.metadata.deletion_timestamp.is_some() || phases::pod_has_ended(pod)
 }
 
 /// How long a pod that the node ends is waited for, in seconds (row 4.6).

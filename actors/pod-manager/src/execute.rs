@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bridge_kube::{ApiClient, ApiError, Delete};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use messages::PodRef;
+use pod_rules::origin::stands_for;
 
-use crate::mirror::{Step, mirror_of, stands_for};
+use crate::mirror::{Step, mirror_of};
 
 /// Why a mirror is not as it should be.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{Pressure, Source, WorkerReport, WorkerState};
 use messages::runtime::{HeldPod, HeldPods};
 use messages::{PodRef, PodUid};
+use pod_rules::phases::pod_has_ended;
 
 use crate::merge::Candidate;
 
@@ -106,7 +107,7 @@ impl Known {
     pub(crate) fn is_over(&self, uid: &PodUid, pod: &Pod) -> bool {
         match self.reports.get(uid) {
             Some(report) => report.state == WorkerState::Terminated,
-            None => self.over.contains(uid) || is_terminal(pod),
+            None => self.over.contains(uid) || pod_has_ended(pod),
         }
     }
 
@@ -149,10 +150,4 @@ impl Known {
         let has = |uid: &PodUid| reports.contains_key(uid) || held.is_some_and(|held| held.contains_key(uid));
         self.sources.retain(|uid, _| listed.contains(uid) || has(uid));
     }
-}
-
-/// The pod has come to its end, as its source says.
-pub(crate) fn is_terminal(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use messages::facts::{GonePods, Source, SourcePod};
 use messages::{PodRef, PodUid};
+use pod_rules::origin::is_mirror;
 use supervision::blame;
-
-use crate::mirror::is_mirror;
 
 /// What the sources have said so far.
 #[derive(Debug, Default)]

@@ -6,12 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use messages::{PodRef, PodUid};
+use pod_rules::annotations::{CONFIG_HASH, CONFIG_MIRROR, annotation};
+use pod_rules::origin::{is_mirror, stands_for};
 use supervision::blame;
-
-/// Annotation of a mirror pod: the hash of the static pod that it stands for.
-pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-/// Annotation of a static pod: its hash.
-const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 
 /// What to do about one mirror pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,11 +37,6 @@ impl Step {
             Self::Replace(mirror, _) | Self::Delete(mirror) => mirror.full_name(),
         }
     }
-}
-
-/// Whether a pod of the API server stands for a static pod.
-pub fn is_mirror(pod: &Pod) -> bool {
-    annotation(pod, MIRROR_ANNOTATION).is_some()
 }
 
 /// The mirrors that the API server has, and what is being done about them.
@@ -152,15 +144,6 @@ impl Mirrors {
     }
 }
 
-fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-/// Whether a pod of the API server is the mirror of just this static pod.
-pub fn stands_for(mirror: &Pod, pod: &Pod) -> bool {
-    annotation(mirror, MIRROR_ANNOTATION) == annotation(pod, HASH_ANNOTATION)
-}
-
 /// The pod to create for a static pod; none while the Node has no UID or is being deleted, since then nobody would
 /// take the mirror away with it.
 pub fn mirror_of(pod: &Pod, node: &Node) -> Option<Pod> {
@@ -170,10 +153,10 @@ pub fn mirror_of(pod: &Pod, node: &Node) -> Option<Pod> {
     }
     let mut mirror = pod.clone();
     mirror.status = None;
-    let hash = annotation(pod, HASH_ANNOTATION).unwrap_or_default().to_owned();
+    let hash = annotation(pod, CONFIG_HASH).unwrap_or_default().to_owned();
     let metadata = &mut mirror.metadata;
     metadata.uid = None;
-    metadata.annotations.get_or_insert_default().insert(MIRROR_ANNOTATION.to_owned(), hash);
+    metadata.annotations.get_or_insert_default().insert(CONFIG_MIRROR.to_owned(), hash);
     metadata.owner_references = Some(vec![OwnerReference {
         api_version: "v1".to_owned(),
         kind: "Node".to_owned(),
@@ -197,13 +180,13 @@ mod tests {
 
     fn fixed(name: &str, hash: &str) -> Arc<Pod> {
         pod(json!({ "metadata": {
-            "name": name, "namespace": "ns", "uid": hash, "annotations": { HASH_ANNOTATION: hash }
+            "name": name, "namespace": "ns", "uid": hash, "annotations": { CONFIG_HASH: hash }
         } }))
     }
 
     fn mirror(name: &str, hash: &str) -> Arc<Pod> {
         pod(json!({ "metadata": {
-            "name": name, "namespace": "ns", "uid": format!("m-{hash}"), "annotations": { MIRROR_ANNOTATION: hash }
+            "name": name, "namespace": "ns", "uid": format!("m-{hash}"), "annotations": { CONFIG_MIRROR: hash }
         } }))
     }
 
@@ -278,7 +261,7 @@ mod tests {
             serde_json::from_value(json!({ "metadata": { "name": "n", "uid": "node-uid" } })).unwrap();
         let made = mirror_of(&fixed("a", "1"), &node).unwrap();
         let annotations = made.metadata.annotations.unwrap();
-        assert_eq!((&*annotations[MIRROR_ANNOTATION], &*annotations[HASH_ANNOTATION]), ("1", "1"));
+        assert_eq!((&*annotations[CONFIG_MIRROR], &*annotations[CONFIG_HASH]), ("1", "1"));
         assert_eq!(made.metadata.uid, None);
         let owner = made.metadata.owner_references.unwrap().remove(0);
         assert_eq!(

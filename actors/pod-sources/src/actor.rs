@@ -16,6 +16,7 @@ use messages::node_status::ResendNode;
 use messages::pod_manager::PodsChanged;
 use messages::pod_sources::{self, ResendPods};
 use messages::{PodRef, PodUid};
+use pod_rules::reasons::FAILED_VALIDATION;
 use supervision::{Address, Ctx, Subsystem, blame};
 
 use crate::api_pods::ApiPods;
@@ -343,7 +344,7 @@ impl PodSources {
         let fate =
             if problem.kept { "the last good version goes on for now" } else { "no pod is run for it" };
         tracing::error!(path = problem.path, err = problem.message, fate, "Static pod manifest is refused");
-        self.warn(&problem.path, "FailedValidation", &format!("{} ({fate})", problem.message));
+        self.warn(&problem.path, FAILED_VALIDATION, &format!("{} ({fate})", problem.message));
     }
 
     fn report_ignored(&self, path: &str, fields: &str) {

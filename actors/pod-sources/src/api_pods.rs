@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{GonePods, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::{PodRef, PodUid};
+use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
 use supervision::blame;
 
-use crate::static_pod::{CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
+use crate::static_pod::CONFIG_SEEN_ANNOTATION;
 use crate::unsupported::{Supported, unsupported};
 
 /// Marks the pod that stands for a static pod.
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// Pods that are remembered for a while after they have gone.
 const GONE_MAX: usize = 128;
@@ -136,11 +136,11 @@ fn annotate(pod: &mut Pod, known: Option<&SourcePod>, now: Timestamp) -> bool {
     // Large, and nothing here goes by it.
     pod.metadata.managed_fields = None;
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    let is_mirror = annotations.contains_key(MIRROR_ANNOTATION);
+    let is_mirror = annotations.contains_key(CONFIG_MIRROR);
     if !is_mirror {
         let seen = known
             .and_then(|known| known.pod.metadata.annotations.as_ref()?.get(CONFIG_SEEN_ANNOTATION).cloned());
-        annotations.insert(CONFIG_SOURCE_ANNOTATION.to_owned(), Source::Api.as_str().to_owned());
+        annotations.insert(CONFIG_SOURCE.to_owned(), Source::Api.as_str().to_owned());
         annotations.insert(CONFIG_SEEN_ANNOTATION.to_owned(), seen.unwrap_or_else(|| now.to_string()));
     }
     is_mirror
@@ -231,7 +231,7 @@ mod tests {
         let second = pods.pods().unwrap().remove(0);
         assert!(Arc::ptr_eq(&first.pod, &second.pod), "nothing has changed");
         let annotations = second.pod.metadata.annotations.as_ref().unwrap();
-        assert_eq!(annotations[CONFIG_SOURCE_ANNOTATION], "api");
+        assert_eq!(annotations[CONFIG_SOURCE], "api");
         assert_eq!(annotations[CONFIG_SEEN_ANNOTATION], "1970-01-01T00:00:00Z");
         assert_eq!(second.pod.metadata.managed_fields, None);
         assert_eq!(second.refused, None);
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(refused.reason, UNSUPPORTED_FIELDS);
         assert!(refused.message.starts_with("spec.volumes[0].nfs"), "{}", refused.message);
         let mut mirror = pod("m", spec);
-        mirror.metadata.annotations = Some([(MIRROR_ANNOTATION.to_owned(), "h".to_owned())].into());
+        mirror.metadata.annotations = Some([(CONFIG_MIRROR.to_owned(), "h".to_owned())].into());
         pods.all(vec![mirror], &BTreeSet::new(), &supported, Timestamp::UNIX_EPOCH);
         assert_eq!(pods.pods().unwrap()[0].refused, None);
     }

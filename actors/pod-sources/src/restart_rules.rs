@@ -5,9 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use messages::PodRef;
 use messages::facts::SourcePod;
+use pod_rules::restart::{RESTART_ALL, is_sidecar};
 use supervision::blame;
-
-const ALL_CONTAINERS: &str = "RestartAllContainers";
 
 /// Which of them hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +45,8 @@ impl RestartRules {
     }
 
     fn of_spec(self, spec: &mut PodSpec) {
-        let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
         for container in spec.init_containers.iter_mut().flatten() {
-            if !self.container && !sidecar(container) {
+            if !self.container && !is_sidecar(container) {
                 container.restart_policy = None;
             }
             self.of_container(container);
@@ -67,7 +65,7 @@ impl RestartRules {
         } else if !self.all_containers {
             // It is still the first that fits, and leaves the decision to the container's policy.
             let rules = container.restart_policy_rules.iter_mut().flatten();
-            rules.filter(|rule| rule.action == ALL_CONTAINERS).for_each(|rule| rule.action.clear());
+            rules.filter(|rule| rule.action == RESTART_ALL).for_each(|rule| rule.action.clear());
         }
     }
 }
@@ -86,7 +84,7 @@ mod tests {
                 {"name": "init", "restartPolicy": "OnFailure", "restartPolicyRules": [rule("Restart")]},
             ],
             "containers": [
-                {"name": "a", "restartPolicy": "Never", "restartPolicyRules": [rule(ALL_CONTAINERS), rule("Restart")]},
+                {"name": "a", "restartPolicy": "Never", "restartPolicyRules": [rule(RESTART_ALL), rule("Restart")]},
                 {"name": "b"},
             ],
         });

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Toleration};
+use pod_rules::annotations::{CONFIG_HASH, CONFIG_SOURCE};
+use pod_rules::phases::PENDING;
+use pod_rules::taints::NO_EXECUTE;
 
 pub use identity::uid_of;
 pub use references::api_reference;
@@ -18,10 +21,6 @@ use crate::decode::{self, DecodeError, Decoded};
 use crate::default::with_defaults;
 use crate::validate::{FieldError, validate_pod};
 
-/// Annotation that holds the UID computed from the manifest.
-pub const CONFIG_HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
-/// Annotation that holds the kind of source: `file`, `http` or `api`.
-pub const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 /// Annotation that holds when the kubelet first saw the pod, RFC 3339.
 pub const CONFIG_SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 
@@ -35,11 +34,11 @@ pub enum Source {
 }
 
 impl Source {
-    /// The value of [`CONFIG_SOURCE_ANNOTATION`].
+    /// The value of [`CONFIG_SOURCE`].
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::File(_) => "file",
-            Self::Http(_) => "http",
+            Self::File(_) => messages::facts::Source::File.as_str(),
+            Self::Http(_) => messages::facts::Source::Http.as_str(),
         }
     }
 
@@ -141,8 +140,8 @@ pub fn placed(mut pod: Pod, source: &Source, node: &str, seen: Timestamp) -> Pod
         metadata.namespace = Some("default".to_owned());
     }
     let annotations = metadata.annotations.get_or_insert_with(BTreeMap::new);
-    annotations.insert(CONFIG_HASH_ANNOTATION.to_owned(), uid.clone());
-    annotations.insert(CONFIG_SOURCE_ANNOTATION.to_owned(), source.kind().to_owned());
+    annotations.insert(CONFIG_HASH.to_owned(), uid.clone());
+    annotations.insert(CONFIG_SOURCE.to_owned(), source.kind().to_owned());
     annotations.insert(CONFIG_SEEN_ANNOTATION.to_owned(), seen.to_string());
     metadata.uid = Some(uid);
     let spec = pod.spec.get_or_insert_default();
@@ -150,7 +149,7 @@ pub fn placed(mut pod: Pod, source: &Source, node: &str, seen: Timestamp) -> Pod
     if matches!(source, Source::File(_)) {
         tolerate_everything(spec.tolerations.get_or_insert_default());
     }
-    pod.status = Some(PodStatus { phase: Some("Pending".to_owned()), ..PodStatus::default() });
+    pod.status = Some(PodStatus { phase: Some(PENDING.to_owned()), ..PodStatus::default() });
     pod
 }
 
@@ -161,13 +160,13 @@ fn tolerate_everything(tolerations: &mut Vec<Toleration>) {
         text(&other.key).is_empty()
             && text(&other.value).is_empty()
             && other.operator.as_deref() == Some("Exists")
-            && other.effect.as_deref() == Some("NoExecute")
+            && other.effect.as_deref() == Some(NO_EXECUTE)
     };
     match tolerations.iter_mut().find(|other| same(other)) {
         Some(other) => other.toleration_seconds = None,
         None => tolerations.push(Toleration {
             operator: Some("Exists".to_owned()),
-            effect: Some("NoExecute".to_owned()),
+            effect: Some(NO_EXECUTE.to_owned()),
             ..Toleration::default()
         }),
     }

@@ -167,25 +167,6 @@ fn last_exit<'a>(pod: &'a RuntimePod, name: &'a str) -> Option<&'a RuntimeContai
     pod.instances(name).find(|c| c.state == ContainerState::Exited)
 }
 
-/// A delay as Go prints a `time.Duration`: `10s`, `2m40s`, `5m0s`.
-pub fn go_duration(duration: SignedDuration) -> String {
-    let seconds = duration.as_secs();
-    let (hours, minutes, rest) = (seconds / 3600, seconds % 3600 / 60, seconds % 60);
-    let millis = duration.subsec_millis();
-    let rest = if millis == 0 {
-        format!("{rest}s")
-    } else {
-        format!("{rest}.{}s", format!("{millis:03}").trim_end_matches('0'))
-    };
-    if hours > 0 {
-        format!("{hours}h{minutes}m{rest}")
-    } else if minutes > 0 {
-        format!("{minutes}m{rest}")
-    } else {
-        rest
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -265,13 +246,6 @@ mod tests {
         book.started(&pod, "c", HASH, at(2));
         assert!(matches!(book.verdict(&pod, "c", HASH, at(2)), Verdict::Wait { .. }));
         assert_eq!(book.verdict(&pod, "c", HASH + 1, at(2)), Verdict::Start);
-    }
-
-    #[test]
-    fn durations_are_written_as_go_writes_them() {
-        for (millis, text) in [(10_000, "10s"), (160_000, "2m40s"), (300_000, "5m0s"), (1_500, "1.5s")] {
-            assert_eq!(go_duration(SignedDuration::from_millis(millis)), text);
-        }
     }
 
     proptest! {

@@ -6,16 +6,9 @@ use bridge_cri::wire::LinuxContainerResources;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use messages::quantity::Quantity;
 use messages::resources::{Amounts, parsed, pod_amounts};
+use pod_rules::shares::{quota_us, shares};
 
 use crate::node_rules::NodeRules;
-
-/// What somebody without a CPU request gets.
-const SHARES_MIN: i64 = 2;
-const SHARES_MAX: i64 = 262_144;
-const SHARES_PER_CPU: i64 = 1024;
-const MILLIS_PER_CPU: i64 = 1000;
-/// Microseconds; the kernel takes no smaller quota.
-const QUOTA_US_MIN: i64 = 1000;
 
 /// What one container, or one pod, asks for of what the kernel hands out. Zero is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,14 +21,17 @@ pub(crate) struct Wanted {
 
 /// The kernel's values for it.
 pub(crate) fn linux_resources(wanted: &Wanted, rules: &NodeRules) -> LinuxContainerResources {
+    let millis = |quantity: Option<Quantity>| quantity.map_or(0, Quantity::millis_rounded_up);
     let limit_millis = millis(wanted.cpu_limit);
+    let shares = shares(wanted.cpu_request.map_or(limit_millis, |request| millis(Some(request))));
     let mut resources = LinuxContainerResources {
-        cpu_shares: shares(wanted.cpu_request.map_or(limit_millis, |request| millis(Some(request)))),
+        cpu_shares: i64::try_from(shares).unwrap_or(i64::MAX),
         memory_limit_in_bytes: units(wanted.memory_limit),
         ..LinuxContainerResources::default()
     };
     if let Some(period) = rules.cpu_quota_period_us {
-        resources.cpu_quota = quota(limit_millis, period);
+        // Zero is no quota.
+        resources.cpu_quota = quota_us(limit_millis, period).unwrap_or(0);
         resources.cpu_period = period;
     }
     if rules.cgroups_v2 && !rules.single_process_oom_kill {
@@ -72,23 +68,6 @@ fn overhead_of(spec: Option<&PodSpec>) -> Option<BTreeMap<String, Quantity>> {
 /// A whole number of units, none being zero.
 pub(crate) fn units(quantity: Option<Quantity>) -> i64 {
     quantity.map_or(0, Quantity::units_rounded_up)
-}
-
-fn millis(quantity: Option<Quantity>) -> i64 {
-    let millis = quantity.map_or(0, Quantity::millis_rounded_up);
-    i64::try_from(millis).unwrap_or(if millis < 0 { i64::MIN } else { i64::MAX })
-}
-
-fn shares(millis: i64) -> i64 {
-    (millis.saturating_mul(SHARES_PER_CPU) / MILLIS_PER_CPU).clamp(SHARES_MIN, SHARES_MAX)
-}
-
-/// Zero, which is no quota, only for no limit.
-fn quota(millis: i64, period_us: i64) -> i64 {
-    if millis == 0 {
-        return 0;
-    }
-    (millis.saturating_mul(period_us) / MILLIS_PER_CPU).max(QUOTA_US_MIN)
 }
 
 #[cfg(test)]
@@ -218,9 +197,9 @@ mod tests {
             let rules = NodeRules { cpu_quota_period_us: Some(period), ..NodeRules::default() };
             let wanted = Wanted { cpu_request: millis(request), cpu_limit: millis(limit), memory_limit: None };
             let made = linux_resources(&wanted, &rules);
-            prop_assert!((SHARES_MIN..=SHARES_MAX).contains(&made.cpu_shares));
+            prop_assert!((2..=262_144).contains(&made.cpu_shares));
             prop_assert_eq!(made.cpu_quota == 0, limit.unwrap_or(0) == 0);
-            prop_assert!(made.cpu_quota == 0 || made.cpu_quota >= QUOTA_US_MIN);
+            prop_assert!(made.cpu_quota == 0 || made.cpu_quota >= 1000);
         }
     }
 }

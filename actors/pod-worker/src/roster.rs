@@ -9,6 +9,7 @@ use messages::facts::{DesiredPod, DesiredPods, GonePods, Source, WorkerReport, W
 use messages::pod_worker::worker::Want;
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
+use pod_rules::origin::is_static;
 use supervision::blame;
 
 /// What a worker was told last.
@@ -169,7 +170,7 @@ impl Roster {
 
     /// Whether a pod is desired and comes from a file or URL.
     pub fn is_static(&self, uid: &PodUid) -> bool {
-        self.desired.get(uid).is_some_and(|pod| is_static(pod))
+        self.desired.get(uid).is_some_and(|pod| is_static(pod.source))
     }
 
     /// How many workers there are by lifecycle, whether desired, and whether static: labels of `kubelet_working_pods`.
@@ -240,7 +241,7 @@ impl Roster {
                 (Some(desired), Told::Run(known)) if is_same_work(known, desired) => {}
                 (Some(desired), _) => {
                     worker.pod = desired.pod_ref.clone();
-                    worker.is_static = is_static(desired);
+                    worker.is_static = is_static(desired.source);
                     worker.told = Told::Run(desired.clone());
                     orders.push(Order::Tell(worker.pod.clone(), Want::Run(desired.clone())));
                 }
@@ -273,7 +274,7 @@ impl Roster {
         for desired in missing {
             let pod = &desired.pod_ref;
             let _named = blame::name(&pod.uid);
-            if is_static(&desired) && !names.insert((pod.namespace.clone(), pod.name.clone())) {
+            if is_static(desired.source) && !names.insert((pod.namespace.clone(), pod.name.clone())) {
                 continue;
             }
             self.workers.insert(
@@ -281,7 +282,7 @@ impl Roster {
                 Worker {
                     pod: desired.pod_ref.clone(),
                     told: Told::Run(desired.clone()),
-                    is_static: is_static(&desired),
+                    is_static: is_static(desired.source),
                     is_adopted: false,
                     report: None,
                 },
@@ -349,10 +350,6 @@ fn is_same_work(known: &Arc<DesiredPod>, desired: &Arc<DesiredPod>) -> bool {
         && old.deletion_timestamp == new.deletion_timestamp
         && old.deletion_grace_period_seconds == new.deletion_grace_period_seconds
         && a.spec == b.spec
-}
-
-fn is_static(pod: &DesiredPod) -> bool {
-    matches!(pod.source, Source::File | Source::Http)
 }
 
 #[cfg(test)]

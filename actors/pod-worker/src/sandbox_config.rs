@@ -9,18 +9,12 @@ use bridge_cri::wire::{
 };
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSecurityContext, SecurityContext};
 use messages::PodRef;
+use pod_rules::labels;
 
 use crate::linux_resources::{overhead, sandbox_resources};
 use crate::node_rules::NodeRules;
 use crate::security_groups::{UnknownGroupsPolicy, groups, groups_policy, selinux};
 use crate::spec::PodView;
-
-/// The label of a pod's name, on sandboxes and containers.
-pub const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
-/// The label of a pod's namespace.
-pub const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
-/// The label of a pod's UID.
-pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 
 /// What of a sandbox is not in the pod itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,9 +125,9 @@ fn with_dots(name: &str) -> String {
 /// The labels by which a sandbox or container is known as a pod's.
 pub(crate) fn pod_labels(pod: &PodRef) -> [(String, String); 3] {
     [
-        (POD_NAME_LABEL.to_owned(), pod.name.to_string()),
-        (POD_NAMESPACE_LABEL.to_owned(), pod.namespace.to_string()),
-        (POD_UID_LABEL.to_owned(), pod.uid.to_string()),
+        (labels::POD_NAME.to_owned(), pod.name.to_string()),
+        (labels::POD_NAMESPACE.to_owned(), pod.namespace.to_string()),
+        (labels::POD_UID.to_owned(), pod.uid.to_string()),
     ]
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
+use pod_rules::restart::{self, RestartPolicy};
 use serde::Serialize;
 
 use crate::ephemeral::as_container;
@@ -36,37 +37,6 @@ impl ContainerKind {
             Self::Init | Self::Sidecar => "init_container",
             Self::Regular => "container",
             Self::Ephemeral => "ephemeral_container",
-        }
-    }
-}
-
-/// `spec.restartPolicy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestartPolicy {
-    /// The default.
-    Always,
-    /// Only after a non-zero exit code.
-    OnFailure,
-    /// Never.
-    Never,
-}
-
-impl RestartPolicy {
-    /// Anything that is not known is Always, as upstream takes it.
-    pub fn of(text: Option<&str>) -> Self {
-        match text {
-            Some("OnFailure") => Self::OnFailure,
-            Some("Never") => Self::Never,
-            _ => Self::Always,
-        }
-    }
-
-    /// Whether an exit with this code is followed by a restart.
-    pub fn restarts(self, exit_code: i32) -> bool {
-        match self {
-            Self::Always => true,
-            Self::OnFailure => exit_code != 0,
-            Self::Never => false,
         }
     }
 }
@@ -143,13 +113,8 @@ impl<'a> PodView<'a> {
     /// Whether an exit of a container is followed by a restart: its rules, else its own policy, else the pod's
     /// (rows 5.10 and 5.11).
     pub fn restarts_after(self, container: &Container, exit_code: i32) -> bool {
-        if let Some(own) = container.restart_policy.as_deref() {
-            if rule_restarts(container, exit_code) {
-                return true;
-            }
-            return RestartPolicy::of(Some(own)).restarts(exit_code);
-        }
-        self.restart_policy().restarts(exit_code)
+        let own = container.restart_policy.as_deref();
+        restart::restarts_after(own, rules(container), self.restart_policy(), exit_code)
     }
 
     /// Whether a container that is killed for a failed probe, or whose end is unknown, comes back. There is no exit
@@ -164,34 +129,14 @@ impl<'a> PodView<'a> {
 
 /// Init container or sidecar.
 pub fn init_kind(container: &Container) -> ContainerKind {
-    if container.restart_policy.as_deref() == Some("Always") {
-        ContainerKind::Sidecar
-    } else {
-        ContainerKind::Init
-    }
+    if restart::is_sidecar(container) { ContainerKind::Sidecar } else { ContainerKind::Init }
 }
 
 /// Whether this exit of a container restarts all containers of its pod.
 pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
-    matching_rule(container, exit_code).is_some_and(|rule| rule.action == "RestartAllContainers")
+    restart::restarts_all(rules(container), exit_code)
 }
 
-fn rule_restarts(container: &Container, exit_code: i32) -> bool {
-    matching_rule(container, exit_code)
-        .is_some_and(|rule| matches!(rule.action.as_str(), "Restart" | "RestartAllContainers"))
-}
-
-/// The first rule that the exit code fits.
-fn matching_rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
-    let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
-    rules.iter().find(|rule| {
-        rule.exit_codes.as_ref().is_some_and(|codes| {
-            let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
-            match codes.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                _ => false,
-            }
-        })
-    })
+fn rules(container: &Container) -> &[ContainerRestartRule] {
+    container.restart_policy_rules.as_deref().unwrap_or_default()
 }

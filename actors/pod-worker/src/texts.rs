@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-
-use crate::backoff::go_duration;
+use pod_rules::durations::GoDuration;
+use pod_rules::reasons::{BACK_OFF, FAILED, FAILED_MOUNT, no_pod_directories};
 
 /// Waiting reason of a container that crashes again and again.
 pub const CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
@@ -37,7 +37,7 @@ pub fn unmounted_volumes(names: &[String]) -> Text {
     let message = format!(
         "Unable to attach or mount volumes: unmounted volumes=[{names}], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition"
     );
-    Text::warning("FailedMount", message)
+    Text::warning(FAILED_MOUNT, message)
 }
 
 /// An event, before it is known which pod it is about.
@@ -107,7 +107,7 @@ pub fn started() -> Text {
 
 /// The container could not be configured, created or started.
 pub fn failed(error: &str) -> Text {
-    Text::warning("Failed", format!("Error: {error}"))
+    Text::warning(FAILED, format!("Error: {error}"))
 }
 
 /// The container is being stopped.
@@ -151,12 +151,12 @@ pub fn failed_kill_pod(error: &str) -> Text {
 
 /// The container has to wait before its restart.
 pub fn back_off(container: &str, pod: &PodRef) -> Text {
-    Text::warning("BackOff", format!("Back-off restarting failed container {container} in pod {pod}"))
+    Text::warning(BACK_OFF, format!("Back-off restarting failed container {container} in pod {pod}"))
 }
 
 /// The pod's directories could not be made.
 pub fn failed_directories(error: &str) -> Text {
-    Text::warning("Failed", format!("error making pod data directories: {error}"))
+    Text::warning(FAILED, no_pod_directories(error))
 }
 
 /// A step has lasted longer than any that goes well. Upstream has no word for it; its `FailedSync` is a pod whose status
@@ -210,7 +210,10 @@ pub fn stopping(container: &str) -> String {
 
 /// The message of a waiting reason CrashLoopBackOff.
 pub fn back_off_message(delay: SignedDuration, container: &str, pod: &PodRef) -> String {
-    format!("back-off {} restarting failed container={container} pod={pod}", go_duration(delay))
+    format!(
+        "back-off {} restarting failed container={container} pod={pod}",
+        GoDuration::whole_millis(delay.unsigned_abs())
+    )
 }
 
 /// Appended when the container comes back.

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, Probe};
 use messages::facts::{ContainerVerdict, DesiredPod, ProbeKind};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+use pod_rules::restart::is_sidecar;
 
 use crate::saved::{SavedPod, SavedVerdict};
 use crate::schedule::{self, Blocked, LastRun, Running, Situation, Timing};
@@ -161,7 +162,7 @@ impl ProbeState {
 /// The containers that may have probes, with their field paths: ordinary ones and sidecars.
 fn probed_containers(spec: &PodSpec) -> impl Iterator<Item = (&Container, &'static str)> {
     let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let sidecars = sidecars.filter(|container| is_sidecar(container));
     let ordinary = spec.containers.iter().map(|container| (container, "spec.containers"));
     ordinary.chain(sidecars.map(|container| (container, "spec.initContainers")))
 }

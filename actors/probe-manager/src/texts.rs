@@ -1,7 +1,10 @@
 //! What the events say (row 7.7), word for word as the Go kubelet says it.
 
+use std::time::Duration;
+
 use messages::event_recorder::EventType;
 use messages::facts::ProbeKind;
+use pod_rules::durations::GoDuration;
 
 use crate::verdict::{Answer, Unasked};
 
@@ -45,12 +48,7 @@ pub fn event(kind: ProbeKind, answer: &Answer) -> Option<Event> {
 
 /// What a command that ran into its timeout failed with.
 pub fn command_timed_out(command: &[String], timeout_s: u64) -> String {
-    let (minutes, seconds) = (timeout_s / 60, timeout_s % 60);
-    let timeout = match (minutes / 60, minutes % 60) {
-        (0, 0) => format!("{seconds}s"),
-        (0, minutes) => format!("{minutes}m{seconds}s"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
-    };
+    let timeout = GoDuration::whole_millis(Duration::from_secs(timeout_s));
     format!("command timed out: {:?} timed out after {timeout}", command.join(" "))
 }
 

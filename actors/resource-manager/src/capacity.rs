@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use messages::quantity::Quantity;
 use messages::resources::{HUGE_PAGES_PREFIX, NodeResources, is_huge_pages};
+use pod_rules::signals;
+use pod_rules::thresholds::Value as Threshold;
 
 /// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
@@ -41,15 +43,6 @@ pub struct Reservations {
     pub pods_max: u64,
     /// `podsPerCore`; 0 for no such bound.
     pub pods_per_core: u64,
-}
-
-/// A threshold of eviction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Threshold {
-    /// So much.
-    Amount(Quantity),
-    /// This part of what there is, 0 to 1.
-    Part(f32),
 }
 
 /// A value of the configuration that cannot be used.
@@ -116,22 +109,14 @@ pub fn thresholds(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, T
     let mut read = BTreeMap::new();
     for (signal, text) in texts.iter().filter(|(_, text)| *text != "0%" && *text != "100%") {
         let bad = || CapacityError::BadThreshold { signal: signal.clone(), text: text.clone() };
-        let threshold = match text.strip_suffix('%') {
-            Some(number) => {
-                let part = number.parse::<f32>().map_err(|_| bad())? / 100.0;
-                if !(0.0..=1.0).contains(&part) {
-                    return Err(bad());
-                }
-                Threshold::Part(part)
-            }
-            None => {
-                let amount = Quantity::parse(text).map_err(|_| bad())?;
-                if amount.signum() <= 0 {
-                    return Err(bad());
-                }
-                Threshold::Amount(amount)
-            }
+        let threshold = Threshold::parse(text).map_err(|_| bad())?;
+        let fits = match threshold {
+            Threshold::Part(part) => (0.0..=1.0).contains(&part),
+            Threshold::Amount(amount) => amount.signum() > 0,
         };
+        if !fits {
+            return Err(bad());
+        }
         read.insert(signal.clone(), threshold);
     }
     Ok(read)
@@ -206,26 +191,18 @@ fn capacity(machine: &MachineCapacity, reservations: &Reservations) -> Amounts {
 /// What is kept from pods of each resource that there is.
 fn kept_back(capacity: &Amounts, reservations: &Reservations) -> Amounts {
     let signal = |resource: &str| match resource {
-        "memory" => reservations.eviction_hard.get("memory.available"),
-        "ephemeral-storage" => reservations.eviction_hard.get("nodefs.available"),
+        "memory" => reservations.eviction_hard.get(signals::MEMORY_AVAILABLE),
+        "ephemeral-storage" => reservations.eviction_hard.get(signals::NODE_FS_AVAILABLE),
         _ => None,
     };
     let kept = |(name, there): (&String, &Quantity)| {
-        let evicted = signal(name).map(|threshold| match threshold {
-            Threshold::Amount(amount) => *amount,
-            Threshold::Part(part) => Quantity::binary(part_of(there.units_rounded_up(), *part)),
-        });
+        let evicted = signal(name).map(|threshold| threshold.of(*there));
         let of = |amounts: &Amounts| amounts.get(name).copied();
         let all = [of(&reservations.system), of(&reservations.kube), evicted];
         let sum = all.into_iter().flatten().fold(Quantity::ZERO, Quantity::plus);
         (sum.signum() > 0).then(|| (name.clone(), sum))
     };
     capacity.iter().filter_map(kept).collect()
-}
-
-/// As upstream computes it: a percentage of single precision, of a whole number of double precision.
-fn part_of(whole: i64, part: f32) -> u64 {
-    (whole as f64 * f64::from(part)) as u64
 }
 
 fn less(amounts: &Amounts, kept: &Amounts) -> Amounts {

@@ -10,16 +10,11 @@ use messages::quantity::Quantity;
 use messages::resources::{
     Amounts as Which, HUGE_PAGES_PREFIX, QosClass, amounts, parsed, pod_limits, pod_requests,
 };
+use pod_rules::shares::{quota_us, shares};
 use supervision::blame;
 
 use crate::capacity::{Amounts, PIDS};
 
-const SHARES_MIN: u64 = 2;
-const SHARES_MAX: u64 = 262_144;
-const SHARES_PER_CPU: i128 = 1024;
-const MILLIS_PER_CPU: i128 = 1000;
-/// Microseconds; the kernel takes no smaller quota.
-const QUOTA_US_MIN: i128 = 1000;
 /// Microseconds; the kernel's own and Kubernetes' default.
 pub const PERIOD_US: u64 = 100_000;
 
@@ -40,20 +35,10 @@ impl Default for PodRules {
     }
 }
 
-/// Version 1's share of CPU time for thousandths of a CPU.
-pub fn shares(millis: i128) -> u64 {
-    let shares = millis.max(0) * SHARES_PER_CPU / MILLIS_PER_CPU;
-    u64::try_from(shares).unwrap_or(SHARES_MAX).clamp(SHARES_MIN, SHARES_MAX)
-}
-
 /// Microseconds of CPU time in each period for thousandths of a CPU; no limit for none.
 fn quota(millis: i128, period_us: u64) -> Limit {
-    if millis <= 0 {
-        return Limit::Unlimited;
-    }
-    let quota = (millis * i128::from(period_us) / MILLIS_PER_CPU).max(QUOTA_US_MIN);
-    // The kernel counts microseconds in 64 bits with a sign.
-    Limit::At(u64::try_from(quota).unwrap_or(u64::MAX).min(i64::MAX.unsigned_abs()))
+    let period_us = i64::try_from(period_us).unwrap_or(i64::MAX);
+    quota_us(millis, period_us).map_or(Limit::Unlimited, |quota| Limit::At(quota.unsigned_abs()))
 }
 
 /// The cgroup of a pod. Everything is given, so that what another kubelet has left there is put right.

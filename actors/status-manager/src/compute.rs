@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStat
 use messages::facts::{DesiredPod, Rejection, Source, UNSUPPORTED_FIELDS, WorkerState};
 use messages::resources::QosClass;
 use messages::runtime::RuntimePod;
+use pod_rules::reasons::REJECTED_PREFIX;
 
 use crate::conditions::{self, CONTAINERS_READY, ConditionsInput, READY};
 use crate::containers::{self, Context};
@@ -12,9 +13,6 @@ use crate::facts::{NodeFacts, PodFacts};
 use crate::merge::{PhaseVerdict, settle};
 use crate::phase::{Phase, PhaseInput, phase};
 use crate::{addresses, container_state, effective, finish, in_place, spec};
-
-/// How the message of a pod begins that the node refuses (row 3.5).
-pub(crate) const REJECTED_PREFIX: &str = "Pod was rejected: ";
 
 /// The status of a pod, given the one last known. `None` while its spec is not known.
 ///

@@ -10,6 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::eviction_manager::NODE_WAS_LOW;
 use messages::facts::{Rejection, WorkerReport};
 use messages::runtime::{ContainerState, RuntimePod};
+pub(crate) use pod_rules::conditions::READY;
+use pod_rules::conditions::status as state;
+use pod_rules::reasons::{EVICTED, PREEMPTING};
 
 use crate::container_state::{last_terminated, running, terminated};
 use crate::in_place;
@@ -18,7 +21,6 @@ use crate::spec::{self, Kind};
 
 pub(crate) const READY_TO_START: &str = "PodReadyToStartContainers";
 pub(crate) const INITIALIZED: &str = "Initialized";
-pub(crate) const READY: &str = "Ready";
 pub(crate) const CONTAINERS_READY: &str = "ContainersReady";
 pub(crate) const SCHEDULED: &str = "PodScheduled";
 pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -26,9 +28,7 @@ pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 pub(crate) const QUARANTINED: &str = "understudy.dev/Quarantined";
 
 /// The reasons with which the node itself disrupts a pod: preemption, shutdown.
-const DISRUPTIONS: [&str; 2] = ["Preempting", "Terminated"];
-/// Another one, for what the node runs out of; with other words a pod has taken more than it may.
-const EVICTED: &str = "Evicted";
+const DISRUPTIONS: [&str; 2] = [PREEMPTING, "Terminated"];
 
 /// Whose conditions are rewritten each time. All others are somebody else's and are kept.
 pub(crate) const OWNED: [&str; 9] = [
@@ -128,7 +128,7 @@ pub(crate) fn not_ready_in(phase: Phase, type_: &str) -> PodCondition {
 /// Whether a sandbox with a network is there to start containers in.
 fn sandbox_ready(spec: &PodSpec, input: &ConditionsInput<'_>) -> bool {
     let Some(observed) = input.observed else {
-        return input.previous.iter().any(|c| c.type_ == READY_TO_START && c.status == "True");
+        return input.previous.iter().any(|c| c.type_ == READY_TO_START && c.status == state(true));
     };
     let Some(sandbox) = observed.ready_sandbox() else { return false };
     let host_network = spec.host_network.unwrap_or(false);
@@ -155,7 +155,7 @@ fn initialized(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
         }
     }
     if input.phase == Phase::Succeeded && unknown.is_empty() {
-        return of(INITIALIZED, true, "PodCompleted", "");
+        return of(INITIALIZED, true, terminal_reason(input.phase), "");
     }
     // Once a regular container has started the pod is initialized for good, even while sidecars start again; and so it
     // is once it was told so, even while init containers run again.
@@ -168,7 +168,7 @@ fn initialized(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
             let lives = |name: &str| observed.latest(name).is_some_and(|c| c.state == ContainerState::Running);
             spec::regular(spec).any(|container| lives(container.name))
         });
-    let was_initialized = input.previous.iter().any(|c| c.type_ == INITIALIZED && c.status == "True");
+    let was_initialized = input.previous.iter().any(|c| c.type_ == INITIALIZED && c.status == state(true));
     if regular_started || was_initialized {
         return of(INITIALIZED, true, "", "");
     }
@@ -201,7 +201,7 @@ fn containers_ready(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition
 
 /// ContainersReady and every readiness gate (row 8.10).
 fn ready(spec: &PodSpec, known: &[PodCondition], containers_ready: &PodCondition) -> PodCondition {
-    if containers_ready.status != "True" {
+    if containers_ready.status != state(true) {
         return PodCondition { type_: READY.to_owned(), ..containers_ready.clone() };
     }
     let mut closed = Vec::new();
@@ -210,7 +210,7 @@ fn ready(spec: &PodSpec, known: &[PodCondition], containers_ready: &PodCondition
         match known.iter().find(|c| c.type_ == *type_) {
             None => closed
                 .push(format!("corresponding condition of pod readiness gate \"{type_}\" does not exist.")),
-            Some(condition) if condition.status != "True" => closed.push(format!(
+            Some(condition) if condition.status != state(true) => closed.push(format!(
                 "the status of pod readiness gate \"{type_}\" is not \"True\", but {}",
                 condition.status
             )),
@@ -235,7 +235,8 @@ fn complaint(unknown: &[&str], what: &str, wrong: &[&str]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn terminal_reason(phase: Phase) -> &'static str {
+/// The reason of the conditions of a pod that has ended; empty before.
+pub(crate) fn terminal_reason(phase: Phase) -> &'static str {
     match phase {
         Phase::Failed => "PodFailed",
         Phase::Succeeded => "PodCompleted",
@@ -247,7 +248,7 @@ fn of(type_: &str, status: bool, reason: &str, message: &str) -> PodCondition {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     PodCondition {
         type_: type_.to_owned(),
-        status: if status { "True" } else { "False" }.to_owned(),
+        status: state(status).to_owned(),
         reason: text(reason),
         message: text(message),
         ..PodCondition::default()

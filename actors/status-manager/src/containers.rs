@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+use pod_rules::reasons;
 
 use crate::container_state::{STATUS_UNKNOWN, last_terminated, lost, running, terminated, waiting};
 use crate::spec::{ContainerSpec, Kind};
@@ -165,7 +166,7 @@ fn completed(
         return old.clone();
     }
     let end = ContainerStateTerminated {
-        reason: Some("Completed".to_owned()),
+        reason: Some(reasons::COMPLETED.to_owned()),
         message: Some(COMPLETED_UNSEEN.to_owned()),
         ..ContainerStateTerminated::default()
     };
@@ -384,7 +385,7 @@ fn volume_mounts(spec: &ContainerSpec<'_>, context: &Context<'_>) -> Option<Vec<
 }
 
 fn default_waiting(context: &Context<'_>) -> ApiState {
-    let reason = if context.has_init { "PodInitializing" } else { "ContainerCreating" };
+    let reason = if context.has_init { reasons::POD_INITIALIZING } else { reasons::CONTAINER_CREATING };
     ApiState {
         waiting: Some(ContainerStateWaiting { reason: Some(reason.to_owned()), message: None }),
         ..ApiState::default()

@@ -5,10 +5,13 @@ use k8s_openapi::api::core::v1::{
     PodStatus,
 };
 use messages::runtime::{self, RuntimePod};
+use pod_rules::conditions;
+use pod_rules::restart::{could_restart_all, restarts_all};
 
-use crate::container_state::{RESTARTING_ALL, STATUS_UNKNOWN_EXIT, terminated, waiting};
+use crate::conditions::terminal_reason;
+use crate::container_state::{STATUS_UNKNOWN_EXIT, terminated, waiting};
 use crate::phase::Phase;
-use crate::spec::{self, ContainerSpec, restarts_all};
+use crate::spec::{self, ContainerSpec};
 
 /// The condition's type.
 pub(crate) const ALL_RESTARTING: &str = "AllContainersRestarting";
@@ -24,11 +27,11 @@ pub(crate) fn is_restarting(
     observed: Option<&RuntimePod>,
     previous: Option<&PodStatus>,
 ) -> bool {
-    if !spec::could_restart_all(spec) {
+    if !could_restart_all(spec) {
         return false;
     }
     let told = previous.and_then(|p| p.conditions.as_deref()).unwrap_or_default();
-    if told.iter().any(|c| c.type_ == ALL_RESTARTING && c.status == "True") {
+    if told.iter().any(|c| c.type_ == ALL_RESTARTING && c.status == conditions::status(true)) {
         return true;
     }
     let known: Vec<&ContainerStatus> = previous
@@ -45,7 +48,10 @@ pub(crate) fn is_restarting(
         }
         let now = newest.flatten().map(|i| i.exit_code);
         let before = known.iter().find(|s| s.name == container.name).and_then(|s| terminated(s));
-        [now, before.map(|end| end.exit_code)].into_iter().flatten().any(|code| restarts_all(container, code))
+        [now, before.map(|end| end.exit_code)]
+            .into_iter()
+            .flatten()
+            .any(|code| restarts_all(container.rules, code))
     };
     spec::init(spec).chain(spec::regular(spec)).any(|c| ended(&c))
 }
@@ -57,20 +63,19 @@ pub(crate) fn condition(
     restarting: bool,
     phase: Phase,
 ) -> Option<PodCondition> {
-    if !spec::could_restart_all(spec) {
+    if !could_restart_all(spec) {
         return None;
     }
     let left = observed
         .is_none_or(|o| spec::init(spec).chain(spec::regular(spec)).any(|c| o.latest(c.name).is_some()));
     let (status, reason, message) = match phase {
-        Phase::Succeeded => ("False", Some("PodCompleted"), None),
-        Phase::Failed => ("False", Some("PodFailed"), None),
-        _ if restarting && left => ("True", Some(STARTED), Some(STARTED_MESSAGE)),
-        _ => ("False", None, None),
+        Phase::Succeeded | Phase::Failed => (false, Some(terminal_reason(phase)), None),
+        _ if restarting && left => (true, Some(STARTED), Some(STARTED_MESSAGE)),
+        _ => (false, None, None),
     };
     Some(PodCondition {
         type_: ALL_RESTARTING.to_owned(),
-        status: status.to_owned(),
+        status: conditions::status(status).to_owned(),
         reason: reason.map(str::to_owned),
         message: message.map(str::to_owned),
         ..PodCondition::default()

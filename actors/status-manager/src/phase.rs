@@ -1,6 +1,7 @@
 //! The phase of a pod from its container statuses (row 8.1).
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodSpec};
+use pod_rules::phases;
 
 use crate::container_state::{RESTARTING_ALL, last_terminated, running, terminated, waiting};
 use crate::spec::{self, ContainerSpec, Kind};
@@ -22,10 +23,10 @@ impl Phase {
     /// As the API spells it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
+            Self::Pending => phases::PENDING,
+            Self::Running => phases::RUNNING,
+            Self::Succeeded => phases::SUCCEEDED,
+            Self::Failed => phases::FAILED,
         }
     }
 
@@ -36,7 +37,7 @@ impl Phase {
 
     /// A pod never leaves such a phase.
     pub fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed)
+        phases::is_terminal(self.as_str())
     }
 }
 

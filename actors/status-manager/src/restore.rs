@@ -7,11 +7,12 @@ use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
+use pod_rules::phases::FAILED;
+use pod_rules::reasons::REJECTED_PREFIX;
 use serde_json::Value;
 use supervision::blame;
 
 use crate::checkpoint::{Checkpoint, PREFIX};
-use crate::compute::REJECTED_PREFIX;
 
 /// How many checkpoints are read at the same time.
 const LOADS_MAX: usize = 16;
@@ -86,7 +87,7 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
 
 fn is_refusal(status: &PodStatus) -> bool {
     let message = status.message.as_deref().unwrap_or_default();
-    status.phase.as_deref() == Some("Failed") && message.starts_with(REJECTED_PREFIX)
+    status.phase.as_deref() == Some(FAILED) && message.starts_with(REJECTED_PREFIX)
 }
 
 /// The pod that a checkpoint is of, by its name.

@@ -14,6 +14,7 @@ use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
+use pod_rules::reasons::{FAILED, FAILED_MOUNT};
 use supervision::{Address, Ctx, Effect, Reply, Subsystem, blame};
 use tokio::time::Instant;
 
@@ -390,9 +391,9 @@ impl VolumeManager {
 /// Reason and message of the event for a volume that could not be mounted.
 fn mount_event(error: &VolumeError) -> (&'static str, String) {
     if error.volume.is_empty() {
-        return ("Failed", error.message.clone());
+        return (FAILED, error.message.clone());
     }
-    ("FailedMount", format!("MountVolume.SetUp failed for volume {:?} : {}", error.volume, error.message))
+    (FAILED_MOUNT, format!("MountVolume.SetUp failed for volume {:?} : {}", error.volume, error.message))
 }
 
 fn millis(duration: Duration) -> u64 {

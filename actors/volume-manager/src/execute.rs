@@ -11,6 +11,8 @@ use bridge_node::mounts::{GroupChange, MountError, MountPoint, Mounts, TmpfsOpti
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 use messages::volume_manager::{PrepareSubpaths, Subpath, VolumeError};
+use pod_rules::reasons::no_pod_directories;
+use pod_rules::volume_plugins;
 use supervision::blame;
 use tokio::time::Instant;
 
@@ -80,7 +82,7 @@ pub async fn mount(
         return MountOutcome { held, ..MountOutcome::default() };
     }
     let broken = |error: &dyn std::fmt::Display| MountOutcome {
-        errors: vec![failed("")(&format_args!("error making pod data directories: {error}"))],
+        errors: vec![failed("")(&no_pod_directories(error))],
         ..MountOutcome::default()
     };
     let pod_dir = match ways.pod_dirs.ensure_pod_dirs(uid.as_str()).await {
@@ -260,7 +262,7 @@ pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> UnmountOutcome {
 /// # Errors
 /// When directories cannot be read.
 pub async fn other_volumes(ways: Ways, uid: Option<PodUid>) -> Result<Vec<OtherVolume>, PodDirsError> {
-    ways.pod_dirs.other_volumes(uid.as_ref().map(PodUid::as_str), others::OWN).await
+    ways.pod_dirs.other_volumes(uid.as_ref().map(PodUid::as_str), volume_plugins::ALL).await
 }
 
 async fn unmount_all(ways: &Ways, uid: &PodUid, timed: &mut Vec<Timed>) -> Result<(), VolumeError> {

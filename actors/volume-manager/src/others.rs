@@ -5,16 +5,6 @@ use bridge_node::host::{OtherVolume, Reported};
 use messages::facts::OtherVolumesObserved;
 use messages::volume_manager::VolumeError;
 
-/// The plugins that this kubelet has, as their directories are named.
-pub const OWN: &[&str] = &[
-    "kubernetes.io/configmap",
-    "kubernetes.io/downward-api",
-    "kubernetes.io/empty-dir",
-    "kubernetes.io/host-path",
-    "kubernetes.io/projected",
-    "kubernetes.io/secret",
-];
-
 /// What is told of them.
 pub fn observed(found: &[OtherVolume]) -> OtherVolumesObserved {
     let names = found.iter().filter_map(|volume| match &volume.reported {

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{
 use messages::downward::{Defaults, metadata_text, named_resource_text};
 use messages::object_cache::{ObjectError, Token};
 use messages::quantity::Quantity;
+use pod_rules::volume_plugins;
 
 /// Files that say nothing else about their permissions.
 const MODE: i32 = 0o644;
@@ -45,22 +46,22 @@ pub fn of(volume: &Volume) -> Option<ObjectVolume> {
         let secret =
             SecretProjection { items, name: source.secret_name.clone().unwrap_or_default(), optional };
         let projection = VolumeProjection { secret: Some(secret), ..VolumeProjection::default() };
-        one(projection, source.default_mode, "kubernetes.io/secret", true)
+        one(projection, source.default_mode, volume_plugins::SECRET, true)
     } else if let Some(source) = &volume.config_map {
         let (items, optional) = (source.items.clone(), source.optional);
         let config_map = ConfigMapProjection { items, name: source.name.clone(), optional };
         let projection = VolumeProjection { config_map: Some(config_map), ..VolumeProjection::default() };
-        one(projection, source.default_mode, "kubernetes.io/configmap", false)
+        one(projection, source.default_mode, volume_plugins::CONFIG_MAP, false)
     } else if let Some(source) = &volume.downward_api {
         let downward_api = DownwardAPIProjection { items: source.items.clone() };
         let projection = VolumeProjection { downward_api: Some(downward_api), ..VolumeProjection::default() };
-        one(projection, source.default_mode, "kubernetes.io/downward-api", true)
+        one(projection, source.default_mode, volume_plugins::DOWNWARD_API, true)
     } else {
         let source = volume.projected.as_ref()?;
         Some(ObjectVolume {
             sources: source.sources.clone().unwrap_or_default(),
             default_mode: source.default_mode.unwrap_or(MODE),
-            plugin: "kubernetes.io/projected",
+            plugin: volume_plugins::PROJECTED,
             in_memory: true,
         })
     }

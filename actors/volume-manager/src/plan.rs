@@ -11,14 +11,10 @@ use k8s_openapi::api::core::v1::{
 };
 use messages::PodUid;
 use messages::volume_manager::VolumeError;
+use pod_rules::volume_plugins::{EMPTY_DIR, HOST_PATH};
 
 use crate::payload::{self, ObjectVolume};
 use crate::{huge_pages, memory};
-
-/// Upstream's names of the plugins, which are part of paths and metrics.
-pub const EMPTY_DIR: &str = "kubernetes.io/empty-dir";
-/// See [`EMPTY_DIR`].
-pub const HOST_PATH: &str = "kubernetes.io/host-path";
 
 /// One thing to do. Doing it again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]

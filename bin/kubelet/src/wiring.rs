@@ -26,8 +26,9 @@ mod status_manager;
 mod volume_manager;
 
 use bridge_cri::{CriMetrics, Operations};
+use node_api::NodeApi;
 use prometheus::Registry;
-use supervision::{Tree, TreeCollector};
+use supervision::{Subsystem, Tree, TreeCollector};
 
 use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
@@ -36,26 +37,26 @@ pub use parts::{Bridge, Cluster, Lost, Membership, Places, Role, ServerSettings,
 
 /// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
 pub const ASKS: &[(&str, &str)] = &[
-    ("PodManager", "PodWorkerPool"),
-    ("PodManager", "StatusManager"),
-    ("PodManager", "Pleg"),
-    ("PodWorker", "StatusManager"),
-    ("PodWorker", "ImageManager"),
-    ("PodWorker", "VolumeManager"),
-    ("PodWorker", "ResourceManager"),
-    ("PodWorker", "ObjectCache"),
-    ("VolumeManager", "ObjectCache"),
-    ("ImageManager", "ObjectCache"),
-    ("StatusManager", "PodWorkerPool"),
-    ("VolumeManager", "Pleg"),
-    ("ResourceManager", "Pleg"),
-    ("EvictionManager", "PodManager"),
-    ("EvictionManager", "GarbageCollector"),
-    ("EvictionManager", "ImageManager"),
-    ("NodeApi", "PodManager"),
-    ("NodeApi", "StatusManager"),
-    ("NodeApi", "Pleg"),
-    ("NodeApi", "EventRecorder"),
+    (messages::pod_manager::RECEIVER, messages::pod_worker::RECEIVER),
+    (messages::pod_manager::RECEIVER, messages::status_manager::RECEIVER),
+    (messages::pod_manager::RECEIVER, messages::pleg::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::status_manager::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::image_manager::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::volume_manager::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::resource_manager::RECEIVER),
+    (messages::pod_worker::worker::RECEIVER, messages::object_cache::RECEIVER),
+    (messages::volume_manager::RECEIVER, messages::object_cache::RECEIVER),
+    (messages::image_manager::RECEIVER, messages::object_cache::RECEIVER),
+    (messages::status_manager::RECEIVER, messages::pod_worker::RECEIVER),
+    (messages::volume_manager::RECEIVER, messages::pleg::RECEIVER),
+    (messages::resource_manager::RECEIVER, messages::pleg::RECEIVER),
+    (messages::eviction_manager::RECEIVER, messages::pod_manager::RECEIVER),
+    (messages::eviction_manager::RECEIVER, messages::garbage_collector::RECEIVER),
+    (messages::eviction_manager::RECEIVER, messages::image_manager::RECEIVER),
+    (NodeApi::NAME, messages::pod_manager::RECEIVER),
+    (NodeApi::NAME, messages::status_manager::RECEIVER),
+    (NodeApi::NAME, messages::pleg::RECEIVER),
+    (NodeApi::NAME, messages::event_recorder::RECEIVER),
 ];
 
 /// What the `wire` of each subsystem takes its actor's dependencies from.

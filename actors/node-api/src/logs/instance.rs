@@ -1,6 +1,7 @@
 //! PURE: which instance of a container has the log that was asked for, by the pod's status (row 21.6).
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
+use pod_rules::reasons::{ERR_IMAGE_PULL, IMAGE_PULL_BACK_OFF};
 
 /// Names of the containers of a spec, and whether each has a terminal.
 fn terminals(pod: &Pod) -> impl Iterator<Item = (&str, bool)> {
@@ -65,8 +66,8 @@ pub fn instance(
         return known(last).ok_or_else(|| format!("{named} is terminated"));
     }
     let why = match now.waiting.as_ref().map(|waiting| waiting.reason.as_deref().unwrap_or_default()) {
-        Some("ErrImagePull") => ": image can't be pulled".to_owned(),
-        Some("ImagePullBackOff") => ": trying and failing to pull image".to_owned(),
+        Some(ERR_IMAGE_PULL) => ": image can't be pulled".to_owned(),
+        Some(IMAGE_PULL_BACK_OFF) => ": trying and failing to pull image".to_owned(),
         Some(reason) => format!(": {reason}"),
         None => " - no logs yet".to_owned(),
     };

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec};
 use messages::facts::Rejection;
-
-/// The annotation that named a container's profile before there was a field for it.
-const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+use pod_rules::annotations::{
+    APPARMOR_PREFIX, PROFILE_LOCALHOST_PREFIX, PROFILE_RUNTIME_DEFAULT, PROFILE_UNCONFINED,
+};
 
 /// How a container is to be confined.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +47,15 @@ fn of_container(pod: &Pod, spec: &PodSpec, name: &str, own: Option<&AppArmorProf
     let of_pod = spec.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     let annotations = pod.metadata.annotations.as_ref();
     let annotated = || {
-        let value = annotations?.get(&format!("{ANNOTATION_PREFIX}{name}"))?;
+        let value = annotations?.get(&format!("{APPARMOR_PREFIX}{name}"))?;
         match value.as_str() {
             "" => None,
-            "unconfined" => Some(Profile::Unconfined),
-            "runtime/default" => Some(Profile::RuntimeDefault),
-            other => other.strip_prefix("localhost/").map(|name| Profile::Localhost(name.to_owned())),
+            PROFILE_UNCONFINED => Some(Profile::Unconfined),
+            PROFILE_RUNTIME_DEFAULT => Some(Profile::RuntimeDefault),
+            other => {
+                let name = other.strip_prefix(PROFILE_LOCALHOST_PREFIX);
+                name.map(|name| Profile::Localhost(name.to_owned()))
+            }
         }
     };
     own.map(of_field).or_else(annotated).or_else(|| of_pod.map(of_field))

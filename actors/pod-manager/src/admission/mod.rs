@@ -21,13 +21,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, Taint};
 use messages::facts::{Rejection, Source};
 use messages::resources::NodeResources;
+use pod_rules::{labels, reasons};
 
 use self::resources::Insufficient;
 pub use self::sysctl::{PatternError, SysctlAllowlist};
-
-/// The label that names an operating system, and the only one that is supported.
-const OS_LABEL: &str = "kubernetes.io/os";
-const OS: &str = "linux";
 
 /// The node that pods are admitted to.
 #[derive(Clone, Debug, Default)]
@@ -67,15 +64,7 @@ pub fn node_labels(
     architecture: &str,
     further: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let own = [
-        ("kubernetes.io/hostname", name),
-        (OS_LABEL, OS),
-        ("kubernetes.io/arch", architecture),
-        ("beta.kubernetes.io/os", OS),
-        ("beta.kubernetes.io/arch", architecture),
-    ];
-    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
-    own.chain(further.clone()).collect()
+    labels::of_node(name, architecture).chain(further.clone()).collect()
 }
 
 /// What becomes of a pod.
@@ -152,15 +141,15 @@ fn make_room(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<Verdi
 }
 
 fn os(pod: &Pod, spec: &PodSpec) -> Result<(), Rejection> {
-    let labelled = pod.metadata.labels.as_ref().and_then(|labels| labels.get(OS_LABEL));
+    let labelled = pod.metadata.labels.as_ref().and_then(|labels| labels.get(labels::OS));
     let refuse = |reason: &str, message: &str| {
         Err(Rejection { reason: reason.to_owned(), message: message.to_owned() })
     };
-    if labelled.is_some_and(|os| os != OS) {
+    if labelled.is_some_and(|os| os != labels::LINUX) {
         let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
         return refuse("PodOSSelectorNodeLabelDoesNotMatch", message);
     }
-    if spec.os.as_ref().is_some_and(|os| os.name != OS) {
+    if spec.os.as_ref().is_some_and(|os| os.name != labels::LINUX) {
         return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
     }
     Ok(())
@@ -217,7 +206,7 @@ fn misfits(
 /// The reasons by which refusals are counted; all others are one.
 const COUNTED: [&str; 12] = [
     "AppArmor",
-    "Evicted",
+    reasons::EVICTED,
     "PodOSSelectorNodeLabelDoesNotMatch",
     "PodOSNotSupported",
     "SupplementalGroupsPolicyNotSupported",

@@ -9,48 +9,27 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::Source;
 use messages::resources::QosClass;
+use pod_rules::critical::{self, priority};
+use pod_rules::origin::{annotated_source, is_static};
 
 use super::resources::{Insufficient, requests};
-use crate::mirror::MIRROR_ANNOTATION;
 
-/// Reason of the victims' events and statuses.
-pub const REASON: &str = "Preempting";
-/// Message of both.
+/// Message of the victims' events and statuses.
 pub const MESSAGE: &str = "Preempted in order to admit critical pod";
 
-/// Annotation of every pod: its source.
-const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
-/// From this priority on a pod is critical.
-const CRITICAL: i32 = 2_000_000_000;
-/// The priorities of the classes that every cluster has. Nobody but the kubelet resolves them for a static pod.
-const CLASSES: [(&str, i32); 2] =
-    [("system-cluster-critical", CRITICAL), ("system-node-critical", CRITICAL + 1000)];
-
-fn priority(pod: &Pod) -> Option<i32> {
-    let spec = pod.spec.as_ref()?;
-    let of_class =
-        |name: &String| CLASSES.iter().find(|(class, _)| class == name).map(|(_, priority)| *priority);
-    spec.priority.or_else(|| spec.priority_class_name.as_ref().and_then(of_class))
+/// Where the pod comes from, as its annotation says: every pod of a manifest has it.
+fn source(pod: &Pod) -> Source {
+    annotated_source(pod).unwrap_or(Source::Api)
 }
 
-fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-/// It comes from a manifest, and not from the API server.
-fn is_static(pod: &Pod) -> bool {
-    annotation(pod, SOURCE_ANNOTATION).is_some_and(|source| source != Source::Api.as_str())
-}
-
-/// A static pod, one that stands for such a pod, or one of critical priority.
+/// Whether the pod is critical, as far as it tells itself.
 pub(super) fn is_critical(pod: &Pod) -> bool {
-    let fixed = is_static(pod) || annotation(pod, MIRROR_ANNOTATION).is_some();
-    fixed || priority(pod).is_some_and(|priority| priority >= CRITICAL)
+    critical::is_critical(pod, source(pod))
 }
 
 /// `other` may be ended for `pod`.
 fn yields(pod: &Pod, other: &Pod) -> bool {
-    let rank = |pod: &Pod| priority(pod).or_else(|| is_static(pod).then_some(0));
+    let rank = |pod: &Pod| priority(pod).or_else(|| is_static(source(pod)).then_some(0));
     let higher = matches!((rank(pod), rank(other)), (Some(one), Some(other)) if one > other);
     (is_critical(pod) && !is_critical(other)) || higher
 }
@@ -138,6 +117,9 @@ fn shown(missing: &Missing) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
+    use pod_rules::critical::CRITICAL;
+
     use super::*;
     use crate::admission::fixtures::{annotated, node_resources, requesting, with_priority};
     use crate::admission::resources::insufficient;
@@ -192,11 +174,11 @@ mod tests {
 
     #[test]
     fn static_pods_are_critical_and_their_own_priorities_rank_them() {
-        let fixed = |pod: Pod| annotated(pod, SOURCE_ANNOTATION, "file");
-        let of_api = |cpu: &str| annotated(requesting(&[("cpu", cpu)]), SOURCE_ANNOTATION, "api");
+        let fixed = |pod: Pod| annotated(pod, CONFIG_SOURCE, "file");
+        let of_api = |cpu: &str| annotated(requesting(&[("cpu", cpu)]), CONFIG_SOURCE, "api");
         let plain = || fixed(requesting(&[("cpu", "1")]));
         assert!(is_critical(&plain()) && !is_critical(&of_api("1")));
-        assert!(is_critical(&annotated(of_api("1"), MIRROR_ANNOTATION, "hash")));
+        assert!(is_critical(&annotated(of_api("1"), CONFIG_MIRROR, "hash")));
         assert_eq!(chosen(&plain(), &[of_api("1"), plain()], "2"), Ok(vec![0]));
         let nobody = "no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]";
         assert_eq!(chosen(&plain(), &[plain()], "1"), Err(nobody.to_owned()));

@@ -3,25 +3,26 @@
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use messages::facts::{Pressure, Rejection, Source};
 use messages::resources::QosClass;
+use pod_rules::conditions::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
+use pod_rules::critical::is_critical;
+use pod_rules::reasons::EVICTED;
+use pod_rules::taints::NO_SCHEDULE;
 
-use super::{preemption, taints};
-
-/// Stands for a static pod at the API server.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+use super::taints;
 
 /// Why a pod is refused, if it is. Critical ones are not, and here, as for eviction, every static pod is one. With too
 /// little memory alone those that have asked for none are refused, unless they bear it.
 pub fn refusal(pod: &Pod, source: Source, pressure: Pressure) -> Option<Rejection> {
     let named =
-        [(pressure.memory, "MemoryPressure"), (pressure.disk, "DiskPressure"), (pressure.pid, "PIDPressure")];
+        [(pressure.memory, MEMORY_PRESSURE), (pressure.disk, DISK_PRESSURE), (pressure.pid, PID_PRESSURE)];
     let held: Vec<&str> = named.into_iter().filter(|(holds, _)| *holds).map(|(_, name)| name).collect();
     if held.is_empty() || is_critical(pod, source) {
         return None;
     }
-    if held == ["MemoryPressure"] {
+    if held == [MEMORY_PRESSURE] {
         let taint = Taint {
             key: "node.kubernetes.io/memory-pressure".to_owned(),
-            effect: "NoSchedule".to_owned(),
+            effect: NO_SCHEDULE.to_owned(),
             value: None,
             time_added: None,
         };
@@ -30,14 +31,7 @@ pub fn refusal(pod: &Pod, source: Source, pressure: Pressure) -> Option<Rejectio
         }
     }
     let message = format!("The node had condition: [{}]. ", held.join(" "));
-    Some(Rejection { reason: "Evicted".to_owned(), message })
-}
-
-fn is_critical(pod: &Pod, source: Source) -> bool {
-    let annotations = pod.metadata.annotations.as_ref();
-    source != Source::Api
-        || annotations.is_some_and(|annotations| annotations.contains_key(MIRROR))
-        || preemption::is_critical(pod)
+    Some(Rejection { reason: EVICTED.to_owned(), message })
 }
 
 #[cfg(test)]

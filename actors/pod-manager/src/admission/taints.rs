@@ -1,10 +1,11 @@
 //! PURE: the node's taints that a pod does not bear (row 16.2).
 
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
+use pod_rules::taints::NO_EXECUTE;
 
 /// One of the taints that would end a running pod (`NoExecute`) is not tolerated; the kubelet heeds no others.
 pub(super) fn untolerated(pod: &Pod, taints: &[Taint]) -> bool {
-    taints.iter().filter(|taint| taint.effect == "NoExecute").any(|taint| !tolerated(pod, taint))
+    taints.iter().filter(|taint| taint.effect == NO_EXECUTE).any(|taint| !tolerated(pod, taint))
 }
 
 /// The pod bears this one.

@@ -15,7 +15,9 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{CONFIG_HASH_ANNOTATION, CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION, Source};
+use pod_rules::annotations::{CONFIG_HASH, CONFIG_SOURCE};
+
+use super::{CONFIG_SEEN_ANNOTATION, Source};
 
 const VERSION: &str = "understudy static pod 1";
 
@@ -25,7 +27,7 @@ pub fn uid_of(pod: &Pod, source: &Source, node: &str) -> String {
     pod.status = None;
     pod.metadata.uid = None;
     if let Some(annotations) = &mut pod.metadata.annotations {
-        for own in [CONFIG_HASH_ANNOTATION, CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION] {
+        for own in [CONFIG_HASH, CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE] {
             annotations.remove(own);
         }
         if annotations.is_empty() {

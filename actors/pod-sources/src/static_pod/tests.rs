@@ -37,8 +37,8 @@ fn places_a_pod_from_a_file() {
     assert_eq!(pod.metadata.name.as_deref(), Some("web-node-1"));
     assert_eq!(pod.metadata.namespace.as_deref(), Some("default"));
     let annotations = pod.metadata.annotations.unwrap();
-    assert_eq!(annotations[CONFIG_HASH_ANNOTATION], uid);
-    assert_eq!(annotations[CONFIG_SOURCE_ANNOTATION], "file");
+    assert_eq!(annotations[CONFIG_HASH], uid);
+    assert_eq!(annotations[CONFIG_SOURCE], "file");
     assert_eq!(annotations[CONFIG_SEEN_ANNOTATION], "1970-01-01T00:00:00Z");
     let spec = pod.spec.unwrap();
     assert_eq!(spec.node_name.as_deref(), Some("node-1"));
@@ -54,7 +54,7 @@ fn a_url_gives_no_toleration_and_perhaps_many_pods() {
     let source = Source::Http("http://x/pods".into());
     let pod = one(&plain(), &source, "node-1").unwrap();
     assert_eq!(pod.spec.unwrap().tolerations, None);
-    assert_eq!(pod.metadata.annotations.unwrap()[CONFIG_SOURCE_ANNOTATION], "http");
+    assert_eq!(pod.metadata.annotations.unwrap()[CONFIG_SOURCE], "http");
     let list = json!({"apiVersion": "v1", "kind": "PodList", "items": [
         {"metadata": {"name": "a"}, "spec": plain()}, {"metadata": {"name": "b"}, "spec": plain()}]});
     let pods = static_pods(list.to_string().as_bytes(), &source, "n", SEEN).unwrap().pods;
@@ -108,7 +108,7 @@ fn the_uid_depends_on_manifest_node_and_source_only() {
     let given = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "uid": "mine"}, "spec": plain()});
     let pod = static_pods(given.to_string().as_bytes(), &file(), "n", SEEN).unwrap().pods.remove(0);
     assert_eq!(pod.metadata.uid.as_deref(), Some("mine"));
-    assert_eq!(pod.metadata.annotations.unwrap()[CONFIG_HASH_ANNOTATION], "mine");
+    assert_eq!(pod.metadata.annotations.unwrap()[CONFIG_HASH], "mine");
 }
 
 #[test]

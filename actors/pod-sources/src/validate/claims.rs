@@ -10,8 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::field::{Errors, Path, items, text};
 use super::{metadata, names, resources, selectors};
 use messages::quantity::Quantity;
-
-const MIRROR: &str = "kubernetes.io/config.mirror";
+use pod_rules::annotations::CONFIG_MIRROR;
 
 /// Names that containers may use.
 pub(super) fn names(spec: &PodSpec) -> BTreeSet<&str> {
@@ -20,7 +19,7 @@ pub(super) fn names(spec: &PodSpec) -> BTreeSet<&str> {
 }
 
 pub(super) fn validate(spec: &PodSpec, meta: &ObjectMeta, path: &Path, errors: &mut Errors) {
-    let mirror = meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
+    let mirror = meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(CONFIG_MIRROR));
     let mut seen = BTreeSet::new();
     for (index, claim) in items(&spec.resource_claims).iter().enumerate() {
         let path = path.index(index);

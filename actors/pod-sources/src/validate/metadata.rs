@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, PodSpec, SeccompProfile, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use pod_rules::annotations::{
+    APPARMOR_PREFIX, CONFIG_MIRROR, PROFILE_LOCALHOST_PREFIX, PROFILE_RUNTIME_DEFAULT, PROFILE_UNCONFINED,
+};
 
 use super::field::{Errors, Path, items, text};
 use super::{names, paths, scheduling, spec};
@@ -12,8 +15,6 @@ use super::{names, paths, scheduling, spec};
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const APPARMOR_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 
@@ -100,7 +101,7 @@ fn finalizers(finalizers: &[String], path: &Path, errors: &mut Errors) {
 /// Annotations that Kubernetes gives a meaning.
 pub(super) fn pod_annotations(meta: &ObjectMeta, spec: &PodSpec, path: &Path, errors: &mut Errors) {
     for (key, value) in meta.annotations.iter().flatten() {
-        if key == MIRROR && text(&spec.node_name).is_empty() {
+        if key == CONFIG_MIRROR && text(&spec.node_name).is_empty() {
             let message = "must set spec.nodeName if mirror pod annotation is set";
             errors.invalid(&path.key(key), value, message);
         }
@@ -117,12 +118,12 @@ pub(super) fn pod_annotations(meta: &ObjectMeta, spec: &PodSpec, path: &Path, er
         if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
             seccomp_annotation(value, &path.child(key), errors);
         }
-        if let Some(container) = key.strip_prefix(APPARMOR_CONTAINER) {
+        if let Some(container) = key.strip_prefix(APPARMOR_PREFIX) {
             if !spec::containers(spec).any(|(name, ..)| name == container) {
                 errors.invalid(&path.key(key), container, "container not found");
             }
-            if !matches!(value.as_str(), "" | "runtime/default" | "unconfined")
-                && !value.starts_with("localhost/")
+            if !matches!(value.as_str(), "" | PROFILE_RUNTIME_DEFAULT | PROFILE_UNCONFINED)
+                && !value.starts_with(PROFILE_LOCALHOST_PREFIX)
             {
                 errors.invalid(&path.key(key), value, format!("invalid AppArmor profile name: {value:?}"));
             }
@@ -131,10 +132,10 @@ pub(super) fn pod_annotations(meta: &ObjectMeta, spec: &PodSpec, path: &Path, er
 }
 
 fn seccomp_annotation(profile: &str, path: &Path, errors: &mut Errors) {
-    if matches!(profile, "runtime/default" | "docker/default" | "unconfined") {
+    if matches!(profile, PROFILE_RUNTIME_DEFAULT | "docker/default" | PROFILE_UNCONFINED) {
         return;
     }
-    match profile.strip_prefix("localhost/") {
+    match profile.strip_prefix(PROFILE_LOCALHOST_PREFIX) {
         Some(file) => paths::local_descending(file, path, errors),
         None => errors.invalid(path, profile, "must be a valid seccomp profile"),
     }
@@ -161,7 +162,7 @@ pub(super) fn annotations_match_fields(meta: &ObjectMeta, spec: &PodSpec, path: 
         }
         let apparmor = context.and_then(|context| context.app_armor_profile.as_ref()).or(pod_apparmor);
         if let (false, Some(value), Some(profile)) =
-            (windows, annotation(&format!("{APPARMOR_CONTAINER}{name}")), apparmor)
+            (windows, annotation(&format!("{APPARMOR_PREFIX}{name}")), apparmor)
         {
             apparmor_matches(value, profile, &context_path.child("appArmorProfile"), errors);
         }
@@ -170,8 +171,8 @@ pub(super) fn annotations_match_fields(meta: &ObjectMeta, spec: &PodSpec, path: 
 
 fn seccomp_matches(value: &str, profile: &SeccompProfile, path: &Path, errors: &mut Errors) {
     let allowed: &[&str] = match profile.type_.as_str() {
-        "Unconfined" => &["unconfined"],
-        "RuntimeDefault" => &["runtime/default", "docker/default"],
+        "Unconfined" => &[PROFILE_UNCONFINED],
+        "RuntimeDefault" => &[PROFILE_RUNTIME_DEFAULT, "docker/default"],
         "Localhost" => {
             return localhost_matches("seccomp", value, profile.localhost_profile.as_deref(), path, errors);
         }
@@ -184,8 +185,8 @@ fn seccomp_matches(value: &str, profile: &SeccompProfile, path: &Path, errors: &
 
 fn apparmor_matches(value: &str, profile: &AppArmorProfile, path: &Path, errors: &mut Errors) {
     let allowed = match profile.type_.as_str() {
-        "Unconfined" => "unconfined",
-        "RuntimeDefault" => "runtime/default",
+        "Unconfined" => PROFILE_UNCONFINED,
+        "RuntimeDefault" => PROFILE_RUNTIME_DEFAULT,
         "Localhost" => {
             return localhost_matches("apparmor", value, profile.localhost_profile.as_deref(), path, errors);
         }
@@ -197,7 +198,7 @@ fn apparmor_matches(value: &str, profile: &AppArmorProfile, path: &Path, errors:
 }
 
 fn localhost_matches(what: &str, value: &str, profile: Option<&str>, path: &Path, errors: &mut Errors) {
-    match value.strip_prefix("localhost/") {
+    match value.strip_prefix(PROFILE_LOCALHOST_PREFIX) {
         None => {
             errors.forbidden(&path.child("type"), &format!("{what} type in annotation and field must match"));
         }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{
     ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler, Probe, SleepAction, TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use pod_rules::labels::LINUX;
 
 use super::field::{Errors, Path, items, text};
 use super::names;
@@ -73,7 +74,7 @@ pub(super) fn lifecycle(
         match os {
             None => errors.forbidden(&path, "may not be set for containers with empty `spec.os.name`"),
             Some("windows") => errors.one_of(&path, signal, &["SIGKILL", "SIGTERM"]),
-            Some("linux") if !is_linux_signal(signal) => {
+            Some(LINUX) if !is_linux_signal(signal) => {
                 errors.unsupported(&path, signal, &LINUX_SIGNALS);
             }
             Some(_) => {}

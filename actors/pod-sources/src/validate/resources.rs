@@ -216,7 +216,7 @@ fn container_name(name: &str, path: &Path, errors: &mut Errors) {
 
 fn pod_name(name: &str, path: &Path, errors: &mut Errors) {
     if resource_name(name, path, errors) && !is_pod_level(name) {
-        errors.unsupported(path, name, &["cpu", "hugepages-", "memory"]);
+        errors.unsupported(path, name, &["cpu", HUGE_PAGES_PREFIX, "memory"]);
     }
 }
 

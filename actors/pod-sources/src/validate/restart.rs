@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
 
+use pod_rules::restart::{RESTART, RESTART_ALL, RestartPolicy};
+
 use super::field::{Errors, Path, items};
 
 const RULES_MAX: usize = 20;
@@ -16,7 +18,11 @@ pub(super) fn of_container(container: &Container, path: &Path, errors: &mut Erro
         None => errors
             .required(&path.child("restartPolicy"), "must specify restartPolicy when restart rules are used"),
         Some(policy) => {
-            errors.one_of(&path.child("restartPolicy"), policy, &["Always", "Never", "OnFailure"]);
+            errors.one_of(
+                &path.child("restartPolicy"),
+                policy,
+                &RestartPolicy::ALL.map(RestartPolicy::as_str),
+            );
         }
     }
     rules(given, &path.child("restartPolicyRules"), errors);
@@ -39,7 +45,7 @@ fn rules(rules: &[ContainerRestartRule], path: &Path, errors: &mut Errors) {
     }
     for (index, rule) in rules.iter().enumerate() {
         let path = path.index(index);
-        errors.one_of(&path.child("action"), &rule.action, &["Restart", "RestartAllContainers"]);
+        errors.one_of(&path.child("action"), &rule.action, &[RESTART, RESTART_ALL]);
         let path = path.child("exitCodes");
         let Some(codes) = &rule.exit_codes else {
             errors.required(&path, "must be specified");
@@ -63,7 +69,7 @@ pub(super) fn resize(container: &Container, pod_restart_policy: &str, path: &Pat
         errors.required_one_of(&path.child("resourceName"), &policy.resource_name, &["cpu", "memory"]);
         let (policy, path) = (&policy.restart_policy, path.child("restartPolicy"));
         errors.required_one_of(&path, policy, &["NotRequired", "RestartContainer"]);
-        if pod_restart_policy == "Never" && policy != "NotRequired" {
+        if pod_restart_policy == RestartPolicy::Never.as_str() && policy != "NotRequired" {
             let message = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
             errors.invalid(&path, policy, message);
         }

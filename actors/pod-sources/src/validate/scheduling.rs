@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use pod_rules::taints;
 
 use super::field::{Errors, Path, items, text};
 use super::names;
@@ -63,7 +64,7 @@ pub(super) fn tolerations(tolerations: &[Toleration], path: &Path, errors: &mut 
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
             errors.invalid(&operator_path, operator, message);
         }
-        if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
+        if toleration.toleration_seconds.is_some() && effect != taints::NO_EXECUTE {
             let message = "effect must be 'NoExecute' when `tolerationSeconds` is set";
             errors.invalid(&path.child("effect"), effect, message);
         }
@@ -81,7 +82,7 @@ pub(super) fn tolerations(tolerations: &[Toleration], path: &Path, errors: &mut 
             other => errors.unsupported(&operator_path, other, &["Equal", "Exists"]),
         }
         if !effect.is_empty() {
-            let effects = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+            let effects = &taints::EFFECTS;
             errors.one_of(&path.child("effect"), effect, effects);
         }
     }

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec, SecurityContext};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use pod_rules::restart::RestartPolicy;
 
 use super::field::{Errors, Path, items, text};
 use super::{
@@ -51,7 +52,8 @@ pub(super) fn validate(spec: &PodSpec, meta: &ObjectMeta, path: &Path, errors: &
     ephemeral::validate(spec, &pod, &path.child("ephemeralContainers"), errors);
     resources::of_pod(spec, &path.child("resources"), errors);
     host_network_ports(spec, path, errors);
-    let restart = &["Always", "OnFailure", "Never"];
+    let policies = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never];
+    let restart = &policies.map(RestartPolicy::as_str);
     errors.required_one_of(&path.child("restartPolicy"), text(&spec.restart_policy), restart);
     let dns = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     errors.required_one_of(&path.child("dnsPolicy"), text(&spec.dns_policy), dns);

@@ -1,6 +1,7 @@
 //! Validation of `spec.os` and of what belongs to Windows only. The kubelet runs on Linux; the API's rules hold anyway.
 
 use k8s_openapi::api::core::v1::{PodSpec, SecurityContext, WindowsSecurityContextOptions};
+use pod_rules::labels::LINUX;
 
 use super::field::{Errors, Path, text};
 use super::{names, spec};
@@ -13,9 +14,9 @@ pub(super) fn os(pod: &PodSpec, path: &Path, errors: &mut Errors) {
     match pod.os.as_ref().map(|os| os.name.as_str()) {
         None => {}
         Some("") => errors.required(&path.child("os").child("name"), ""),
-        Some("linux") => linux(pod, path, errors),
+        Some(LINUX) => linux(pod, path, errors),
         Some("windows") => windows(pod, path, errors),
-        Some(other) => errors.unsupported(&path.child("os"), other, &["linux", "windows"]),
+        Some(other) => errors.unsupported(&path.child("os"), other, &[LINUX, "windows"]),
     }
 }
 

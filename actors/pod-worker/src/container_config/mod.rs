@@ -17,6 +17,7 @@ use messages::PodRef;
 use messages::image_manager::PresentImage;
 use messages::resources::NodeResources;
 use messages::volume_manager::MountedVolumes;
+use pod_rules::labels::CONTAINER_NAME;
 
 use crate::env::Variables;
 use crate::hash::{container_hash, hash_text};
@@ -25,9 +26,6 @@ use crate::sandbox_config::pod_labels;
 
 pub use self::mounts::{sub_paths, wants_recursive_read_only};
 pub use error::ConfigError;
-
-/// The label of a container's name.
-pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
 
 /// What of a container is not in its spec.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +75,7 @@ pub fn container_config(
         |texts: &Option<Vec<String>>| variables.expand_all(texts.as_deref(), &mut budget).map_err(too_long);
     let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
     let mut labels: BTreeMap<String, String> = pod_labels(pod_ref).into();
-    labels.insert(CONTAINER_NAME_LABEL.to_owned(), container.name.clone());
+    labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
     Ok(ContainerConfig {
         metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: setting.attempt }),
         image: Some(ImageSpec {

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use messages::quantity::Quantity;
 use messages::resources::{Amounts, NodeResources, QosClass, aggregate, amounts, is_sidecar, pod_level};
+use pod_rules::critical::NODE_CRITICAL_CLASS;
 
 use crate::linux_resources::units;
 
@@ -12,12 +13,11 @@ const GUARANTEED: i64 = -997;
 const BEST_EFFORT: i64 = 1000;
 const BURSTABLE_MIN: i64 = 1000 + GUARANTEED;
 const BURSTABLE_MAX: i64 = BEST_EFFORT - 1;
-const NODE_CRITICAL: &str = "system-node-critical";
 
 /// The container's `oom_score_adj`. Who requested more is killed later; what exceeds its request goes first.
 pub(super) fn oom_score_adj(pod: &Pod, container: &Container, node: &NodeResources) -> i64 {
     let Some(spec) = &pod.spec else { return BEST_EFFORT };
-    if spec.priority_class_name.as_deref() == Some(NODE_CRITICAL) {
+    if spec.priority_class_name.as_deref() == Some(NODE_CRITICAL_CLASS) {
         return GUARANTEED;
     }
     match QosClass::of(pod) {

@@ -2,19 +2,17 @@
 
 use bridge_cri::wire::{SecurityProfile, security_profile::ProfileType};
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SeccompProfile};
+// Older runtimes spell profiles as the annotation does.
+use pod_rules::annotations::{
+    APPARMOR_PREFIX, PROFILE_LOCALHOST_PREFIX, PROFILE_RUNTIME_DEFAULT, PROFILE_UNCONFINED,
+};
 
 use super::ConfigError;
 use crate::node_rules::NodeRules;
 
-/// An AppArmor profile by annotation, from before there was a field: followed by the container's name.
-const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 const RUNTIME_DEFAULT: &str = "RuntimeDefault";
 const UNCONFINED: &str = "Unconfined";
 const LOCALHOST: &str = "Localhost";
-/// AppArmor's profiles as the annotation spells them, and older runtimes.
-const OLD_RUNTIME_DEFAULT: &str = "runtime/default";
-const OLD_UNCONFINED: &str = "unconfined";
-const OLD_LOCALHOST: &str = "localhost/";
 
 fn profile(kind: ProfileType, localhost: impl Into<String>) -> SecurityProfile {
     SecurityProfile { profile_type: kind.into(), localhost_ref: localhost.into() }
@@ -57,12 +55,12 @@ pub(super) fn apparmor(
     let Some(asked) = asked_apparmor(pod, container) else { return Ok(None) };
     match asked.type_.as_str() {
         RUNTIME_DEFAULT => {
-            Ok(Some((profile(ProfileType::RuntimeDefault, ""), OLD_RUNTIME_DEFAULT.to_owned())))
+            Ok(Some((profile(ProfileType::RuntimeDefault, ""), PROFILE_RUNTIME_DEFAULT.to_owned())))
         }
-        UNCONFINED => Ok(Some((profile(ProfileType::Unconfined, ""), OLD_UNCONFINED.to_owned()))),
+        UNCONFINED => Ok(Some((profile(ProfileType::Unconfined, ""), PROFILE_UNCONFINED.to_owned()))),
         LOCALHOST => {
             let name = asked.localhost_profile.ok_or(ConfigError::AppArmorNameMissing)?;
-            let old = format!("{OLD_LOCALHOST}{name}");
+            let old = format!("{PROFILE_LOCALHOST_PREFIX}{name}");
             Ok(Some((profile(ProfileType::Localhost, name), old)))
         }
         other => Err(ConfigError::UnknownAppArmorType(other.to_owned())),
@@ -78,16 +76,16 @@ fn asked_apparmor(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
 
 fn annotated(pod: &Pod, container: &str) -> Option<AppArmorProfile> {
     let annotations = pod.metadata.annotations.as_ref()?;
-    let value = annotations.get(&format!("{APPARMOR_ANNOTATION}{container}"))?;
+    let value = annotations.get(&format!("{APPARMOR_PREFIX}{container}"))?;
     let of = |kind: &str, name: Option<&str>| AppArmorProfile {
         type_: kind.to_owned(),
         localhost_profile: name.map(str::to_owned),
     };
     match value.as_str() {
-        OLD_RUNTIME_DEFAULT => Some(of(RUNTIME_DEFAULT, None)),
-        OLD_UNCONFINED => Some(of(UNCONFINED, None)),
+        PROFILE_RUNTIME_DEFAULT => Some(of(RUNTIME_DEFAULT, None)),
+        PROFILE_UNCONFINED => Some(of(UNCONFINED, None)),
         // Whatever else it is says nothing.
-        other => Some(of(LOCALHOST, Some(other.strip_prefix(OLD_LOCALHOST)?))),
+        other => Some(of(LOCALHOST, Some(other.strip_prefix(PROFILE_LOCALHOST_PREFIX)?))),
     }
 }
 

@@ -10,6 +10,7 @@ use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::Container;
 use messages::facts::WaitingReason;
 use messages::image_manager::PresentImage;
+use pod_rules::reasons::ERR_IMAGE_PULL;
 
 use super::images::{Images, step as image_step};
 use super::prepare::prepare;
@@ -26,9 +27,6 @@ use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR, CREATE_CONTAINER_ERROR, 
 /// How long a sync waits for an image that all others are ready for; then the image is waited for on its own, and the
 /// rest of the pod goes on.
 const IMAGE_PATIENCE: Duration = Duration::from_secs(1);
-/// The reason when ImageManager was asked and did not answer.
-const IMAGE_UNANSWERED: &str = "ErrImagePull";
-
 /// Starts all that the plan names. An init container that does not start holds up what follows it; a sidecar or a
 /// regular container does not.
 pub(super) async fn start_all(
@@ -93,7 +91,7 @@ async fn start_one(
         }
         Some(Ok(Err(error))) => image_failure(&error),
         Some(Err(error)) => StartFailure {
-            waiting: waiting(IMAGE_UNANSWERED, &error.to_string()),
+            waiting: waiting(ERR_IMAGE_PULL, &error.to_string()),
             retry_after: Some(AFTER_LOST_ANSWER),
         },
     };

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use messages::runtime::{ContainerState, RuntimePod, RuntimeSandbox};
+use pod_rules::restart::RestartPolicy;
 
 use super::{Finished, Inputs, NewSandbox, PodPlan, StartReason, prune, start_of};
-use crate::spec::{ContainerKind, PodView, RestartPolicy, init_kind};
+use crate::spec::{ContainerKind, PodView, init_kind};
 
 /// What becomes of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]

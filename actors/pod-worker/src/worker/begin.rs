@@ -8,6 +8,7 @@ use actix::ActorContext;
 use jiff::Timestamp;
 use messages::runtime::ContainerState;
 use messages::status_manager::GetPodStatus;
+use pod_rules::phases;
 use supervision::{Ctx, Effect, EffectId};
 use tokio::time::Instant;
 
@@ -143,8 +144,7 @@ impl PodWorker {
                     worker.restored = true;
                     let start = status.as_ref().and_then(|status| status.start_time.as_ref());
                     worker.active_since(start.map(|start| start.0), ctx);
-                    let phase = status.as_ref().and_then(|status| status.phase.as_deref());
-                    if matches!(phase, Some("Succeeded" | "Failed")) {
+                    if status.as_deref().is_some_and(phases::has_ended) {
                         worker.end(&Trigger::Finished, ctx);
                     }
                 }

@@ -27,6 +27,7 @@ use messages::pod_worker::worker::{RECEIVER, SyncPod, Want};
 use messages::pod_worker::{EvictPod, ResendPod};
 use messages::runtime::{RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
+use pod_rules::phases;
 use supervision::{Ctx, EffectId, Subsystem};
 use tokio::time::Instant;
 
@@ -359,10 +360,9 @@ impl PodWorker {
             self.images.clear();
         }
         let pod = &desired.pod;
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if pod.metadata.deletion_timestamp.is_some() {
             self.end(&Trigger::Deleted, ctx);
-        } else if is_first && trusts_end && matches!(phase, Some("Succeeded" | "Failed")) {
+        } else if is_first && trusts_end && phases::pod_has_ended(pod) {
             // What the API server showed before this kubelet ran the pod is final; an end that is written while the pod
             // runs StatusManager takes back, also one that a worker meets when it restarts.
             self.end(&Trigger::Finished, ctx);

@@ -70,7 +70,8 @@ impl Part {
 
     /// Endpoints and others wait for it: a pod has become ready or has ceased to be, or has come to its end.
     pub(crate) fn is_urgent_after(&self, known: &Self) -> bool {
-        self.ready().unwrap_or("False") != known.ready().unwrap_or("False")
+        let not_ready = pod_rules::conditions::status(false);
+        self.ready().unwrap_or(not_ready) != known.ready().unwrap_or(not_ready)
             || self.fields.get("phase") != known.fields.get("phase")
     }
 

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use pod_rules::signals;
+
 use super::duration::GoDuration;
 use super::section::section;
 
 /// The hard thresholds of a configuration file that names none.
 pub const EVICTION_HARD_DEFAULT: [(&str, &str); 5] = [
-    ("memory.available", "100Mi"),
-    ("nodefs.available", "10%"),
-    ("nodefs.inodesFree", "5%"),
-    ("imagefs.available", "15%"),
-    ("imagefs.inodesFree", "5%"),
+    (signals::MEMORY_AVAILABLE, "100Mi"),
+    (signals::NODE_FS_AVAILABLE, "10%"),
+    (signals::NODE_FS_INODES_FREE, "5%"),
+    (signals::IMAGE_FS_AVAILABLE, "15%"),
+    (signals::IMAGE_FS_INODES_FREE, "5%"),
 ];
 
 section! {

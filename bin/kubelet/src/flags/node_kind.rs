@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use messages::resources::is_huge_pages;
+use pod_rules::taints;
+
 use super::VersionRequest;
 use super::kind::{FlagKind, parse_bool};
 use crate::config::Quantity;
 use crate::config::node::Taint;
 use crate::config::resources::MemoryReservation;
-use crate::config::validation::{TAINT_EFFECTS, label_value_errors, qualified_name_errors, quoted};
+use crate::config::validation::{label_value_errors, qualified_name_errors, quoted};
 
 /// `key=value:effect,…`.
 pub(super) struct Taints;
@@ -57,7 +60,7 @@ fn parse_taint(spec: &str) -> Result<Taint, String> {
         [key, value] if spec.contains(':') => (key, value),
         _ => return Err(malformed()),
     };
-    if spec.contains(':') && !TAINT_EFFECTS.contains(&effect) {
+    if spec.contains(':') && !taints::EFFECTS.contains(&effect) {
         return Err(format!("invalid taint effect: {effect}, unsupported taint effect"));
     }
     for errors in [label_value_errors(value), qualified_name_errors(key)] {
@@ -111,7 +114,7 @@ fn parse_reservation(text: &str) -> Result<MemoryReservation, String> {
                 "the reserved limit has incorrect value, expected type=quantity, got {limit}"
             ));
         };
-        if name != "memory" && !name.starts_with("hugepages-") {
+        if name != "memory" && !is_huge_pages(name) {
             return Err(format!("memory type conversion error, unknown type: {}", quoted(name)));
         }
         let quantity =

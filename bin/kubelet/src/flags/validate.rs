@@ -1,24 +1,12 @@
 //! Rules of settings that exist as flags only.
 
+use pod_rules::labels::OF_NODE;
+
 use super::KubeletFlags;
 use crate::config::validation::{label_value_errors, qualified_name_errors};
 
 /// Namespaces of labels that a node may set on itself.
 const LABEL_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// Labels in Kubernetes' namespaces that a node may set on itself.
-const LABELS: [&str; 11] = [
-    "beta.kubernetes.io/arch",
-    "beta.kubernetes.io/instance-type",
-    "beta.kubernetes.io/os",
-    "failure-domain.beta.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "kubernetes.io/arch",
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
-    "node.kubernetes.io/instance-type",
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-];
 
 /// Checks the flags that no configuration file has.
 ///
@@ -38,7 +26,7 @@ pub fn validate(flags: &KubeletFlags) -> Result<(), String> {
              ({})",
             unknown.join(" "),
             LABEL_NAMESPACES.join(", "),
-            LABELS.join(", ")
+            OF_NODE.join(", ")
         ));
     }
     let malformed: Vec<String> = flags
@@ -64,5 +52,5 @@ fn is_kubernetes_label(key: &str) -> bool {
 }
 
 fn may_set_itself(key: &str) -> bool {
-    LABELS.contains(&key) || LABEL_NAMESPACES.iter().any(|parent| in_namespace(namespace(key), parent))
+    OF_NODE.contains(&key) || LABEL_NAMESPACES.iter().any(|parent| in_namespace(namespace(key), parent))
 }

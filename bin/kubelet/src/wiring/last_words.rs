@@ -7,6 +7,8 @@ use bridge_io::clock::Clock;
 use bridge_kube::{ApiClient, ApiError, Patch};
 use k8s_openapi::api::core::v1::Node;
 use messages::node_status::PostNotReady;
+use pod_rules::conditions;
+use pod_rules::reasons::KUBELET_NOT_READY;
 use serde_json::json;
 use supervision::{Address, Failure};
 use tokio::time::{Instant, timeout};
@@ -43,7 +45,7 @@ impl LastWords {
     async fn write(&self, why: &str) -> Result<(), ApiError> {
         let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let ready = json!({
-            "type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": why,
+            "type": conditions::READY, "status": conditions::status(false), "reason": KUBELET_NOT_READY, "message": why,
             "lastHeartbeatTime": now, "lastTransitionTime": now,
         });
         // Merged by type: the other conditions stay.

@@ -91,7 +91,7 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
             let _ = events.tell(RecordEvent {
                 object: EventObject::Node,
                 event_type: EventType::Warning,
-                reason: Arc::from("SubsystemDormant"),
+                reason: Arc::from(pod_rules::reasons::SUBSYSTEM_DORMANT),
                 message: Arc::from(format!("{}: {why}", event.actor)),
             });
         }

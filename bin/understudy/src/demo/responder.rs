@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bridge_cri::fake::FakeRuntime;
 use bridge_cri::wire::ContainerState;
+use pod_rules::labels;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -103,9 +104,9 @@ impl Probed {
         self.runtime.containers().iter().any(|container| {
             let labelled = |key: &str, value: &str| container.labels.get(key).is_some_and(|it| it == value);
             container.state == running
-                && labelled("io.kubernetes.container.name", &self.container)
-                && labelled("io.kubernetes.pod.namespace", &self.namespace)
-                && labelled("io.kubernetes.pod.name", &pod)
+                && labelled(labels::CONTAINER_NAME, &self.container)
+                && labelled(labels::POD_NAMESPACE, &self.namespace)
+                && labelled(labels::POD_NAME, &pod)
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
+use pod_rules::{phases, reasons, restart};
 
 use super::text::{neutralised, span};
 
@@ -65,10 +66,10 @@ pub fn pod_row(pod: &Pod, now: Timestamp) -> PodRow {
     let containers: Vec<_> =
         parts.iter().map(|(container, role, status)| container_row(container, *role, *status, now)).collect();
     let shown = pod_status(pod, &parts);
-    let done = shown == "Completed" || shown == "Succeeded";
+    let done = shown == reasons::COMPLETED || shown == phases::SUCCEEDED;
     PodRow {
         name: format!("{}/{}", text(&meta.namespace), text(&meta.name)),
-        well: done || (shown == "Running" && ready == counted.len()),
+        well: done || (shown == phases::RUNNING && ready == counted.len()),
         status: shown,
         ready: (ready, counted.len()),
         restarts: restarts.sum(),
@@ -89,7 +90,7 @@ fn parts(pod: &Pod) -> Vec<Part<'_>> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let status = pod.status.as_ref();
     let inits = spec.init_containers.iter().flatten().map(|container| {
-        let sidecar = container.restart_policy.as_deref() == Some("Always");
+        let sidecar = restart::is_sidecar(container);
         let statuses = status.and_then(|status| status.init_container_statuses.as_deref());
         (container, if sidecar { Role::Sidecar } else { Role::Init }, statuses)
     });
@@ -118,10 +119,10 @@ fn pod_status(pod: &Pod, parts: &[Part<'_>]) -> String {
     }
     let phase =
         given(status.and_then(|status| status.phase.as_ref())).unwrap_or_else(|| "Unknown".to_owned());
-    if phase == "Succeeded" {
-        return "Completed".to_owned();
+    if phase == phases::SUCCEEDED {
+        return reasons::COMPLETED.to_owned();
     }
-    if phase != "Failed"
+    if phase != phases::FAILED
         && let Some(initialising) = init_status(parts)
     {
         return initialising;
@@ -152,7 +153,7 @@ fn init_status(parts: &[Part<'_>]) -> Option<String> {
     let (_, _, current) = inits.get(finished)?;
     let state = current.and_then(|status| status.state.as_ref());
     match state.and_then(trouble) {
-        Some((_, reason)) if reason != "PodInitializing" => Some(format!("Init:{reason}")),
+        Some((_, reason)) if reason != reasons::POD_INITIALIZING => Some(format!("Init:{reason}")),
         _ => Some(format!("Init:{finished}/{}", inits.len())),
     }
 }
@@ -162,7 +163,8 @@ fn trouble(state: &ContainerState) -> Option<(u8, String)> {
     if let Some(waiting) = &state.waiting {
         let reason = waiting.reason.as_deref().filter(|reason| !reason.is_empty());
         let reason = neutralised(reason.unwrap_or("Waiting"));
-        let ordinary = matches!(reason.as_str(), "ContainerCreating" | "PodInitializing" | "Waiting");
+        let ordinary =
+            matches!(reason.as_str(), reasons::CONTAINER_CREATING | reasons::POD_INITIALIZING | "Waiting");
         return Some((if ordinary { 1 } else { 3 }, reason));
     }
     let ended = state.terminated.as_ref()?;
@@ -196,7 +198,7 @@ fn container_row(
     let last =
         status.and_then(|status| status.last_state.as_ref()).and_then(|state| state.terminated.as_ref());
     let (shown, since) = match (running, ended, state.and_then(trouble)) {
-        (Some(running), ..) => ("Running".to_owned(), running.started_at.as_ref()),
+        (Some(running), ..) => (phases::RUNNING.to_owned(), running.started_at.as_ref()),
         (_, Some(ended), _) => (ended_as(ended), ended.finished_at.as_ref()),
         (_, _, Some((_, reason))) => (reason, None),
         _ => ("-".to_owned(), None),

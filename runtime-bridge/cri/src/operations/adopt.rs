@@ -1,10 +1,10 @@
 //! Making sure of a sandbox or container: after an unknown outcome, or when the name is held, look before trying again
 //! and adopt what an earlier call did create (row 30.3).
 
+use pod_rules::labels::POD_UID;
+
 use super::*;
 
-/// Kubernetes' label that names a sandbox's and a container's pod.
-const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 /// Pauses before each look, milliseconds. They span the restart of a runtime.
 const LOOK_PAUSES_MS: [u64; 5] = [0, 500, 1000, 2000, 4000];
 /// Lists that must show nothing usable: a runtime may still be rolling back, or finishing, when the call has ended.
@@ -135,7 +135,7 @@ impl Calls {
 
     async fn see_sandbox(self, pod_uid: String, attempt: u32) -> Result<Seen, CriError> {
         let filter = PodSandboxFilter {
-            label_selector: [(POD_UID_LABEL.to_owned(), pod_uid.clone())].into(),
+            label_selector: [(POD_UID.to_owned(), pod_uid.clone())].into(),
             ..Default::default()
         };
         let list = self.list_pod_sandbox(ListPodSandboxRequest { filter: Some(filter) }).await?;

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use pod_rules::durations::GoDuration;
+
 /// An address as `host:port`, with brackets around one of IPv6.
 pub(crate) fn join_host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -41,13 +43,13 @@ pub(crate) fn no_such_host(host: &str) -> String {
 
 /// A health server to which no connection came about.
 pub(super) fn health_not_connected(address: &str, timeout: Duration) -> String {
-    let within = duration(timeout);
+    let within = GoDuration::whole_millis(timeout);
     format!("timeout: failed to connect service {address:?} within {within}: context deadline exceeded")
 }
 
 /// A health server that took the question and did not answer in time.
 pub(super) fn health_timed_out(timeout: Duration) -> String {
-    format!("timeout: health rpc did not complete within {}", duration(timeout))
+    format!("timeout: health rpc did not complete within {}", GoDuration::whole_millis(timeout))
 }
 
 /// A server that knows nothing of health.
@@ -64,19 +66,6 @@ pub(super) fn health_failed(code: &str, message: &str) -> String {
 /// A health server that answered with anything but SERVING.
 pub(super) fn health_bad(status: &str) -> String {
     format!("service unhealthy (responded with {status:?})")
-}
-
-/// As Go writes durations of whole seconds, or of whole milliseconds below one.
-fn duration(duration: Duration) -> String {
-    if duration < Duration::from_secs(1) {
-        return format!("{}ms", duration.as_millis());
-    }
-    let (minutes, seconds) = (duration.as_secs() / 60, duration.as_secs() % 60);
-    match (minutes / 60, minutes % 60) {
-        (0, 0) => format!("{seconds}s"),
-        (0, minutes) => format!("{minutes}m{seconds}s"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
-    }
 }
 
 /// The system's word for an error, without the number that Rust adds and in lower case.

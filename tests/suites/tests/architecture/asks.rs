@@ -2,21 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kubelet::wiring::ASKS;
 use messages::CATALOGUE;
 
 use crate::source::{directories, files, literals, root};
 
-const WIRING: &str = "bin/kubelet/src/wiring.rs";
-
-/// The table `ASKS` in the source of wiring.
+/// The table of wiring.
 fn asks() -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(root().join(WIRING)).unwrap_or_else(|e| panic!("{WIRING}: {e}"));
-    let table = text.split_once("const ASKS: &[(&str, &str)] = &[").map(|(_, rest)| rest);
-    let table = table.unwrap_or_else(|| panic!("{WIRING} has no `const ASKS: &[(&str, &str)]`"));
-    let table = table.split_once("];").expect("the table ends").0;
-    let names = literals(table);
-    assert!(names.len() >= 2 && names.len().is_multiple_of(2), "{WIRING}: ASKS is not a table of pairs");
-    names.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+    assert!(!ASKS.is_empty(), "nobody asks anybody");
+    ASKS.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect()
 }
 
 /// A circle in the edges, as the names on its way.

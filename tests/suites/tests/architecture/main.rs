@@ -1,5 +1,5 @@
 //! The rules of the house, read from the sources and from cargo: who may know whom, how files look, who
-//! receives what, who asks whom.
+//! receives what, who asks whom, where words stand.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -14,3 +14,4 @@ mod circles;
 mod headers;
 mod source;
 mod style;
+mod words;

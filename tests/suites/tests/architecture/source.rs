@@ -35,12 +35,51 @@ fn test_modules(file: &File) -> Vec<String> {
 }
 
 impl File {
+    /// Whether the whole file is there for tests alone.
+    fn is_of_tests(&self) -> bool {
+        let names = ["/tests.rs", "_tests.rs"];
+        self.is_test || self.path.contains("/tests/") || names.iter().any(|name| self.path.ends_with(name))
+    }
+
     /// The file's code without comments, without the contents of strings, and without its tests.
     pub fn code(&self) -> String {
-        if self.is_test || self.path.contains("/tests/") || self.path.ends_with("/tests.rs") {
+        if self.is_of_tests() {
             return String::new();
         }
         without_tests(&plain_code(&self.text))
+    }
+
+    /// The string literals of the file's code, without its tests, by line; escapes stay as they are written.
+    pub fn strings(&self) -> Vec<(usize, String)> {
+        let (marked, strings) = self.marked();
+        let marks = marked
+            .lines()
+            .enumerate()
+            .flat_map(|(number, line)| marks(line).map(move |mark| (number + 1, mark)));
+        marks.map(|(line, mark)| (line, strings[mark].clone())).collect()
+    }
+
+    /// The string literals in the file's constants that are texts, or hold some.
+    pub fn constants(&self) -> Vec<String> {
+        let (marked, strings) = self.marked();
+        let values = marked.split("const ").skip(1).filter_map(|item| {
+            let (head, value) = item.split_once('=')?;
+            head.contains("&str").then(|| value.split_once(";\n").map_or(value, |(value, _)| value))
+        });
+        values.flat_map(marks).map(|mark| strings[mark].clone()).collect()
+    }
+
+    /// The code as [`File::code`] has it, but with the number of each literal between quotes, and the literals.
+    fn marked(&self) -> (String, Vec<String>) {
+        let mut strings = Vec::new();
+        if self.is_of_tests() {
+            return (String::new(), strings);
+        }
+        let marked = stripped(&self.text, |literal| {
+            strings.push(literal);
+            format!("\"{}\"", strings.len() - 1)
+        });
+        (without_tests(&marked), strings)
     }
 }
 
@@ -89,6 +128,16 @@ pub fn directories(under: &str) -> Vec<String> {
 
 /// The text with comments and the contents of strings and characters gone; lines stay where they are.
 pub fn plain_code(text: &str) -> String {
+    stripped(text, |_| String::new())
+}
+
+/// The numbers between the quotes of marked code.
+fn marks(marked: &str) -> impl Iterator<Item = usize> {
+    marked.split('"').skip(1).step_by(2).map(|mark| mark.parse().expect("a number stands there"))
+}
+
+/// As [`plain_code`], with what `shown` makes of each string's contents in its place.
+fn stripped(text: &str, mut shown: impl FnMut(String) -> String) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -118,6 +167,12 @@ pub fn plain_code(text: &str) -> String {
             }
         };
         let end = end.min(chars.len());
+        if matches!(chars[at], '"' | 'r') {
+            let literal: String = chars[at..end].iter().collect();
+            out.push_str(&shown(
+                literal.trim_start_matches('r').trim_matches('#').trim_matches('"').to_owned(),
+            ));
+        }
         out.extend(chars[at..end].iter().filter(|c| **c == '\n'));
         at = end;
     }
@@ -214,6 +269,11 @@ fn comments_strings_and_tests_are_not_code() {
     assert!(!code.contains("HashMap"), "{code}");
     assert!(code.contains("fn after"), "{code}");
     assert_eq!(code.lines().count(), file.text.lines().count());
+    let a: Vec<_> = file.strings().into_iter().map(|(_, string)| string).collect();
+    assert_eq!(a, ["HashMap", "HashMap"], "of code alone, in order");
+    let text = "pub const A: &str =\n \"a\";\nconst L: [&str; 2] = [A, \"b\"];\nfn f() { \"c\"; }\nconst N: u8 = 1;\n";
+    let constants = File { path: "x.rs".to_owned(), text: text.to_owned(), is_test: false }.constants();
+    assert_eq!(constants, ["a", "b"]);
     assert!(has_word("use x::HashMap;", "HashMap") && !has_word("MyHashMaps", "HashMap"));
     assert_eq!(type_names("Pool: `EnsureImage`, and Worker: GetPods."), ["EnsureImage", "GetPods"]);
 }

@@ -1,5 +1,7 @@
 //! Label keys, label values and taints.
 
+use pod_rules::taints;
+
 use super::super::node::Taint;
 
 const NAME_BYTES_MAX: usize = 63;
@@ -88,13 +90,10 @@ pub fn label_value_errors(value: &str) -> Vec<String> {
     errors
 }
 
-/// The effects that a taint can have.
-pub const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-
 pub(super) fn taint_is_valid(taint: &Taint) -> bool {
     qualified_name_errors(&taint.key).is_empty()
         && label_value_errors(&taint.value).is_empty()
-        && (taint.effect.is_empty() || TAINT_EFFECTS.contains(&taint.effect.as_str()))
+        && (taint.effect.is_empty() || taints::EFFECTS.contains(&taint.effect.as_str()))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use messages::resources::is_huge_pages;
+
 use super::super::KubeletConfiguration;
 use super::super::section::FieldValue;
 use super::Problems;
@@ -99,7 +101,7 @@ fn reserved_memory(config: &KubeletConfiguration, problems: &mut Problems) {
     for reservation in &config.resources.reserved_memory {
         let node = reservation.numa_node;
         for (resource, quantity) in &reservation.limits {
-            problems.config(resource != "memory" && !resource.starts_with("hugepages-"), || {
+            problems.config(resource != "memory" && !is_huge_pages(resource), || {
                 format!(
                     "the limit type {} for NUMA node {node} is not supported, only [memory \
                      hugepages-<HugePageSize>] is accepted",

@@ -1,0 +1,19 @@
+//! Kubernetes' words and rules about pods that several crates share: each stands here once, and where it is written and
+//! where it is recognised is the same constant or function. A word or rule that one crate alone uses stays in that crate.
+//!
+//! Everything here is pure: no actor, no clock, no effect.
+
+pub mod annotations;
+pub mod conditions;
+pub mod critical;
+pub mod durations;
+pub mod labels;
+pub mod origin;
+pub mod phases;
+pub mod reasons;
+pub mod restart;
+pub mod shares;
+pub mod signals;
+pub mod taints;
+pub mod thresholds;
+pub mod volume_plugins;
