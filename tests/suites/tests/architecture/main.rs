@@ -14,3 +14,4 @@ mod circles;
 mod headers;
 mod source;
 mod style;
+mod tree;
