@@ -1,4 +1,4 @@
-.PHONY: help run test e2e soak bench check build clean
+.PHONY: help run test e2e soak bench check build dist clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile
@@ -23,7 +23,11 @@ bench: ## the benchmarks; a node on a containerd of its own beside the bare call
 check: ## formatting, clippy, licences and other rules of dependencies, shellcheck
 	@tests/env/run-check
 
-build: ## release binaries: target/release/kubelet, target/release/understudy
+build: ## both programs as make run has them, quickly built: target/debug/kubelet, target/debug/understudy
+	cargo build -p kubelet
+	cargo build -p understudy
+
+dist: ## both programs as they are shipped: target/release/kubelet, target/release/understudy
 	cargo build --release -p kubelet
 	cargo build --release -p understudy
 

@@ -14,4 +14,5 @@ mod circles;
 mod headers;
 mod source;
 mod style;
+mod tree;
 mod words;
