@@ -17,6 +17,8 @@ mod cell;
 mod context;
 mod driver;
 mod events;
+#[cfg(feature = "fake")]
+pub mod fake;
 mod faults;
 mod mailbox;
 mod metrics;
