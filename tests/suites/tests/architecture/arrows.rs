@@ -67,6 +67,14 @@ fn is_actor(one: &Crate) -> bool {
 }
 
 #[test]
+fn every_actor_is_tested_alone() {
+    let actors: Vec<Crate> = workspace().into_values().filter(is_actor).collect();
+    let lack = |one: &&Crate| !root().join(&one.directory).join("tests/alone.rs").is_file();
+    let lacking: Vec<&str> = actors.iter().filter(lack).map(|one| one.directory.as_str()).collect();
+    assert!(actors.len() > 10 && lacking.is_empty(), "actors without tests/alone.rs: {lacking:?}");
+}
+
+#[test]
 fn arrows_point_one_way() {
     let crates = workspace();
     let mut wrong = Vec::new();
