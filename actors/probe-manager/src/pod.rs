@@ -520,5 +520,4 @@ fn verdict_of_earlier_kubelet(
 }
 
 #[cfg(test)]
-#[path = "pod_tests.rs"]
 mod tests;

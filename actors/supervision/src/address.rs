@@ -72,7 +72,7 @@ impl<M: Delivery> fmt::Debug for Address<M> {
 }
 
 /// A wait for room in a mailbox.
-type Room = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Room = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) trait Post<M: Delivery>: Send + Sync {
     fn post(&self, message: M, asker: Option<OneshotSender<M::Result>>) -> Result<(), (M, Refusal)>;
@@ -85,19 +85,6 @@ pub(crate) trait Post<M: Delivery>: Send + Sync {
 impl<M: Delivery> Address<M> {
     pub(crate) fn new(post: Arc<dyn Post<M>>) -> Self {
         Self(post)
-    }
-
-    /// An address whose messages go to a closure: recording sinks of tests and benchmarks.
-    pub fn sink(name: &'static str, sink: impl Fn(M) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Sink { name, sink }))
-    }
-
-    /// An address whose asks are answered by a closure (`None`: the answer is lost): scripted answers of tests.
-    pub fn answering(
-        name: &'static str,
-        answer: impl Fn(M) -> Option<M::Result> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(Answering { name, answer }))
     }
 
     /// Fire and forget. Never blocks. A refusal is counted at the receiver and returned.
@@ -202,50 +189,4 @@ where
     fn refused(&self) {
         self.cell.counters.dead_letter();
     }
-}
-
-struct Sink<F> {
-    name: &'static str,
-    sink: F,
-}
-
-impl<M: Delivery, F: Fn(M) + Send + Sync> Post<M> for Sink<F> {
-    fn post(&self, message: M, _asker: Option<OneshotSender<M::Result>>) -> Result<(), (M, Refusal)> {
-        (self.sink)(message);
-        Ok(())
-    }
-
-    fn room(&self) -> Room {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn receiver(&self) -> &str {
-        self.name
-    }
-
-    fn refused(&self) {}
-}
-
-struct Answering<F> {
-    name: &'static str,
-    answer: F,
-}
-
-impl<M: Delivery, F: Fn(M) -> Option<M::Result> + Send + Sync> Post<M> for Answering<F> {
-    fn post(&self, message: M, asker: Option<OneshotSender<M::Result>>) -> Result<(), (M, Refusal)> {
-        if let (Some(answer), Some(asker)) = ((self.answer)(message), asker) {
-            let _asker_gone = asker.send(answer);
-        }
-        Ok(())
-    }
-
-    fn room(&self) -> Room {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn receiver(&self) -> &str {
-        self.name
-    }
-
-    fn refused(&self) {}
 }

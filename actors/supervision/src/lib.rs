@@ -19,6 +19,8 @@ mod context;
 mod driver;
 mod effects;
 mod events;
+#[cfg(feature = "fake")]
+pub mod fake;
 mod faults;
 mod held;
 mod mailbox;

@@ -302,5 +302,4 @@ pub fn nested_mount_points(volume: &str, spec: &PodSpec) -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
-#[path = "payload_tests.rs"]
 mod tests;

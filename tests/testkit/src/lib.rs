@@ -1,4 +1,5 @@
-//! What tests stand on: a sandbox with a paused clock on one thread, recording sinks, and the kubelet as a process.
+//! What tests of the whole kubelet stand on: a node in a sandbox, and the kubelet as a process. What tests of one actor stand
+//! on is the crate `stage`, of which the sandbox and the recorders are.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -8,10 +9,5 @@
 pub mod mortal;
 pub mod node;
 pub mod process;
-mod random;
-mod sandbox;
-mod sinks;
 
-pub use random::Random;
-pub use sandbox::{Sandbox, sandbox};
-pub use sinks::{Recorder, recorder};
+pub use stage::{Random, Recorder, Sandbox, recorder, sandbox};

@@ -34,7 +34,7 @@ use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use prometheus::Registry;
 use supervision::{Place, Policy, Tree};
 
-use crate::sandbox::Sandbox;
+use stage::Sandbox;
 
 /// Where manifests lie on the fake disk.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";

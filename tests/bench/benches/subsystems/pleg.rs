@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, pods, wait};
-use bridge_cri::wire::{ContainerConfig, ContainerMetadata, ImageSpec, PodSandboxConfig, PodSandboxMetadata};
 use messages::facts::PodObserved;
 use messages::pleg::{GetRuntimePods, PodTouched};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
@@ -18,47 +17,13 @@ struct Alone {
     looked: Count,
 }
 
-/// A sandbox and a running container for each pod.
-async fn populate(stage: &Stage, count: usize) {
-    for pod in pods(count) {
-        let uid = pod.pod_ref.uid.as_str();
-        let labels = [
-            ("io.kubernetes.pod.name", pod.pod_ref.name.to_string()),
-            ("io.kubernetes.pod.namespace", pod.pod_ref.namespace.to_string()),
-            ("io.kubernetes.pod.uid", uid.to_owned()),
-            ("io.kubernetes.container.name", "web".to_owned()),
-        ];
-        let labels: std::collections::BTreeMap<_, _> =
-            labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        let config = PodSandboxConfig {
-            metadata: Some(PodSandboxMetadata {
-                name: pod.pod_ref.name.to_string(),
-                namespace: pod.pod_ref.namespace.to_string(),
-                uid: uid.to_owned(),
-                attempt: 0,
-            }),
-            labels: labels.clone(),
-            ..PodSandboxConfig::default()
-        };
-        let sandbox = stage.operations.ensure_sandbox(uid, 0, config.clone(), String::new()).await;
-        let sandbox = sandbox.expect("the fake makes it").into_id();
-        let container = ContainerConfig {
-            metadata: Some(ContainerMetadata { name: "web".to_owned(), attempt: 0 }),
-            image: Some(ImageSpec { image: bench::alone::IMAGE.to_owned(), ..ImageSpec::default() }),
-            labels,
-            ..ContainerConfig::default()
-        };
-        let id = stage.operations.ensure_container(uid, &sandbox, 0, container, config).await;
-        let id = id.expect("the fake makes it").into_id();
-        stage.operations.start_container(uid, &id).await.expect("the fake starts it");
-    }
-}
-
 impl Subject for Alone {
     const NAME: &'static str = "Pleg";
 
     async fn start(stage: &Stage, count: usize) -> Self {
-        populate(stage, count).await;
+        for pod in pods(count) {
+            stage.run(pod).await;
+        }
         let (looked, sinks) = (Count::default(), Count::default());
         let counted = looked.clone();
         let deps = PlegDeps {

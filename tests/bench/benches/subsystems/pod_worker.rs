@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
+use bridge_http::probes::FakeProber;
 use messages::facts::{DesiredPod, DesiredPods, PodObserved};
 use messages::pleg::PodTouched;
 use messages::pod_manager::ResendDesired;
@@ -65,7 +66,7 @@ impl Subject for Alone {
                 events: sinks.sink(),
                 operations: stage.operations.clone(),
                 dirs: stage.dirs.clone(),
-                prober: stage.prober.clone(),
+                prober: Arc::new(FakeProber::new()),
                 epoch: tokio::time::Instant::now(),
                 clock: stage.clock.clone(),
                 resolv_conf: None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
+use bridge_http::probes::FakeProber;
 use bridge_io::clock::Clock;
 use messages::facts::{DesiredPods, PodObserved};
 use messages::pleg::ResendObserved;
@@ -34,7 +35,7 @@ impl Subject for Alone {
         let sinks = Count::default();
         let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
         let deps = ProbeManagerDeps {
-            ways: Ways { operations: stage.operations.clone(), prober: stage.prober.clone() },
+            ways: Ways { operations: stage.operations.clone(), prober: Arc::new(FakeProber::new()) },
             checkpoints: stage.checkpoints.clone(),
             kubelet_started: stage.clock.now(),
             clock: stage.clock.clone(),

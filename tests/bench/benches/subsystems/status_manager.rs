@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
+use bench::alone::{Count, Stage, Subject, desired, observed, pods, runtime_well, wait};
 use messages::facts::{DesiredPods, PodObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
-use messages::runtime::RuntimeHealth;
 use messages::status_manager::{GetPodStatus, GetPodStatuses};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::{Address, Place, Supervised, Vitality};
@@ -31,19 +30,6 @@ impl Alone {
     }
 }
 
-fn healthy() -> Arc<RuntimeHealth> {
-    Arc::new(RuntimeHealth {
-        name: Arc::from("containerd"),
-        version: Arc::from("2.3.4"),
-        ready: true,
-        network_ready: true,
-        answered: true,
-        events: true,
-        supplemental_groups_policy: true,
-        ..RuntimeHealth::default()
-    })
-}
-
 impl Subject for Alone {
     const NAME: &'static str = "StatusManager";
 
@@ -62,7 +48,7 @@ impl Subject for Alone {
             }),
             workers: Address::answering("PodWorkerPool", |_| Some(Default::default())),
             observed: Address::sink("Pleg", move |_: ResendObserved| {
-                runtime.tell(RuntimeObserved(healthy())).expect("there is room");
+                runtime.tell(RuntimeObserved(runtime_well())).expect("there is room");
                 for pod in pods(count) {
                     looks.tell(observed(pod, 1)).expect("there is room");
                 }

@@ -1,15 +1,14 @@
 //! One subsystem alone: the real actor on the thread that drives it, sinks that only count for everybody it knows, and
 //! a do-nothing actor beside it as the floor.
 
-mod facts;
 mod floor;
 mod report;
 mod stage;
 
 use std::time::{Duration, Instant};
 
-pub use facts::{IMAGE, desired, observed, pods, runtime_pod, uid};
-pub use stage::{Count, Stage};
+pub use self::stage::{Count, Stage};
+pub use ::stage::{IMAGE, desired, observed, pods, runtime_pod, runtime_well, uid};
 
 use floor::Floor;
 use report::{Figures, Report};
@@ -87,7 +86,7 @@ async fn measure<S: Subject>() -> Report {
 
 /// What a subsystem keeps in memory for each pod, in bytes, beside the pods' own objects, which everybody shares.
 async fn bytes_per_pod<S: Subject>(pods: usize) -> f64 {
-    facts::prepare(pods);
+    ::stage::prepare(pods);
     let stage = Stage::new();
     let one = S::start(&stage, 1).await;
     stage.end().await;

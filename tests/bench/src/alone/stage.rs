@@ -1,50 +1,30 @@
-//! The world of a subsystem alone: fakes without latency, and addresses that count.
+//! The world of a subsystem alone: fakes without latency, real time, and addresses that count.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bridge_cri::fake::{FakeRuntime, RegistryImage};
-use bridge_cri::{CriMetrics, Operations};
-use bridge_http::probes::FakeProber;
-use bridge_io::Io;
-use bridge_io::clock::FakeClock;
-use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
-use bridge_node::checkpoint::FakeCheckpoints;
-use bridge_node::host::{FakeDisk, FakePodDirs, Layout};
-use bridge_node::mounts::FakeMounts;
-use jiff::Timestamp;
 use messages::Delivery;
+use stage::Fakes;
 use supervision::{Address, Policy, RestartPolicy, State, Tree, What};
 
-use super::facts::IMAGE;
 use super::wait;
-
-const SECOND: i64 = 1_800_000_000;
 
 /// Everything a subject may need.
 pub struct Stage {
     /// The tree it is seated in; restarts are not delayed, and there is room in mailboxes.
     pub tree: Tree,
-    /// The runtime.
-    pub runtime: FakeRuntime,
-    /// Calls to it.
-    pub operations: Operations,
-    /// The disk.
-    pub disk: FakeDisk,
-    /// Pods' directories on it.
-    pub dirs: Arc<FakePodDirs>,
-    /// Mounts on it.
-    pub mounts: Arc<FakeMounts>,
-    /// Checkpoints.
-    pub checkpoints: Arc<FakeCheckpoints>,
-    /// Cgroups.
-    pub cgroups: Arc<FakeCgroups>,
-    /// Probes.
-    pub prober: Arc<FakeProber>,
-    /// Wall time.
-    pub clock: Arc<FakeClock>,
+    fakes: Fakes,
     starts: Arc<AtomicU64>,
+}
+
+impl Deref for Stage {
+    type Target = Fakes;
+
+    fn deref(&self) -> &Fakes {
+        &self.fakes
+    }
 }
 
 impl Stage {
@@ -55,14 +35,6 @@ impl Stage {
             restarts_max: u32::MAX,
             ..RestartPolicy::default()
         };
-        let runtime = FakeRuntime::new(1).at_wall_time(SECOND * 1_000_000_000);
-        runtime.add_image(IMAGE, RegistryImage::default());
-        let metrics = CriMetrics::new().expect("metrics are defined once");
-        let disk = FakeDisk::new();
-        let layout = Layout::new("/var/lib/kubelet", "/var/log/pods", "/var/log/containers");
-        let layout = layout.expect("the default directories are canonical");
-        let names = CgroupNames::new(CgroupDriver::Cgroupfs, "/").expect("the root is a cgroup");
-        let start = Timestamp::from_second(SECOND).expect("a second of this century is a timestamp");
         let tree = Tree::new(Policy { restart, mailbox_bound: 100_000, ..Policy::default() });
         let starts = Arc::new(AtomicU64::new(0));
         let count = starts.clone();
@@ -71,19 +43,7 @@ impl Stage {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Self {
-            tree,
-            starts,
-            operations: Operations::new(Arc::new(runtime.clone()), Io::current(), metrics),
-            runtime,
-            dirs: Arc::new(FakePodDirs::new(layout, disk.clone())),
-            mounts: Arc::new(FakeMounts::new(disk.clone())),
-            disk,
-            checkpoints: Arc::new(FakeCheckpoints::new()),
-            cgroups: Arc::new(FakeCgroups::new(CgroupVersion::V2, names)),
-            prober: Arc::new(FakeProber::new()),
-            clock: Arc::new(FakeClock::new(1, start)),
-        }
+        Self { tree, fakes: Fakes::new(), starts }
     }
 
     /// How often an actor has started so far.

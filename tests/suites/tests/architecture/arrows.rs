@@ -17,10 +17,12 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A workspace crate: its directory and the names of what it depends on, dev and build included.
+/// A workspace crate: its directory, the names of what it depends on, dev and build included, and of what it depends on
+/// not only for its tests.
 struct Crate {
     directory: String,
     depends: Vec<String>,
+    shipped_with: Vec<String>,
 }
 
 fn workspace() -> BTreeMap<String, Crate> {
@@ -31,9 +33,12 @@ fn workspace() -> BTreeMap<String, Crate> {
     let crates = metadata["packages"].as_array().unwrap().iter().map(|package| {
         let manifest = text(&package["manifest_path"]);
         let directory = std::path::Path::new(&manifest).parent().unwrap().strip_prefix(&root).unwrap();
-        let depends = package["dependencies"].as_array().unwrap().iter();
-        let depends = depends.map(|dependency| text(&dependency["name"])).collect();
-        (text(&package["name"]), Crate { directory: directory.to_string_lossy().into_owned(), depends })
+        let all = package["dependencies"].as_array().unwrap();
+        let depends = all.iter().map(|dependency| text(&dependency["name"])).collect();
+        let shipped = all.iter().filter(|dependency| dependency["kind"] != "dev");
+        let shipped_with = shipped.map(|dependency| text(&dependency["name"])).collect();
+        let directory = directory.to_string_lossy().into_owned();
+        (text(&package["name"]), Crate { directory, depends, shipped_with })
     });
     let crates: BTreeMap<_, _> = crates.collect();
     assert!(crates.len() > 10, "this is not the workspace: {:?}", crates.keys());
@@ -49,13 +54,27 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
         // need a place below all. The bridge has labels and durations of Go from there, too.
         "actors/pod-rules" => ("rules", &["messages"]),
         bridge if bridge.starts_with("runtime-bridge/") => ("bridge", &["messages", "rules", "bridge"]),
+        // Below the actors: what their tests stand on.
+        "tests/stage" => ("stage", &["messages", "supervision", "rules", "bridge"]),
         actor if actor.starts_with("actors/") => ("actors", &["messages", "supervision", "rules", "bridge"]),
         bin if bin.starts_with("bin/") => ("bin", &["messages", "supervision", "rules", "bridge", "actors"]),
         test if test.starts_with("tests/") => {
-            ("tests", &["messages", "supervision", "rules", "bridge", "actors", "bin", "tests"])
+            ("tests", &["messages", "supervision", "rules", "bridge", "stage", "actors", "bin", "tests"])
         }
         other => panic!("{other} has no place in the architecture"),
     }
+}
+
+fn is_actor(one: &Crate) -> bool {
+    layer(&one.directory).0 == "actors"
+}
+
+#[test]
+fn every_actor_is_tested_alone() {
+    let actors: Vec<Crate> = workspace().into_values().filter(is_actor).collect();
+    let lack = |one: &&Crate| !root().join(&one.directory).join("tests/alone.rs").is_file();
+    let lacking: Vec<&str> = actors.iter().filter(lack).map(|one| one.directory.as_str()).collect();
+    assert!(actors.len() > 10 && lacking.is_empty(), "actors without tests/alone.rs: {lacking:?}");
 }
 
 #[test]
@@ -65,7 +84,10 @@ fn arrows_point_one_way() {
     for (name, one) in &crates {
         let (_, may_know) = layer(&one.directory);
         for other in one.depends.iter().filter_map(|other| crates.get_key_value(other)) {
-            if !may_know.contains(&layer(&other.1.directory).0) && other.0 != name {
+            let layer = layer(&other.1.directory).0;
+            // An actor's tests play on the stage; the actor does not.
+            let on_stage = layer == "stage" && is_actor(one) && !one.shipped_with.contains(other.0);
+            if !on_stage && !may_know.contains(&layer) && other.0 != name {
                 wrong.push(format!("{name} -> {}", other.0));
             }
         }
@@ -110,7 +132,12 @@ fn the_shipped_kubelet_has_neither_faults_nor_fakes() {
     };
     let shipped = tree("kubelet", "normal");
     assert!(shipped.contains("supervision v") && shipped.contains("bridge-cri v"), "{shipped}");
-    assert!(!armed(&shipped, "supervision", "faults"), "faults are built into the kubelet");
+    for feature in ["faults", "fake"] {
+        assert!(
+            !armed(&shipped, "supervision", feature),
+            "{feature} of supervision are built into the kubelet"
+        );
+    }
     let bridges = workspace().into_iter().filter(|(_, one)| layer(&one.directory).0 == "bridge");
     for (bridge, _) in bridges {
         assert!(!armed(&shipped, &bridge, "fake"), "{bridge}'s fakes are built into the kubelet");

@@ -5,8 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{DesiredPod, DesiredPods, PodObserved, Source};
-use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
+use messages::facts::{
+    DesiredPod, DesiredPods, PodObserved, Source, WorkerReport, WorkerReported, WorkerState,
+};
+use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
 use serde_json::json;
 
@@ -22,7 +24,8 @@ pub fn uid(number: usize) -> PodUid {
     PodUid::new(&format!("{number:032x}"))
 }
 
-fn pod(number: usize) -> Arc<DesiredPod> {
+/// The pod of this number: a web server with a volume and a readiness probe.
+pub fn pod(number: usize) -> Arc<DesiredPod> {
     let name = format!("web-{number}-node");
     let value = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -54,8 +57,17 @@ fn pod(number: usize) -> Arc<DesiredPod> {
     })
 }
 
+/// The pod of this number as the API server gives it to this node: not a static one.
+pub fn api_pod(number: usize) -> Arc<DesiredPod> {
+    let mut desired = (*pod(number)).clone();
+    let metadata = &mut Arc::make_mut(&mut desired.pod).metadata;
+    metadata.annotations = None;
+    metadata.generation = Some(1);
+    Arc::new(DesiredPod { source: Source::Api, ..desired })
+}
+
 /// Makes all pods, so that nothing that is measured does.
-pub(super) fn prepare(pods: usize) {
+pub fn prepare(pods: usize) {
     assert!(pods <= PODS_MAX, "at most {PODS_MAX} pods");
     PODS.get_or_init(|| (0..PODS_MAX).map(pod).collect());
 }
@@ -66,9 +78,14 @@ pub fn pods(count: usize) -> &'static [Arc<DesiredPod>] {
     &PODS.get().expect("they are prepared")[..count]
 }
 
-/// The fact that these are desired.
+/// The fact that so many of them are desired.
 pub fn desired(count: usize) -> DesiredPods {
-    let pods = pods(count).iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
+    desired_of(pods(count))
+}
+
+/// The fact that these are desired, and no others.
+pub fn desired_of(pods: &[Arc<DesiredPod>]) -> DesiredPods {
+    let pods = pods.iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
     DesiredPods {
         pods: Arc::new(pods),
         sources_ready: true,
@@ -123,4 +140,34 @@ pub fn observed(pod: &DesiredPod, look: u64) -> PodObserved {
     let exits = u32::try_from(look).unwrap_or(u32::MAX);
     let state = Arc::new(runtime_pod(&pod.pod_ref, exits));
     PodObserved { uid: pod.pod_ref.uid.clone(), state, touch: look, look }
+}
+
+/// A runtime that is well.
+pub fn runtime_well() -> Arc<RuntimeHealth> {
+    Arc::new(RuntimeHealth {
+        name: Arc::from("containerd"),
+        version: Arc::from("2.3.4"),
+        ready: true,
+        network_ready: true,
+        answered: true,
+        events: true,
+        supplemental_groups_policy: true,
+        ..RuntimeHealth::default()
+    })
+}
+
+/// The fact that a pod's worker is in this state; `released` once it has given everything back.
+pub fn reported(pod: &DesiredPod, state: WorkerState, released: bool) -> WorkerReported {
+    let report = WorkerReport {
+        pod: pod.pod_ref.clone(),
+        state,
+        released,
+        starting: Arc::default(),
+        replaced: Arc::default(),
+        waiting: Arc::default(),
+        failed: None,
+        deleted: released,
+        blocked_on: None,
+    };
+    WorkerReported { uid: pod.pod_ref.uid.clone(), report: Arc::new(report) }
 }

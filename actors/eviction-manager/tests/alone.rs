@@ -1,0 +1,227 @@
+//! EvictionManager alone: it measures a fake node, tells its pressure and has pods end.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_node::stats::FakeStats;
+use eviction_manager::{
+    EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds, Ways,
+};
+use messages::event_recorder::{RecordAnnotatedEvent, RecordEvent};
+use messages::eviction_manager::ResendPressure;
+use messages::facts::{Pressure, PressureObserved, WorkerState};
+use messages::garbage_collector::RemoveDeadContainers;
+use messages::image_manager::DeleteUnusedImages;
+use messages::pod_manager::{GetPressure, ResendDesired};
+use messages::pod_worker::{EvictPod, ResendReports};
+use stage::{Neighbour, Stage, alone, api_pod, desired_of, reported};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MIB: u64 = 1 << 20;
+
+struct Neighbours {
+    stats: FakeStats,
+    manager_pressure: Neighbour<GetPressure>,
+    manager: Neighbour<ResendDesired>,
+    reports: Neighbour<ResendReports>,
+    node_status: Neighbour<PressureObserved>,
+    pool: Neighbour<EvictPod>,
+    garbage: Neighbour<RemoveDeadContainers>,
+    images: Neighbour<DeleteUnusedImages>,
+    events: Neighbour<RecordEvent>,
+    annotated: Neighbour<RecordAnnotatedEvent>,
+}
+
+impl Neighbours {
+    fn new() -> Self {
+        Self {
+            stats: FakeStats::default(),
+            manager_pressure: Neighbour::answering("PodManager", |_| None),
+            manager: Neighbour::new("PodManager"),
+            reports: Neighbour::new("PodWorkerPool"),
+            node_status: Neighbour::new("NodeStatus"),
+            pool: Neighbour::new("PodWorkerPool"),
+            garbage: Neighbour::answering("GarbageCollector", |_| ()),
+            images: Neighbour::answering("ImageManager", |_| 0),
+            events: Neighbour::new("EventRecorder"),
+            annotated: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<EvictionManager> {
+        let deps = self.deps(stage);
+        stage.start(move || EvictionManager::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> EvictionManagerDeps {
+        let fakes = &stage.fakes;
+        let text = |(signal, value): (&str, &str)| (signal.to_owned(), value.to_owned());
+        let thresholds = Thresholds {
+            hard: &[("memory.available", "100Mi"), ("nodefs.available", "10%")].map(text).into(),
+            soft: &BTreeMap::new(),
+            soft_grace: &BTreeMap::new(),
+            min_reclaim: &BTreeMap::new(),
+            pods_enforced: false,
+        };
+        EvictionManagerDeps {
+            config: Arc::new(EvictionConfig {
+                thresholds: thresholds.parse().unwrap(),
+                transition: 300 * SECOND,
+                soft_grace_seconds_max: 0,
+                local_storage: true,
+            }),
+            ways: Ways {
+                stats: Arc::new(self.stats.clone()),
+                operations: fakes.operations.clone(),
+                dirs: fakes.dirs.clone(),
+                cgroups: fakes.cgroups.clone(),
+                containers: self.garbage.address(),
+                images: self.images.address(),
+            },
+            observers: vec![self.node_status.address()],
+            pressure: self.manager_pressure.address(),
+            evict: self.pool.address(),
+            manager: self.manager.address(),
+            pool: self.reports.address(),
+            events: self.events.address(),
+            annotated: self.annotated.address(),
+            metrics: EvictionMetrics::new().unwrap(),
+        }
+    }
+
+    /// What NodeStatus was last told.
+    fn pressure(&self) -> Option<Pressure> {
+        self.node_status.last().map(|told| told.0)
+    }
+}
+
+/// One pod of the API server runs.
+fn tell_facts(actor: &Supervised<EvictionManager>) {
+    actor.address().tell(desired_of(&[api_pod(0)])).unwrap();
+    actor.address().tell(reported(&api_pod(0), WorkerState::Syncing, false)).unwrap();
+}
+
+const LOW: Pressure = Pressure { memory: true, disk: false, pid: false };
+
+#[test]
+fn the_node_is_measured_and_its_pressure_told_when_it_changes() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pressure to be told", || near.pressure() == Some(Pressure::default())).await;
+        assert_eq!((near.manager_pressure.count(), near.manager.count(), near.reports.count()), (1, 1, 1));
+        stage.pass(60 * SECOND).await;
+        assert!((6..=8).contains(&near.stats.looks()), "every 10 s: {}", near.stats.looks());
+        assert_eq!(near.node_status.count(), 1, "nothing new is nothing to tell");
+        actor.address().tell(ResendPressure).unwrap();
+        stage.until("it to be told again", || near.node_status.count() == 2).await;
+    });
+}
+
+#[test]
+fn a_new_incarnation_withdraws_no_pressure_that_was_told() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.start(stage);
+        stage.until("the pressure to be told", || near.node_status.count() == 1).await;
+        near.manager_pressure.answer(|_| Some(LOW));
+        near.node_status.take();
+        stage.crash::<EvictionManager>().await;
+        stage.until("PodManager to be asked", || near.manager_pressure.count() == 2).await;
+        assert_eq!((near.manager.count(), near.reports.count()), (2, 2));
+        stage.until("the pressure to be told", || near.pressure() == Some(LOW)).await;
+        stage.pass(290 * SECOND).await;
+        assert_eq!(near.pressure(), Some(LOW), "though memory is free: it holds for the time of transition");
+        stage.pass(20 * SECOND).await;
+        assert_eq!(near.pressure(), Some(Pressure::default()));
+    });
+}
+
+#[test]
+fn nothing_is_told_before_pod_manager_has_answered() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.manager_pressure.refuse();
+        near.start(stage);
+        stage.pass(3 * SECOND).await;
+        assert!(near.manager_pressure.refused().len() >= 3, "it is asked twice a second");
+        near.manager_pressure.lose_answers();
+        stage.pass(3 * SECOND).await;
+        assert!(near.manager_pressure.count() >= 3);
+        assert_eq!(near.pressure(), None);
+        near.manager_pressure.answer(|_| None);
+        stage.until("the pressure to be told", || near.pressure().is_some()).await;
+    });
+}
+
+#[test]
+fn a_pod_ends_when_memory_runs_out_and_is_waited_for() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the pressure to be told", || near.pressure().is_some()).await;
+        near.stats.set_memory(50 * MIB);
+        stage.until("the pod to be ended", || near.pool.count() == 1).await;
+        let order = near.pool.last().unwrap();
+        assert_eq!((order.uid, order.why.reason.as_str()), (api_pod(0).pod_ref.uid.clone(), "Evicted"));
+        assert_eq!((near.pressure(), near.annotated.count()), (Some(LOW), 1));
+        let looks = near.stats.looks();
+        stage.pass(5 * SECOND).await;
+        assert_eq!(near.stats.looks(), looks, "while it is waited for nothing is measured");
+        actor.address().tell(reported(&api_pod(0), WorkerState::Terminated, true)).unwrap();
+        stage.until("another look", || near.stats.looks() > looks).await;
+    });
+}
+
+#[test]
+fn a_pool_that_refuses_to_end_a_pod_is_told_in_the_next_round() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.pool.refuse();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        near.stats.set_memory(50 * MIB);
+        stage.until("the refusal", || near.pool.refused().len() == 1).await;
+        assert_eq!(near.annotated.count(), 0, "it is not said to be evicted");
+        near.pool.fall_silent();
+        stage.until("the order", || near.pool.count() == 1).await;
+        assert_eq!(near.annotated.count(), 1);
+    });
+}
+
+#[test]
+fn what_nobody_needs_goes_before_a_pod_however_long_others_take() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.garbage.fall_silent();
+        near.images.lose_answers();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        near.stats.set_disk(1 << 30);
+        stage.until("GarbageCollector to be asked", || near.garbage.count() == 1).await;
+        stage.pass(100 * SECOND).await;
+        assert_eq!((near.images.count(), near.pool.count()), (0, 0), "it has two minutes");
+        stage.until("ImageManager to be asked", || near.images.count() == 1).await;
+        stage.until("a pod to be ended for want of both", || near.pool.count() == 1).await;
+        assert_eq!(near.events.heard().iter().filter(|e| &*e.reason == "EvictionThresholdMet").count(), 1);
+    });
+}
+
+#[test]
+fn a_runtime_that_does_not_tell_where_images_are_keeps_nobody_from_measuring() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        stage.fakes.runtime.set_down(true);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the pressure to be told", || near.pressure().is_some()).await;
+        let problems = stage.observed::<EvictionManager>().await["problems"].to_string();
+        assert!(problems.contains("connection refused"), "{problems}");
+        near.stats.set_memory(50 * MIB);
+        stage.until("the pod to be ended", || near.pool.count() == 1).await;
+    });
+}

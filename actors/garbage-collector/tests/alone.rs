@@ -1,0 +1,163 @@
+//! GarbageCollector alone: what nobody needs goes, by what it is told; the runtime and the disk are fakes.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_cri::fake::Fault;
+use bridge_cri::{CriErrorKind, Rpc};
+use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy, Ways};
+use messages::event_recorder::RecordEvent;
+use messages::facts::{PodObserved, WorkerReported, WorkerState};
+use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
+use messages::pleg::{PodTouched, ResendObserved};
+use messages::pod_manager::ResendDesired;
+use messages::pod_worker::ResendReports;
+use messages::runtime::ContainerState;
+use stage::{Neighbour, Stage, alone, desired, observed, pod, reported};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Neighbours {
+    manager: Neighbour<ResendDesired>,
+    pleg: Neighbour<ResendObserved>,
+    pool: Neighbour<ResendReports>,
+    touched: Neighbour<PodTouched>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    fn new() -> Self {
+        Self {
+            manager: Neighbour::new("PodManager"),
+            pleg: Neighbour::new("Pleg"),
+            pool: Neighbour::new("PodWorkerPool"),
+            touched: Neighbour::new("Pleg"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<GarbageCollector> {
+        let deps = self.deps(stage);
+        stage.start(move || GarbageCollector::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> GarbageCollectorDeps {
+        let fakes = &stage.fakes;
+        GarbageCollectorDeps {
+            ways: Ways { operations: fakes.operations.clone(), dirs: fakes.dirs.clone() },
+            clock: fakes.clock.clone(),
+            policy: GcPolicy::default(),
+            manager: self.manager.address(),
+            pleg: self.pleg.address(),
+            pool: self.pool.address(),
+            touched: self.touched.address(),
+            events: self.events.address(),
+        }
+    }
+}
+
+/// A pod that is in the runtime and has ended.
+async fn ended(stage: &Stage<'_>) -> PodObserved {
+    let ran = stage.fakes.run(&pod(0)).await;
+    stage.fakes.runtime.kill_sandbox(&ran.sandbox);
+    let mut seen = observed(&pod(0), 1);
+    let state = Arc::make_mut(&mut seen.state);
+    (state.sandboxes[0].id, state.sandboxes[0].ready) = (Arc::from(ran.sandbox), false);
+    let container = &mut state.containers[0];
+    (container.id, container.sandbox_id) = (Arc::from(ran.container), state.sandboxes[0].id.clone());
+    (container.state, container.finished_at) = (ContainerState::Exited, container.started_at);
+    seen
+}
+
+/// Its worker says that it has given everything back, since the pod was deleted.
+fn released() -> WorkerReported {
+    reported(&pod(0), WorkerState::Terminated, true)
+}
+
+fn is_empty(stage: &Stage<'_>) -> bool {
+    stage.fakes.runtime.containers().is_empty() && stage.fakes.runtime.sandboxes().is_empty()
+}
+
+#[test]
+fn a_deleted_pod_is_taken_away_once_the_desired_pods_are_known() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let seen = ended(stage).await;
+        stage.until("all facts to be asked for", || near.pool.count() == 1).await;
+        assert_eq!((near.manager.count(), near.pleg.count()), (1, 1));
+        actor.address().tell(seen).unwrap();
+        actor.address().tell(released()).unwrap();
+        stage.pass(70 * SECOND).await;
+        assert!(!is_empty(stage), "before the desired pods are known everything may be needed");
+        actor.address().tell(desired(1)).unwrap();
+        actor.address().tell(released()).unwrap();
+        stage.until("it to go", || is_empty(stage)).await;
+        stage.until("Pleg to be told", || near.touched.count() == 1).await;
+        assert_eq!((near.touched.last().unwrap().uid, near.events.count()), (pod(0).pod_ref.uid.clone(), 0));
+    });
+}
+
+#[test]
+fn a_new_incarnation_asks_for_all_facts_and_takes_nothing_before_them() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        actor.address().tell(desired(1)).unwrap();
+        stage.pass(SECOND).await;
+        stage.crash::<GarbageCollector>().await;
+        stage.until("all facts to be asked for", || near.pool.count() == 2).await;
+        assert_eq!((near.manager.count(), near.pleg.count()), (2, 2));
+        let seen = ended(stage).await;
+        actor.address().tell(seen).unwrap();
+        actor.address().tell(released()).unwrap();
+        actor.address().tell(CollectNow).unwrap();
+        stage.pass(130 * SECOND).await;
+        assert!(!is_empty(stage), "what its predecessor knew does not count");
+        actor.address().tell(desired(1)).unwrap();
+        actor.address().tell(released()).unwrap();
+        stage.until("it to go", || is_empty(stage)).await;
+    });
+}
+
+#[test]
+fn neighbours_whose_mailboxes_are_full_hold_up_no_collection() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.touched.refuse();
+        near.events.refuse();
+        near.manager.refuse();
+        let actor = near.start(stage);
+        let answer = actor.address().ask(RemoveDeadContainers, SECOND).await;
+        assert_eq!(answer, Ok(()), "nothing is known, so nothing goes; its asker does not wait for that");
+        actor.address().tell(ended(stage).await).unwrap();
+        actor.address().tell(desired(1)).unwrap();
+        actor.address().tell(released()).unwrap();
+        actor.address().ask(RemoveDeadContainers, SECOND).await.unwrap();
+        assert_eq!((near.manager.refused().len(), near.touched.refused().len()), (1, 1));
+        assert!(stage.fakes.runtime.containers().is_empty());
+    });
+}
+
+#[test]
+fn a_runtime_that_fails_is_told_of_and_asked_again_a_minute_later() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        actor.address().tell(ended(stage).await).unwrap();
+        actor.address().tell(desired(1)).unwrap();
+        actor.address().tell(released()).unwrap();
+        let failed = Fault::Error(CriErrorKind::Other, "device is busy".to_owned());
+        stage.fakes.runtime.fault(Rpc::RemoveContainer, 1, failed);
+        actor.address().tell(CollectNow).unwrap();
+        stage.until("the event", || near.events.count() == 1).await;
+        let event = near.events.last().unwrap();
+        assert_eq!(&*event.reason, "ContainerGCFailed");
+        assert!(event.message.contains("device is busy"), "{}", event.message);
+        assert_eq!((stage.fakes.runtime.sandboxes().len(), near.touched.count()), (1, 0), "it is not empty");
+        stage.until("it to go", || is_empty(stage)).await;
+        assert_eq!(near.events.count(), 1);
+    });
+}

@@ -1,0 +1,161 @@
+//! ImageManager alone: askers, a runtime with a registry behind it, and secrets from ObjectCache.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_cri::fake::RegistryImage;
+use bridge_cri::{CriErrorKind, Rpc};
+use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
+use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use messages::event_recorder::RecordEvent;
+use messages::image_manager::{EnsureImage, ImageError, PresentImage, PullPolicy};
+use messages::object_cache::GetSecret;
+use stage::{IMAGE, Neighbour, Stage, alone, pod};
+use supervision::{AskError, Supervised};
+
+const SECOND: Duration = Duration::from_secs(1);
+const ABSENT: &str = "understudy.dev/absent:1";
+
+type Answer = Result<Result<Arc<PresentImage>, ImageError>, AskError>;
+
+struct Neighbours {
+    secrets: Neighbour<GetSecret>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    fn new() -> Self {
+        Self { secrets: Neighbour::new("ObjectCache"), events: Neighbour::new("EventRecorder") }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<ImageManager> {
+        let deps = self.deps(stage);
+        stage.start(move || ImageManager::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> ImageManagerDeps {
+        let fakes = &stage.fakes;
+        ImageManagerDeps {
+            operations: fakes.operations.clone(),
+            configs: Arc::new(FakeDockerConfigs::new(fakes.disk.clone())),
+            records: Arc::new(FakePullRecords::new(fakes.disk.clone())),
+            clock: fakes.clock.clone(),
+            secrets: self.secrets.address(),
+            events: self.events.address(),
+            settings: ImageSettings::default(),
+            metrics: ImageMetrics::new(),
+        }
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.events.heard().iter().map(|event| event.reason.to_string()).collect()
+    }
+}
+
+fn ask(image: &str, secrets: &[&str]) -> EnsureImage {
+    EnsureImage {
+        pod: pod(0).pod_ref.clone(),
+        container: Arc::from("web"),
+        field_path: Arc::from("spec.containers{web}"),
+        image: Arc::from(image),
+        policy: PullPolicy::IfNotPresent,
+        pull_secrets: secrets.iter().map(|name| Arc::from(*name)).collect(),
+        annotations: Arc::default(),
+        sandbox_config: Arc::default(),
+    }
+}
+
+fn asked(actor: &Supervised<ImageManager>, ask: EnsureImage) -> tokio::task::JoinHandle<Answer> {
+    tokio::spawn(actor.address().ask(ask, 600 * SECOND))
+}
+
+fn pulls(stage: &Stage<'_>) -> u64 {
+    stage.fakes.runtime.counts().get(&Rpc::PullImage).copied().unwrap_or(0)
+}
+
+#[test]
+fn an_image_that_is_there_is_given_and_one_that_is_not_is_pulled_once_for_all_askers() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        asked(&actor, ask(IMAGE, &[])).await.unwrap().unwrap().unwrap();
+        assert_eq!((pulls(stage), near.reasons()), (0, vec!["Pulled".to_owned()]));
+        near.events.take();
+        let takes = 5 * SECOND;
+        stage.fakes.runtime.publish(ABSENT, RegistryImage { takes, ..RegistryImage::default() });
+        let askers = [asked(&actor, ask(ABSENT, &[])), asked(&actor, ask(ABSENT, &[]))];
+        for asker in askers {
+            asker.await.unwrap().unwrap().unwrap();
+        }
+        assert_eq!(pulls(stage), 1);
+        assert_eq!(near.reasons().iter().filter(|reason| *reason == "Pulled").count(), 2, "each is told");
+    });
+}
+
+#[test]
+fn a_new_incarnation_joins_the_pull_that_is_under_way() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let takes = 30 * SECOND;
+        stage.fakes.runtime.publish(ABSENT, RegistryImage { takes, ..RegistryImage::default() });
+        let first = asked(&actor, ask(ABSENT, &[]));
+        stage.until("the pull", || pulls(stage) == 1).await;
+        stage.crash::<ImageManager>().await;
+        assert_eq!(first.await.unwrap(), Err(AskError::Lost), "its asker learns that it must ask again");
+        asked(&actor, ask(ABSENT, &[])).await.unwrap().unwrap().unwrap();
+        assert_eq!(pulls(stage), 1, "the runtime was asked once");
+    });
+}
+
+#[test]
+fn secrets_that_object_cache_does_not_give_are_told_of_and_done_without() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.fakes.runtime.publish(ABSENT, RegistryImage::default());
+        near.secrets.refuse();
+        asked(&actor, ask(ABSENT, &["key"])).await.unwrap().unwrap().unwrap();
+        assert!(!near.secrets.refused().is_empty(), "it was asked for");
+        assert!(
+            near.reasons().contains(&"FailedToRetrieveImagePullSecret".to_owned()),
+            "{:?}",
+            near.reasons()
+        );
+    });
+}
+
+#[test]
+fn a_registry_that_fails_is_left_alone_for_a_while() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let error = Some((CriErrorKind::Other, "manifest unknown".to_owned()));
+        stage.fakes.runtime.publish(ABSENT, RegistryImage { error, ..RegistryImage::default() });
+        let failed = asked(&actor, ask(ABSENT, &[])).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(failed.reason, "ErrImagePull");
+        let again = asked(&actor, ask(ABSENT, &[])).await.unwrap().unwrap().unwrap_err();
+        assert_eq!((again.reason.as_str(), pulls(stage)), ("ImagePullBackOff", 1));
+        stage.pass(Duration::from_millis(again.retry_after_ms.unwrap())).await;
+        stage.fakes.runtime.publish(ABSENT, RegistryImage::default());
+        asked(&actor, ask(ABSENT, &[])).await.unwrap().unwrap().unwrap();
+        assert_eq!(pulls(stage), 2);
+    });
+}
+
+#[test]
+fn a_runtime_that_is_away_is_said_to_be_the_reason() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.fakes.runtime.set_down(true);
+        let failed = asked(&actor, ask(IMAGE, &[])).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(
+            (failed.reason.as_str(), near.reasons()),
+            ("ImageInspectError", vec!["InspectFailed".to_owned()])
+        );
+        stage.fakes.runtime.set_down(false);
+        asked(&actor, ask(IMAGE, &[])).await.unwrap().unwrap().unwrap();
+    });
+}

@@ -1,0 +1,141 @@
+//! LogManager alone: Pleg tells it who writes logs; the runtime and the logs are fakes.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_cri::fake::Fault;
+use bridge_cri::{CriErrorKind, Rpc};
+use bridge_node::host::FakeContainerLogs;
+use log_manager::{LogManager, LogManagerDeps, LogRotation, Ways};
+use messages::facts::PodObserved;
+use messages::pleg::ResendObserved;
+use stage::{Neighbour, Stage, alone, observed, pod};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn deps(stage: &Stage<'_>, pleg: &Neighbour<ResendObserved>) -> LogManagerDeps {
+    let fakes = &stage.fakes;
+    LogManagerDeps {
+        ways: Ways {
+            operations: fakes.operations.clone(),
+            logs: Arc::new(FakeContainerLogs::new(fakes.disk.clone())),
+        },
+        clock: fakes.clock.clone(),
+        rotation: LogRotation { bytes_max: Some(10), ..LogRotation::default() },
+        pleg: pleg.address(),
+    }
+}
+
+fn start(stage: &Stage<'_>, pleg: &Neighbour<ResendObserved>) -> Supervised<LogManager> {
+    let deps = deps(stage, pleg);
+    stage.start(move || LogManager::new(deps.clone()))
+}
+
+fn directory() -> PathBuf {
+    let pod = pod(0).pod_ref.clone();
+    PathBuf::from(format!("/var/log/pods/{}_{}_{}/web", pod.namespace, pod.name, pod.uid))
+}
+
+/// A running container whose log is too large, as Pleg tells of it.
+async fn writer(stage: &Stage<'_>) -> PodObserved {
+    let ran = stage.fakes.run(&pod(0)).await;
+    let log = directory().join("0.log");
+    stage.fakes.disk.write(&log, "more than ten bytes", 0o640);
+    let mut seen = observed(&pod(0), 1);
+    let container = &mut Arc::make_mut(&mut seen.state).containers[0];
+    (container.id, container.log_path) = (Arc::from(ran.container), Arc::from(log.to_str().unwrap()));
+    seen
+}
+
+fn reopened(stage: &Stage<'_>) -> u64 {
+    stage.fakes.runtime.counts().get(&Rpc::ReopenContainerLog).copied().unwrap_or(0)
+}
+
+/// Files beside the log.
+fn files(stage: &Stage<'_>) -> Vec<String> {
+    let name = |path: PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    stage.fakes.disk.children(directory()).into_iter().map(name).collect()
+}
+
+#[test]
+fn a_log_that_is_too_large_is_put_aside_and_begun_anew() {
+    alone(async |stage| {
+        let pleg = Neighbour::new("Pleg");
+        let actor = start(stage, &pleg);
+        let seen = writer(stage).await;
+        stage.until("Pleg to be asked", || pleg.count() == 1).await;
+        actor.address().tell(seen).unwrap();
+        stage.until("another log", || reopened(stage) == 1).await;
+        assert!(files(stage).iter().any(|name| name.starts_with("0.log.2027")), "{:?}", files(stage));
+        assert_eq!(stage.observed::<LogManager>().await["rotated"], 1);
+    });
+}
+
+#[test]
+fn a_new_incarnation_asks_who_writes_logs_and_touches_none_before() {
+    alone(async |stage| {
+        let pleg = Neighbour::new("Pleg");
+        let actor = start(stage, &pleg);
+        let seen = writer(stage).await;
+        actor.address().tell(seen.clone()).unwrap();
+        stage.pass(SECOND).await;
+        stage.crash::<LogManager>().await;
+        stage.until("Pleg to be asked again", || pleg.count() == 2).await;
+        stage.pass(60 * SECOND).await;
+        assert_eq!(reopened(stage), 0);
+        actor.address().tell(seen).unwrap();
+        stage.until("another log", || reopened(stage) == 1).await;
+    });
+}
+
+#[test]
+fn a_pleg_whose_mailbox_is_full_is_heard_all_the_same() {
+    alone(async |stage| {
+        let pleg = Neighbour::new("Pleg");
+        pleg.refuse();
+        let actor = start(stage, &pleg);
+        let seen = writer(stage).await;
+        actor.address().tell(seen).unwrap();
+        stage.until("another log", || reopened(stage) == 1).await;
+        assert_eq!(pleg.refused().len(), 1);
+    });
+}
+
+#[test]
+fn a_runtime_that_begins_no_other_log_keeps_the_old_one() {
+    alone(async |stage| {
+        let pleg = Neighbour::new("Pleg");
+        let actor = start(stage, &pleg);
+        let seen = writer(stage).await;
+        let failed = Fault::Error(CriErrorKind::Other, "no such task".to_owned());
+        stage.fakes.runtime.fault(Rpc::ReopenContainerLog, 1, failed);
+        actor.address().tell(seen).unwrap();
+        stage.until("the try", || reopened(stage) == 1).await;
+        stage.pass(SECOND).await;
+        assert_eq!(files(stage), ["0.log"], "it is where it was");
+        let problems = stage.observed::<LogManager>().await["problems"].to_string();
+        assert!(problems.contains("no such task"), "{problems}");
+        stage.until("another log", || reopened(stage) == 2).await;
+        stage.pass(SECOND).await;
+        assert_eq!(stage.observed::<LogManager>().await["problems"], serde_json::json!([]));
+    });
+}
+
+#[test]
+fn a_disk_that_fails_is_told_of_and_looked_at_again() {
+    alone(async |stage| {
+        let pleg = Neighbour::new("Pleg");
+        let actor = start(stage, &pleg);
+        let seen = writer(stage).await;
+        stage.fakes.disk.fail("sizes", directory(), 1, "Input/output error");
+        actor.address().tell(seen).unwrap();
+        stage.pass(11 * SECOND).await;
+        let problems = stage.observed::<LogManager>().await["problems"].to_string();
+        assert!(problems.contains("Input/output error"), "{problems}");
+        assert_eq!(reopened(stage), 0);
+        stage.until("another log", || reopened(stage) == 1).await;
+    });
+}

@@ -1,0 +1,312 @@
+//! NodeStatus and Lease, each alone: an API server, the runtime, and those who are told of the Node.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_io::Io;
+use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use bridge_node::host::{FakeHostAddresses, FakeMachine, Machine};
+use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use k8s_openapi::api::core::v1::Node;
+use messages::event_recorder::RecordEvent;
+use messages::eviction_manager::ResendPressure;
+use messages::facts::{NodeAddressesObserved, NodeObserved, RuntimeObserved};
+use messages::node_status::{PostNotReady, ResendNode};
+use messages::pleg::ResendObserved;
+use messages::quantity::Quantity;
+use messages::resources::NodeResources;
+use messages::runtime::RuntimeHealth;
+use node_status::{Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps};
+use stage::{Neighbour, Stage, alone, runtime_well};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+const NAME: &str = "node";
+
+struct Neighbours {
+    api: FakeApi,
+    pods: Neighbour<NodeObserved>,
+    lease: Neighbour<NodeObserved>,
+    addresses: Neighbour<NodeAddressesObserved>,
+    pleg: Neighbour<ResendObserved>,
+    pressure: Neighbour<ResendPressure>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    fn new(stage: &Stage<'_>) -> Self {
+        Self {
+            api: FakeApi::new(stage.fakes.clock.clone()),
+            pods: Neighbour::new("PodManager"),
+            lease: Neighbour::new("Lease"),
+            addresses: Neighbour::new("StatusManager"),
+            pleg: Neighbour::new("Pleg"),
+            pressure: Neighbour::new("EvictionManager"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    async fn start(&self, stage: &Stage<'_>) -> Supervised<NodeStatus> {
+        let deps = self.deps(stage).await;
+        stage.start(move || NodeStatus::new(deps.clone()))
+    }
+
+    async fn deps(&self, stage: &Stage<'_>) -> NodeStatusDeps {
+        NodeStatusDeps {
+            config: Arc::new(config().await),
+            heartbeat: self.api.client(&Io::current()),
+            api: self.api.client(&Io::current()),
+            operations: stage.fakes.operations.clone(),
+            addresses: Arc::new(FakeHostAddresses::default()),
+            clock: stage.fakes.clock.clone(),
+            observers: vec![self.pods.address(), self.lease.address()],
+            address_observers: vec![self.addresses.address()],
+            observed: self.pleg.address(),
+            pressure: self.pressure.address(),
+            events: self.events.address(),
+        }
+    }
+
+    /// The status of the Node's condition Ready as the API server has it.
+    fn ready(&self) -> Option<String> {
+        let node = self.api.get::<Node>(None, NAME)?;
+        let conditions = node.status?.conditions?;
+        Some(conditions.into_iter().find(|condition| condition.type_ == "Ready")?.status)
+    }
+
+    async fn until_ready(&self, stage: &Stage<'_>) {
+        stage.until("the Node to be ready", || self.ready().as_deref() == Some("True")).await;
+    }
+
+    fn postings(&self) -> u64 {
+        self.api.count(Verb::Patch, "nodes/status")
+    }
+}
+
+async fn config() -> NodeStatusConfig {
+    let amount = |(name, text): (&str, &str)| (name.to_owned(), Quantity::parse(text).unwrap());
+    let amounts: BTreeMap<_, _> = [("cpu", "4"), ("memory", "8Gi"), ("pods", "110")].map(amount).into();
+    NodeStatusConfig {
+        name: Arc::from(NAME),
+        register: true,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        provider_id: String::new(),
+        controller_attach_detach: true,
+        external_cloud: false,
+        node_ips: Vec::new(),
+        machine: FakeMachine::named(NAME).facts().await.unwrap(),
+        resources: Arc::new(NodeResources { capacity: amounts.clone(), allocatable: amounts }),
+        storage_isolation: false,
+        kubelet_version: "v1.36.2",
+        port: 10250,
+        images_max: Some(50),
+        update: 10 * SECOND,
+        report: 300 * SECOND,
+        declared_features: Vec::new(),
+    }
+}
+
+fn tell_runtime(actor: &Supervised<NodeStatus>) {
+    let well = RuntimeHealth { listed_ago: Some(Duration::ZERO), ..(*runtime_well()).clone() };
+    actor.address().tell(RuntimeObserved(Arc::new(well))).unwrap();
+}
+
+/// Lets so many seconds pass in which Pleg tells, as it does, that the runtime is well.
+async fn pass_well(stage: &Stage<'_>, actor: &Supervised<NodeStatus>, seconds: u32) {
+    for _ in 0..seconds / 5 {
+        tell_runtime(actor);
+        stage.pass(5 * SECOND).await;
+    }
+}
+
+#[test]
+fn the_node_is_registered_told_and_made_ready() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage).await;
+        stage.until("the Node to be told", || near.pods.last().is_some_and(|told| told.0.is_some())).await;
+        assert_eq!((near.pleg.count(), near.pressure.count()), (1, 1));
+        assert!(near.addresses.count() > 0 && near.lease.count() > 0, "every observer is told");
+        tell_runtime(&actor);
+        near.until_ready(stage).await;
+        assert_eq!(near.api.count(Verb::Create, "nodes"), 1);
+        pass_well(stage, &actor, 40).await;
+        let postings = near.postings();
+        pass_well(stage, &actor, 60).await;
+        assert_eq!(near.postings(), postings, "an unchanged status is not posted for minutes");
+        assert!(near.events.heard().iter().any(|event| &*event.reason == "NodeReady"));
+    });
+}
+
+#[test]
+fn a_new_incarnation_leaves_the_node_as_it_is_until_the_runtime_is_known() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage).await;
+        tell_runtime(&actor);
+        near.until_ready(stage).await;
+        pass_well(stage, &actor, 40).await;
+        let postings = near.postings();
+        near.pods.take();
+        stage.crash::<NodeStatus>().await;
+        stage.until("Pleg to be asked", || near.pleg.count() == 2 && near.pressure.count() == 2).await;
+        stage.pass(5 * SECOND).await;
+        assert_eq!((near.postings(), near.ready().as_deref()), (postings, Some("True")));
+        pass_well(stage, &actor, 60).await;
+        assert_eq!(near.ready().as_deref(), Some("True"));
+        assert_eq!(near.api.list::<Node>().len(), 1);
+        assert!(near.pods.heard().iter().all(|told| told.0.is_some()), "nobody is told that it is gone");
+    });
+}
+
+#[test]
+fn an_observer_whose_mailbox_was_full_is_told_when_it_asks() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.lease.refuse();
+        let actor = near.start(stage).await;
+        stage.until("the Node to be told", || near.pods.last().is_some_and(|told| told.0.is_some())).await;
+        near.lease.fall_silent();
+        actor.address().tell(ResendNode).unwrap();
+        stage.until("it to be told", || near.lease.last().is_some_and(|told| told.0.is_some())).await;
+    });
+}
+
+#[test]
+fn a_server_that_refuses_the_node_is_asked_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.api.fault(On::call(Verb::Create, "nodes"), 3, Fault::code(500));
+        let actor = near.start(stage).await;
+        tell_runtime(&actor);
+        near.until_ready(stage).await;
+        assert_eq!(near.api.count(Verb::Create, "nodes"), 4);
+        near.api.fault(On::call(Verb::Patch, "nodes/status"), 2, Fault::code(500));
+        let ill = RuntimeHealth {
+            ready: false,
+            runtime_problem: "it is restarting".to_owned(),
+            ..(*runtime_well()).clone()
+        };
+        actor.address().tell(RuntimeObserved(Arc::new(ill))).unwrap();
+        stage.until("the Node not to be ready", || near.ready().as_deref() == Some("False")).await;
+    });
+}
+
+#[test]
+fn the_last_word_is_posted_before_it_is_answered() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage).await;
+        tell_runtime(&actor);
+        near.until_ready(stage).await;
+        let order = PostNotReady { why: Arc::from("Pleg has failed") };
+        actor.address().ask(order, 2 * SECOND).await.unwrap();
+        assert_eq!(near.ready().as_deref(), Some("False"));
+    });
+}
+
+struct LeaseNeighbours {
+    api: FakeApi,
+    node: Neighbour<ResendNode>,
+}
+
+impl LeaseNeighbours {
+    fn new(stage: &Stage<'_>) -> Self {
+        Self { api: FakeApi::new(stage.fakes.clock.clone()), node: Neighbour::new("NodeStatus") }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<Lease> {
+        let deps = self.deps(stage);
+        stage.start(move || Lease::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> LeaseDeps {
+        LeaseDeps {
+            config: Arc::new(LeaseConfig { node: NAME.to_owned(), duration_seconds: 40 }),
+            heartbeat: self.api.client(&Io::current()),
+            clock: stage.fakes.clock.clone(),
+            node: self.node.address(),
+        }
+    }
+
+    fn lease(&self) -> Option<LeaseObject> {
+        self.api.get::<LeaseObject>(Some("kube-node-lease"), NAME)
+    }
+
+    /// Tells of the Node.
+    fn tell_node(&self, actor: &Supervised<Lease>) {
+        let node = serde_json::json!({ "metadata": { "name": NAME } });
+        let node = self.api.put::<Node>(&serde_json::from_value(node).unwrap());
+        actor.address().tell(NodeObserved(Some(Arc::new(node)))).unwrap();
+    }
+
+    fn renewals(&self) -> u64 {
+        self.api.count(Verb::Update, "leases")
+    }
+}
+
+#[test]
+fn a_lease_is_made_once_the_node_is_known_and_renewed_every_ten_seconds() {
+    alone(async |stage| {
+        let near = LeaseNeighbours::new(stage);
+        let actor = near.start(stage);
+        stage.until("the Node to be asked for", || near.node.count() > 0).await;
+        stage.pass(SECOND).await;
+        assert!(near.lease().is_none(), "it belongs to the Node");
+        near.tell_node(&actor);
+        stage.until("the lease", || near.lease().is_some()).await;
+        let before = near.renewals();
+        stage.pass(60 * SECOND).await;
+        assert!((5..=6).contains(&(near.renewals() - before)), "{}", near.renewals() - before);
+        assert_eq!(near.api.count(Verb::Create, "leases"), 1);
+    });
+}
+
+#[test]
+fn a_new_incarnation_of_lease_renews_the_lease_that_is_there() {
+    alone(async |stage| {
+        let near = LeaseNeighbours::new(stage);
+        let actor = near.start(stage);
+        near.tell_node(&actor);
+        stage.until("the lease", || near.lease().is_some()).await;
+        let (asked, before) = (near.node.count(), near.renewals());
+        stage.crash::<Lease>().await;
+        stage.until("the Node to be asked for", || near.node.count() > asked).await;
+        stage.until("a renewal", || near.renewals() > before).await;
+        assert_eq!(near.api.count(Verb::Create, "leases"), 1);
+    });
+}
+
+#[test]
+fn a_node_status_whose_mailbox_is_full_is_asked_again_by_lease() {
+    alone(async |stage| {
+        let near = LeaseNeighbours::new(stage);
+        near.node.refuse();
+        let actor = near.start(stage);
+        stage.pass(25 * SECOND).await;
+        assert!(near.node.refused().len() >= 2, "{}", near.node.refused().len());
+        near.tell_node(&actor);
+        stage.until("the lease", || near.lease().is_some()).await;
+    });
+}
+
+#[test]
+fn a_server_that_is_away_for_a_minute_finds_the_lease_renewed_at_once() {
+    alone(async |stage| {
+        let near = LeaseNeighbours::new(stage);
+        let actor = near.start(stage);
+        near.tell_node(&actor);
+        stage.until("the lease", || near.lease().is_some()).await;
+        near.api.set_down(true);
+        stage.pass(60 * SECOND).await;
+        assert!(stage.observed::<Lease>().await["problem"].is_string());
+        near.api.set_down(false);
+        let before = near.renewals();
+        stage.pass(12 * SECOND).await;
+        assert!(near.renewals() > before);
+        assert!(stage.observed::<Lease>().await["problem"].is_null());
+    });
+}

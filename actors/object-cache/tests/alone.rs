@@ -1,0 +1,163 @@
+//! ObjectCache alone: askers on one side, the API server on the other.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_io::Io;
+use bridge_kube::Patch;
+use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Volume};
+use messages::facts::{DesiredPod, DesiredPods};
+use messages::object_cache::{GetSecret, GetServices, ObjectError, PodObjectsChanged};
+use messages::pod_manager::ResendDesired;
+use object_cache::{ObjectCache, ObjectCacheDeps};
+use serde_json::json;
+use stage::{Neighbour, Stage, alone, api_pod, desired_of};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Neighbours {
+    api: FakeApi,
+    manager: Neighbour<ResendDesired>,
+    pool: Neighbour<PodObjectsChanged>,
+    volumes: Neighbour<PodObjectsChanged>,
+}
+
+impl Neighbours {
+    fn new(stage: &Stage<'_>) -> Self {
+        let api = FakeApi::new(stage.fakes.clock.clone());
+        let secret =
+            json!({ "metadata": { "name": "key", "namespace": "default" }, "data": { "a": "Yg==" } });
+        api.put::<Secret>(&serde_json::from_value(secret).unwrap());
+        Self {
+            api,
+            manager: Neighbour::new("PodManager"),
+            pool: Neighbour::new("PodWorkerPool"),
+            volumes: Neighbour::new("VolumeManager"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<ObjectCache> {
+        let deps = self.deps(stage);
+        stage.start(move || ObjectCache::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> ObjectCacheDeps {
+        ObjectCacheDeps {
+            api: Some(self.api.client(&Io::current())),
+            clock: stage.fakes.clock.clone(),
+            observers: vec![self.pool.address(), self.volumes.address()],
+            resend_desired: self.manager.address(),
+        }
+    }
+
+    fn lists(&self) -> u64 {
+        self.api.count(Verb::List, "secrets")
+    }
+
+    fn change(&self) {
+        let patch = Patch::Merge(json!({ "data": { "a": "Yw==" } }));
+        self.api.change::<Secret>(Some("default"), "key", None, &patch);
+    }
+}
+
+/// A pod of the API server with the secret as a volume, desired.
+fn desired() -> DesiredPods {
+    let mut pod: DesiredPod = (*api_pod(0)).clone();
+    let secret = SecretVolumeSource { secret_name: Some("key".to_owned()), ..SecretVolumeSource::default() };
+    let volume = Volume { name: "key".to_owned(), secret: Some(secret), ..Volume::default() };
+    Arc::make_mut(&mut pod.pod).spec.get_or_insert_default().volumes.get_or_insert_default().push(volume);
+    desired_of(&[Arc::new(pod)])
+}
+
+async fn secret(actor: &Supervised<ObjectCache>) -> Result<Arc<Secret>, ObjectError> {
+    let ask = GetSecret { namespace: Arc::from("default"), name: Arc::from("key") };
+    actor.address().ask(ask, 30 * SECOND).await.unwrap()
+}
+
+#[test]
+fn a_secret_is_read_once_and_its_change_is_told() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        stage.until("the desired pods to be asked for", || near.manager.count() == 1).await;
+        actor.address().tell(desired()).unwrap();
+        let first = secret(&actor).await.unwrap();
+        secret(&actor).await.unwrap();
+        assert_eq!(near.lists(), 1, "the second asker is answered from what is known");
+        near.pool.take();
+        near.change();
+        stage.until("the change to be told", || near.pool.count() > 0 && near.volumes.count() > 0).await;
+        assert_eq!(near.pool.last().unwrap().uid, api_pod(0).pod_ref.uid);
+        assert_ne!(secret(&actor).await.unwrap().data, first.data);
+        assert_eq!(near.lists(), 1);
+    });
+}
+
+#[test]
+fn a_new_incarnation_asks_for_the_pods_and_reads_what_is_asked_for() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        actor.address().tell(desired()).unwrap();
+        secret(&actor).await.unwrap();
+        let services = near.api.count(Verb::List, "services");
+        stage.crash::<ObjectCache>().await;
+        stage.until("the desired pods to be asked for", || near.manager.count() == 2).await;
+        stage.until("the services to be read", || near.api.count(Verb::List, "services") > services).await;
+        stage.pass(10 * SECOND).await;
+        assert_eq!(near.lists(), 1, "no secret is read that nobody has asked for again");
+        secret(&actor).await.unwrap();
+        assert_eq!((near.lists(), near.api.watches()), (2, 2), "watches of its predecessor have ended");
+    });
+}
+
+#[test]
+fn an_observer_whose_mailbox_is_full_holds_up_no_other() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.pool.refuse();
+        let actor = near.start(stage);
+        actor.address().tell(desired()).unwrap();
+        secret(&actor).await.unwrap();
+        near.volumes.take();
+        near.change();
+        stage.until("the other to be told", || near.volumes.count() == 1).await;
+        assert!(!near.pool.refused().is_empty());
+    });
+}
+
+#[test]
+fn a_server_that_is_away_keeps_no_asker_waiting_longer_than_a_second() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.api.set_down(true);
+        let actor = near.start(stage);
+        let began = tokio::time::Instant::now();
+        let error = secret(&actor).await.unwrap_err();
+        assert!(!error.not_found && error.message.contains("failed to sync secret cache"), "{error:?}");
+        assert!(began.elapsed() <= SECOND + SECOND / 10, "{:?}", began.elapsed());
+        let services = actor.address().ask(GetServices, 30 * SECOND).await.unwrap();
+        assert!(services.is_err_and(|error| error.message.contains("services have not yet been read")));
+        near.api.set_down(false);
+        stage.pass(30 * SECOND).await;
+        secret(&actor).await.unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_answers_429_is_asked_again_when_it_said() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.api.fault(On::call(Verb::List, "secrets"), 1, Fault::too_many(30));
+        let actor = near.start(stage);
+        secret(&actor).await.unwrap_err();
+        stage.pass(28 * SECOND).await;
+        assert_eq!(near.lists(), 1, "no try before the server's time");
+        stage.pass(10 * SECOND).await;
+        assert_eq!(near.lists(), 2);
+        secret(&actor).await.unwrap();
+    });
+}

@@ -1,0 +1,208 @@
+//! Pleg alone: the runtime is a fake, and those that it tells are recorded.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_cri::fake::Fault;
+use bridge_cri::{CriErrorKind, Rpc};
+use messages::event_recorder::RecordEvent;
+use messages::facts::{PodObserved, RuntimeObserved};
+use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
+use messages::runtime::ContainerState;
+use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
+use stage::{Neighbour, Stage, alone, pod};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Neighbours {
+    pool: Neighbour<PodObserved>,
+    status_manager: Neighbour<PodObserved>,
+    runtime: Neighbour<RuntimeObserved>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    fn new() -> Self {
+        Self {
+            pool: Neighbour::new("PodWorkerPool"),
+            status_manager: Neighbour::new("StatusManager"),
+            runtime: Neighbour::new("StatusManager"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<Pleg> {
+        let deps = self.deps(stage);
+        stage.start(move || Pleg::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> PlegDeps {
+        PlegDeps {
+            config: PlegConfig::default(),
+            operations: stage.fakes.operations.clone(),
+            exits: Arc::new(stage.fakes.runtime.exit_watcher()),
+            dirs: stage.fakes.dirs.clone(),
+            clock: stage.fakes.clock.clone(),
+            observers: vec![self.pool.address(), self.status_manager.address()],
+            runtime_observers: vec![self.runtime.address()],
+            runtime_watchers: Vec::new(),
+            events: self.events.address(),
+            metrics: PlegMetrics::new().unwrap(),
+        }
+    }
+}
+
+/// How many pods Pleg says the runtime has; nothing before the first list.
+async fn known(actor: &Supervised<Pleg>) -> Option<usize> {
+    let pods = actor.address().ask(GetRuntimePods, SECOND).await.unwrap();
+    pods.map(|pods| pods.len())
+}
+
+fn looks(stage: &Stage<'_>, rpc: Rpc) -> u64 {
+    stage.fakes.runtime.counts().get(&rpc).copied().unwrap_or(0)
+}
+
+#[test]
+fn what_the_runtime_holds_and_how_it_is_are_told_once() {
+    alone(async |stage| {
+        let ran = stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        let told = near.pool.last().unwrap();
+        assert_eq!(told.uid, pod(0).pod_ref.uid);
+        assert_eq!((&*told.state.containers[0].id, told.touch), (ran.container.as_str(), 0));
+        assert_eq!(near.status_manager.count(), 1, "every observer is told");
+        assert!(near.runtime.last().is_some_and(|told| told.0.ready && &*told.0.name == "fake"));
+        assert_eq!(known(&actor).await, Some(1));
+        stage.pass(12 * SECOND).await;
+        assert_eq!(near.pool.count(), 1, "a relist that finds nothing new tells nothing");
+        assert!(looks(stage, Rpc::ListPodSandbox) >= 2, "there was another relist");
+    });
+}
+
+#[test]
+fn a_touch_is_answered_by_a_look_that_began_after_it() {
+    alone(async |stage| {
+        stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        let uid = pod(0).pod_ref.uid.clone();
+        actor.address().tell(PodTouched { uid: uid.clone(), token: 7 }).unwrap();
+        stage.until("the look to be told", || near.pool.count() == 2).await;
+        assert_eq!(near.pool.last().unwrap().touch, 7, "told although nothing has changed");
+        // A pod that the runtime has nothing of is told of, too: its worker waits for the word.
+        let other = pod(1).pod_ref.uid.clone();
+        actor.address().tell(PodTouched { uid: other.clone(), token: 1 }).unwrap();
+        stage.until("its absence to be told", || near.pool.last().unwrap().uid == other).await;
+        assert!(near.pool.last().unwrap().state.is_absent());
+    });
+}
+
+#[test]
+fn a_new_incarnation_lists_again_and_invents_no_deaths() {
+    alone(async |stage| {
+        let ran = stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        near.pool.take();
+        let before = looks(stage, Rpc::ListPodSandbox);
+        stage.crash::<Pleg>().await;
+        stage.until("the pod to be told again", || near.pool.count() == 1).await;
+        assert!(looks(stage, Rpc::ListPodSandbox) > before, "the runtime was asked again");
+        let told = near.pool.last().unwrap();
+        assert_eq!(told.state.containers[0].state, ContainerState::Running);
+        assert_eq!(known(&actor).await, Some(1));
+        // Exits are notified to the new incarnation, too: no relist is waited for.
+        stage.fakes.runtime.exit_container(&ran.container, 3, false);
+        stage.pass(2 * SECOND).await;
+        let told = near.pool.last().unwrap();
+        assert_eq!(
+            (told.state.containers[0].state, told.state.containers[0].exit_code),
+            (ContainerState::Exited, 3)
+        );
+    });
+}
+
+#[test]
+fn an_observer_whose_mailbox_is_full_is_told_when_it_asks() {
+    alone(async |stage| {
+        stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        near.status_manager.refuse();
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        assert_eq!(near.status_manager.refused().len(), 1);
+        near.status_manager.fall_silent();
+        actor.address().tell(ResendObserved).unwrap();
+        stage.until("it to be told", || near.status_manager.count() == 1).await;
+        assert_eq!(near.runtime.count(), 2, "the runtime's health is told again as well");
+    });
+}
+
+#[test]
+fn a_runtime_that_is_away_is_told_of_and_its_pods_are_not_gone() {
+    alone(async |stage| {
+        stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        stage.fakes.runtime.set_down(true);
+        stage
+            .until("the runtime to be told of", || near.runtime.last().is_some_and(|told| !told.0.ready))
+            .await;
+        let before = looks(stage, Rpc::ListPodSandbox);
+        stage.pass(60 * SECOND).await;
+        let tries = looks(stage, Rpc::ListPodSandbox) - before;
+        assert!((5..40).contains(&tries), "{tries} lists in a minute: the waits grow, up to 5 s");
+        assert_eq!(near.pool.count(), 1, "of pods nothing is known, so nothing is said");
+        assert_eq!(known(&actor).await, Some(1));
+        stage.fakes.runtime.set_down(false);
+        stage
+            .until("the runtime to be told of", || near.runtime.last().is_some_and(|told| told.0.ready))
+            .await;
+        assert_eq!(known(&actor).await, Some(1));
+    });
+}
+
+#[test]
+fn a_runtime_that_never_listed_holds_back_the_answer_of_what_it_holds() {
+    alone(async |stage| {
+        stage.fakes.runtime.set_down(true);
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let held = actor.address().ask(GetHeldPods, 60 * SECOND);
+        let held = tokio::spawn(held);
+        stage.pass(10 * SECOND).await;
+        assert!(!held.is_finished(), "no list, no answer");
+        assert_eq!(known(&actor).await, None);
+        stage.fakes.runtime.set_down(false);
+        stage.until("the answer", || held.is_finished()).await;
+        assert!(held.await.unwrap().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_look_that_fails_is_repeated_until_its_touch_is_answered() {
+    alone(async |stage| {
+        let ran = stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        let failed = Fault::Error(CriErrorKind::Other, "no such file".to_owned());
+        stage.fakes.runtime.fault(Rpc::ContainerStatus, 2, failed);
+        stage.fakes.runtime.exit_container(&ran.container, 0, false);
+        let uid = pod(0).pod_ref.uid.clone();
+        actor.address().tell(PodTouched { uid, token: 1 }).unwrap();
+        stage.until("the complaint", || near.events.count() == 1).await;
+        assert_eq!((&*near.events.last().unwrap().reason, near.pool.count()), ("FailedSync", 1));
+        stage.until("the answer", || near.pool.count() == 2).await;
+        let told = near.pool.last().unwrap();
+        assert_eq!((told.touch, told.state.containers[0].state), (1, ContainerState::Exited));
+        assert_eq!(near.events.count(), 1, "two failures, one complaint");
+    });
+}

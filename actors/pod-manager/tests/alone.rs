@@ -1,0 +1,211 @@
+//! PodManager alone: sources tell it of pods, others of the past; it tells what is desired.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_io::Io;
+use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use messages::event_recorder::RecordEvent;
+use messages::eviction_manager::ResendPressure;
+use messages::facts::{DesiredPods, NodeObserved, Source, SourcePod};
+use messages::node_status::ResendNode;
+use messages::pleg::{GetHeldPods, ResendObserved};
+use messages::pod_manager::{PodsChanged, ResendDesired};
+use messages::pod_sources::ResendPods;
+use messages::pod_worker::{EvictPod, GetWorkers};
+use messages::status_manager::{GetKnownStatuses, MirrorPods};
+use pod_manager::admission::NodeView;
+use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
+use stage::{Neighbour, Stage, alone, pod};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Neighbours {
+    api: FakeApi,
+    pool: Neighbour<DesiredPods>,
+    pleg: Neighbour<DesiredPods>,
+    sources: Neighbour<ResendPods>,
+    workers: Neighbour<GetWorkers>,
+    statuses: Neighbour<GetKnownStatuses>,
+    held: Neighbour<GetHeldPods>,
+    observed: Neighbour<ResendObserved>,
+    pressure: Neighbour<ResendPressure>,
+    node: Neighbour<ResendNode>,
+    evict: Neighbour<EvictPod>,
+    mirrors: Neighbour<MirrorPods>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    fn new(stage: &Stage<'_>) -> Self {
+        Self {
+            api: FakeApi::new(stage.fakes.clock.clone()),
+            pool: Neighbour::new("PodWorkerPool"),
+            pleg: Neighbour::new("Pleg"),
+            sources: Neighbour::new("PodSources"),
+            workers: Neighbour::answering("PodWorkerPool", |_| BTreeMap::new()),
+            statuses: Neighbour::answering("StatusManager", |_| BTreeMap::new()),
+            held: Neighbour::answering("Pleg", |_| Arc::default()),
+            observed: Neighbour::new("Pleg"),
+            pressure: Neighbour::new("EvictionManager"),
+            node: Neighbour::new("NodeStatus"),
+            evict: Neighbour::new("PodWorkerPool"),
+            mirrors: Neighbour::new("StatusManager"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<PodManager> {
+        let deps = self.deps();
+        stage.start(move || PodManager::new(deps.clone()))
+    }
+
+    fn deps(&self) -> PodManagerDeps {
+        PodManagerDeps {
+            config: PodManagerConfig {
+                sources: vec![Source::File, Source::Api],
+                node: NodeView { name: "node".to_owned(), pods_max: 110, ..NodeView::default() },
+            },
+            observers: vec![self.pool.address(), self.pleg.address()],
+            sources: self.sources.address(),
+            workers: self.workers.address(),
+            statuses: self.statuses.address(),
+            held_pods: self.held.address(),
+            observed: self.observed.address(),
+            pressure: self.pressure.address(),
+            node: Some(self.node.address()),
+            evict: self.evict.address(),
+            mirrors: self.mirrors.address(),
+            api: Some(self.api.client(&Io::current())),
+            events: self.events.address(),
+            metrics: PodManagerMetrics::new().unwrap(),
+        }
+    }
+}
+
+/// The file source has so many pods, the API server none.
+fn tell_pods(actor: &Supervised<PodManager>, count: usize) {
+    let pods = (0..count).map(|number| SourcePod { pod: pod(number).pod.clone(), refused: None });
+    for (source, pods) in [(Source::File, pods.collect()), (Source::Api, Vec::new())] {
+        let changed = PodsChanged { source, pods: Arc::new(pods), gone: Arc::default() };
+        actor.address().tell(changed).unwrap();
+    }
+}
+
+/// The Node as the API server has it.
+fn node(api: &FakeApi) -> NodeObserved {
+    let node = serde_json::json!({ "metadata": { "name": "node" } });
+    NodeObserved(Some(Arc::new(api.put::<Node>(&serde_json::from_value(node).unwrap()))))
+}
+
+fn told(neighbour: &Neighbour<DesiredPods>) -> Option<(usize, bool)> {
+    neighbour.last().map(|desired| (desired.pods.len(), desired.sources_ready))
+}
+
+#[test]
+fn pods_are_desired_once_the_past_is_known() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.held.fall_silent();
+        let actor = near.start(stage);
+        stage
+            .until("the past to be asked for", || near.statuses.count() == 1 && near.workers.count() == 1)
+            .await;
+        assert_eq!((near.sources.count(), near.node.count() > 0), (1, true));
+        assert_eq!(
+            (near.observed.count(), near.pressure.count()),
+            (0, 0),
+            "at a first start all tell of themselves"
+        );
+        actor.address().tell(node(&near.api)).unwrap();
+        tell_pods(&actor, 2);
+        stage.pass(4 * SECOND).await;
+        assert_eq!(told(&near.pool), None, "the runtime has not told which pods it has");
+        near.held.answer(|_| Arc::default());
+        stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
+        assert_eq!(told(&near.pleg), Some((2, true)), "every observer is told");
+        stage.until("the mirrors", || near.api.list::<Pod>().len() == 2).await;
+        assert_eq!((near.evict.count(), near.events.count()), (0, 0));
+    });
+}
+
+#[test]
+fn a_new_incarnation_asks_for_everything_and_removes_nothing() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        actor.address().tell(node(&near.api)).unwrap();
+        tell_pods(&actor, 2);
+        stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
+        stage.pass(30 * SECOND).await;
+        near.pool.take();
+        near.node.take();
+        stage.crash::<PodManager>().await;
+        stage.until("the sources to be asked", || near.sources.count() == 2).await;
+        assert_eq!((near.workers.count(), near.statuses.count()), (2, 2));
+        assert_eq!((near.observed.count(), near.pressure.count(), near.node.count() > 0), (1, 1, true));
+        actor.address().tell(ResendDesired).unwrap();
+        stage.pass(10 * SECOND).await;
+        assert!(near.pool.heard().iter().all(|told| !told.sources_ready), "absence means nothing yet");
+        tell_pods(&actor, 2);
+        stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
+        stage.pass(30 * SECOND).await;
+        assert_eq!(near.api.count(Verb::Delete, "pods"), 0, "mirrors stay");
+    });
+}
+
+#[test]
+fn a_pool_that_refuses_or_loses_the_question_is_asked_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.workers.refuse();
+        let actor = near.start(stage);
+        actor.address().tell(node(&near.api)).unwrap();
+        tell_pods(&actor, 1);
+        stage.pass(3 * SECOND).await;
+        assert!(near.workers.refused().len() >= 3, "every half second: {}", near.workers.refused().len());
+        near.workers.lose_answers();
+        stage.pass(3 * SECOND).await;
+        assert!(near.workers.count() >= 3);
+        assert_eq!(told(&near.pool), None);
+        near.workers.answer(|_| BTreeMap::new());
+        stage.until("the pods to be desired", || told(&near.pool) == Some((1, true))).await;
+    });
+}
+
+#[test]
+fn an_observer_whose_mailbox_is_full_is_told_when_it_asks() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.pleg.refuse();
+        let actor = near.start(stage);
+        tell_pods(&actor, 1);
+        stage.until("the pods to be desired", || told(&near.pool) == Some((1, true))).await;
+        near.pleg.fall_silent();
+        actor.address().tell(ResendDesired).unwrap();
+        stage.until("it to be told", || told(&near.pleg) == Some((1, true))).await;
+    });
+}
+
+#[test]
+fn a_mirror_that_the_server_fails_to_make_is_made_ten_seconds_later() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.api.fault(On::call(Verb::Create, "pods"), 1, Fault::code(500));
+        let actor = near.start(stage);
+        actor.address().tell(node(&near.api)).unwrap();
+        tell_pods(&actor, 1);
+        stage.until("the try", || near.api.count(Verb::Create, "pods") == 1).await;
+        assert_eq!(told(&near.pool), Some((1, true)), "the pod does not wait for its mirror");
+        stage.pass(9 * SECOND).await;
+        assert_eq!(near.api.count(Verb::Create, "pods"), 1);
+        stage.until("the mirror", || near.api.list::<Pod>().len() == 1).await;
+        stage
+            .until("StatusManager to be told", || near.mirrors.last().is_some_and(|m| m.pods.len() == 1))
+            .await;
+    });
+}

@@ -1,0 +1,184 @@
+//! PodSources alone: manifests on a disk, a URL, the API server; PodManager is told.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_http::manifest_url::FakeManifestUrl;
+use bridge_io::Io;
+use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use bridge_node::host::FakeStaticFiles;
+use messages::event_recorder::RecordEvent;
+use messages::facts::{NodeObserved, Source};
+use messages::node_status::ResendNode;
+use messages::pod_manager::PodsChanged;
+use messages::pod_sources::ResendPods;
+use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
+use stage::{Neighbour, Stage, alone, api_pod};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MANIFESTS: &str = "/etc/kubernetes/manifests";
+
+struct Neighbours {
+    api: FakeApi,
+    url: FakeManifestUrl,
+    manager: Neighbour<PodsChanged>,
+    node: Neighbour<ResendNode>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    /// A directory with one manifest, a URL with none, and an API server with one pod.
+    fn new(stage: &Stage<'_>) -> Self {
+        let api = FakeApi::new(stage.fakes.clock.clone());
+        api.put(&*api_pod(0).pod);
+        stage.fakes.disk.mkdir(MANIFESTS, 0o755);
+        write(stage, "a");
+        let url = FakeManifestUrl::new("http://manifests.example/pod");
+        url.serve(&manifest("from-url"));
+        Self {
+            api,
+            url,
+            manager: Neighbour::new("PodManager"),
+            node: Neighbour::new("NodeStatus"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<PodSources> {
+        let deps = self.deps(stage);
+        stage.start(move || PodSources::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> PodSourcesDeps {
+        PodSourcesDeps {
+            config: PodSourcesConfig {
+                path: Some(MANIFESTS.into()),
+                check: 20 * SECOND,
+                url_check: 20 * SECOND,
+                node: "node".to_owned(),
+                restart_rules: Default::default(),
+            },
+            files: Arc::new(FakeStaticFiles::new(stage.fakes.disk.clone())),
+            url: Some(Arc::new(self.url.clone())),
+            api: Some(self.api.client(&Io::current())),
+            node: Some(self.node.address()),
+            clock: stage.fakes.clock.clone(),
+            manager: self.manager.address(),
+            events: self.events.address(),
+        }
+    }
+
+    /// How many pods PodManager was last told of a source; nothing before the first time.
+    fn told(&self, source: Source) -> Option<usize> {
+        let of_source = |told: &PodsChanged| (told.source == source).then(|| told.pods.len());
+        self.manager.heard().iter().rev().find_map(of_source)
+    }
+}
+
+fn manifest(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: web\n    image: \
+         understudy.dev/demo:1\n"
+    )
+}
+
+fn write(stage: &Stage<'_>, name: &str) {
+    stage.fakes.disk.write(format!("{MANIFESTS}/{name}.yaml"), manifest(name), 0o644);
+}
+
+#[test]
+fn every_source_is_told_and_the_api_servers_only_after_the_node() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let files = || near.told(Source::File) == Some(1) && near.told(Source::Http) == Some(1);
+        stage.until("the manifests", files).await;
+        stage.pass(10 * SECOND).await;
+        assert_eq!((near.told(Source::Api), near.api.count(Verb::List, "pods")), (None, 0));
+        assert!(near.node.count() >= 5, "the Node is asked for each second");
+        actor.address().tell(NodeObserved(None)).unwrap();
+        stage.until("the API server's pods", || near.told(Source::Api) == Some(1)).await;
+        let asked = near.node.count();
+        write(stage, "b");
+        stage.until("the new manifest, by its watch", || near.told(Source::File) == Some(2)).await;
+        stage.pass(60 * SECOND).await;
+        assert_eq!(near.node.count(), asked, "what is known is not asked for");
+        assert_eq!(near.events.count(), 0);
+    });
+}
+
+#[test]
+fn a_new_incarnation_reads_every_source_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        actor.address().tell(NodeObserved(None)).unwrap();
+        stage.until("the API server's pods", || near.told(Source::Api) == Some(1)).await;
+        stage.until("the manifests", || near.told(Source::File) == Some(1)).await;
+        let uid = |near: &Neighbours| {
+            let heard = near.manager.heard();
+            let of_file = heard.iter().rev().find(|told| told.source == Source::File).unwrap();
+            of_file.pods[0].pod.metadata.uid.clone().unwrap()
+        };
+        let before = uid(&near);
+        near.manager.take();
+        near.node.take();
+        stage.crash::<PodSources>().await;
+        let files = || near.told(Source::File) == Some(1) && near.told(Source::Http) == Some(1);
+        stage.until("the manifests again", files).await;
+        assert_eq!(uid(&near), before, "the same pod");
+        assert_eq!(near.told(Source::Api), None);
+        stage.until("the Node to be asked for", || near.node.count() > 0).await;
+        actor.address().tell(NodeObserved(None)).unwrap();
+        stage.until("the API server's pods again", || near.told(Source::Api) == Some(1)).await;
+    });
+}
+
+#[test]
+fn a_manager_whose_mailbox_was_full_is_told_everything_when_it_asks() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.manager.refuse();
+        let actor = near.start(stage);
+        actor.address().tell(NodeObserved(None)).unwrap();
+        stage.until("all sources", || near.manager.refused().len() == 3).await;
+        near.manager.fall_silent();
+        actor.address().tell(ResendPods).unwrap();
+        stage.until("all sources again", || near.manager.count() == 3).await;
+        let told = [Source::File, Source::Http, Source::Api].map(|source| near.told(source));
+        assert_eq!(told, [Some(1); 3]);
+    });
+}
+
+#[test]
+fn a_disk_and_a_url_that_fail_are_told_of_once_and_take_no_pod_away() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let files = || near.told(Source::File) == Some(1) && near.told(Source::Http) == Some(1);
+        stage.until("the manifests", files).await;
+        stage.fakes.disk.fail("read", MANIFESTS, 3, "Input/output error");
+        near.url.fail("503 Service Unavailable");
+        stage.until("both events", || near.events.count() == 2).await;
+        stage.pass(50 * SECOND).await;
+        assert_eq!((near.events.count(), files()), (2, true));
+        drop(actor);
+    });
+}
+
+#[test]
+fn a_server_that_answers_429_for_30_s_is_asked_again_when_it_said() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.api.fault(On::call(Verb::List, "pods"), 1, Fault::too_many(30));
+        let actor = near.start(stage);
+        actor.address().tell(NodeObserved(None)).unwrap();
+        stage.pass(29 * SECOND).await;
+        assert_eq!((near.api.count(Verb::List, "pods"), near.told(Source::Api)), (1, None));
+        assert_eq!(near.told(Source::File), Some(1), "other sources are heard meanwhile");
+        stage.pass(5 * SECOND).await;
+        assert_eq!((near.api.count(Verb::List, "pods"), near.told(Source::Api)), (2, Some(1)));
+    });
+}

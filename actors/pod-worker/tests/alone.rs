@@ -1,0 +1,351 @@
+//! PodWorkerPool and its workers alone: those whom a worker asks are recorded, the runtime is a fake, and Pleg answers each
+//! touch with what that runtime holds.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_cri::fake::{FakeRuntime, Fault, RegistryImage};
+use bridge_cri::{CriErrorKind, Rpc, wire};
+use bridge_http::probes::FakeProber;
+use messages::event_recorder::RecordEvent;
+use messages::facts::{PodObserved, RuntimeObserved, WorkerReported, WorkerState};
+use messages::image_manager::{EnsureImage, PresentImage};
+use messages::node_status::ResendNode;
+use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
+use messages::pleg::{PodTouched, ResendObserved};
+use messages::pod_manager::ResendDesired;
+use messages::pod_worker::{GetWorkers, ResendReports};
+use messages::probe_manager::ResendVerdicts;
+use messages::resource_manager::{CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
+use messages::runtime::{ContainerState, RuntimePod};
+use messages::status_manager::GetPodStatus;
+use messages::volume_manager::{
+    MountVolumes, MountedVolumes, PrepareSubpaths, UnmountVolumes, VolumeError, VolumesNotReady,
+};
+use pod_worker::hash::container_hash;
+use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
+use stage::{IMAGE, Neighbour, Stage, alone, desired, desired_of, pod, runtime_pod, runtime_well};
+use supervision::{Place, Seated, Supervised, Vitality};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Neighbours {
+    manager: Neighbour<ResendDesired>,
+    resend_observed: Neighbour<ResendObserved>,
+    verdicts: Neighbour<ResendVerdicts>,
+    node: Neighbour<ResendNode>,
+    pleg: Neighbour<PodTouched>,
+    mount: Neighbour<MountVolumes>,
+    unmount: Neighbour<UnmountVolumes>,
+    subpaths: Neighbour<PrepareSubpaths>,
+    images: Neighbour<EnsureImage>,
+    secrets: Neighbour<GetSecret>,
+    config_maps: Neighbour<GetConfigMap>,
+    runtime_classes: Neighbour<GetRuntimeClass>,
+    services: Neighbour<GetServices>,
+    ensure_cgroup: Neighbour<EnsurePodCgroup>,
+    remove_cgroup: Neighbour<RemovePodCgroup>,
+    status: Neighbour<GetPodStatus>,
+    reports: Neighbour<WorkerReported>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    /// All of them do well what they are asked.
+    fn new(stage: &Stage<'_>) -> Self {
+        let image_ref = stage.fakes.runtime.add_image(IMAGE, RegistryImage::default());
+        let image = Arc::new(PresentImage { image_ref, uid: None, username: String::new() });
+        Self {
+            manager: Neighbour::new("PodManager"),
+            resend_observed: Neighbour::new("Pleg"),
+            verdicts: Neighbour::new("ProbeManager"),
+            node: Neighbour::new("NodeStatus"),
+            pleg: Neighbour::new("Pleg"),
+            mount: Neighbour::answering("VolumeManager", |_| Ok(mounted())),
+            unmount: Neighbour::answering("VolumeManager", |_| Ok(())),
+            subpaths: Neighbour::answering("VolumeManager", |_| Ok(BTreeMap::new())),
+            images: Neighbour::answering("ImageManager", move |_| Ok(image.clone())),
+            secrets: Neighbour::new("ObjectCache"),
+            config_maps: Neighbour::new("ObjectCache"),
+            runtime_classes: Neighbour::new("ObjectCache"),
+            services: Neighbour::answering("ObjectCache", |_| Ok(Arc::from([]))),
+            ensure_cgroup: Neighbour::answering("ResourceManager", |_| Ok(cgroup())),
+            remove_cgroup: Neighbour::answering("ResourceManager", |_| Ok(())),
+            status: Neighbour::answering("StatusManager", |_| None),
+            reports: Neighbour::new("StatusManager"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<PodWorkerPool> {
+        let seat = stage.tree.seat::<PodWorkerPool>(Vitality::Vital);
+        let (runtime, looks) = (stage.fakes.runtime.clone(), seat.address());
+        self.pleg.answer(move |touched| {
+            let _ = looks.tell(look(&runtime, touched));
+        });
+        let deps = self.deps(stage, &seat);
+        seat.start(&Place::Here, move || PodWorkerPool::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>, seat: &Seated<PodWorkerPool>) -> PodWorkerPoolDeps {
+        let fakes = &stage.fakes;
+        let worker = PodWorkerDeps {
+            pleg: self.pleg.address(),
+            mount: self.mount.address(),
+            prepare_subpaths: self.subpaths.address(),
+            unmount: self.unmount.address(),
+            images: self.images.address(),
+            secrets: self.secrets.address(),
+            config_maps: self.config_maps.address(),
+            runtime_classes: self.runtime_classes.address(),
+            services: self.services.address(),
+            status: self.status.address(),
+            resend: seat.address(),
+            reports: vec![seat.address(), self.reports.address()],
+            events: self.events.address(),
+            operations: fakes.operations.clone(),
+            dirs: fakes.dirs.clone(),
+            ensure_cgroup: self.ensure_cgroup.address(),
+            remove_cgroup: self.remove_cgroup.address(),
+            prober: Arc::new(FakeProber::new()),
+            epoch: tokio::time::Instant::now(),
+            clock: fakes.clock.clone(),
+            resolv_conf: None,
+            config: Arc::new(PodWorkerConfig::default()),
+            metrics: PodWorkerMetrics::new().unwrap(),
+            fault_point: None,
+        };
+        PodWorkerPoolDeps {
+            worker,
+            resend_desired: self.manager.address(),
+            resend_observed: self.resend_observed.address(),
+            resend_verdicts: self.verdicts.address(),
+            resend_node: Some(self.node.address()),
+        }
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.events.heard().iter().map(|event| event.reason.to_string()).collect()
+    }
+
+    /// The newest report of the pod's worker.
+    fn report(&self) -> Option<(WorkerState, bool)> {
+        self.reports.last().map(|told| (told.report.state, told.report.released))
+    }
+}
+
+fn mounted() -> Arc<MountedVolumes> {
+    let path = format!("/var/lib/kubelet/pods/{}/volumes/kubernetes.io~empty-dir/data", pod(0).pod_ref.uid);
+    Arc::new(MountedVolumes { host_paths: [("data".to_owned(), path)].into() })
+}
+
+fn cgroup() -> Arc<PodCgroup> {
+    Arc::new(PodCgroup { name: Arc::from("/kubepods/besteffort/pod0") })
+}
+
+/// What Pleg sees when it looks at the pod.
+fn look(runtime: &FakeRuntime, touched: &PodTouched) -> PodObserved {
+    let pod = pod(0);
+    let mut seen = runtime_pod(&pod.pod_ref, 0);
+    let (sandbox, container) = (seen.sandboxes.remove(0), seen.containers.remove(0));
+    let sandboxes = runtime.sandboxes().into_iter().map(|found| messages::runtime::RuntimeSandbox {
+        id: Arc::from(found.id),
+        attempt: found.metadata.map_or(0, |metadata| metadata.attempt),
+        ready: found.state == wire::PodSandboxState::SandboxReady as i32,
+        ..sandbox.clone()
+    });
+    let sandboxes: Vec<_> = sandboxes.collect();
+    let containers = runtime.containers().into_iter().map(|found| {
+        let state = match found.state() {
+            wire::ContainerState::ContainerCreated => ContainerState::Created,
+            wire::ContainerState::ContainerRunning => ContainerState::Running,
+            wire::ContainerState::ContainerExited => ContainerState::Exited,
+            wire::ContainerState::ContainerUnknown => ContainerState::Unknown,
+        };
+        messages::runtime::RuntimeContainer {
+            id: Arc::from(found.id),
+            sandbox_id: sandboxes.first().map_or(Arc::from(""), |sandbox| sandbox.id.clone()),
+            attempt: found.metadata.map_or(0, |metadata| metadata.attempt),
+            state,
+            hash: pod.pod.spec.as_ref().map(|spec| container_hash(&spec.containers[0])),
+            exit_code: found.exit_code,
+            ..container.clone()
+        }
+    });
+    let containers = containers.collect();
+    let state = Arc::new(RuntimePod { pod: pod.pod_ref.clone(), sandboxes, containers });
+    PodObserved { uid: touched.uid.clone(), state, touch: touched.token, look: touched.token }
+}
+
+fn tell_facts(actor: &Supervised<PodWorkerPool>) {
+    actor.address().tell(RuntimeObserved(runtime_well())).unwrap();
+    actor.address().tell(desired(1)).unwrap();
+}
+
+fn calls(stage: &Stage<'_>, rpc: Rpc) -> u64 {
+    stage.fakes.runtime.counts().get(&rpc).copied().unwrap_or(0)
+}
+
+/// Sandboxes that were asked for, and containers that were started.
+fn started(stage: &Stage<'_>) -> (u64, u64) {
+    (calls(stage, Rpc::RunPodSandbox), calls(stage, Rpc::StartContainer))
+}
+
+fn runs(stage: &Stage<'_>) -> bool {
+    let running = wire::ContainerState::ContainerRunning;
+    stage.fakes.runtime.containers().iter().any(|container| container.state() == running)
+}
+
+#[test]
+fn a_desired_pod_is_started_with_what_its_neighbours_give() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let asked =
+            || (near.manager.count(), near.resend_observed.count(), near.verdicts.count(), near.node.count());
+        stage.until("all facts to be asked for", || asked() == (1, 1, 1, 1)).await;
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        stage.pass(30 * SECOND).await;
+        assert_eq!(started(stage), (1, 1));
+        assert_eq!(
+            (near.ensure_cgroup.count() > 0, near.mount.count() > 0, near.images.count()),
+            (true, true, 1)
+        );
+        assert_eq!((near.unmount.count(), near.remove_cgroup.count()), (0, 0));
+        assert_eq!(near.report(), Some((WorkerState::Syncing, false)));
+        let workers = actor.address().ask(GetWorkers, SECOND).await.unwrap();
+        assert_eq!(workers.keys().collect::<Vec<_>>(), [&pod(0).pod_ref.uid]);
+    });
+}
+
+#[test]
+fn a_new_pool_asks_for_all_facts_and_its_workers_live_on() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        stage.crash::<PodWorkerPool>().await;
+        let asked =
+            || (near.manager.count(), near.resend_observed.count(), near.verdicts.count(), near.node.count());
+        stage.until("all facts to be asked for", || asked() == (2, 2, 2, 2)).await;
+        tell_facts(&actor);
+        stage.pass(120 * SECOND).await;
+        assert_eq!((started(stage), runs(stage)), ((1, 1), true));
+        assert_eq!((near.unmount.count(), calls(stage, Rpc::StopContainer)), (0, 0));
+    });
+}
+
+#[test]
+fn a_new_worker_starts_nothing_twice() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        stage.pass(5 * SECOND).await;
+        stage.expect_crashes();
+        let touches = near.pleg.count();
+        stage.tree.kill(&format!("PodWorker/{}", pod(0).pod_ref.uid)).unwrap();
+        stage.until("Pleg to be asked for a look", || near.pleg.count() > touches).await;
+        stage.pass(120 * SECOND).await;
+        assert_eq!((started(stage), runs(stage)), ((1, 1), true));
+        actor.address().tell(ResendReports).unwrap();
+        stage.pass(SECOND).await;
+        assert_eq!(near.report(), Some((WorkerState::Syncing, false)));
+    });
+}
+
+#[test]
+fn a_pod_that_goes_is_stopped_before_its_volumes_and_its_cgroup_are() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        let runtime = stage.fakes.runtime.clone();
+        near.unmount.answer(move |_| {
+            let running = wire::ContainerState::ContainerRunning;
+            assert!(runtime.containers().iter().all(|container| container.state() != running));
+            Ok(())
+        });
+        actor.address().tell(desired_of(&[])).unwrap();
+        stage
+            .until("everything to be given back", || near.report() == Some((WorkerState::Terminated, true)))
+            .await;
+        assert_eq!((near.unmount.count(), near.remove_cgroup.count()), (1, 1));
+    });
+}
+
+#[test]
+fn volumes_that_are_not_ready_are_waited_for() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.mount.answer(|_| {
+            let error = VolumeError { volume: "data".to_owned(), message: "it is not there".to_owned() };
+            Err(VolumesNotReady { error, unmounted: vec!["data".to_owned()], retry_after_ms: 500 })
+        });
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.pass(20 * SECOND).await;
+        assert!((2..=60).contains(&near.mount.count()), "asked {} times in 20 s", near.mount.count());
+        assert_eq!(started(stage), (0, 0));
+        near.mount.answer(|_| Ok(mounted()));
+        stage.until("the container to run", || runs(stage)).await;
+    });
+}
+
+#[test]
+fn a_neighbour_that_crashes_over_the_question_is_asked_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.ensure_cgroup.lose_answers();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("ResourceManager to be asked twice", || near.ensure_cgroup.count() >= 2).await;
+        assert_eq!(started(stage), (0, 0), "no sandbox before the pod's cgroup");
+        near.ensure_cgroup.answer(|_| Err(CgroupFailure { message: "read-only file system".to_owned() }));
+        stage.pass(10 * SECOND).await;
+        assert_eq!(started(stage), (0, 0));
+        near.images.lose_answers();
+        near.ensure_cgroup.answer(|_| Ok(cgroup()));
+        stage.until("ImageManager to be asked twice", || near.images.count() >= 2).await;
+        assert_eq!(started(stage), (1, 0));
+        let id = stage.fakes.runtime.add_image(IMAGE, RegistryImage::default());
+        let image = Arc::new(PresentImage { image_ref: id, uid: None, username: String::new() });
+        near.images.answer(move |_| Ok(image.clone()));
+        stage.until("the container to run", || runs(stage)).await;
+    });
+}
+
+#[test]
+fn a_status_manager_that_does_not_answer_holds_back_the_start() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.status.refuse();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.pass(30 * SECOND).await;
+        assert!(!near.status.refused().is_empty());
+        assert_eq!(started(stage), (0, 0), "the pod may have ended before");
+        near.status.answer(|_| None);
+        stage.until("the container to run", || runs(stage)).await;
+    });
+}
+
+#[test]
+fn a_runtime_that_fails_is_told_of_and_asked_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let failed = Fault::Error(CriErrorKind::Other, "no network".to_owned());
+        stage.fakes.runtime.fault(Rpc::RunPodSandbox, 2, failed);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        assert_eq!(started(stage), (3, 1));
+        assert!(near.reasons().contains(&"FailedCreatePodSandBox".to_owned()), "{:?}", near.reasons());
+    });
+}

@@ -1,0 +1,168 @@
+//! ProbeManager alone: it is told which pods run, probes fake servers, and tells verdicts.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_http::probes::{FakeAnswer, FakeProber};
+use bridge_io::clock::Clock;
+use messages::event_recorder::RecordEvent;
+use messages::facts::ProbeVerdict;
+use messages::pleg::ResendObserved;
+use messages::pod_manager::ResendDesired;
+use messages::pod_worker::ResendReports;
+use messages::probe_manager::ResendVerdicts;
+use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics, Ways};
+use stage::{Neighbour, Stage, alone, desired, observed, pod};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Where the pod of the stage listens, and has a readiness probe every 10 s.
+const SERVER: (&str, u16) = ("10.0.0.1", 8080);
+
+struct Neighbours {
+    prober: FakeProber,
+    pool: Neighbour<ProbeVerdict>,
+    status_manager: Neighbour<ProbeVerdict>,
+    manager: Neighbour<ResendDesired>,
+    pleg: Neighbour<ResendObserved>,
+    reports: Neighbour<ResendReports>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    /// The pod's server answers well.
+    fn new() -> Self {
+        let prober = FakeProber::new();
+        prober.set(SERVER.0, SERVER.1, FakeAnswer::status(200));
+        Self {
+            prober,
+            pool: Neighbour::new("PodWorkerPool"),
+            status_manager: Neighbour::new("StatusManager"),
+            manager: Neighbour::new("PodManager"),
+            pleg: Neighbour::new("Pleg"),
+            reports: Neighbour::new("PodWorkerPool"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<ProbeManager> {
+        let deps = self.deps(stage);
+        stage.start(move || ProbeManager::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> ProbeManagerDeps {
+        let fakes = &stage.fakes;
+        ProbeManagerDeps {
+            ways: Ways { operations: fakes.operations.clone(), prober: Arc::new(self.prober.clone()) },
+            checkpoints: fakes.checkpoints.clone(),
+            kubelet_started: fakes.clock.now(),
+            clock: fakes.clock.clone(),
+            node_ip: Arc::from("192.0.2.10"),
+            limits: ProbeLimits::default(),
+            metrics: ProbeMetrics::new(),
+            verdicts: vec![self.pool.address(), self.status_manager.address()],
+            events: self.events.address(),
+            resend_desired: self.manager.address(),
+            resend_observed: self.pleg.address(),
+            resend_reports: self.reports.address(),
+        }
+    }
+
+    fn probes(&self) -> u64 {
+        self.prober.probes(SERVER.0, SERVER.1)
+    }
+}
+
+fn tell_facts(actor: &Supervised<ProbeManager>) {
+    actor.address().tell(desired(1)).unwrap();
+    actor.address().tell(observed(&pod(0), 1)).unwrap();
+}
+
+/// What a neighbour was last told of the pod's readiness.
+fn ready(neighbour: &Neighbour<ProbeVerdict>) -> Option<bool> {
+    neighbour.last()?.containers.get("web")?.readiness
+}
+
+#[test]
+fn a_pod_that_runs_is_probed_and_its_verdict_told() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let asked = || near.manager.count() == 1 && near.pleg.count() == 1 && near.reports.count() == 1;
+        stage.until("all facts to be asked for", asked).await;
+        tell_facts(&actor);
+        stage.until("the pod to be ready", || ready(&near.pool) == Some(true)).await;
+        assert_eq!(ready(&near.status_manager), Some(true), "every observer is told");
+        let (probes, told) = (near.probes(), near.pool.count());
+        stage.pass(60 * SECOND).await;
+        assert!((5..=7).contains(&(near.probes() - probes)), "every 10 s");
+        assert_eq!((near.pool.count(), near.events.count()), (told, 0), "nothing new is nothing to tell");
+    });
+}
+
+#[test]
+fn a_new_incarnation_knows_from_disk_who_was_ready() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the pod to be ready", || ready(&near.pool) == Some(true)).await;
+        stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
+        stage.pass(SECOND).await;
+        near.pool.take();
+        near.prober.set(SERVER.0, SERVER.1, FakeAnswer::Hang);
+        stage.crash::<ProbeManager>().await;
+        let asked = || near.manager.count() == 2 && near.pleg.count() == 2 && near.reports.count() == 2;
+        stage.until("all facts to be asked for", asked).await;
+        tell_facts(&actor);
+        stage.until("the verdict", || ready(&near.pool).is_some()).await;
+        let told: Vec<_> = near.pool.heard().iter().map(|told| told.containers["web"].readiness).collect();
+        assert_eq!(told, [Some(true)], "Ready does not flap, whatever the next probe says");
+    });
+}
+
+#[test]
+fn a_neighbour_whose_mailbox_was_full_is_told_when_it_asks() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.status_manager.refuse();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the pod to be ready", || ready(&near.pool) == Some(true)).await;
+        near.status_manager.fall_silent();
+        actor.address().tell(ResendVerdicts).unwrap();
+        stage.until("it to be told", || ready(&near.status_manager) == Some(true)).await;
+    });
+}
+
+#[test]
+fn a_server_that_fails_is_told_of_after_its_threshold() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the pod to be ready", || ready(&near.pool) == Some(true)).await;
+        near.prober.set(SERVER.0, SERVER.1, FakeAnswer::status(500));
+        let probes = near.probes();
+        stage.until("the pod not to be ready", || ready(&near.pool) == Some(false)).await;
+        assert_eq!(near.probes() - probes, 3, "the third failure counts");
+        let reasons: Vec<_> = near.events.heard().iter().map(|event| event.reason.to_string()).collect();
+        assert_eq!(reasons, ["Unhealthy"; 3]);
+    });
+}
+
+#[test]
+fn a_full_disk_changes_no_verdict_and_is_written_to_later() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        stage.fakes.checkpoints.set_disk_full(true);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the pod to be ready", || ready(&near.pool) == Some(true)).await;
+        stage.pass(30 * SECOND).await;
+        assert_eq!(stage.fakes.checkpoints.saves(), 0);
+        stage.fakes.checkpoints.set_disk_full(false);
+        stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
+    });
+}

@@ -1,0 +1,218 @@
+//! StatusManager alone: it is told facts, tells the API server and the disk, and asks for what it lacks.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_io::Io;
+use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use k8s_openapi::api::core::v1::Pod;
+use messages::event_recorder::RecordEvent;
+use messages::facts::{DesiredPod, RuntimeObserved, WorkerState};
+use messages::node_status::ResendNode;
+use messages::pleg::{PodTouched, ResendObserved};
+use messages::pod_manager::ResendDesired;
+use messages::pod_worker::GetWorkers;
+use messages::probe_manager::ResendVerdicts;
+use messages::status_manager::{GetKnownStatuses, GetPodStatus};
+use stage::{Neighbour, Stage, alone, api_pod, desired_of, observed, reported, runtime_well};
+use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
+use supervision::Supervised;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Neighbours {
+    api: FakeApi,
+    manager: Neighbour<ResendDesired>,
+    pool: Neighbour<GetWorkers>,
+    pleg: Neighbour<ResendObserved>,
+    touched: Neighbour<PodTouched>,
+    probes: Neighbour<ResendVerdicts>,
+    node: Neighbour<ResendNode>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    fn new(stage: &Stage<'_>) -> Self {
+        let api = FakeApi::new(stage.fakes.clock.clone());
+        api.put(&*api_pod(0).pod);
+        Self {
+            api,
+            manager: Neighbour::new("PodManager"),
+            pool: Neighbour::answering("PodWorkerPool", |_| BTreeMap::new()),
+            pleg: Neighbour::new("Pleg"),
+            touched: Neighbour::new("Pleg"),
+            probes: Neighbour::new("ProbeManager"),
+            node: Neighbour::new("NodeStatus"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<StatusManager> {
+        let deps = self.deps(stage);
+        stage.start(move || StatusManager::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> StatusManagerDeps {
+        StatusManagerDeps {
+            host_ips: vec!["192.0.2.10".to_owned()],
+            ready_to_start_condition: true,
+            checkpoints: stage.fakes.checkpoints.clone(),
+            clock: stage.fakes.clock.clone(),
+            desired: self.manager.address(),
+            workers: self.pool.address(),
+            observed: self.pleg.address(),
+            touched: self.touched.address(),
+            verdicts: self.probes.address(),
+            node: Some(self.node.address()),
+            api: Some(self.api.client(&Io::current())),
+            events: self.events.address(),
+            metrics: StatusMetrics::new().unwrap(),
+        }
+    }
+
+    fn patches(&self) -> u64 {
+        self.api.count(Verb::Patch, "pods/status")
+    }
+
+    /// The pod's phase as the API server has it.
+    fn phase(&self) -> Option<String> {
+        let pod = api_pod(0);
+        let there = self.api.get::<Pod>(Some("default"), &pod.pod_ref.name).unwrap();
+        there.status.and_then(|status| status.phase)
+    }
+
+    async fn until_running(&self, stage: &Stage<'_>) {
+        stage.until("the API server to be told", || self.phase().as_deref() == Some("Running")).await;
+    }
+}
+
+/// Everything that is to be known of a pod of the API server that runs.
+fn tell_facts(actor: &Supervised<StatusManager>, pod: &Arc<DesiredPod>) {
+    actor.address().tell(desired_of(std::slice::from_ref(pod))).unwrap();
+    actor.address().tell(RuntimeObserved(runtime_well())).unwrap();
+    actor.address().tell(observed(pod, 1)).unwrap();
+    actor.address().tell(reported(pod, WorkerState::Syncing, false)).unwrap();
+}
+
+#[test]
+fn it_asks_for_all_facts_and_tells_the_server_and_the_disk_what_follows() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        stage.until("the pool to be asked", || near.pool.count() == 1).await;
+        let asked = (near.manager.count(), near.pleg.count(), near.probes.count(), near.node.count());
+        assert_eq!(asked, (1, 1, 1, 1));
+        tell_facts(&actor, &api_pod(0));
+        near.until_running(stage).await;
+        let uid = api_pod(0).pod_ref.uid.clone();
+        let status = actor.address().ask(GetPodStatus { uid }, SECOND).await.unwrap().unwrap();
+        assert_eq!(
+            (status.phase.as_deref(), status.host_ip.as_deref()),
+            (Some("Running"), Some("192.0.2.10"))
+        );
+        stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
+        stage.pass(60 * SECOND).await;
+        assert_eq!(near.patches(), 1, "what is told is told once");
+        assert_eq!(near.manager.count(), 1, "what is known is not asked for again");
+        assert_eq!(near.events.count(), 0);
+    });
+}
+
+#[test]
+fn a_new_incarnation_asks_for_all_facts_again_and_repeats_no_patch() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor, &api_pod(0));
+        near.until_running(stage).await;
+        let saves = stage.fakes.checkpoints.saves();
+        stage.crash::<StatusManager>().await;
+        stage.until("the pool to be asked again", || near.pool.count() == 2).await;
+        assert_eq!((near.manager.count(), near.pleg.count(), near.probes.count()), (2, 2, 2));
+        // The checkpoint says what was, before any fact has come.
+        let known = actor.address().ask(GetKnownStatuses, SECOND).await.unwrap();
+        let status = known.get(&api_pod(0).pod_ref.uid).unwrap();
+        assert_eq!(status.phase.as_deref(), Some("Running"));
+        // The watch has shown the patch to PodManager, which tells the pod as the server has it.
+        let mut pod = (*api_pod(0)).clone();
+        pod.pod = near.api.get::<Pod>(Some("default"), &pod.pod_ref.name).unwrap().into();
+        tell_facts(&actor, &Arc::new(pod));
+        stage.pass(60 * SECOND).await;
+        assert_eq!(near.patches(), 1, "the server has it already");
+        assert_eq!(stage.fakes.checkpoints.saves(), saves, "and so has the disk");
+    });
+}
+
+#[test]
+fn facts_that_do_not_come_are_asked_for_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        near.manager.refuse();
+        near.pleg.refuse();
+        near.pool.lose_answers();
+        stage.pass(SECOND).await;
+        assert_eq!((near.manager.refused().len(), near.pool.count()), (1, 1));
+        stage.pass(10 * SECOND).await;
+        assert_eq!((near.manager.refused().len(), near.pleg.refused().len()), (2, 2), "10 s later");
+        near.manager.fall_silent();
+        stage.until("PodManager to be asked", || near.manager.count() == 1).await;
+        tell_facts(&actor, &api_pod(0));
+        near.until_running(stage).await;
+    });
+}
+
+#[test]
+fn a_server_that_answers_429_for_30_s_is_asked_again_when_it_said() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        near.api.fault(On::call(Verb::Patch, "pods/status"), 1, Fault::too_many(30));
+        tell_facts(&actor, &api_pod(0));
+        stage.until("the first try", || near.patches() == 1).await;
+        stage.pass(29 * SECOND).await;
+        assert_eq!(
+            (near.patches(), near.phase().as_deref()),
+            (1, Some("Pending")),
+            "no try before the server's time"
+        );
+        let uid = api_pod(0).pod_ref.uid.clone();
+        let status = actor.address().ask(GetPodStatus { uid }, SECOND).await.unwrap();
+        assert_eq!(status.unwrap().phase.as_deref(), Some("Running"), "here it is known all the while");
+        stage.pass(5 * SECOND).await;
+        assert_eq!((near.patches(), near.phase().as_deref()), (2, Some("Running")));
+    });
+}
+
+#[test]
+fn a_full_disk_is_tried_again_until_the_status_is_safe() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        stage.fakes.checkpoints.set_disk_full(true);
+        tell_facts(&actor, &api_pod(0));
+        near.until_running(stage).await;
+        stage.pass(5 * SECOND).await;
+        assert_eq!(stage.observed::<StatusManager>().await["checkpointsFailed"], 1);
+        assert_eq!(stage.fakes.checkpoints.saves(), 0);
+        stage.fakes.checkpoints.set_disk_full(false);
+        stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
+        assert_eq!(stage.observed::<StatusManager>().await["checkpointsFailed"], 0);
+    });
+}
+
+#[test]
+fn a_checkpoint_that_is_corrupt_is_told_and_left_out() {
+    alone(async |stage| {
+        stage.fakes.checkpoints.corrupt("pod-status/x", "checksum");
+        let near = Neighbours::new(stage);
+        let _actor = near.start(stage);
+        stage.pass(SECOND).await;
+        let unusable = stage.observed::<StatusManager>().await["unusableCheckpoints"].clone();
+        let reasons: Vec<_> = near.events.heard().into_iter().map(|event| event.reason.to_string()).collect();
+        assert_eq!((unusable.as_u64(), reasons), (Some(1), vec!["CorruptPodStatus".to_owned()]));
+        assert_eq!(near.touched.count(), 0, "no pod's end waits for a look");
+    });
+}

@@ -1,0 +1,165 @@
+//! VolumeManager alone: workers ask it for volumes; mounts and directories are fakes.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::event_recorder::RecordEvent;
+use messages::facts::OtherVolumesObserved;
+use messages::object_cache::{GetConfigMap, GetSecret, GetToken};
+use messages::pleg::GetHeldPods;
+use messages::pod_manager::ResendDesired;
+use messages::volume_manager::{MountVolumes, MountedVolumes, UnmountVolumes, VolumesNotReady};
+use stage::{Neighbour, Stage, alone, desired, desired_of, pod};
+use supervision::{AskError, Supervised};
+use volume_manager::{Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Neighbours {
+    secrets: Neighbour<GetSecret>,
+    config_maps: Neighbour<GetConfigMap>,
+    tokens: Neighbour<GetToken>,
+    pleg: Neighbour<GetHeldPods>,
+    manager: Neighbour<ResendDesired>,
+    node_status: Neighbour<OtherVolumesObserved>,
+    events: Neighbour<RecordEvent>,
+}
+
+impl Neighbours {
+    fn new() -> Self {
+        Self {
+            secrets: Neighbour::new("ObjectCache"),
+            config_maps: Neighbour::new("ObjectCache"),
+            tokens: Neighbour::new("ObjectCache"),
+            pleg: Neighbour::answering("Pleg", |_| Arc::new(BTreeMap::new())),
+            manager: Neighbour::new("PodManager"),
+            node_status: Neighbour::new("NodeStatus"),
+            events: Neighbour::new("EventRecorder"),
+        }
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Supervised<VolumeManager> {
+        let deps = self.deps(stage);
+        stage.start(move || VolumeManager::new(deps.clone()))
+    }
+
+    fn deps(&self, stage: &Stage<'_>) -> VolumeManagerDeps {
+        let fakes = &stage.fakes;
+        VolumeManagerDeps {
+            sweep: SweepPolicy { every: 10 * SECOND, quiet: 20 * SECOND },
+            ways: Ways {
+                mounts: fakes.mounts.clone(),
+                pod_dirs: fakes.dirs.clone(),
+                allocatable_memory_bytes: 8 << 30,
+                objects: Objects {
+                    secrets: self.secrets.address(),
+                    config_maps: self.config_maps.address(),
+                    tokens: self.tokens.address(),
+                    in_cluster: false,
+                    node: Default::default(),
+                },
+            },
+            others_watchers: vec![self.node_status.address()],
+            events: self.events.address(),
+            held_pods: self.pleg.address(),
+            resend_desired: self.manager.address(),
+            metrics: VolumeMetrics::new(),
+        }
+    }
+}
+
+type Answer = Result<Result<Arc<MountedVolumes>, VolumesNotReady>, AskError>;
+
+async fn mount(actor: &Supervised<VolumeManager>) -> Answer {
+    actor.address().ask(MountVolumes { pod: pod(0) }, 300 * SECOND).await
+}
+
+fn directory() -> String {
+    format!("/var/lib/kubelet/pods/{}", pod(0).pod_ref.uid)
+}
+
+#[test]
+fn volumes_are_there_when_asked_for_and_gone_when_undone() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the desired pods to be asked for", || near.manager.count() == 1).await;
+        stage.until("volumes of others to be told", || near.node_status.count() > 0).await;
+        let volumes = mount(&actor).await.unwrap().unwrap();
+        let path = format!("{}/volumes/kubernetes.io~empty-dir/data", directory());
+        assert_eq!(volumes.host_paths, [("data".to_owned(), path.clone())].into());
+        assert!(stage.fakes.disk.kind(&path).is_some(), "its directory is there");
+        let undo = UnmountVolumes { pod: pod(0).pod_ref.clone() };
+        actor.address().ask(undo, SECOND).await.unwrap().unwrap();
+        assert!(stage.fakes.disk.kind(directory()).is_none());
+        assert_eq!(near.events.count(), 0);
+    });
+}
+
+#[test]
+fn a_new_incarnation_mounts_what_is_there_already_without_harm() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        actor.address().tell(desired(1)).unwrap();
+        let volumes = mount(&actor).await.unwrap().unwrap();
+        let kept = format!("{}/kept", volumes.host_paths["data"]);
+        stage.fakes.disk.write(&kept, "content", 0o644);
+        stage.crash::<VolumeManager>().await;
+        stage.until("the desired pods to be asked for", || near.manager.count() == 2).await;
+        actor.address().tell(desired(1)).unwrap();
+        stage.pass(60 * SECOND).await;
+        assert!(stage.fakes.disk.read(&kept).is_some(), "what it was not asked for it leaves alone");
+        assert_eq!(mount(&actor).await.unwrap().unwrap(), volumes);
+        assert!(stage.fakes.disk.read(&kept).is_some());
+    });
+}
+
+#[test]
+fn what_is_left_of_a_pod_stays_while_pleg_does_not_answer() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.pleg.lose_answers();
+        stage.fakes.disk.mkdir(format!("{}/volumes", directory()), 0o750);
+        let actor = near.start(stage);
+        actor.address().tell(desired_of(&[])).unwrap();
+        stage.pass(120 * SECOND).await;
+        assert!(near.pleg.count() >= 2, "Pleg is asked again");
+        assert!(stage.fakes.disk.kind(directory()).is_some(), "its containers may run");
+        near.pleg.answer(|_| Arc::new(BTreeMap::new()));
+        stage.until("it to go", || stage.fakes.disk.kind(directory()).is_none()).await;
+    });
+}
+
+#[test]
+fn a_disk_that_fails_is_told_of_with_the_time_of_the_next_try() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.fakes.disk.fail("make_empty_dir", directory(), 1, "No space left on device");
+        let failed = mount(&actor).await.unwrap().unwrap_err();
+        assert_eq!(failed.unmounted, ["data"]);
+        assert!(failed.error.message.contains("No space left on device"), "{}", failed.error.message);
+        assert_eq!(&*near.events.last().unwrap().reason, "FailedMount");
+        mount(&actor).await.unwrap().unwrap_err();
+        assert_eq!(near.events.count(), 1, "before its time it is not tried again");
+        stage.pass(Duration::from_millis(failed.retry_after_ms)).await;
+        mount(&actor).await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn an_event_that_is_refused_holds_up_no_volume() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.events.refuse();
+        let actor = near.start(stage);
+        stage.fakes.disk.fail("make_empty_dir", directory(), 1, "No space left on device");
+        let failed = mount(&actor).await.unwrap().unwrap_err();
+        assert_eq!(near.events.refused().len(), 1);
+        stage.pass(Duration::from_millis(failed.retry_after_ms)).await;
+        mount(&actor).await.unwrap().unwrap();
+    });
+}

@@ -1,0 +1,82 @@
+//! The world of a test in which one actor is alone.
+
+use std::ops::Deref;
+
+use messages::supervision::Fault;
+use serde_json::Value;
+use supervision::{ActorReport, Place, Policy, State, Subsystem, Supervised, Vitality};
+
+use crate::fakes::Fakes;
+use crate::sandbox::{Sandbox, sandbox};
+
+/// A sandbox with fakes of the outside world.
+pub struct Stage<'a> {
+    sandbox: &'a Sandbox,
+    /// The outside world.
+    pub fakes: Fakes,
+}
+
+impl Deref for Stage<'_> {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        self.sandbox
+    }
+}
+
+/// Runs a test on a stage of its own; see [`sandbox`] for what fails it. Restarts are not limited.
+pub fn alone<T>(test: impl AsyncFnOnce(&Stage<'_>) -> T) -> T {
+    let mut policy = Policy::default();
+    policy.restart.restarts_max = u32::MAX;
+    sandbox(policy, async |sandbox| {
+        sandbox.expect_bridge_tasks();
+        let stage = Stage { sandbox, fakes: Fakes::new() };
+        test(&stage).await
+    })
+}
+
+impl Stage<'_> {
+    /// Seats an actor and starts it.
+    pub fn start<A: Subsystem>(&self, factory: impl Fn() -> A + Send + Sync + 'static) -> Supervised<A> {
+        self.tree.seat::<A>(Vitality::Degradable).start(&Place::Here, factory)
+    }
+
+    /// Has the actor panic, and waits until its next incarnation has begun: all that it knew is gone.
+    pub async fn crash<A: Subsystem>(&self) {
+        let before = self.actor::<A>().await.incarnation;
+        self.inject::<A>(Fault::PanicNow);
+        self.until_incarnation::<A>(before + 1).await;
+    }
+
+    /// Has the actor panic when it handles the next message, effect or timer of this name.
+    pub fn crash_on<A: Subsystem>(&self, message: &str) {
+        self.inject::<A>(Fault::PanicOn { message: message.to_owned(), nth: 1 });
+    }
+
+    /// Waits until the actor's incarnation of this number has begun.
+    pub async fn until_incarnation<A: Subsystem>(&self, number: u64) {
+        for _ in 0..60_000 {
+            let report = self.actor::<A>().await;
+            if report.incarnation >= number && report.state == State::Running {
+                return;
+            }
+            self.pass(std::time::Duration::from_millis(1)).await;
+        }
+        panic!("{} has not begun its incarnation {number}", A::NAME);
+    }
+
+    /// How the actor is.
+    pub async fn actor<A: Subsystem>(&self) -> ActorReport {
+        self.report(A::NAME).await
+    }
+
+    /// What the actor shows of itself.
+    pub async fn observed<A: Subsystem>(&self) -> Value {
+        self.actor::<A>().await.observed
+    }
+
+    fn inject<A: Subsystem>(&self, fault: Fault) {
+        self.expect_crashes();
+        self.tree.inject(A::NAME, fault).expect("the actor is seated");
+    }
+}

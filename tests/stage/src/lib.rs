@@ -1,0 +1,29 @@
+//! The stage on which one actor plays alone: a sandbox with a paused clock on one thread, neighbours that are recorded,
+//! and fakes of the outside world.
+//!
+//! An actor crate's `tests/alone.rs` seats its actor in [`Stage::tree`](Sandbox), gives it addresses of [`Neighbour`]s
+//! and bridges of [`Fakes`], and looks at what it asks, tells and calls.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "tests may look at real time and randomly seeded maps"
+)]
+
+mod alone;
+mod facts;
+mod fakes;
+mod neighbour;
+mod random;
+mod sandbox;
+mod sinks;
+
+pub use alone::{Stage, alone};
+pub use facts::{
+    IMAGE, api_pod, desired, desired_of, observed, pod, pods, prepare, reported, runtime_pod, runtime_well,
+    uid,
+};
+pub use fakes::{Fakes, Ran, START_SECOND};
+pub use neighbour::Neighbour;
+pub use random::Random;
+pub use sandbox::{Sandbox, sandbox};
+pub use sinks::{Recorder, recorder};
