@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use bridge_text::image::NameError;
 use messages::event_recorder::EventType;
 use messages::image_manager::{ImageError, PullPolicy};
 use pod_rules::durations::GoDuration;
 use pod_rules::reasons::{BACK_OFF, ERR_IMAGE_PULL, FAILED, IMAGE_PULL_BACK_OFF};
 
 use crate::backoff::Waiting;
-use crate::name::NameError;
 
 /// What an ask comes to, once it is known whether the image is on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

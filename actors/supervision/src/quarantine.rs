@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use bridge_pace::Backoff;
 use messages::PodUid;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -85,9 +86,8 @@ impl Panics {
     /// The length of the pod's next quarantine.
     fn lengthen(&mut self, policy: &QuarantinePolicy, pod: &PodUid) -> Option<Duration> {
         let record = self.by_pod.get_mut(pod)?;
-        let length =
-            policy.backoff_initial.saturating_mul(1u32 << record.quarantines.min(16)).min(policy.backoff_max);
         record.quarantines = record.quarantines.saturating_add(1);
+        let length = Backoff::doubling(policy.backoff_initial, policy.backoff_max).after(record.quarantines);
         // One more panic after the quarantine brings the next one. The newest stay: they are the ones
         // that the next panic may share its window with.
         while record.panics.len() > policy.panics_max as usize {
