@@ -4,7 +4,7 @@
 //! The proxy is our own rather than the client of `cgroups-rs`: that one makes no unit without a process in it, does not
 //! wait for systemd's jobs, and takes every error of the bus for "there is no such unit".
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub(super) struct Slices {
     connect: Connect,
     reached: tokio::sync::Mutex<Option<Reached>>,
     /// What each unit was last told. A unit is told again when it shall hold something else, or was not there.
-    told: Mutex<HashMap<String, Vec<Property>>>,
+    told: Mutex<BTreeMap<String, Vec<Property>>>,
 }
 
 impl std::fmt::Debug for Slices {
@@ -237,7 +237,7 @@ impl Slices {
         self.locked().remove(unit);
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Property>>> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<Property>>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

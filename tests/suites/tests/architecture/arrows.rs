@@ -166,7 +166,7 @@ fn imports(under: &str) -> BTreeMap<String, BTreeSet<String>> {
         let code = file.code();
         let named = code.split("super::").skip(1).chain(code.split("crate::").skip(1));
         let named = named.map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
-        let named = named.flatten().filter(|name| *name != module).map(str::to_owned);
+        let named: Vec<String> = named.flatten().filter(|name| *name != module).map(str::to_owned).collect();
         imports.entry(module).or_default().extend(named);
     }
     imports
