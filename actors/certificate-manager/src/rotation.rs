@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bridge_pace::{Backoff, fraction, stretched};
 use bridge_tls::certificates::{Leaf, Names, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeAddress;
@@ -17,30 +18,21 @@ pub const FAILURES_MAX: u32 = 5;
 /// Without a valid certificate for so long the kubelet ends, if the API server answers.
 pub const LOST_AFTER: Duration = Duration::from_secs(300);
 
-const WAIT_FIRST: Duration = Duration::from_secs(2);
-const WAIT_LAST: Duration = Duration::from_secs(32);
-
-/// A part of one, from 64 random bits.
-fn part(random: u64) -> f64 {
-    // The upper 53 bits fit.
-    #[allow(clippy::cast_precision_loss)]
-    let (number, all) = ((random >> 11) as f64, (1_u64 << 53) as f64);
-    number / all
-}
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(2), Duration::from_secs(32));
 
 /// When a certificate is replaced: after 70 to 90 % of its life.
 pub fn deadline(leaf: &Leaf, random: u64) -> Timestamp {
     let life = leaf.not_after.duration_since(leaf.not_before).as_millis_f64().max(0.0);
-    let after = Duration::from_secs_f64(life * (0.7 + 0.2 * part(random)) / 1000.0);
+    let after = Duration::from_secs_f64(life * (0.7 + 0.2 * fraction(random)) / 1000.0);
     leaf.not_before.checked_add(after).unwrap_or(leaf.not_after)
 }
 
 /// How long to wait after so many failures in a row (at least one).
 pub fn retry_wait(failures: u32, random: u64) -> Duration {
     if failures >= FAILURES_MAX {
-        return WAIT_LAST;
+        return BACKOFF.longest();
     }
-    (WAIT_FIRST * 2_u32.pow(failures.saturating_sub(1))).mul_f64(1.0 + 0.1 * part(random))
+    stretched(BACKOFF.after(failures), 0.1, random)
 }
 
 /// What a serving certificate holds for these addresses; none while there is no IP.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_pace::TokenBucket;
 use jiff::Timestamp;
 use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, RecordEvent, RecordedEvent};
@@ -20,7 +21,7 @@ const SIMILAR_MAX: usize = 10;
 /// A similar event that comes later than this after the last begins anew.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
 /// Events that an object may cause at once.
-const BURST: f64 = 25.0;
+const BURST: u32 = 25;
 /// After a burst an object may cause another event each time this long has passed.
 const REFILL: Duration = Duration::from_secs(300);
 /// How the message of combined events begins.
@@ -96,16 +97,11 @@ struct Seen {
     first: Timestamp,
 }
 
-struct Bucket {
-    tokens: f64,
-    filled: Duration,
-}
-
 /// Remembers enough of the events so far to judge the next. Bounded.
 pub struct Correlator {
     similar: Lru<SimilarKey, Similar>,
     seen: Lru<EventKey, Seen>,
-    buckets: Lru<Subject, Bucket>,
+    buckets: Lru<Subject, TokenBucket>,
 }
 
 impl Default for Correlator {
@@ -168,16 +164,8 @@ impl Correlator {
     }
 
     fn is_within_rate(&mut self, subject: &Subject, uptime: Duration) -> bool {
-        let bucket = self.buckets.entry(subject, || Bucket { tokens: BURST, filled: uptime });
-        let passed = uptime.saturating_sub(bucket.filled);
-        bucket.tokens = (bucket.tokens + passed.as_secs_f64() / REFILL.as_secs_f64()).min(BURST);
-        bucket.filled = uptime;
-        // A hair less than one: thirds of a token add up to it only nearly.
-        if bucket.tokens < 1.0 - 1e-9 {
-            return false;
-        }
-        bucket.tokens -= 1.0;
-        true
+        let new = || TokenBucket::new(1.0 / REFILL.as_secs_f64(), BURST, uptime);
+        self.buckets.entry(subject, new).take(uptime)
     }
 }
 

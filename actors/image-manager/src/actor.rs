@@ -11,21 +11,22 @@ use bridge_cri::wire::Image;
 use bridge_cri::{CriError, Deadlines, Operations};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
+use bridge_pace::TokenBucket;
+use bridge_text::image;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
 use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
-use crate::backoff::{BackoffKey, BackoffPolicy, Backoffs};
+use crate::backoff::{BackoffKey, Backoffs, USUAL};
 use crate::credentials::{self, Credential};
 use crate::execute::{self, PullEnded, PullMeans, PullTask, Pulled, SecretsRead};
 use crate::metrics::ImageMetrics;
-use crate::name;
 use crate::policy::{self, Action, Event, Failed};
 use crate::pulls::{Asked, Kept, Owner, PullKey, PullLimits, Pulls, QueueFull};
 use crate::records::{Intents, Verification};
-use crate::throttle::{self, Throttle, ThrottlePolicy};
+use crate::throttle::{self, ThrottlePolicy};
 
 /// An image that a pod has just been given is not in use yet, and stays for as long as upstream lets a new one stay.
 const NEW_FOR: Duration = Duration::from_secs(120);
@@ -45,8 +46,6 @@ const SHOWN_MAX: usize = 64;
 pub struct ImageSettings {
     /// `registryPullQPS` and `registryBurst`.
     pub throttle: ThrottlePolicy,
-    /// Waits after failed pulls.
-    pub backoff: BackoffPolicy,
     /// `serializeImagePulls` and `maxParallelImagePulls`.
     pub limits: PullLimits,
     /// Who may use an image that is there already.
@@ -108,7 +107,7 @@ pub enum Timer {
 pub struct ImageManager {
     deps: ImageManagerDeps,
     origin: Instant,
-    throttle: Throttle,
+    throttle: TokenBucket,
     backoffs: Backoffs,
     pulls: Pulls<Asker>,
     running: BTreeMap<PullKey, Running>,
@@ -132,8 +131,8 @@ impl ImageManager {
             early: Some(Vec::new()),
             deps,
             origin: Instant::now(),
-            throttle: Throttle::new(settings.throttle, Duration::ZERO),
-            backoffs: Backoffs::new(settings.backoff),
+            throttle: settings.throttle.bucket(Duration::ZERO),
+            backoffs: Backoffs::new(USUAL),
             pulls: Pulls::new(settings.limits),
             running: BTreeMap::new(),
             sweeping: false,
@@ -181,7 +180,7 @@ impl ImageManager {
         if !read.missing.is_empty() {
             self.record_about_pod(&asker.ask, policy::secrets_missing(&read.missing));
         }
-        let repository = name::parse(&image).map(|name| name.repository).unwrap_or_default();
+        let repository = image::parse(&image).map(|name| name.repository).unwrap_or_default();
         asker.credentials = read.keyring.map(|keyring| keyring.lookup(&repository).into());
         self.look(asker, image, ctx);
     }
@@ -280,7 +279,7 @@ impl ImageManager {
     /// Begins the pulls whose turn it is. Those that the bucket refuses make room for the next at once.
     fn begin(&mut self, ctx: &mut Ctx<Self>) {
         while let Some(key) = self.pulls.begin() {
-            if !self.throttle.try_take(self.now()) {
+            if !self.throttle.take(self.now()) {
                 let error = throttle::REFUSED.to_owned();
                 self.answer_all(&key, &Pulled::Failed { error, known: true });
                 continue;
@@ -488,7 +487,7 @@ impl actix::Handler<EnsureImage> for ImageManager {
         let (later, reply) = reply_later();
         let credentials = Ok(Arc::default());
         let asker = Asker { ask, since: Instant::now(), reply, gone: None, credentials };
-        match name::with_default_tag(&asker.ask.image) {
+        match image::with_default_tag(&asker.ask.image) {
             Err(error) => {
                 self.deps.metrics.asked(asker.ask.policy, None, None);
                 let failed = policy::invalid_name(&asker.ask.image, &error);

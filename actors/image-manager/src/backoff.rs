@@ -3,22 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bridge_pace::Backoff;
 use messages::PodUid;
 
-/// First wait and longest wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackoffPolicy {
-    /// After the first failure.
-    pub initial: Duration,
-    /// Never longer than this.
-    pub max: Duration,
-}
-
-impl Default for BackoffPolicy {
-    fn default() -> Self {
-        Self { initial: Duration::from_secs(10), max: Duration::from_secs(300) }
-    }
-}
+/// From 10 s to 5 min.
+pub const USUAL: Backoff = Backoff::doubling(Duration::from_secs(10), Duration::from_secs(300));
 
 /// One pod's one image, as the pod spec spells it.
 pub type BackoffKey = (PodUid, String);
@@ -33,7 +22,7 @@ struct Entry {
 /// The waits in force. Times are durations since one fixed moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backoffs {
-    policy: BackoffPolicy,
+    policy: Backoff,
     entries: BTreeMap<BackoffKey, Entry>,
 }
 
@@ -48,7 +37,7 @@ pub struct Waiting {
 
 impl Backoffs {
     /// Nothing has failed yet.
-    pub fn new(policy: BackoffPolicy) -> Self {
+    pub fn new(policy: Backoff) -> Self {
         Self { policy, entries: BTreeMap::new() }
     }
 
@@ -63,8 +52,8 @@ impl Backoffs {
     pub fn failed(&mut self, key: BackoffKey, error: String, now: Duration) -> Duration {
         self.forget_stale(now);
         let wait = match self.entries.get(&key) {
-            Some(entry) => (entry.wait * 2).min(self.policy.max),
-            None => self.policy.initial,
+            Some(entry) => self.policy.following(entry.wait),
+            None => self.policy.first(),
         };
         self.entries.insert(key, Entry { wait, failed_at: now, error });
         wait
@@ -72,7 +61,7 @@ impl Backoffs {
 
     /// Drops what has been quiet for twice the longest wait, so that the map is bounded by what failed lately.
     pub fn forget_stale(&mut self, now: Duration) {
-        let keep = self.policy.max * 2;
+        let keep = self.policy.longest() * 2;
         self.entries.retain(|_, entry| now.saturating_sub(entry.failed_at) <= keep);
     }
 
@@ -98,7 +87,7 @@ mod tests {
 
     #[test]
     fn waits_double_from_ten_seconds_to_five_minutes() {
-        let mut backoffs = Backoffs::new(BackoffPolicy::default());
+        let mut backoffs = Backoffs::new(USUAL);
         let mut now = secs(1000);
         for expected in [10, 20, 40, 80, 160, 300, 300] {
             assert_eq!(backoffs.failed(key(), "ErrImagePull: no".to_owned(), now), secs(expected));
@@ -111,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_long_quiet_time_begins_anew_and_other_pods_are_not_held_up() {
-        let mut backoffs = Backoffs::new(BackoffPolicy::default());
+        let mut backoffs = Backoffs::new(USUAL);
         backoffs.failed(key(), "e".to_owned(), secs(0));
         assert_eq!(backoffs.waiting(&(PodUid::new("other"), "busybox".to_owned()), secs(1)), None);
         assert_eq!(backoffs.failed(key(), "e".to_owned(), secs(601)), secs(10));
@@ -123,7 +112,7 @@ mod tests {
     proptest! {
         #[test]
         fn waits_never_shrink_or_leave_their_bounds(gaps in proptest::collection::vec(0u64..=600, 1..40)) {
-            let mut backoffs = Backoffs::new(BackoffPolicy::default());
+            let mut backoffs = Backoffs::new(USUAL);
             let (mut now, mut last) = (secs(0), secs(0));
             for gap in gaps {
                 now += secs(gap);

@@ -14,6 +14,7 @@ use bridge_cri::wire::{
 use bridge_cri::{CriError, Operations};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
+use bridge_text::image;
 use futures::future::join_all;
 use messages::image_manager::PresentImage;
 use messages::object_cache::GetSecret;
@@ -22,7 +23,6 @@ use tokio::time::Instant;
 
 use crate::credentials::{self, Credential, Keyring};
 use crate::metrics::ImageMetrics;
-use crate::name;
 use crate::pulls::PullKey;
 use crate::records::pulled_with;
 
@@ -254,7 +254,7 @@ async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<Cred
         Err(gone) => return (Vec::new(), vec![gone.to_string()]),
     };
     let found = credentials::from_files(&files);
-    let fitting = name::parse(image).map(|name| found.keyring.lookup(&name.repository)).unwrap_or_default();
+    let fitting = image::parse(image).map(|name| found.keyring.lookup(&name.repository)).unwrap_or_default();
     (fitting, found.warnings)
 }
 

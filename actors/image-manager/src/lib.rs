@@ -16,16 +16,13 @@ mod backoff;
 mod credentials;
 mod execute;
 mod metrics;
-mod name;
 mod policy;
 mod pulls;
 mod records;
 mod throttle;
 
 pub use actor::{ImageManager, ImageManagerDeps, ImageSettings, Timer};
-pub use backoff::BackoffPolicy;
 pub use metrics::ImageMetrics;
-pub use name::{ImageName, NameError, NameFault, parse, with_default_tag};
 pub use pulls::PullLimits;
 pub use records::Verification;
 pub use throttle::ThrottlePolicy;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use bridge_text::image::NameError;
 use messages::event_recorder::EventType;
 use messages::image_manager::{ImageError, PullPolicy};
 
 use crate::backoff::Waiting;
-use crate::name::NameError;
 
 /// What an ask comes to, once it is known whether the image is on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bridge_pace::{Backoff, fraction, stretched};
+
 /// Tries of one posting or renewal. The second one may find another connection; a server that is away or in trouble is
 /// then left alone until the next round.
 pub fn tries_max(transient: bool) -> u32 {
@@ -9,25 +11,22 @@ pub fn tries_max(transient: bool) -> u32 {
 }
 
 const JITTER: f64 = 0.04;
-
-/// A number from 0 up to 1.
-fn fraction(random: u64) -> f64 {
-    (random >> 11) as f64 / (1u64 << 53) as f64
-}
+const REGISTRATION: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(7));
+const LEASE: Backoff = Backoff::doubling(Duration::from_millis(200), Duration::from_secs(7));
 
 /// A period with a little more at random, so that nodes that started together drift apart.
 pub fn jittered(period: Duration, random: u64) -> Duration {
-    period.mul_f64(1.0 + JITTER * fraction(random))
+    stretched(period, JITTER, random)
 }
 
 /// Before the next try to register, given how many have failed: 100 ms doubling to 7 s.
 pub fn registration_wait(failed: u32) -> Duration {
-    Duration::from_millis(100 << failed.min(10)).min(Duration::from_secs(7))
+    REGISTRATION.after(failed.saturating_add(1))
 }
 
 /// Before the lease is looked for again, given how many tries have failed: 200 ms doubling to 7 s.
 pub fn lease_wait(failed: u32) -> Duration {
-    Duration::from_millis(100 << failed.clamp(1, 10)).min(Duration::from_secs(7))
+    LEASE.after(failed)
 }
 
 /// Which postings there have been.

@@ -12,6 +12,7 @@ use actix::{Actor, Handler, MessageResult};
 use bridge_cri::{CriError, ExitWatcher, Operations, wire};
 use bridge_io::clock::Clock;
 use bridge_node::host::PodDirs;
+use bridge_pace::Backoff;
 use futures::StreamExt;
 use jiff::Timestamp;
 use messages::event_recorder::RecordEvent;
@@ -28,6 +29,8 @@ use crate::metrics::PlegMetrics;
 use crate::observe;
 use crate::schedule::{Look, Schedule};
 
+/// Between relists that fail: as upstream waits while the runtime is down (row 3.2).
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(5));
 /// From so many looks that begin together on, one list of all pods is cheaper than one list each.
 const SHARED_FROM: usize = 3;
 /// After a failed look the next one waits this long;
@@ -208,7 +211,7 @@ impl Pleg {
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
                 tracing::warn!(%error, failures = self.failures, "Relist failed");
-                ctx.set_timer(Timer::Relist, backoff(self.failures));
+                ctx.set_timer(Timer::Relist, BACKOFF.after(self.failures));
                 self.check_health(ctx);
             }
         }
@@ -396,11 +399,6 @@ impl Pleg {
         self.held.as_ref()?;
         Some(Arc::new(self.pods.iter().map(|(uid, pod)| (uid.clone(), pod.state.clone())).collect()))
     }
-}
-
-/// 100 ms doubling to 5 s, as upstream waits while the runtime is down (row 3.2).
-fn backoff(failures: u32) -> Duration {
-    Duration::from_millis(100 << failures.saturating_sub(1).min(6)).min(Duration::from_secs(5))
 }
 
 impl Actor for Pleg {

@@ -5,18 +5,14 @@
 //! both read, only the first document of a YAML stream counts (the others are reported in
 //! [`Decoded::ignored_documents`]), and a manifest's `status` is dropped.
 
-mod json;
-mod node;
-mod scalar;
 mod strict;
-mod yaml;
 
 #[cfg(test)]
 mod tests;
 
+use bridge_text::Node;
 use k8s_openapi::api::core::v1::Pod;
 
-use node::Node;
 pub use strict::FieldProblem;
 
 /// Largest manifest, in bytes: upstream's bound of 10 MiB.
@@ -151,20 +147,12 @@ fn parse(origin: &str, bytes: &[u8]) -> Result<Parsed, DecodeError> {
     if text.trim().is_empty() {
         return Err(DecodeError::Empty { origin: owned() });
     }
-    if text.trim_start().starts_with('{') {
-        // As upstream: what opens with a brace is JSON and nothing else.
-        match json::parse(text) {
-            Ok((document, twice)) => return Ok(Parsed { document, ignored_documents: 0, twice }),
-            Err(error) if error.unfinished => {
-                return Err(DecodeError::Unfinished { origin: owned(), reason: error.reason });
-            }
-            Err(error) => return Err(DecodeError::Syntax { origin: owned(), reason: error.reason }),
-        }
-    }
-    match yaml::parse(text) {
-        Ok(stream) => {
-            Ok(Parsed { document: stream.document, ignored_documents: stream.further, twice: stream.twice })
-        }
+    match bridge_text::parse(text) {
+        Ok(text) => Ok(Parsed {
+            document: text.document,
+            ignored_documents: text.further,
+            twice: text.twice.into_iter().map(|twice| strict::given_twice(twice.path)).collect(),
+        }),
         Err(error) if error.unfinished => {
             Err(DecodeError::Unfinished { origin: owned(), reason: error.reason })
         }

@@ -12,7 +12,6 @@ pub mod api_pods;
 pub mod decode;
 pub mod default;
 mod fetched;
-pub mod image_name;
 pub mod manifests;
 pub mod restart_rules;
 pub mod static_pod;

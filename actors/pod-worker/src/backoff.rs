@@ -5,7 +5,9 @@
 //! numbers and times of exited instances. A rebuilt delay may be too long, never too short.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use bridge_pace::Backoff;
 use jiff::{SignedDuration, Timestamp};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
@@ -35,12 +37,25 @@ impl BackoffBounds {
     pub fn up_to(self, max: SignedDuration) -> Self {
         Self { initial: self.initial.min(max), max }
     }
+
+    fn backoff(self) -> Backoff {
+        Backoff::doubling(self.initial.unsigned_abs(), self.max.unsigned_abs())
+    }
+
+    fn following(self, delay: SignedDuration) -> SignedDuration {
+        signed(self.backoff().following(delay.unsigned_abs()))
+    }
 }
 
 impl Default for BackoffBounds {
     fn default() -> Self {
         Self { initial: INITIAL, max: MAX_DEFAULT }
     }
+}
+
+/// Wall time counts with a sign, waits without: those of a back-off are small.
+fn signed(wait: Duration) -> SignedDuration {
+    SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)
 }
 
 /// Whether a container may be restarted.
@@ -103,7 +118,7 @@ impl CrashBackoff {
         };
         let delay = match self.entry(pod, name, hash) {
             Some(entry) if finished.duration_since(entry.started) <= RESET_AFTER => {
-                (entry.delay * 2).min(self.bounds.max)
+                self.bounds.following(entry.delay)
             }
             _ => self.bounds.initial,
         };
@@ -138,14 +153,7 @@ impl CrashBackoff {
 
     /// The delay after the start of this attempt if no quiet time has reset it.
     fn after_restarts(&self, attempt: u32) -> SignedDuration {
-        let mut delay = self.bounds.initial;
-        for _ in 1..attempt {
-            if delay >= self.bounds.max {
-                break;
-            }
-            delay = (delay * 2).min(self.bounds.max);
-        }
-        delay
+        signed(self.bounds.backoff().after(attempt))
     }
 
     /// The delay that follows the one that was kept between an exit and the next start: the longest that fits into
@@ -155,10 +163,10 @@ impl CrashBackoff {
             return self.bounds.initial;
         }
         let mut kept = self.bounds.initial;
-        while kept < self.bounds.max && (kept * 2).min(self.bounds.max) <= gap {
-            kept = (kept * 2).min(self.bounds.max);
+        while kept < self.bounds.max && self.bounds.following(kept) <= gap {
+            kept = self.bounds.following(kept);
         }
-        (kept * 2).min(self.bounds.max)
+        self.bounds.following(kept)
     }
 }
 

@@ -13,9 +13,7 @@ pub const AFTER_LOST_ANSWER: Duration = Duration::from_secs(1);
 
 /// `base` stretched by 1 to 1.5, so that many pods do not come at the same moment.
 pub fn jittered(base: Duration, random: u64) -> Duration {
-    // 53 bits are what a double holds exactly.
-    let unit = (random >> 11) as f64 / (1_u64 << 53) as f64;
-    base.mul_f64(1.0 + unit / 2.0)
+    bridge_pace::stretched(base, 0.5, random)
 }
 
 /// This much later, at most the end of time.

@@ -8,6 +8,7 @@ use actix::{Actor, Handler, MessageResult};
 use bridge_io::clock::Clock;
 use bridge_kube::ApiClient;
 use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
+use bridge_pace::Backoff;
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -35,7 +36,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// How long the pool may take to answer.
 const WORKERS_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest wait before the checkpoints are read again.
-const RESTORE_BACKOFF_MAX: Duration = Duration::from_secs(10);
+const RESTORE_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(200), Duration::from_secs(10));
 /// Asks that wait for the checkpoints to be read; more are dropped, and their askers ask again.
 const WAITING_MAX: usize = 4096;
 
@@ -137,8 +138,7 @@ impl StatusManager {
                 self.deps.metrics.checkpoint("load", "failed");
                 self.restore_problem = Some(error.to_string());
                 self.restore_failures = self.restore_failures.saturating_add(1);
-                let wait = Duration::from_millis(100 << self.restore_failures.min(7));
-                ctx.set_timer(Timer::Restore, wait.min(RESTORE_BACKOFF_MAX));
+                ctx.set_timer(Timer::Restore, RESTORE_BACKOFF.after(self.restore_failures));
                 return;
             }
         };

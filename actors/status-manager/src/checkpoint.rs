@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_pace::Backoff;
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::{PodRef, PodUid};
 use serde::{Deserialize, Serialize};
 
-/// The first wait after a failed write.
-const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// The longest wait between two tries.
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// The waits between failed writes.
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
 /// Beyond this many pods a removal that failed is left to the next start.
 const SLOTS_MAX: usize = 4096;
 
@@ -114,8 +113,8 @@ impl Writes {
             Err(problem) => {
                 slot.problem = Some(problem);
                 slot.is_waiting = true;
-                let wait = BACKOFF_MIN.saturating_mul(1 << slot.failures.min(6)).min(BACKOFF_MAX);
                 slot.failures = slot.failures.saturating_add(1);
+                let wait = BACKOFF.after(slot.failures);
                 if slot.wanted.is_none() && self.pods.len() > SLOTS_MAX {
                     self.pods.remove(uid);
                     return None;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use bridge_pace::Backoff;
 use messages::PodUid;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -65,11 +66,9 @@ impl Panics {
         let record = self.by_pod.entry(uid.clone()).or_default();
         record.at.push_back(now);
         let quarantine = (record.at.len() >= policy.panics_max as usize).then(|| {
-            let length = policy
-                .backoff_initial
-                .saturating_mul(1u32 << record.quarantines.min(16))
-                .min(policy.backoff_max);
             record.quarantines = record.quarantines.saturating_add(1);
+            let length =
+                Backoff::doubling(policy.backoff_initial, policy.backoff_max).after(record.quarantines);
             // One more panic after the quarantine brings the next one. The newest stay: they are the ones
             // that the next panic may share its window with.
             while record.at.len() > policy.panics_max as usize {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bridge_pace::Backoff;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -79,11 +80,8 @@ impl RestartHistory {
             }
             self.counted.push_back(now);
         }
-        let delay = policy
-            .backoff_initial
-            .saturating_mul(1u32.checked_shl(self.series.min(30)).unwrap_or(u32::MAX))
-            .min(policy.backoff_max);
         self.series = self.series.saturating_add(1);
+        let delay = Backoff::doubling(policy.backoff_initial, policy.backoff_max).after(self.series);
         Verdict::Restart(self.jittered(delay))
     }
 

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bridge_pace::Backoff;
 use messages::PodUid;
 use messages::volume_manager::VolumeError;
 
-/// The delay after the first failure; each further one doubles it.
-const FIRST: Duration = Duration::from_millis(500);
-/// No delay is longer.
-const LONGEST: Duration = Duration::from_secs(122);
+/// The delays of each volume.
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(122));
 
 /// A volume that could not be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +42,8 @@ impl MountBackoff {
         let before = self.0.remove(pod).unwrap_or_default();
         let mut failing = BTreeMap::new();
         for error in errors {
-            let earlier = before.get(&error.volume).map(|failed| (failed.delay * 2).min(LONGEST));
-            let delay = earlier.unwrap_or(FIRST);
+            let earlier = before.get(&error.volume).map(|failed| BACKOFF.following(failed.delay));
+            let delay = earlier.unwrap_or(BACKOFF.first());
             let failed = Failed { error: error.clone(), delay, until: now.saturating_add(delay) };
             failing.insert(error.volume.clone(), failed);
         }

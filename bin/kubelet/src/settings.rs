@@ -12,7 +12,7 @@ use bridge_node::host::ContainerFacts;
 use bridge_node::host::MachineFacts;
 use eviction_manager::{EvictionConfig, Thresholds};
 use garbage_collector::GcPolicy;
-use image_manager::{BackoffPolicy, ImageSettings, PullLimits, ThrottlePolicy, Verification};
+use image_manager::{ImageSettings, PullLimits, ThrottlePolicy, Verification};
 use k8s_openapi::api::core::v1::Taint;
 use log_manager::LogRotation;
 use messages::quantity::Quantity;
@@ -413,7 +413,6 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
             pulls_per_second: f64::from(images.registry_pull_qps),
             burst: u32::try_from(images.registry_burst).unwrap_or(0),
         },
-        backoff: BackoffPolicy::default(),
         // Validation has seen to it that there is no other word, and none without the gate.
         verification: match images.image_pull_credentials_verification_policy.as_str() {
             "NeverVerify" => Verification::NeverVerify,

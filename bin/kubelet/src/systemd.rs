@@ -10,7 +10,7 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Tells systemd, if it started us; without it nothing happens.
 pub fn notify(states: &[NotifyState]) {
-    if let Err(error) = sd_notify::notify(false, states) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "systemd cannot be told");
     }
 }

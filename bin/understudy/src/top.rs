@@ -4,13 +4,14 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use bridge_pace::Backoff;
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::cli::{ShowArgs, TopArgs};
 use crate::client::{Answers, Server};
-use crate::terminal::{Screen, can_redraw, keys, likes_colour, size};
+use crate::terminal::{Screen, can_redraw, is_quit, keys, likes_colour, size};
 use crate::view::{Look, View, render};
 
 /// A server that does not answer is asked again after this at the latest.
@@ -125,8 +126,7 @@ impl Watch {
 
 /// Doubles from the interval to five seconds; a longer interval is kept.
 fn backoff(interval: Duration, failures: u32) -> Duration {
-    let doubled = interval.saturating_mul(1 << (failures - 1).min(16));
-    doubled.min(BACKOFF_MAX).max(interval.min(BACKOFF_MAX))
+    Backoff::doubling(interval, BACKOFF_MAX).after(failures)
 }
 
 /// The signals that ask for an end. From its making on they no longer kill the process.
@@ -189,7 +189,7 @@ pub async fn live(
             () = &mut until => return Ok(()),
             () = interrupts.next() => return Ok(()),
             key = keys.recv(), if keyboard => match key {
-                Some(b'q' | b'Q' | 0x03 | 0x04) => return Ok(()),
+                Some(key) if is_quit(&key) => return Ok(()),
                 Some(_) => {}
                 None => keyboard = false,
             },

@@ -22,13 +22,12 @@ use super::wire::image_service_client::ImageServiceClient;
 use super::wire::runtime_service_client::RuntimeServiceClient;
 use super::wire::*;
 use bridge_io::Io;
+use bridge_pace::Backoff;
 
 /// Largest message either way, bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Wait after the first failed connection; each further one multiplies it.
-const BACKOFF_BASE: Duration = Duration::from_millis(100);
-const BACKOFF_FACTOR: f64 = 1.6;
-const BACKOFF_MAX: Duration = Duration::from_secs(3);
+const BACKOFF: Backoff = Backoff::growing(Duration::from_millis(100), Duration::from_secs(3), 160);
 
 /// Where the runtime listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,7 +227,7 @@ struct Dialer {
 
 #[derive(Default)]
 struct Pause {
-    failures: i32,
+    failures: u32,
     until: Option<(Instant, std::io::ErrorKind)>,
 }
 
@@ -247,8 +246,8 @@ impl Dialer {
                     Ok(TokioIo::new(stream))
                 }
                 Err(error) => {
-                    let wait = BACKOFF_BASE.mul_f64(BACKOFF_FACTOR.powi(pause.failures)).min(BACKOFF_MAX);
-                    pause.failures = (pause.failures + 1).min(16);
+                    pause.failures = pause.failures.saturating_add(1);
+                    let wait = BACKOFF.after(pause.failures);
                     pause.until = Some((Instant::now() + wait, error.kind()));
                     Err(std::io::Error::new(error.kind(), format!("{}: {error}", self.path.display())))
                 }

@@ -12,6 +12,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -19,8 +20,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::connect::{ConnectError, ConnectSettings, Redial, dial};
-use super::error::{ApiError, StatusBody, retry_after};
+use super::connect::{ConnectSettings, Redial, dial};
+use super::error::{ApiError, ConnectError, StatusBody, causes, retry_after};
 use super::limits::{Bucket, RateLimit, TooLate};
 use super::reach::{Reach, is_the_servers, is_well};
 use bridge_io::Io;
@@ -131,14 +132,23 @@ fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Opt
     let mut path = K::url_path(&(), namespace);
     for part in [name, subresource].into_iter().flatten() {
         path.push('/');
-        path.push_str(&escaped(part));
+        path.extend(escaped(part));
     }
     path
 }
 
-/// Percent-encoded as far as a query or a part of a path needs it.
-fn escaped(text: &str) -> String {
-    bridge_net::escaped(text, |byte| byte.is_ascii_alphanumeric() || b"-._~=,!".contains(&byte))
+/// What is escaped in a query or a part of a path; selectors stay readable.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'=')
+    .remove(b',')
+    .remove(b'!');
+
+fn escaped(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, &ESCAPED)
 }
 
 /// A request, ready to be sent.
@@ -154,21 +164,6 @@ fn request(method: http::Method, path: &str, content: Option<&str>, body: Bytes)
     made.map_err(|error| {
         ApiError::unanswered(format!("{method} {path}"), format!("no such request: {error}"))
     })
-}
-
-/// An error with all that caused it.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
@@ -366,7 +361,7 @@ impl ApiClient {
         let mut query = format!("resourceVersion={version}");
         if let Some(fields) = &select.fields {
             query.push_str("&fieldSelector=");
-            query.push_str(&escaped(fields));
+            query.extend(escaped(fields));
         }
         let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
         self.json(http::Method::GET, path, None, None)
@@ -383,7 +378,7 @@ impl ApiClient {
             format!("watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}");
         if let Some(fields) = &select.fields {
             query.push_str("&fieldSelector=");
-            query.push_str(&escaped(fields));
+            query.extend(escaped(fields));
         }
         let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
         let this = self.clone();

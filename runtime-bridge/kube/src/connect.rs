@@ -1,6 +1,5 @@
 //! Connections to the API server: HTTP/2 where it speaks it, kept while they are well, with the identity of the moment.
 
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
@@ -26,11 +25,12 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tower::Service;
 
-use super::identity::{Identity, IdentitySource, certificates};
+use super::credentials::{Identity, IdentitySource, certificates};
+use super::error::ConnectError;
 use super::kubeconfig::Kubeconfig;
 use bridge_io::Io;
 use bridge_net::names;
-use bridge_net::roots as system;
+use bridge_net::roots::{self, Places};
 
 /// Longest wait for a connection, TLS included.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -40,50 +40,6 @@ const PING_AFTER: Duration = Duration::from_secs(30);
 const PING_DEADLINE: Duration = Duration::from_secs(15);
 /// Calls that go on when the certificate changes have this long before the connections with the old one are closed.
 const OLD_CONNECTIONS_LIVE: Duration = Duration::from_secs(10);
-
-/// Why the API server cannot be spoken to as the kubeconfig says.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
-    /// A file cannot be used.
-    #[error("{path}: {reason}", path = path.display())]
-    File {
-        /// The file, or the field that holds its contents.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The parts do not fit together for TLS.
-    #[error("TLS: {0}")]
-    Tls(String),
-    /// No connection was made.
-    #[error("cannot connect to {server}: {reason}")]
-    Connection {
-        /// Host and port.
-        server: String,
-        /// What the system or the other side said.
-        reason: String,
-    },
-    /// The program of the kubeconfig's user does not say who we are.
-    #[error("exec plugin {command}: {reason}")]
-    Exec {
-        /// The program.
-        command: String,
-        /// What it did.
-        reason: String,
-    },
-    /// There is no valid certificate of ours.
-    #[error("no valid client certificate: the cluster has not signed one yet, or the last one has expired")]
-    NoCertificate,
-    /// A field of the kubeconfig that is not supported.
-    #[error("{0} is not supported")]
-    Unsupported(String),
-}
-
-impl ConnectError {
-    pub(crate) fn file(path: &Path, reason: impl Into<String>) -> Self {
-        Self::File { path: path.to_owned(), reason: reason.into() }
-    }
-}
 
 /// How to speak to an API server.
 #[derive(Clone, Debug)]
@@ -277,7 +233,7 @@ impl Trust {
                 roots.add(certificate).map_err(|error| pem.wrong(field, error))?;
             }
         } else {
-            roots = system::store(&system::files()).map_err(ConnectError::Tls)?;
+            roots = roots::store(&Places::of_this_machine()).map_err(ConnectError::Tls)?;
         }
         Ok(Self { roots: Arc::new(roots), anyone: None })
     }

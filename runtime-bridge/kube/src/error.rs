@@ -1,5 +1,6 @@
-//! What an API server refuses, and what keeps it from answering.
+//! What an API server refuses, and what keeps it from answering or from being asked.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -21,6 +22,65 @@ pub struct ApiError {
     pub message: String,
     /// When the server wants to be asked again at the earliest.
     pub retry_after: Option<Duration>,
+}
+
+/// Why the API server cannot be spoken to as the kubeconfig says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// A file cannot be used.
+    #[error("{path}: {reason}", path = path.display())]
+    File {
+        /// The file, or the field that holds its contents.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The parts do not fit together for TLS.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// No connection was made.
+    #[error("cannot connect to {server}: {reason}")]
+    Connection {
+        /// Host and port.
+        server: String,
+        /// What the system or the other side said.
+        reason: String,
+    },
+    /// The program of the kubeconfig's user does not say who we are.
+    #[error("exec plugin {command}: {reason}")]
+    Exec {
+        /// The program.
+        command: String,
+        /// What it did.
+        reason: String,
+    },
+    /// There is no valid certificate of ours.
+    #[error("no valid client certificate: the cluster has not signed one yet, or the last one has expired")]
+    NoCertificate,
+    /// A field of the kubeconfig that is not supported.
+    #[error("{0} is not supported")]
+    Unsupported(String),
+}
+
+impl ConnectError {
+    pub(crate) fn file(path: &Path, reason: impl Into<String>) -> Self {
+        Self::File { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+/// An error with all that caused it.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// The part of a `Status` object that is read.

@@ -12,8 +12,8 @@ use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-use super::connect::ConnectError;
-use super::identity::{Identity, certificate_pair};
+use super::credentials::{Identity, certificate_pair};
+use super::error::ConnectError;
 use super::kubeconfig::Pem;
 
 /// Longest run of a program.

@@ -15,14 +15,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::api::{ApiClient, Object, Select, VersionBody};
 use super::error::{ApiError, StatusBody};
 use super::reach::{Hope, Reach};
+use bridge_pace::Backoff;
 
 /// A watch lasts this long at least and twice as long at most, so that not all end at once.
 const WATCH_SECONDS_MIN: u64 = 300;
 /// Bytes of one event.
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Waits between tries: doubled from the first to the last, with as much again at random, fresh after a good time.
-const BACKOFF_FIRST: Duration = Duration::from_millis(800);
-const BACKOFF_LAST: Duration = Duration::from_secs(30);
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
 const GOOD_TIME: Duration = Duration::from_secs(120);
 /// Bookmarks come every minute; a watch of this length should have heard one.
 const UNHEARD_MIN: Duration = Duration::from_secs(240);
@@ -69,19 +69,20 @@ impl ApiClient {
     }
 }
 
-struct Backoff(Duration);
+/// The wait before the next try.
+struct NextTry(Duration);
 
-impl Backoff {
+impl NextTry {
     /// Waits as long as the server has said, and then until the time is over or a server that was away is back.
     async fn wait(&mut self, reach: &Reach, asked: Option<Duration>, mut hope: Hope) {
         let asked = asked.unwrap_or_default();
         let rest = reach.jittered(self.0).saturating_sub(asked);
-        self.0 = (self.0 * 2).min(BACKOFF_LAST);
+        self.0 = BACKOFF.following(self.0);
         sleep(asked).await;
         tokio::select! {
             biased;
             // Just after its start a server may refuse what it takes a moment later.
-            () = hope.fulfilled() => self.0 = BACKOFF_FIRST,
+            () = hope.fulfilled() => self.0 = BACKOFF.first(),
             () = sleep(rest) => {}
         }
     }
@@ -91,7 +92,7 @@ impl Backoff {
 struct Left;
 
 async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Followed<K>>) {
-    let mut backoff = Backoff(BACKOFF_FIRST);
+    let mut next_try = NextTry(BACKOFF.first());
     loop {
         let begun = Instant::now();
         let hope = api.reach().hope();
@@ -101,7 +102,7 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
         };
         let lasted = begun.elapsed() > GOOD_TIME;
         if lasted {
-            backoff = Backoff(BACKOFF_FIRST);
+            next_try = NextTry(BACKOFF.first());
         }
         let wait = error.retry_after;
         // What has come back since a good time began has gone away again since.
@@ -109,7 +110,7 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
         if !error.is_gone() && news.send(Followed::Trouble(error)).await.is_err() {
             return;
         }
-        backoff.wait(api.reach(), wait, hope).await;
+        next_try.wait(api.reach(), wait, hope).await;
     }
 }
 
@@ -129,7 +130,7 @@ async fn follow_once<K: Object>(
         Err(error) => return Ok(error),
     };
     news.send(Followed::All(all)).await.map_err(|_| Left)?;
-    let mut backoff = Backoff(BACKOFF_FIRST);
+    let mut next_try = NextTry(BACKOFF.first());
     loop {
         let begun = Instant::now();
         let hope = api.reach().hope();
@@ -137,9 +138,9 @@ async fn follow_once<K: Object>(
             // Watches end: the next one goes on where this one was. One that ends at once is not asked for at once.
             Ended::InTime => {
                 if begun.elapsed() < Duration::from_secs(1) {
-                    backoff.wait(api.reach(), None, hope).await;
+                    next_try.wait(api.reach(), None, hope).await;
                 } else {
-                    backoff = Backoff(BACKOFF_FIRST);
+                    next_try = NextTry(BACKOFF.first());
                 }
                 continue;
             }
@@ -150,12 +151,12 @@ async fn follow_once<K: Object>(
         };
         let lasted = begun.elapsed() > GOOD_TIME;
         if lasted {
-            backoff = Backoff(BACKOFF_FIRST);
+            next_try = NextTry(BACKOFF.first());
         }
         let wait = error.retry_after;
         let hope = if lasted { api.reach().hope() } else { hope };
         news.send(Followed::Trouble(error)).await.map_err(|_| Left)?;
-        backoff.wait(api.reach(), wait, hope).await;
+        next_try.wait(api.reach(), wait, hope).await;
     }
 }
 

@@ -1,82 +1,23 @@
-//! Who we are to the API server, which may change while we run: a rotated certificate, a refreshed token.
+//! The identities that a kubelet can have: its kubeconfig's user, and the certificate that the cluster has signed last.
 
-use std::fmt::Debug;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
 use tokio::time::Instant;
 
-use super::connect::ConnectError;
+use super::credentials::{Identity, IdentitySource, certificate_pair};
+use super::error::ConnectError;
 use super::exec::ExecIdentity;
-use super::kubeconfig::{Pem, User};
+use super::kubeconfig::{Pem, User, read_file};
 use bridge_tls::certificates::CurrentPair;
 
 /// Files are looked at again this often at most.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// A request without a certificate of ours waits this long for the first one.
 const FIRST_WAIT: Duration = Duration::from_secs(9);
-/// Bytes of a token or PEM file.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
-
-/// What a connection and its requests carry.
-#[derive(Clone, Default)]
-pub struct Identity {
-    /// The certificate with those that lead to its CA, and its key.
-    pub certificate: Option<Arc<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>>,
-    /// Sent as `Authorization: Bearer`.
-    pub token: Option<Arc<str>>,
-    /// Grows when the certificate is another one: connections with the old one are not used any more.
-    pub generation: u64,
-}
-
-impl Debug for Identity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity")
-            .field("certificate", &self.certificate.is_some())
-            .field("token", &self.token.is_some())
-            .field("generation", &self.generation)
-            .finish()
-    }
-}
-
-/// Says who we are at the moment.
-pub trait IdentitySource: Send + Sync + Debug {
-    /// Asked before every request; must be quick.
-    ///
-    /// # Errors
-    /// When nothing usable is there, naming the file.
-    fn identity(&self) -> Result<Identity, ConnectError>;
-
-    /// As far as it is known before anything is asked.
-    ///
-    /// # Errors
-    /// What is there already cannot be used.
-    fn at_start(&self) -> Result<Identity, ConnectError> {
-        self.identity()
-    }
-
-    /// Awaited on the I/O runtime before every request: makes fresh what takes time to get.
-    ///
-    /// # Errors
-    /// When it cannot be had.
-    fn refresh(&self) -> BoxFuture<'_, Result<(), ConnectError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    /// The server has answered 401.
-    fn refused(&self) {}
-
-    /// An item for each change, if the source tells of them by itself.
-    fn changes(&self) -> Option<BoxStream<'static, ()>> {
-        None
-    }
-}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -140,73 +81,6 @@ impl FileIdentity {
             User::Exec(_) => Ok(Identity::default()),
         }
     }
-}
-
-impl Pem {
-    /// The file, if it is one.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::File(path) => Some(path),
-            Self::Inline(_) => None,
-        }
-    }
-
-    /// `field` is the one of the kubeconfig that names the file.
-    pub(crate) fn bytes(&self, field: &str) -> Result<Vec<u8>, ConnectError> {
-        match self {
-            Self::Inline(bytes) => Ok(bytes.clone()),
-            Self::File(path) => read_file(path).map_err(|reason| self.wrong(field, reason)),
-        }
-    }
-
-    /// What is wrong with it, naming the file and the field.
-    pub(crate) fn wrong(&self, field: &str, reason: impl std::fmt::Display) -> ConnectError {
-        match self {
-            Self::Inline(_) => ConnectError::file(Path::new(&format!("{field}-data")), reason.to_string()),
-            Self::File(path) => ConnectError::file(path, format!("{field}: {reason}")),
-        }
-    }
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    use std::io::Read;
-    let failed = |error: std::io::Error| error.to_string();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
-}
-
-/// The certificates that a field of the kubeconfig holds or names.
-pub(super) fn certificates(pem: &Pem, field: &str) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
-    let bytes = pem.bytes(field)?;
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let certificates = read.map_err(|error| pem.wrong(field, error))?;
-    if certificates.is_empty() {
-        return Err(pem.wrong(field, "holds no certificate"));
-    }
-    Ok(certificates)
-}
-
-/// A certificate and its key, which belong together.
-pub(super) fn certificate_pair(
-    certificate: &Pem,
-    pem_key: &Pem,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConnectError> {
-    let certificates = certificates(certificate, "client-certificate")?;
-    let bytes = pem_key.bytes("client-key")?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|error| pem_key.wrong("client-key", format!("no private key: {error}")))?;
-    let provider = rustls::crypto::ring::default_provider();
-    let matched = CertifiedKey::from_der(certificates.clone(), key.clone_key(), &provider);
-    matched.map_err(|error| {
-        let reason = match error {
-            rustls::Error::InconsistentKeys(_) => "is not the key of the client certificate".to_owned(),
-            other => other.to_string(),
-        };
-        pem_key.wrong("client-key", reason)
-    })?;
-    Ok((certificates, key))
 }
 
 impl IdentitySource for FileIdentity {

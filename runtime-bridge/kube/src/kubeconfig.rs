@@ -6,6 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Cluster, ExecAuthCluster, ExecConfig, ExecInteractiveMode, Kubeconfig as File};
 
+pub(super) use pem::read_file;
+
 /// Why a kubeconfig cannot be used, naming file, field and value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
@@ -197,7 +199,7 @@ impl Reader<'_> {
             cluster.certificate_authority = file.map(|file| self.file(&file).display().to_string());
             let about = ExecAuthCluster::try_from(&cluster);
             let about = about.map_err(|error| {
-                self.wrong(format!("{field}.certificate-authority"), super::api::causes(&error))
+                self.wrong(format!("{field}.certificate-authority"), super::error::causes(&error))
             })?;
             exec.cluster = Some(about);
         }
@@ -253,8 +255,7 @@ impl Kubeconfig {
         let reader = Reader { path };
         let malformed = |reason: String| KubeconfigError::Malformed { path: path.to_owned(), reason };
         // kube's own reader would be a second one of YAML in the program.
-        let file: serde_json::Value =
-            serde_yaml_ng::from_str(text).map_err(|error| malformed(error.to_string()))?;
+        let file = bridge_text::value(text).map_err(malformed)?;
         let file: File = serde_json::from_slice(file.to_string().as_bytes())
             .map_err(|error| malformed(error.to_string()))?;
         let context_name = file.current_context.as_deref().unwrap_or_default();
@@ -309,5 +310,6 @@ impl Kubeconfig {
 }
 
 mod issued;
+mod pem;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@
 
 mod api;
 mod connect;
+mod credentials;
 mod csr;
 mod error;
 mod exec;
@@ -19,10 +20,11 @@ mod limits;
 mod reach;
 
 pub use api::{ApiClient, Delete, Object, Patch, Reply, Select};
-pub use connect::{ConnectError, ConnectSettings, connect};
+pub use connect::{ConnectSettings, connect};
+pub use credentials::{Identity, IdentitySource};
 pub use csr::{CsrError, Requested, request_certificate, wait_for_certificate};
-pub use error::ApiError;
+pub use error::{ApiError, ConnectError};
 pub use follow::Followed;
-pub use identity::{FileIdentity, Identity, IdentitySource, PairIdentity};
+pub use identity::{FileIdentity, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
 pub use limits::RateLimit;

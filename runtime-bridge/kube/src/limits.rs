@@ -1,8 +1,9 @@
-//! A token bucket: so many calls a second on average, so many at once (`kubeAPIQPS`, `kubeAPIBurst`).
+//! The line before a token bucket: so many calls a second on average, so many at once (`kubeAPIQPS`, `kubeAPIBurst`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bridge_pace::TokenBucket;
 use tokio::time::Instant;
 
 /// How fast calls may begin.
@@ -14,12 +15,6 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
-impl RateLimit {
-    fn most(&self) -> f64 {
-        f64::from(self.burst.max(1))
-    }
-}
-
 /// The turn of a call would come after its deadline, so that it is of no use to wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("client rate limiter Wait returned an error: rate: Wait(n=1) would exceed context deadline")]
@@ -27,8 +22,7 @@ pub(super) struct TooLate;
 
 #[derive(Debug)]
 struct State {
-    tokens: f64,
-    at: Instant,
+    bucket: TokenBucket,
     /// Calls in the line.
     waiting: u32,
 }
@@ -40,6 +34,8 @@ struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     limit: RateLimit,
+    /// From when the bucket counts.
+    start: Instant,
     state: Arc<Mutex<State>>,
     line: Arc<tokio::sync::Mutex<()>>,
 }
@@ -55,8 +51,9 @@ impl Drop for Place<'_> {
 
 impl Bucket {
     pub fn new(limit: RateLimit) -> Self {
-        let state = State { tokens: limit.most(), at: Instant::now(), waiting: 0 };
-        Self { limit, state: Arc::new(Mutex::new(state)), line: Arc::default() }
+        let bucket = TokenBucket::new(limit.per_second, limit.burst.max(1), Duration::ZERO);
+        let state = State { bucket, waiting: 0 };
+        Self { limit, start: Instant::now(), state: Arc::new(Mutex::new(state)), line: Arc::default() }
     }
 
     /// Another one of the same rate.
@@ -87,38 +84,28 @@ impl Bucket {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// With the tokens of this moment.
-    fn refilled(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state();
-        let now = Instant::now();
-        let refill = now.saturating_duration_since(state.at).as_secs_f64() * self.limit.per_second;
-        state.tokens = (state.tokens + refill).min(self.limit.most());
-        state.at = now;
-        state
-    }
-
-    /// The time in which as many tokens come.
-    fn time_for(&self, tokens: f64) -> Duration {
-        Duration::try_from_secs_f64(tokens.max(0.0) / self.limit.per_second).unwrap_or(Duration::MAX)
+    fn now(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// The last place in the line, and how long it takes to come to its front if nobody leaves it.
     fn queue(&self) -> (Place<'_>, Duration) {
-        let mut state = self.refilled();
+        let mut state = self.state();
         state.waiting += 1;
-        let wait = self.time_for(f64::from(state.waiting) - state.tokens);
+        let waiting = state.waiting;
+        let wait = state.bucket.until(waiting, self.now());
         (Place(self), wait)
     }
 
     /// Takes a token, or says how long it is to the next one.
     fn take(&self) -> Result<(), Duration> {
-        let mut state = self.refilled();
-        if state.tokens < 1.0 {
-            // No shorter than a timer can be: of a fraction of that, nothing would ever be the rest.
-            return Err(self.time_for(1.0 - state.tokens).max(Duration::from_millis(1)));
+        let mut state = self.state();
+        let now = self.now();
+        if state.bucket.take(now) {
+            return Ok(());
         }
-        state.tokens -= 1.0;
-        Ok(())
+        // No shorter than a timer can be: of a fraction of that, nothing would ever be the rest.
+        Err(state.bucket.until(1, now).max(Duration::from_millis(1)))
     }
 }
 

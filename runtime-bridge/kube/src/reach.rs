@@ -10,10 +10,11 @@ use kube::client::Body;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
-use super::connect::{ConnectError, Redial};
-use super::error::retry_after;
+use super::connect::Redial;
+use super::error::{ConnectError, retry_after};
 use bridge_io::Io;
 use bridge_io::clock::Clock;
+use bridge_pace::stretched;
 
 /// Answered as soon as requests can be served; every authenticated user may ask.
 const READY: &str = "/readyz";
@@ -53,8 +54,7 @@ pub(super) fn is_the_servers(error: &kube::Error) -> bool {
 
 /// Up to twice `wait`, at random.
 fn jittered(wait: Duration, clock: &dyn Clock) -> Duration {
-    let share = clock.random_u64() as f64 / u64::MAX as f64;
-    wait + wait.mul_f64(share)
+    stretched(wait, 1.0, clock.random_u64())
 }
 
 impl Reach {

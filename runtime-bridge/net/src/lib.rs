@@ -1,10 +1,7 @@
-//! What every connection of the bridge needs: names looked up, authorities that are trusted, text escaped for URLs.
+//! What every connection of the bridge needs: names looked up, authorities that are trusted.
 // The bridge owns time and effects, so that no actor has to.
 #![allow(clippy::disallowed_methods)]
 
 pub mod names;
-mod percent;
 pub mod roots;
 pub mod unverified;
-
-pub use percent::escaped;

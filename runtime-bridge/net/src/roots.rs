@@ -1,49 +1,85 @@
-//! The authorities whose certificates this machine trusts: the file that distributions keep for all programs.
+//! The authorities whose certificates this machine trusts.
+//!
+//! `rustls-native-certs` reads them; where they lie is decided here as Go does, whose programs an administrator has set
+//! `SSL_CERT_FILE` and `SSL_CERT_DIR` up for: each variable replaces its own half of the usual places alone, while the crate
+//! takes either one for the whole.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+use rustls_native_certs::load_certs_from_paths;
 
-/// Where distributions keep it: Debian and Alpine, Fedora, SUSE, RHEL.
-const FILES: [&str; 4] = [
+/// Where distributions keep all authorities in one file: Debian, Fedora, SUSE, OpenELEC, RHEL, Alpine.
+const FILES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
 ];
+/// Where they keep them one by one: Debian and SUSE, Fedora.
+const DIRECTORIES: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
-/// The files to look for, the first that is there counts; `SSL_CERT_FILE` replaces them.
-pub fn files() -> Vec<PathBuf> {
-    match std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
-        Some(file) => vec![file.into()],
-        None => FILES.iter().map(PathBuf::from).collect(),
+/// Where authorities lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Files with many; the first that is there counts.
+    pub files: Vec<PathBuf>,
+    /// Directories with many files; all count.
+    pub directories: Vec<PathBuf>,
+}
+
+impl Places {
+    /// The usual places, as `SSL_CERT_FILE` and `SSL_CERT_DIR` change them.
+    pub fn of_this_machine() -> Self {
+        Self::of(std::env::var_os("SSL_CERT_FILE"), std::env::var_os("SSL_CERT_DIR"))
+    }
+
+    fn of(file: Option<OsString>, directories: Option<OsString>) -> Self {
+        let usual = |places: &[&str]| places.iter().map(PathBuf::from).collect();
+        let given = |value: Option<OsString>| value.filter(|value| !value.is_empty());
+        Self {
+            files: given(file).map_or_else(|| usual(&FILES), |file| vec![file.into()]),
+            directories: given(directories)
+                .map_or_else(|| usual(&DIRECTORIES), |all| std::env::split_paths(&all).collect()),
+        }
     }
 }
 
-/// The authorities of the first file that is there; the error is for people.
-pub fn store(files: &[PathBuf]) -> Result<RootCertStore, String> {
+/// The authorities at these places.
+///
+/// # Errors
+/// There are none; the text is for people.
+pub fn store(places: &Places) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    if let Some(file) = files.iter().find(|file| file.exists()) {
-        let shown = file.display();
-        let certificates =
-            CertificateDer::pem_file_iter(file).map_err(|error| format!("read {shown}: {error}"))?;
-        let readable = certificates.filter_map(Result::ok);
-        roots.add_parsable_certificates(readable);
+    let mut problems = Vec::new();
+    let file = places.files.iter().find(|file| file.exists());
+    let file = file.map(|file| load_certs_from_paths(Some(file), None));
+    let directories = places.directories.iter().filter(|directory| directory.exists());
+    let directories = directories.map(|directory| load_certs_from_paths(None, Some(directory)));
+    for found in file.into_iter().chain(directories) {
+        problems.extend(found.errors.first().map(ToString::to_string));
+        roots.add_parsable_certificates(found.certs);
     }
     if roots.is_empty() {
-        let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        return Err(format!("no certificate authorities in {}", names.join(" or ")));
+        let looked = places.files.iter().chain(&places.directories);
+        let looked: Vec<String> = looked.map(|place| place.display().to_string()).collect();
+        let why = problems.first().map_or_else(String::new, |problem| format!(": {problem}"));
+        return Err(format!("no certificate authorities in {}{why}", looked.join(" or ")));
     }
     Ok(roots)
 }
 
 /// TLS that trusts them.
-pub fn config(files: &[PathBuf]) -> Result<Arc<ClientConfig>, String> {
-    let roots = store(files)?;
+///
+/// # Errors
+/// As [`store`].
+pub fn config(places: &Places) -> Result<Arc<ClientConfig>, String> {
+    let roots = store(places)?;
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has cipher suites for TLS 1.2 and 1.3")
@@ -51,4 +87,41 @@ pub fn config(files: &[PathBuf]) -> Result<Arc<ClientConfig>, String> {
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_variable_replaces_its_own_half() {
+        let usual = Places::of(None, Some("".into()));
+        assert_eq!((usual.files.len(), usual.directories.len()), (FILES.len(), DIRECTORIES.len()));
+        let file = Places::of(Some("/a.pem".into()), None);
+        assert_eq!(file, Places { files: vec!["/a.pem".into()], ..usual.clone() });
+        let directories = Places::of(None, Some("/a:/b".into()));
+        assert_eq!(directories, Places { directories: vec!["/a".into(), "/b".into()], ..usual });
+    }
+
+    #[test]
+    fn files_and_directories_count_and_what_is_no_certificate_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        let pem = |name: &str| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let mut parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+            parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+            parameters.self_signed(&key).unwrap().pem()
+        };
+        std::fs::create_dir(place("many")).unwrap();
+        std::fs::write(place("one.pem"), pem("a")).unwrap();
+        std::fs::write(place("many/any-name"), pem("b")).unwrap();
+        std::fs::write(place("many/README"), "text").unwrap();
+        let places =
+            Places { files: vec![place("absent"), place("one.pem")], directories: vec![place("many")] };
+        assert_eq!(store(&places).unwrap().len(), 2);
+        let none = Places { files: vec![place("absent"), place("many/README")], directories: vec![] };
+        let error = store(&none).unwrap_err();
+        assert!(error.contains("absent") && error.contains("many/README"), "{error}");
+    }
 }

@@ -5,10 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bridge_node::host::{PullRecords, PullRecordsError, RecordChange, RecordKind};
+use bridge_text::image;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::metrics::ImageMetrics;
-use crate::name;
 use crate::records::{Intent, PullCredentials, PulledRecord, merged};
 
 /// The record of an image, if there is one; or why it cannot be read.
@@ -78,7 +78,7 @@ pub fn write(
     now: Timestamp,
     metrics: ImageMetrics,
 ) -> impl Future<Output = bool> + use<> {
-    let (bare, of, shown) = (name::without_tag(image), image_ref.to_owned(), image.to_owned());
+    let (bare, of, shown) = (image::without_tag(image), image_ref.to_owned(), image.to_owned());
     let decide = Box::new(move |before: Option<&[u8]>| {
         let before = before.and_then(|content| PulledRecord::read(content).ok());
         let before = before.filter(|record| record.image_ref == of);

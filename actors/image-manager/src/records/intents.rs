@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use bridge_cri::wire::Image;
-
-use crate::name;
+use bridge_text::image;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Begun {
@@ -117,7 +116,7 @@ impl Intents {
 
 /// A digest says more than the tag before it, and runtimes list both apart.
 fn full_name(image: &str) -> String {
-    match name::parse(image) {
+    match image::parse(image) {
         Ok(name) => match (name.digest, name.tag) {
             (Some(digest), _) => format!("{}@{digest}", name.repository),
             (None, tag) => format!("{}:{}", name.repository, tag.unwrap_or_default()),

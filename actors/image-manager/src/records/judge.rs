@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use bridge_text::image;
+
 use super::format::{PullCredentials, PullSecret, PulledRecord};
 use super::merge::pull_secret;
 use crate::credentials::Credential;
-use crate::name;
 
 /// Beyond this many secrets, a use adds no further one to a record: names of namespaces come and go.
 const SECRETS_ADDED_MAX: usize = 100;
@@ -37,7 +38,7 @@ impl Verification {
             Verification::Off | Verification::NeverVerify => false,
             Verification::NeverVerifyPreloadedImages => pulled_by_kubelet,
             Verification::NeverVerifyAllowlistedImages(patterns) => {
-                let bare = name::without_tag(image);
+                let bare = image::without_tag(image);
                 !patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
                     Some(prefix) if prefix.ends_with('/') => bare.starts_with(prefix),
                     _ => *pattern == bare,
@@ -109,7 +110,7 @@ pub fn judge(verification: &Verification, question: &Question<'_>) -> Judgement 
     if !verification.must_verify(question.image, pulled_by_kubelet) {
         return Judgement::Use { why: Checked::PolicyAllowed, add: None };
     }
-    let known = record.and_then(|record| record.credential_mapping.get(&name::without_tag(question.image)));
+    let known = record.and_then(|record| record.credential_mapping.get(&image::without_tag(question.image)));
     let Some(known) = known else { return Judgement::Prove(Checked::MustAuthenticate) };
     if known.node_pods_accessible {
         return Judgement::Use { why: Checked::RecordFound, add: None };

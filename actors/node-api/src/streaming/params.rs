@@ -55,31 +55,7 @@ pub fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<i32>
 
 /// A query's pairs, decoded; what is no UTF-8 is replaced.
 pub fn query_pairs(query: &str) -> Vec<(String, String)> {
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    pairs.map(|(key, value)| (decoded(key), decoded(value))).collect()
-}
-
-fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = |at: usize| {
-            let digit = bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-            digit.and_then(|digit| u8::try_from(digit).ok())
-        };
-        match (bytes[at], hex(at + 1), hex(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push(high * 16 + low);
-                at += 2;
-            }
-            (b'+', ..) => out.push(b' '),
-            (other, ..) => out.push(other),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }
 
 #[cfg(test)]
@@ -94,6 +70,11 @@ mod tests {
             pairs,
             [("command", "sh"), ("command", "-c"), ("command", "echo a&bé"), ("x", ""), ("bad", "%zz%4")]
         );
+    }
+
+    #[test]
+    fn a_sign_is_no_digit_of_an_escape() {
+        assert_eq!(query_pairs("a=%+A&b=%-1"), [("a".into(), "% A".into()), ("b".into(), "%-1".into())]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserializer, forward_to_deserialize_any};
 
-use super::node::{Node, Number, Path};
+use bridge_text::{Node, Number, Path};
 use messages::quantity::Quantity;
 
 /// What is wrong with one field.

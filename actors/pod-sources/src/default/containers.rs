@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{set_if_empty, set_if_zero};
-use crate::image_name;
+use bridge_text::image::is_latest;
 
 pub(super) fn set_defaults(spec: &mut PodSpec) {
     let host_network = spec.host_network.unwrap_or(false);
@@ -66,7 +66,7 @@ fn common(
 
 /// The pull policy that an image has when none is given.
 pub(super) fn pull_policy_of(image: &str) -> &'static str {
-    if image_name::is_latest(image) { "Always" } else { "IfNotPresent" }
+    if is_latest(image) { "Always" } else { "IfNotPresent" }
 }
 
 fn port_defaults(port: &mut ContainerPort) {

@@ -69,7 +69,9 @@ impl Sample {
     /// # Errors
     /// If the file is not even YAML.
     pub fn manifest(&self) -> anyhow::Result<Value> {
-        serde_yaml_ng::from_str(&self.text).with_context(|| format!("read {} as YAML", self.name))
+        bridge_text::value(&self.text)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("read {} as YAML", self.name))
     }
 }
 

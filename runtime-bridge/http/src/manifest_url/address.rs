@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
 
 use crate::probes::target::Target;
 
@@ -53,7 +54,8 @@ impl ManifestAddress {
         };
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         if let Some((user, _)) = authority.rsplit_once('@').filter(|_| !has(&all, "authorization")) {
-            let user = decoded(if user.contains(':') { user.to_owned() } else { format!("{user}:") });
+            let user = if user.contains(':') { user.to_owned() } else { format!("{user}:") };
+            let user: Vec<u8> = percent_decode_str(&user).collect();
             all.push(("Authorization".to_owned(), format!("Basic {}", STANDARD.encode(user))));
         }
         if !has(&all, "user-agent") {
@@ -67,26 +69,6 @@ impl ManifestAddress {
     pub fn shown(&self) -> String {
         self.target.url()
     }
-}
-
-/// With `%` and two digits turned into the byte that they are.
-fn decoded(text: String) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let (mut out, mut at) = (Vec::new(), 0);
-    while let Some(&byte) = bytes.get(at) {
-        let digits = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| byte == b'%') {
-            Some(decoded) => {
-                out.push(decoded);
-                at += 3;
-            }
-            None => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -109,6 +91,13 @@ mod tests {
         assert!(!debug.contains("cret") && !debug.contains("hidden") && !debug.contains("amFuZT"), "{debug}");
         let authorization = address.headers.iter().find(|(name, _)| name == "Authorization").unwrap();
         assert_eq!(authorization.1, format!("Basic {}", STANDARD.encode("jane:s:cret")));
+    }
+
+    #[test]
+    fn a_sign_is_no_digit_of_an_escape() {
+        let address = address("http://jane:%+A%0g@host/", &[]).unwrap();
+        let authorization = address.headers.iter().find(|(name, _)| name == "Authorization").unwrap();
+        assert_eq!(authorization.1, format!("Basic {}", STANDARD.encode("jane:%+A%0g")));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The GET over this machine's network, directly: no proxy is asked.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -18,7 +17,7 @@ use crate::probes::exchange::{Say, exchange};
 use crate::probes::target::Target;
 use crate::probes::{Scheme, location, words};
 use bridge_io::{RuntimeGone, offload};
-use bridge_net::roots;
+use bridge_net::roots::{self, Places};
 
 /// Requests that one GET makes at most: the first, and one per redirect.
 const REQUESTS_MAX: usize = 10;
@@ -30,19 +29,19 @@ const ASKER: &str = "manifest URL";
 pub struct NetManifestUrl {
     io: Handle,
     address: Arc<ManifestAddress>,
-    authorities: Arc<Vec<PathBuf>>,
+    authorities: Arc<Places>,
 }
 
 impl NetManifestUrl {
     /// Sockets live on `io`, which has I/O and time enabled.
     pub fn new(io: Handle, address: ManifestAddress) -> Self {
-        Self { io, address: Arc::new(address), authorities: Arc::new(roots::files()) }
+        Self { io, address: Arc::new(address), authorities: Arc::new(Places::of_this_machine()) }
     }
 
     /// The same with the authorities of this file alone.
     #[cfg(test)]
-    pub(super) fn trusting(mut self, file: PathBuf) -> Self {
-        self.authorities = Arc::new(vec![file]);
+    pub(super) fn trusting(mut self, file: std::path::PathBuf) -> Self {
+        self.authorities = Arc::new(Places { files: vec![file], directories: Vec::new() });
         self
     }
 }
@@ -121,8 +120,8 @@ impl NetManifestUrl {
         if let Some(known) = known {
             return Ok(known.clone());
         }
-        let files = self.authorities.clone();
-        let read = offload(&self.io, move || Ok::<_, RuntimeGone>(roots::config(&files)));
+        let places = self.authorities.clone();
+        let read = offload(&self.io, move || Ok::<_, RuntimeGone>(roots::config(&places)));
         let config = read.await.map_err(|error| error.to_string())??;
         *known = Some(config.clone());
         Ok(config)

@@ -18,6 +18,7 @@ use tonic::{Code, Status};
 use super::exchange::dial;
 use super::socket::Socket;
 use super::{GrpcProbe, ProbeError, ProbeReport, words};
+use bridge_pace::Backoff;
 
 /// The generated messages and services of `proto/health`.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, rustdoc::all)]
@@ -29,9 +30,7 @@ use wire::health_check_response::ServingStatus;
 use wire::health_client::HealthClient;
 
 /// Wait after the first failed connection; each further one multiplies it, as gRPC's own clients do.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-const RETRY_FACTOR: f64 = 1.6;
-const RETRY_MAX: Duration = Duration::from_secs(120);
+const RETRY: Backoff = Backoff::growing(Duration::from_secs(1), Duration::from_secs(120), 160);
 /// The type of the frame with which every HTTP/2 server begins, and where in a frame the type stands.
 const SETTINGS: u8 = 4;
 const FRAME_TYPE_AT: usize = 3;
@@ -101,13 +100,13 @@ fn code_name(code: Code) -> String {
 
 /// Connects until it works: a server that is not there yet has until the probe's deadline to come.
 async fn connect(probe: &GrpcProbe) -> Connected {
-    let mut wait = RETRY_AFTER;
+    let mut wait = RETRY.first();
     loop {
         if let Some(connected) = connect_once(probe).await {
             return connected;
         }
         tokio::time::sleep(wait).await;
-        wait = wait.mul_f64(RETRY_FACTOR).min(RETRY_MAX);
+        wait = RETRY.following(wait);
     }
 }
 

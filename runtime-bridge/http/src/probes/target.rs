@@ -2,7 +2,7 @@
 
 use super::words::join_host_port;
 use super::{HttpProbe, Scheme};
-use bridge_net::escaped;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -19,7 +19,7 @@ impl Target {
     pub(crate) fn of(probe: &HttpProbe) -> Self {
         let path = probe.path.split('#').next().unwrap_or_default();
         // Kubernetes takes a path with a broken escape as it is, question mark included.
-        let mut path = if has_broken_escape(path) { escape(path, b"%?") } else { escape(path, b"") };
+        let mut path = if has_broken_escape(path) { escape(path, BROKEN) } else { escape(path, ODD) };
         if !path.starts_with('/') {
             path.insert(0, '/');
         }
@@ -143,7 +143,7 @@ fn clean(path_and_query: &str) -> String {
         }
     }
     let path = format!("/{}", kept.join("/"));
-    escape(&query.map_or(path.clone(), |query| format!("{path}?{query}")), b"")
+    escape(&query.map_or(path.clone(), |query| format!("{path}?{query}")), ODD)
 }
 
 fn has_broken_escape(text: &str) -> bool {
@@ -153,9 +153,24 @@ fn has_broken_escape(text: &str) -> bool {
     })
 }
 
-fn escape(text: &str, also: &[u8]) -> String {
-    let odd = |byte| b"\"<>\\^`{|}#".contains(&byte) || also.contains(&byte);
-    escaped(text, |byte| byte.is_ascii_graphic() && !odd(byte))
+/// What may not stand in a path and query as it is.
+const ODD: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+/// In a path with a broken escape, which is taken as text.
+const BROKEN: &AsciiSet = &ODD.add(b'%').add(b'?');
+
+fn escape(text: &str, odd: &'static AsciiSet) -> String {
+    utf8_percent_encode(text, odd).to_string()
 }
 
 #[cfg(test)]

@@ -148,34 +148,11 @@ fn verb(method: &Method, named: bool, watch: bool) -> Result<Verb, Refusal> {
     })
 }
 
-fn query(text: &str) -> BTreeMap<String, String> {
-    let pairs = text.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescaped(name), unescaped(value))
-        })
-        .collect()
+/// A part of a path.
+fn unescaped(part: &str) -> String {
+    percent_encoding::percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
-fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let code = (*first == b'%')
-            .then(|| tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok()))
-            .flatten()
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match code {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+fn query(text: &str) -> BTreeMap<String, String> {
+    form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::super::connect::ConnectError;
+use super::super::error::ConnectError;
 use super::{Kubeconfig, Pem, User};
 use bridge_tls::certificates::{CertificateError, KeyPem, Pair, write_private};
 

@@ -47,6 +47,14 @@ fn the_cluster_is_read() {
 }
 
 #[test]
+fn yaml_means_what_it_means_to_the_go_kubelet() {
+    let fields = format!("{SERVER}, insecure-skip-tls-verify: yes");
+    assert!(read(&text(&fields, "")).unwrap().insecure_skip_tls_verify);
+    let wrong = refused(&text(SERVER, "token: no"));
+    assert!(wrong.starts_with("kubeconfig /etc/kubernetes/kubelet.conf: "), "{wrong}");
+}
+
+#[test]
 fn each_kind_of_user_is_read() {
     assert!(matches!(user(""), User::Anonymous));
     assert!(matches!(user("token: t"), User::Token(token) if token == "t"));

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::mounts::mountinfo;
 use bridge_io::offload;
+use bridge_pace::Backoff;
 
 /// Bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
 const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -29,7 +30,7 @@ const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const BELOW_POD_MAX: usize = 100_000;
 /// The kernel says "busy" for a moment after the last process has gone.
 const BUSY_ATTEMPTS: u32 = 6;
-const BUSY_WAIT_FIRST: Duration = Duration::from_millis(5);
+const BUSY_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(5), Duration::from_millis(160));
 
 /// This machine's cgroups. Files are read on the blocking threads of the I/O runtime.
 ///
@@ -210,7 +211,6 @@ impl Tree {
 
     fn remove(&self, uid: &str) -> Result<(), CgroupError> {
         let dirs = self.with_those_below(uid)?;
-        let mut wait = BUSY_WAIT_FIRST;
         for attempt in 1.. {
             let pids = self.pids(&dirs)?;
             if !pids.is_empty() {
@@ -222,10 +222,9 @@ impl Tree {
                 {
                     return Err(failed("remove", &dir)(error));
                 }
-                Err(_) => std::thread::sleep(wait),
+                Err(_) => std::thread::sleep(BUSY_BACKOFF.after(attempt)),
                 Ok(()) => break,
             }
-            wait *= 2;
         }
         Ok(())
     }

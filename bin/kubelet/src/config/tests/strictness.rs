@@ -31,6 +31,15 @@ fn unknown_fields_and_wrong_types_are_all_named_with_file_path_and_value() {
 }
 
 #[test]
+fn yaml_means_what_it_means_to_the_go_kubelet() {
+    let files = Files::new();
+    let file = files.kubelet("kubelet.yaml", "failSwapOn: no\nmaxPods: 0100\nclusterDNS: &dns [10.0.0.10]\n");
+    let loaded = loaded(&["--config", &file]);
+    assert!(!loaded.config.pods.fail_swap_on);
+    assert_eq!(loaded.config.pods.max_pods, 64, "octal");
+}
+
+#[test]
 fn a_field_set_twice_is_refused() {
     let files = Files::new();
     let file = files.kubelet("kubelet.yaml", "maxPods: 1\nmaxPods: 2");

@@ -15,13 +15,13 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use bridge_io::{RuntimeGone, offload};
+use bridge_pace::Backoff;
 
 /// Changes within this time after the first are one item.
 pub(super) const COALESCE: Duration = Duration::from_millis(100);
 /// Silence of this length ends an item sooner: a single file is not made to wait.
 const QUIET: Duration = Duration::from_millis(5);
-const BACKOFF_MIN: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(20);
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(20));
 /// inotify watches an inode: when another one comes under the path without a trace at the old one (its parent
 /// renamed, something mounted above) only looking tells.
 const SAME_CHECK: Duration = Duration::from_secs(20);
@@ -51,13 +51,13 @@ enum Ended {
 
 impl Watching {
     async fn run(self) {
-        let mut backoff = BACKOFF_MIN;
+        let mut wait = BACKOFF.first();
         let mut was_there = true;
         loop {
             let path = self.path.clone();
             match offload(&self.io, move || arm(&path)).await {
                 Ok(armed) => {
-                    backoff = BACKOFF_MIN;
+                    wait = BACKOFF.first();
                     was_there = true;
                     // Changes before the watch was armed made no event.
                     self.tell();
@@ -73,9 +73,9 @@ impl Watching {
             }
             tokio::select! {
                 () = self.tell.closed() => return,
-                () = tokio::time::sleep(backoff) => {}
+                () = tokio::time::sleep(wait) => {}
             }
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+            wait = BACKOFF.following(wait);
         }
     }
 

@@ -1,25 +1,31 @@
-//! What a manifest's text says before anybody knows what it means: a tree that keeps numbers as they were written.
+//! What a text says before its meaning is known: a tree that keeps numbers as they were written.
 
 use std::fmt;
 
-/// Deepest nesting that a manifest may have; a Pod needs about 20 levels.
-pub(super) const DEPTH_MAX: usize = 64;
-/// Most values that a manifest may have once its YAML aliases are written out.
-pub(super) const NODES_MAX: usize = 200_000;
-/// Most bytes of text that a manifest may have once its YAML aliases are written out.
-pub(super) const TEXT_BYTES_MAX: usize = 16 << 20;
+use serde_json::{Map, Value};
 
-/// Most fields of a manifest that may be given again: each costs a search.
-pub(super) const TWICE_MAX: usize = 100;
+/// Deepest nesting that a text may have; a Pod needs about 20.
+pub(crate) const DEPTH_MAX: usize = 64;
+/// Most values that a text may have once its YAML aliases are written out.
+pub(crate) const NODES_MAX: usize = 200_000;
+/// Most bytes of text that a text may have once its YAML aliases are written out.
+pub(crate) const TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// A value of a manifest.
+/// Most fields of a text that may be given again: each costs a search.
+pub(crate) const TWICE_MAX: usize = 100;
+
+/// A value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub enum Node {
+    /// None.
     Null,
     /// A truth value and, for YAML, its text: `n` is false.
     Bool(bool, String),
+    /// A number.
     Number(Number),
+    /// Text.
     String(String),
+    /// A list.
     Sequence(Vec<Node>),
     /// Keys in the order of the file, each once.
     Mapping(Vec<(String, Node)>),
@@ -27,9 +33,12 @@ pub(super) enum Node {
 
 /// A number, and for YAML its text: a quantity must not pass through a float.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Number {
+pub enum Number {
+    /// An integer.
     Int(i64),
+    /// An integer that only an unsigned type holds.
     Unsigned(u64),
+    /// Any other, with its text.
     Float(f64, String),
 }
 
@@ -45,7 +54,7 @@ impl fmt::Display for Number {
 
 impl Node {
     /// The value of a key, if this is a mapping that has it.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Mapping(entries) => entries.iter().find(|(name, _)| name == key).map(|(_, value)| value),
             _ => None,
@@ -53,12 +62,46 @@ impl Node {
     }
 
     /// Whether the text held nothing but comments and blanks.
-    pub(super) fn is_null(&self) -> bool {
+    pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
 
+    /// The same as JSON has it; each bool and number without its text.
+    ///
+    /// # Errors
+    /// A number that JSON does not have, by its field.
+    pub(crate) fn into_json(self) -> Result<Value, String> {
+        self.json_at(&Path::Root)
+    }
+
+    fn json_at(self, path: &Path<'_>) -> Result<Value, String> {
+        Ok(match self {
+            Self::Null => Value::Null,
+            Self::Bool(value, _) => Value::Bool(value),
+            Self::Number(Number::Int(number)) => number.into(),
+            Self::Number(Number::Unsigned(number)) => number.into(),
+            Self::Number(Number::Float(number, text)) => serde_json::Number::from_f64(number)
+                .map(Value::Number)
+                .ok_or_else(|| format!("field \"{path}\": {text} is not a number in JSON"))?,
+            Self::String(text) => Value::String(text),
+            Self::Sequence(items) => {
+                let items = items.into_iter().enumerate();
+                let items = items.map(|(index, item)| item.json_at(&Path::Index(path, index)));
+                Value::Array(items.collect::<Result<_, _>>()?)
+            }
+            Self::Mapping(entries) => {
+                let mut object = Map::new();
+                for (key, value) in entries {
+                    let value = value.json_at(&Path::Key(path, &key))?;
+                    object.insert(key, value);
+                }
+                Value::Object(object)
+            }
+        })
+    }
+
     /// The value in a few words for an error message: short values as they are, long ones cut, trees by their size.
-    pub(super) fn excerpt(&self) -> String {
+    pub fn excerpt(&self) -> String {
         const CHARS_MAX: usize = 60;
         match self {
             Self::Null => "null".to_owned(),
@@ -78,11 +121,14 @@ impl Node {
     }
 }
 
-/// Where in a manifest a value stands: `spec.containers[0].image`. The segments live on the stack of the walk.
-#[derive(Clone, Copy)]
-pub(super) enum Path<'a> {
+/// Where in a document a value stands: `spec.containers[0].image`. The segments live on the stack of the walk.
+#[derive(Clone, Copy, Debug)]
+pub enum Path<'a> {
+    /// The document itself.
     Root,
+    /// The value of a key of a mapping.
     Key(&'a Path<'a>, &'a str),
+    /// An item of a list, from 0.
     Index(&'a Path<'a>, usize),
 }
 
@@ -98,25 +144,25 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// What may still be built of one manifest.
+/// What may still be built of one text.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     nodes: usize,
     bytes: usize,
 }
 
 impl Budget {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { nodes: NODES_MAX, bytes: TEXT_BYTES_MAX }
     }
 
     /// Values and bytes of text taken so far.
-    pub(super) fn spent(&self) -> (usize, usize) {
+    pub(crate) fn spent(&self) -> (usize, usize) {
         (NODES_MAX - self.nodes, TEXT_BYTES_MAX - self.bytes)
     }
 
     /// Takes values and bytes of text; `Err` names the limit that is exceeded.
-    pub(super) fn take(&mut self, nodes: usize, bytes: usize) -> Result<(), String> {
+    pub(crate) fn take(&mut self, nodes: usize, bytes: usize) -> Result<(), String> {
         self.nodes = self.nodes.checked_sub(nodes).ok_or_else(|| format!("more than {NODES_MAX} values"))?;
         self.bytes = self
             .bytes

@@ -1,10 +1,10 @@
-//! What a plain YAML scalar means. Kubernetes reads YAML 1.1: `yes` is true and `0644` is octal, and manifests rely
-//! on it, so a YAML 1.2 reading would silently give other modes and flags.
+//! What a plain YAML scalar means. Kubernetes reads YAML 1.1: `yes` is true and `0644` is octal, and manifests and
+//! configuration rely on it, so a YAML 1.2 reading would silently give other modes and flags.
 
-use super::node::{Node, Number};
+use crate::node::{Node, Number};
 
 /// The value of an unquoted, untagged scalar.
-pub(super) fn resolve(text: &str) -> Node {
+pub(crate) fn resolve(text: &str) -> Node {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Node::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -19,7 +19,7 @@ pub(super) fn resolve(text: &str) -> Node {
 }
 
 /// The number that a plain scalar denotes, if it denotes one.
-pub(super) fn number(text: &str) -> Option<Number> {
+pub(crate) fn number(text: &str) -> Option<Number> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return None;
     }

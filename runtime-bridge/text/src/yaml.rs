@@ -1,39 +1,19 @@
 //! YAML text to a tree: the first document, with aliases and merge keys written out within a budget, so that no
-//! manifest of a few lines can grow to gigabytes.
+//! text of a few lines can grow to gigabytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
 
-use super::node::{Budget, DEPTH_MAX, Node, Number, TWICE_MAX};
-use super::scalar;
-use super::strict::{FieldProblem, given_twice};
-
-/// What a YAML stream holds.
-#[derive(Debug, PartialEq)]
-pub(super) struct Stream {
-    /// The first document.
-    pub(super) document: Node,
-    /// How many documents with content follow it.
-    pub(super) further: usize,
-    /// The fields that are given more than once.
-    pub(super) twice: Vec<FieldProblem>,
-}
-
-/// Why a text is no YAML that we read.
-#[derive(Debug, PartialEq)]
-pub(super) struct YamlError {
-    /// A sentence with the line, without the file's name.
-    pub(super) reason: String,
-    /// Whether the text ends before it is complete.
-    pub(super) unfinished: bool,
-}
+use crate::node::{Budget, DEPTH_MAX, Node, Number, TWICE_MAX};
+use crate::scalar;
+use crate::{Text, TextError, Twice};
 
 /// Further documents are counted up to here only.
 const DOCUMENTS_MAX: usize = 100;
 
 /// Reads the first document and counts those after it, which Kubernetes does not read either.
-pub(super) fn parse(text: &str) -> Result<Stream, YamlError> {
+pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
     let mut builder = Builder::new(text);
     let document = builder.document()?.unwrap_or(Node::Null);
     let twice = std::mem::take(&mut builder.twice);
@@ -50,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<Stream, YamlError> {
             }
         }
     }
-    Ok(Stream { document, further, twice })
+    Ok(Text { document, further, twice })
 }
 
 /// An anchored value and what it costs to repeat it.
@@ -75,8 +55,8 @@ enum Collection {
 
 enum Key {
     Text(String),
-    /// The mapping has it already: the last value counts.
-    Again(String),
+    /// The mapping has it already: the last value counts. Its number in the list of such fields stands beside it.
+    Again(String, usize),
     /// `<<`, whose value's entries become entries of this mapping.
     Merge,
 }
@@ -88,7 +68,7 @@ struct Builder<'t> {
     anchors: BTreeMap<usize, Anchored>,
     open: Vec<Open>,
     line: usize,
-    twice: Vec<FieldProblem>,
+    twice: Vec<Twice>,
 }
 
 impl<'t> Builder<'t> {
@@ -104,12 +84,12 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn error(&self, reason: impl Into<String>) -> YamlError {
-        YamlError { reason: format!("line {}: {}", self.line, reason.into()), unfinished: false }
+    fn error(&self, reason: impl Into<String>) -> TextError {
+        TextError { reason: format!("line {}: {}", self.line, reason.into()), unfinished: false }
     }
 
     /// The next document, `None` at the end of the stream.
-    fn document(&mut self) -> Result<Option<Node>, YamlError> {
+    fn document(&mut self) -> Result<Option<Node>, TextError> {
         self.open.clear();
         self.anchors.clear();
         loop {
@@ -121,7 +101,7 @@ impl<'t> Builder<'t> {
                     self.line = marker.line();
                     // An open quote is reported where it began, other things where they are missed.
                     let unfinished = marker.index() >= self.end || error.info().contains("end of stream");
-                    return Err(YamlError { unfinished, ..self.error(error.info()) });
+                    return Err(TextError { unfinished, ..self.error(error.info()) });
                 }
             };
             self.line = span.start.line();
@@ -132,7 +112,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Takes one event; gives the document when it is complete.
-    fn event(&mut self, event: Event<'_>) -> Result<Option<Node>, YamlError> {
+    fn event(&mut self, event: Event<'_>) -> Result<Option<Node>, TextError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 self.budget.take(1, text.len()).map_err(|reason| self.error(reason))?;
@@ -182,7 +162,7 @@ impl<'t> Builder<'t> {
         anchor: usize,
         tag: Option<&Tag>,
         expected: &str,
-    ) -> Result<Option<Node>, YamlError> {
+    ) -> Result<Option<Node>, TextError> {
         if let Some(Open { collection: Collection::Mapping { key: None, .. }, .. }) = self.open.last() {
             return Err(self.error("a key must be a string"));
         }
@@ -198,7 +178,7 @@ impl<'t> Builder<'t> {
         Ok(None)
     }
 
-    fn close(&mut self) -> Result<Option<Node>, YamlError> {
+    fn close(&mut self) -> Result<Option<Node>, TextError> {
         let Some(Open { collection, anchor, nodes, bytes }) = self.open.pop() else {
             return Err(self.error("a collection ends that never began"));
         };
@@ -220,7 +200,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Keeps a copy of an anchored value, and pays for it: nested anchors would else multiply a file's size.
-    fn remember(&mut self, anchor: usize, node: &Node, nodes: usize, bytes: usize) -> Result<(), YamlError> {
+    fn remember(&mut self, anchor: usize, node: &Node, nodes: usize, bytes: usize) -> Result<(), TextError> {
         if anchor == 0 {
             return Ok(());
         }
@@ -230,7 +210,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Takes a scalar as the key of the innermost mapping, if it awaits one.
-    fn take_key(&mut self, text: &str, style: ScalarStyle) -> Result<bool, YamlError> {
+    fn take_key(&mut self, text: &str, style: ScalarStyle) -> Result<bool, TextError> {
         let parents = self.path();
         let line = self.line;
         let Some(Open { collection: Collection::Mapping { seen, key: key @ None, .. }, .. }) =
@@ -238,7 +218,7 @@ impl<'t> Builder<'t> {
         else {
             return Ok(false);
         };
-        let fail = |reason| Err(YamlError { reason: format!("line {line}: {reason}"), unfinished: false });
+        let fail = |reason| Err(TextError { reason: format!("line {line}: {reason}"), unfinished: false });
         if text == "<<" && style == ScalarStyle::Plain {
             *key = Some(Key::Merge);
             return Ok(true);
@@ -255,22 +235,25 @@ impl<'t> Builder<'t> {
         if self.twice.len() == TWICE_MAX {
             return fail(format!("{path}: more than {TWICE_MAX} fields are given twice"));
         }
-        *key = Some(Key::Again(text.to_owned()));
-        self.twice.push(given_twice(path));
+        *key = Some(Key::Again(text.to_owned(), self.twice.len()));
+        self.twice.push(Twice { path, value: String::new() });
         Ok(true)
     }
 
     /// Puts a value where it belongs; gives it back when it is the whole document.
-    fn place(&mut self, node: Node) -> Result<Option<Node>, YamlError> {
+    fn place(&mut self, node: Node) -> Result<Option<Node>, TextError> {
         let line = self.line;
-        let fail = |reason: &str| YamlError { reason: format!("line {line}: {reason}"), unfinished: false };
+        let fail = |reason: &str| TextError { reason: format!("line {line}: {reason}"), unfinished: false };
         match self.open.last_mut().map(|open| &mut open.collection) {
             None => return Ok(Some(node)),
             Some(Collection::Sequence(items)) => items.push(node),
             Some(Collection::Mapping { entries, merged, key, .. }) => match key.take() {
                 None => return Err(fail("a key must be a string")),
                 Some(Key::Text(key)) => entries.push((key, node)),
-                Some(Key::Again(key)) => {
+                Some(Key::Again(key, number)) => {
+                    if let Some(twice) = self.twice.get_mut(number) {
+                        twice.value = node.excerpt();
+                    }
                     entries.retain(|(known, _)| *known != key);
                     entries.push((key, node));
                 }
@@ -292,7 +275,7 @@ impl<'t> Builder<'t> {
         for open in &self.open {
             match &open.collection {
                 Collection::Sequence(items) => path.push_str(&format!("[{}]", items.len())),
-                Collection::Mapping { key: Some(Key::Text(key) | Key::Again(key)), .. } => {
+                Collection::Mapping { key: Some(Key::Text(key) | Key::Again(key, _)), .. } => {
                     if !path.is_empty() {
                         path.push('.');
                     }
@@ -304,7 +287,7 @@ impl<'t> Builder<'t> {
         path
     }
 
-    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Node, YamlError> {
+    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Node, TextError> {
         let Some(tag) = tag else {
             return Ok(match style {
                 ScalarStyle::Plain => scalar::resolve(text),

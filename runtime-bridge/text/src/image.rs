@@ -96,6 +96,12 @@ pub fn with_default_tag(image: &str) -> Result<String, NameError> {
     }
 }
 
+/// Whether a pull policy left out means `Always` for this image: its tag is `latest`, or it names neither tag nor digest.
+/// A text that names no image does not count as latest.
+pub fn is_latest(image: &str) -> bool {
+    parse(image).is_ok_and(|name| name.tag.as_deref() == Some(DEFAULT_TAG))
+}
+
 /// A name as written without its tag and digest: what records of pulls and allowlists go by.
 pub fn without_tag(image: &str) -> String {
     let (bare, _) = image.split_once('@').unwrap_or((image, ""));
@@ -299,6 +305,42 @@ mod tests {
                 "{image}"
             );
         }
+    }
+
+    #[test]
+    fn tells_latest_from_other_tags() {
+        let latest = [
+            "nginx",
+            "nginx:latest",
+            "docker.io/library/nginx",
+            "localhost:5000/a/b",
+            "Host/a",
+            "a__b/c-d.e",
+            "r.io:443/x:latest",
+            // What looks like a host and is none is the first part of a path.
+            "a_b.c/d",
+        ];
+        for image in latest {
+            assert!(is_latest(image), "{image}");
+        }
+        let id = "a".repeat(64);
+        for image in [
+            "",
+            "nginx:1",
+            "Nginx",
+            "a/B",
+            "a//b",
+            "nginx:",
+            "nginx:-x",
+            "a___b",
+            "a@sha256:12",
+            "r.io:443/x:1",
+            &id,
+        ] {
+            assert!(!is_latest(image), "{image}");
+        }
+        assert!(!is_latest(&format!("nginx@{SHA}")));
+        assert!(is_latest(&format!("nginx:latest@{SHA}")));
     }
 
     #[test]

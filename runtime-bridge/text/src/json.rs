@@ -5,32 +5,23 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::node::{Budget, DEPTH_MAX, Node, Number, Path, TWICE_MAX};
-use super::strict::{FieldProblem, given_twice};
+use crate::node::{Budget, DEPTH_MAX, Node, Number, Path, TWICE_MAX};
+use crate::{Text, TextError, Twice};
 
-/// Why a text is no JSON that we read.
-#[derive(Debug, PartialEq)]
-pub(super) struct JsonError {
-    /// A sentence with the place, without the file's name.
-    pub(super) reason: String,
-    /// Whether the text ends before it is complete.
-    pub(super) unfinished: bool,
-}
-
-impl From<serde_json::Error> for JsonError {
+impl From<serde_json::Error> for TextError {
     fn from(error: serde_json::Error) -> Self {
         Self { reason: error.to_string(), unfinished: error.is_eof() }
     }
 }
 
-/// Reads exactly one JSON value, and gives the fields that are given more than once.
-pub(super) fn parse(text: &str) -> Result<(Node, Vec<FieldProblem>), JsonError> {
+/// Reads exactly one JSON value.
+pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
     let (budget, twice) = (RefCell::new(Budget::new()), RefCell::default());
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let tree = Tree { budget: &budget, twice: &twice, path: Path::Root, depth: 0 };
-    let node = tree.deserialize(&mut deserializer)?;
+    let document = tree.deserialize(&mut deserializer)?;
     deserializer.end()?;
-    Ok((node, twice.into_inner()))
+    Ok(Text { document, further: 0, twice: twice.into_inner() })
 }
 
 /// What Go's decoder makes of a field that is given again: it reads the second value into what the first one has left, so
@@ -60,7 +51,7 @@ fn merged(first: Node, second: Node) -> Node {
 
 struct Tree<'a> {
     budget: &'a RefCell<Budget>,
-    twice: &'a RefCell<Vec<FieldProblem>>,
+    twice: &'a RefCell<Vec<Twice>>,
     path: Path<'a>,
     depth: usize,
 }
@@ -138,7 +129,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
                     "{path}: more than {TWICE_MAX} fields are given twice"
                 )));
             }
-            self.twice.borrow_mut().push(given_twice(path.to_string()));
+            self.twice.borrow_mut().push(Twice { path: path.to_string(), value: value.excerpt() });
             if let Some((_, known)) = mapping.iter_mut().find(|(known, _)| *known == key) {
                 *known = merged(std::mem::replace(known, Node::Null), value);
             }
