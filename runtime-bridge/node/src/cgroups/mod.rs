@@ -10,8 +10,12 @@ mod files;
 mod kernel;
 mod names;
 mod sys;
+mod systemd;
+#[cfg(test)]
+mod systemd_tests;
 #[cfg(test)]
 mod tests;
+mod units;
 mod values;
 
 use std::path::PathBuf;
@@ -77,6 +81,24 @@ pub enum CgroupError {
         /// The value.
         value: String,
         /// What the system said.
+        reason: String,
+    },
+    /// With the cgroup driver systemd: nobody answers who would make slices.
+    #[error(
+        "cannot reach systemd over D-Bus, which makes the cgroups with the cgroup driver systemd: {reason}"
+    )]
+    NoSystemd {
+        /// What the bus or the socket said.
+        reason: String,
+    },
+    /// systemd did not do what it was asked.
+    #[error("systemd: cannot {operation} {unit}: {reason}")]
+    Unit {
+        /// What was asked.
+        operation: &'static str,
+        /// Of which unit.
+        unit: String,
+        /// What systemd answered.
         reason: String,
     },
     /// An operation of the file system failed.

@@ -1,8 +1,9 @@
-//! Plain files rather than the crate cgroups-rs 0.5: it lists no cgroups; with version 1 it does not know the hierarchy
-//! of version 2 beside it, where a pod's cgroup would stay for ever; with version 2 it removes a cgroup only when none
-//! is below it. Nor does it serve for values, which have to be compared before they are written, with an error that
-//! names file and value: it writes without looking and says that a file could not be written. And it looks for the
-//! hierarchies in one place, where no test can put a tree that behaves like version 2.
+//! Cgroups are made, written, listed and removed as plain files rather than by the crate cgroups-rs 0.5: it lists no
+//! cgroups; with version 1 it does not know the hierarchy of version 2 beside it, where a pod's cgroup would stay for
+//! ever; with version 2 it removes a cgroup only when none is below it. Nor does it serve for values, which have to be
+//! compared before they are written, with an error that names file and value: it writes without looking and says that a
+//! file could not be written. And it looks for the hierarchies in one place, where no test can put a tree that behaves
+//! like version 2. It freezes cgroups, which it does for both versions by the cgroup's own path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,17 +12,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cgroups_rs::fs::freezer::FreezerController;
 use tokio::runtime::Handle;
 
 use super::detect::Hierarchy;
 use super::files::{Files, KernelFiles};
+use super::systemd::Slices;
+use super::units;
 use super::values::PageSizes;
 use super::{
-    CgroupError, CgroupNames, CgroupValues, CgroupVersion, Cgroups, Done, Ensured, PodCgroup, QosClass,
-    detect,
+    CgroupDriver, CgroupError, CgroupNames, CgroupValues, CgroupVersion, Cgroups, Done, Ensured, PodCgroup,
+    QosClass, detect,
 };
 use crate::mounts::mountinfo;
-use bridge_io::offload;
+use bridge_io::{RuntimeGone, offload};
 use bridge_pace::Backoff;
 
 /// Bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
@@ -34,14 +38,15 @@ const BUSY_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(5), Durati
 
 /// This machine's cgroups. Files are read on the blocking threads of the I/O runtime.
 ///
-/// With the driver systemd, too, it makes and removes directories under the slices' names and writes the kernel's files;
-/// it does not talk to systemd over D-Bus. So systemd knows no units for them: `systemctl` shows no limits, a `daemon-reload`
-/// may reset what a slice file of the administrator's says otherwise, and slices are not removed by stopping a unit.
-/// The runtime asks systemd for the containers' scopes, by which systemd adopts the slices above them.
+/// With the driver systemd, each is a slice that systemd is asked for, is told the limits of and is asked to stop. What
+/// systemd knows nothing of is written to the kernel's files as with the other driver: the bounds of huge pages, and
+/// directories in hierarchies of version 1 that systemd leaves alone.
 #[derive(Debug, Clone)]
 pub struct SystemCgroups {
     tree: Arc<Tree>,
     io: Handle,
+    /// With the driver systemd.
+    slices: Option<Arc<Slices>>,
 }
 
 #[derive(Debug)]
@@ -61,7 +66,9 @@ impl SystemCgroups {
     pub fn detect(names: CgroupNames, io: Handle) -> Result<Self, CgroupError> {
         let (version, hierarchies) = Self::mounted()?;
         let sizes = PageSizes { page: rustix::param::page_size() as u64, huge: huge_page_sizes() };
-        Ok(Self::at(version, hierarchies, sizes, names, io))
+        let slices =
+            (names.driver() == CgroupDriver::Systemd).then(|| Arc::new(Slices::of_this_machine(version)));
+        Ok(Self { slices, ..Self::at(version, hierarchies, sizes, names, io) })
     }
 
     /// The version and the hierarchies that are mounted now.
@@ -73,7 +80,7 @@ impl SystemCgroups {
         detect::hierarchies(&mounts).ok_or(CgroupError::NotMounted)
     }
 
-    /// Hierarchies that are mounted at these places, on a machine with pages of these sizes.
+    /// Hierarchies that are mounted at these places, on a machine with pages of these sizes and without systemd.
     pub fn at(
         version: CgroupVersion,
         hierarchies: Vec<Hierarchy>,
@@ -82,7 +89,7 @@ impl SystemCgroups {
         io: Handle,
     ) -> Self {
         let files = Arc::new(KernelFiles);
-        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io }
+        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io, slices: None }
     }
 
     #[cfg(test)]
@@ -90,7 +97,12 @@ impl SystemCgroups {
         let Tree { version, names, hierarchies, sizes, .. } = &*self.tree;
         let (version, names) = (*version, names.clone());
         let (hierarchies, sizes) = (hierarchies.clone(), sizes.clone());
-        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), io: self.io }
+        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), ..self }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_slices(self, slices: Slices) -> Self {
+        Self { slices: Some(Arc::new(slices)), ..self }
     }
 
     #[cfg(test)]
@@ -106,6 +118,23 @@ impl SystemCgroups {
         let (tree, uid) = (Arc::clone(&self.tree), uid.to_owned());
         offload(&self.io, move || work(&tree, &uid))
     }
+
+    /// Starts what has more than one step; it runs to its end even when the future is dropped.
+    fn start<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, CgroupError>> + Send + 'static,
+    ) -> Done<T> {
+        let running = self.io.spawn(work);
+        Box::pin(async move {
+            match running.await {
+                Ok(done) => done,
+                Err(failed) => match failed.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => Err(RuntimeGone.into()),
+                },
+            }
+        })
+    }
 }
 
 impl Cgroups for SystemCgroups {
@@ -118,11 +147,31 @@ impl Cgroups for SystemCgroups {
     }
 
     fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
-        self.run(cgroup, move |tree, cgroup| tree.ensure(cgroup, &values))
+        let Some(slices) = self.slices.clone() else {
+            return self.run(cgroup, move |tree, cgroup| tree.ensure(cgroup, &values));
+        };
+        let (this, cgroup) = (self.clone(), cgroup.to_owned());
+        self.start(async move {
+            let is_there = this.check(&cgroup).await.is_ok();
+            slices.ensure(&cgroup, &values, is_there).await?;
+            let kept = units::kept(&values).into_owned();
+            let mut ensured = this.run(&cgroup, move |tree, cgroup| tree.ensure(cgroup, &kept)).await?;
+            ensured.made |= !is_there;
+            Ok(ensured)
+        })
     }
 
     fn update(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
-        self.run(cgroup, move |tree, cgroup| tree.update(cgroup, &values))
+        let Some(slices) = self.slices.clone() else {
+            return self.run(cgroup, move |tree, cgroup| tree.update(cgroup, &values));
+        };
+        let (this, cgroup) = (self.clone(), cgroup.to_owned());
+        self.start(async move {
+            this.check(&cgroup).await?;
+            slices.update(&cgroup, &values).await?;
+            let kept = units::kept(&values).into_owned();
+            this.run(&cgroup, move |tree, cgroup| tree.update(cgroup, &kept)).await
+        })
     }
 
     fn check(&self, cgroup: &str) -> Done<()> {
@@ -139,18 +188,59 @@ impl Cgroups for SystemCgroups {
 
     fn kill(&self, uid: &str) -> Done<usize> {
         self.run(uid, |tree, uid| {
-            let pids = tree.pids(&tree.with_those_below(uid)?)?;
+            let dirs = tree.with_those_below(uid)?;
+            // What is frozen makes no new processes while it is killed.
+            let frozen = Frozen::of(&dirs);
+            let pids = tree.pids(&dirs)?;
             for pid in pids.iter().filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(*pid).ok()?))
             {
                 // One that has ended meanwhile is what was wanted.
                 let _ended = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
+            drop(frozen);
             Ok(pids.len())
         })
     }
 
     fn remove_pod_cgroup(&self, uid: &str) -> Done<()> {
-        self.run(uid, Tree::remove)
+        let Some(slices) = self.slices.clone() else { return self.run(uid, Tree::remove) };
+        let (this, uid) = (self.clone(), uid.to_owned());
+        self.start(async move {
+            for cgroup in this.run(&uid, Tree::without_processes).await? {
+                slices.stop(&cgroup).await?;
+            }
+            // Those of hierarchies that systemd leaves alone.
+            this.run(&uid, Tree::remove).await
+        })
+    }
+}
+
+/// Cgroups that are frozen until this is dropped. What cannot be frozen goes on.
+struct Frozen(Vec<FreezerController>);
+
+impl Frozen {
+    /// Those with a file for it: a cgroup that is frozen stops those below it, too.
+    fn of(dirs: &[PathBuf]) -> Self {
+        let freezer = |dir: &PathBuf| {
+            let unified = dir.join("cgroup.freeze").exists();
+            let has = unified || dir.join("freezer.state").exists();
+            has.then(|| FreezerController::new(dir.clone(), dir.clone(), unified))
+        };
+        let freezers: Vec<FreezerController> = dirs.iter().filter_map(freezer).collect();
+        for freezer in &freezers {
+            let _ = freezer.freeze();
+        }
+        Self(freezers)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for freezer in &self.0 {
+            if let Err(error) = freezer.thaw() {
+                tracing::debug!(%error, "A cgroup is not thawed: it is gone");
+            }
+        }
     }
 }
 
@@ -207,6 +297,22 @@ impl Tree {
             pids.extend(pids_in(dir)?);
         }
         Ok(pids.into_iter().collect())
+    }
+
+    /// The names of the pod's cgroups that are there, which must be without processes.
+    fn without_processes(&self, uid: &str) -> Result<Vec<String>, CgroupError> {
+        let pids = self.pids(&self.with_those_below(uid)?)?;
+        if !pids.is_empty() {
+            return Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids });
+        }
+        let mut found = Vec::new();
+        for qos in QosClass::ALL {
+            let name = self.names.pod(qos, uid)?;
+            if self.hierarchies.iter().any(|hierarchy| below(&hierarchy.path, &name).is_dir()) {
+                found.push(name);
+            }
+        }
+        Ok(found)
     }
 
     fn remove(&self, uid: &str) -> Result<(), CgroupError> {

@@ -1,7 +1,13 @@
 //! What the kernel's files say.
+//!
+//! Memory in use is read by `cgroups-rs` with version 2. With version 1 it is not: the crate reads ten files for two figures,
+//! and panics when one of them (`memory.numa_stat`) is not as it expects. Nor are limits: what it cannot read it tells as
+//! no limit.
 
 use std::fs;
 use std::path::Path;
+
+use cgroups_rs::fs::memory::MemController;
 
 use super::{FileSystemRoom, Room};
 
@@ -38,18 +44,22 @@ pub(super) fn working_set_v1(dir: &Path) -> Result<u64, Problem> {
 
 /// The same for version 2. Its root has no `memory.current`: there it is what version 1 counts.
 pub(super) fn working_set_v2(dir: &Path) -> Result<u64, Problem> {
-    let stat = text(&dir.join("memory.stat"))?;
+    let memory = MemController::new(dir.to_owned(), dir.to_owned(), true).memory_stat();
+    let (stat, file) = (memory.stat.raw, dir.join("memory.stat"));
+    if stat.is_empty() {
+        // The crate tells what it cannot read as nothing.
+        return Err(text(&file).err().unwrap_or_else(|| format!("{} has no figures", file.display())));
+    }
     let current = dir.join("memory.current");
-    let used = match current.exists() {
-        true => number(&current)?,
-        false => {
-            let of = |key| {
-                keyed(&stat, key).ok_or_else(|| format!("{} has no {key}", dir.join("memory.stat").display()))
-            };
-            of("anon")?.saturating_add(of("file")?)
+    let used = match memory.usage_in_bytes {
+        0 if current.exists() => number(&current)?,
+        0 => {
+            let of = |key| stat.get(key).ok_or_else(|| format!("{} has no {key}", file.display()));
+            of("anon")?.saturating_add(*of("file")?)
         }
+        used => used,
     };
-    Ok(used.saturating_sub(keyed(&stat, "inactive_file").unwrap_or(0)))
+    Ok(used.saturating_sub(stat.get("inactive_file").copied().unwrap_or(0)))
 }
 
 /// The bound of a cgroup's memory; none if it has none.

@@ -1,0 +1,305 @@
+//! The slices of the cgroup driver systemd: systemd is asked for them over D-Bus, so that it knows them and their limits and
+//! keeps both over a `daemon-reload`.
+//!
+//! The proxy is our own rather than the client of `cgroups-rs`: that one makes no unit without a process in it, does not
+//! wait for systemd's jobs, and takes every error of the bus for "there is no such unit".
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use tokio::time::timeout;
+use zbus::proxy::CacheProperties;
+use zbus::zvariant::{OwnedObjectPath, Value};
+use zbus::{Connection, connection};
+
+use super::units::{self, Property, Setting};
+use super::{CgroupError, CgroupValues, CgroupVersion};
+
+/// systemd's own socket, for root alone: it is there before any bus is, and without one.
+const PRIVATE_SOCKET: &str = "/run/systemd/private";
+/// What systemd may take for one job, as upstream waits.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// A job replaces another one of the same unit.
+const MODE: &str = "replace";
+const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
+const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
+
+type Properties<'a> = [(&'a str, Value<'a>)];
+
+#[zbus::proxy(
+    interface = "org.freedesktop.systemd1.Manager",
+    default_service = "org.freedesktop.systemd1",
+    default_path = "/org/freedesktop/systemd1",
+    gen_blocking = false
+)]
+trait Manager {
+    fn subscribe(&self) -> zbus::Result<()>;
+    fn start_transient_unit(
+        &self,
+        name: &str,
+        mode: &str,
+        properties: &Properties<'_>,
+        others: &[(&str, &Properties<'_>)],
+    ) -> zbus::Result<OwnedObjectPath>;
+    fn set_unit_properties(&self, name: &str, runtime: bool, properties: &Properties<'_>)
+    -> zbus::Result<()>;
+    fn stop_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
+    fn reset_failed_unit(&self, name: &str) -> zbus::Result<()>;
+    #[zbus(property)]
+    fn version(&self) -> zbus::Result<String>;
+    #[zbus(signal)]
+    fn job_removed(&self, id: u32, job: OwnedObjectPath, unit: String, result: String) -> zbus::Result<()>;
+}
+
+/// Makes a connection on which systemd answers.
+pub(super) type Connect = Arc<dyn Fn() -> BoxFuture<'static, zbus::Result<Connection>> + Send + Sync>;
+
+/// systemd, when it could be reached.
+#[derive(Clone)]
+struct Reached {
+    manager: ManagerProxy<'static>,
+    version: u32,
+}
+
+/// The units of this machine's systemd.
+pub(super) struct Slices {
+    version: CgroupVersion,
+    connect: Connect,
+    reached: tokio::sync::Mutex<Option<Reached>>,
+    /// What each unit was last told. A unit is told again when it shall hold something else, or was not there.
+    told: Mutex<BTreeMap<String, Vec<Property>>>,
+}
+
+impl std::fmt::Debug for Slices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slices").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// Why systemd did not do what it was asked.
+enum Refusal {
+    /// It answered with this error, by its D-Bus name.
+    Error(String, String),
+    /// The job ended otherwise than done, or not in time.
+    Job(String),
+    /// Nothing was answered.
+    Lost(String),
+}
+
+impl Refusal {
+    fn told(self, operation: &'static str, unit: &str) -> CgroupError {
+        match self {
+            Self::Lost(reason) => CgroupError::NoSystemd { reason },
+            Self::Error(name, text) => CgroupError::Unit {
+                operation,
+                unit: unit.to_owned(),
+                reason: if text.is_empty() { name } else { text },
+            },
+            Self::Job(reason) => CgroupError::Unit { operation, unit: unit.to_owned(), reason },
+        }
+    }
+}
+
+impl From<zbus::Error> for Refusal {
+    fn from(error: zbus::Error) -> Self {
+        match error {
+            zbus::Error::MethodError(name, text, _) => {
+                Self::Error(name.to_string(), text.unwrap_or_default())
+            }
+            zbus::Error::FDO(error) => {
+                Self::Error("org.freedesktop.DBus.Error".to_owned(), error.to_string())
+            }
+            other => Self::Lost(other.to_string()),
+        }
+    }
+}
+
+/// The bus of the system, or systemd's own socket where there is no bus.
+async fn system() -> zbus::Result<Connection> {
+    let on_bus = match connection::Builder::system() {
+        Ok(builder) => builder.build().await,
+        Err(error) => Err(error),
+    };
+    let Err(no_bus) = on_bus else { return on_bus };
+    let socket = match tokio::net::UnixStream::connect(PathBuf::from(PRIVATE_SOCKET)).await {
+        Ok(socket) => socket,
+        // What is usual is missing: that is the news.
+        Err(_) => return Err(no_bus),
+    };
+    connection::Builder::unix_stream(socket).p2p().build().await
+}
+
+fn given(properties: &[Property]) -> Vec<(&str, Value<'_>)> {
+    let value = |setting: &Setting| match setting {
+        Setting::Flag(flag) => Value::from(*flag),
+        Setting::Number(number) => Value::from(*number),
+        Setting::Text(text) => Value::from(text.clone()),
+        Setting::Texts(texts) => Value::from(texts.clone()),
+    };
+    properties.iter().map(|(name, setting)| (*name, value(setting))).collect()
+}
+
+impl Slices {
+    /// Those of the machine's systemd. Nothing is connected yet.
+    pub(super) fn of_this_machine(version: CgroupVersion) -> Self {
+        Self::over(version, Arc::new(|| Box::pin(system())))
+    }
+
+    /// Those of the systemd at the other end of such a connection.
+    pub(super) fn over(version: CgroupVersion, connect: Connect) -> Self {
+        Self { version, connect, reached: tokio::sync::Mutex::default(), told: Mutex::default() }
+    }
+
+    async fn reach(&self) -> Result<Reached, Refusal> {
+        let mut held = self.reached.lock().await;
+        if let Some(reached) = &*held {
+            return Ok(reached.clone());
+        }
+        let lost = |error: zbus::Error| Refusal::Lost(error.to_string());
+        let connection = (self.connect)().await.map_err(lost)?;
+        let manager = ManagerProxy::builder(&connection).cache_properties(CacheProperties::No);
+        let manager = manager.build().await.map_err(lost)?;
+        // Without it systemd tells nobody of the ends of its jobs.
+        manager.subscribe().await.map_err(lost)?;
+        let version = manager.version().await.map_or(0, |text| units::version_number(&text));
+        Ok(held.insert(Reached { manager, version }).clone())
+    }
+
+    async fn reached_in_time(&self) -> Result<Reached, Refusal> {
+        let late = || Refusal::Lost(format!("no answer within {} s", DEADLINE.as_secs()));
+        timeout(DEADLINE, self.reach()).await.map_err(|_| late())?
+    }
+
+    /// Does it, once more on a new connection if systemd is gone from the other end of the one at hand.
+    async fn call<T>(
+        &self,
+        work: impl Fn(Reached) -> BoxFuture<'static, Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let mut outcome = in_time(work(self.reached_in_time().await?)).await;
+        if let Err(Refusal::Lost(_)) = outcome {
+            *self.reached.lock().await = None;
+            outcome = in_time(work(self.reached_in_time().await?)).await;
+        }
+        outcome
+    }
+
+    /// Has the slice of this cgroup there with these values. `is_there` says whether its directories are.
+    pub(super) async fn ensure(
+        &self,
+        cgroup: &str,
+        values: &CgroupValues,
+        is_there: bool,
+    ) -> Result<(), CgroupError> {
+        let (unit, _) = units::unit(cgroup);
+        let made_with = units::made_with(cgroup, self.version);
+        if !is_there || self.told(unit).is_none() {
+            let started = self.call(|reached| Box::pin(start(reached, unit.to_owned(), made_with.clone())));
+            started.await.map_err(|refusal| refusal.told("start", unit))?;
+            self.forget(unit);
+        }
+        self.set(unit, values).await
+    }
+
+    /// Has a slice that others have made hold these values.
+    pub(super) async fn update(&self, cgroup: &str, values: &CgroupValues) -> Result<(), CgroupError> {
+        self.set(units::unit(cgroup).0, values).await
+    }
+
+    async fn set(&self, unit: &str, values: &CgroupValues) -> Result<(), CgroupError> {
+        let told = self.told(unit);
+        let set = self.call(|reached| {
+            let limits = units::limits(values, self.version, reached.version);
+            let is_news = told.as_ref() != Some(&limits) && !limits.is_empty();
+            Box::pin(set(reached, unit.to_owned(), limits, is_news))
+        });
+        let limits = set.await.map_err(|refusal| refusal.told("set properties of", unit))?;
+        self.locked().insert(unit.to_owned(), limits);
+        Ok(())
+    }
+
+    /// Stops the slice of this cgroup, which ends every process below it. One that systemd does not know is stopped.
+    pub(super) async fn stop(&self, cgroup: &str) -> Result<(), CgroupError> {
+        let (unit, _) = units::unit(cgroup);
+        self.forget(unit);
+        let stopped = self.call(|reached| Box::pin(stop(reached, unit.to_owned())));
+        stopped.await.map_err(|refusal| refusal.told("stop", unit))
+    }
+
+    fn told(&self, unit: &str) -> Option<Vec<Property>> {
+        self.locked().get(unit).cloned()
+    }
+
+    fn forget(&self, unit: &str) {
+        self.locked().remove(unit);
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<Property>>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What systemd does, or that it takes too long.
+async fn in_time<T>(work: BoxFuture<'static, Result<T, Refusal>>) -> Result<T, Refusal> {
+    let late = || Refusal::Job(format!("systemd has not done it within {} s", DEADLINE.as_secs()));
+    timeout(DEADLINE, work).await.map_err(|_| late())?
+}
+
+async fn set(
+    reached: Reached,
+    unit: String,
+    limits: Vec<Property>,
+    is_news: bool,
+) -> Result<Vec<Property>, Refusal> {
+    if is_news {
+        reached.manager.set_unit_properties(&unit, true, &given(&limits)).await?;
+    }
+    Ok(limits)
+}
+
+async fn start(reached: Reached, unit: String, properties: Vec<Property>) -> Result<(), Refusal> {
+    let mut ends = reached.manager.receive_job_removed().await?;
+    let job = reached.manager.start_transient_unit(&unit, MODE, &given(&properties), &[]).await;
+    let result = match job.map_err(Refusal::from) {
+        Ok(job) => ended(&mut ends, &job).await?,
+        // Whoever made it: it is there.
+        Err(Refusal::Error(name, _)) if name == UNIT_EXISTS => return Ok(()),
+        Err(refusal) => return Err(refusal),
+    };
+    if result != "done" {
+        let _ = reached.manager.reset_failed_unit(&unit).await;
+        return Err(Refusal::Job(format!("the job ended with {result:?}")));
+    }
+    Ok(())
+}
+
+async fn stop(reached: Reached, unit: String) -> Result<(), Refusal> {
+    let mut ends = reached.manager.receive_job_removed().await?;
+    match reached.manager.stop_unit(&unit, MODE).await.map_err(Refusal::from) {
+        Ok(job) => {
+            let result = ended(&mut ends, &job).await?;
+            if result != "done" {
+                tracing::warn!(unit, result, "systemd has not stopped a slice; going on");
+            }
+        }
+        Err(Refusal::Error(name, _)) if name == NO_SUCH_UNIT => return Ok(()),
+        Err(refusal) => return Err(refusal),
+    }
+    // One that has failed stays known until this.
+    let _ = reached.manager.reset_failed_unit(&unit).await;
+    Ok(())
+}
+
+/// How a job ended.
+async fn ended(ends: &mut JobRemovedStream, job: &OwnedObjectPath) -> Result<String, Refusal> {
+    while let Some(end) = ends.next().await {
+        let end = end.args()?;
+        if end.job == *job {
+            return Ok(end.result.clone());
+        }
+    }
+    Err(Refusal::Lost("the connection has ended".to_owned()))
+}
