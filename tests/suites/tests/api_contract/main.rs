@@ -8,17 +8,11 @@
 // The suite stands outside the actors: it measures a real server in wall time.
 #![allow(clippy::disallowed_methods, reason = "a real server is measured in wall time")]
 
-#[path = "api_contract/connection.rs"]
 mod connection;
-#[path = "api_contract/following.rs"]
 mod following;
-#[path = "api_contract/kubeconfigs.rs"]
 mod kubeconfigs;
-#[path = "api_contract/objects.rs"]
 mod objects;
-#[path = "api_contract/subject.rs"]
 mod subject;
-#[path = "api_contract/tokens.rs"]
 mod tokens;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};

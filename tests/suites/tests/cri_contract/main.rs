@@ -8,11 +8,8 @@
 // The suite stands outside the actors: it measures real runtimes in wall time.
 #![allow(clippy::disallowed_methods, reason = "real runtimes are measured in wall time")]
 
-#[path = "cri_contract/cases.rs"]
 mod cases;
-#[path = "cri_contract/connection.rs"]
 mod connection;
-#[path = "cri_contract/subject.rs"]
 mod subject;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
