@@ -16,7 +16,7 @@ use pod_rules::reasons::{EVICTED, PREEMPTING};
 
 use crate::container_state::{last_terminated, running, terminated};
 use crate::in_place;
-use crate::phase::Phase;
+use crate::phase::{Phase, terminal_reason};
 use crate::spec::{self, Kind};
 
 pub(crate) const READY_TO_START: &str = "PodReadyToStartContainers";
@@ -233,15 +233,6 @@ fn complaint(unknown: &[&str], what: &str, wrong: &[&str]) -> Option<String> {
         parts.push(format!("containers with {what} status: [{}]", wrong.join(" ")));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-/// The reason of the conditions of a pod that has ended; empty before.
-pub(crate) fn terminal_reason(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Failed => "PodFailed",
-        Phase::Succeeded => "PodCompleted",
-        Phase::Pending | Phase::Running => "",
-    }
 }
 
 fn of(type_: &str, status: bool, reason: &str, message: &str) -> PodCondition {

@@ -8,9 +8,8 @@ use messages::runtime::{self, RuntimePod};
 use pod_rules::conditions;
 use pod_rules::restart::{could_restart_all, restarts_all};
 
-use crate::conditions::terminal_reason;
-use crate::container_state::{STATUS_UNKNOWN_EXIT, terminated, waiting};
-use crate::phase::Phase;
+use crate::container_state::{RESTARTING_ALL, STATUS_UNKNOWN_EXIT, terminated, waiting};
+use crate::phase::{Phase, terminal_reason};
 use crate::spec::{self, ContainerSpec};
 
 /// The condition's type.

@@ -167,3 +167,12 @@ impl Tally {
         }
     }
 }
+
+/// The reason of the conditions of a pod that has ended; empty before.
+pub(crate) fn terminal_reason(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Failed => "PodFailed",
+        Phase::Succeeded => "PodCompleted",
+        Phase::Pending | Phase::Running => "",
+    }
+}

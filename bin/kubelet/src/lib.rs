@@ -21,7 +21,7 @@ pub mod settings;
 pub mod start;
 pub mod systemd;
 pub mod telemetry;
-mod wait;
+pub mod wait;
 pub mod wiring;
 
 /// The Kubernetes release whose behaviour this kubelet has, as `--version` prints it.

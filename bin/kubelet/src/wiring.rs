@@ -26,7 +26,7 @@ mod status_manager;
 mod volume_manager;
 
 use bridge_cri::{CriMetrics, Operations};
-use node_api::NodeApi;
+
 use prometheus::Registry;
 use supervision::{Subsystem, Tree, TreeCollector};
 
@@ -53,10 +53,10 @@ pub const ASKS: &[(&str, &str)] = &[
     (messages::eviction_manager::RECEIVER, messages::pod_manager::RECEIVER),
     (messages::eviction_manager::RECEIVER, messages::garbage_collector::RECEIVER),
     (messages::eviction_manager::RECEIVER, messages::image_manager::RECEIVER),
-    (NodeApi::NAME, messages::pod_manager::RECEIVER),
-    (NodeApi::NAME, messages::status_manager::RECEIVER),
-    (NodeApi::NAME, messages::pleg::RECEIVER),
-    (NodeApi::NAME, messages::event_recorder::RECEIVER),
+    (::node_api::NodeApi::NAME, messages::pod_manager::RECEIVER),
+    (::node_api::NodeApi::NAME, messages::status_manager::RECEIVER),
+    (::node_api::NodeApi::NAME, messages::pleg::RECEIVER),
+    (::node_api::NodeApi::NAME, messages::event_recorder::RECEIVER),
 ];
 
 /// What the `wire` of each subsystem takes its actor's dependencies from.

@@ -29,12 +29,12 @@ fn user(fields: &str) -> User {
 #[test]
 fn the_cluster_is_read() {
     let fields =
-        "server: 'https://api.example:6443/base/', certificate-authority: pki/ca.crt, tls-server-name: n";
+        "server: 'https://api.example:6443/base/', certificate-authority: pki/ca.crt, tls-server-name: name";
     let read_it = read(&text(fields, "")).unwrap();
     assert_eq!(read_it.server.to_string(), "https://api.example:6443/base");
     let ca = read_it.certificate_authority.unwrap();
     assert_eq!(ca, Pem::File("/etc/kubernetes/pki/ca.crt".into()), "relative to the kubeconfig");
-    assert_eq!(read_it.tls_server_name.as_deref(), Some("n"));
+    assert_eq!(read_it.tls_server_name.as_deref(), Some("name"));
     assert!(!read_it.insecure_skip_tls_verify);
     let fields = "server: '10.0.0.1:1', certificate-authority-data: 'YWJj', certificate-authority: x, insecure-skip-tls-verify: true";
     let read_it = read(&text(fields, "")).unwrap();
@@ -50,7 +50,8 @@ fn the_cluster_is_read() {
 fn yaml_means_what_it_means_to_the_go_kubelet() {
     let fields = format!("{SERVER}, insecure-skip-tls-verify: yes");
     assert!(read(&text(&fields, "")).unwrap().insecure_skip_tls_verify);
-    let wrong = refused(&text(SERVER, "token: no"));
+    // Even this letter: whoever is called so writes it in quotes.
+    let wrong = refused(&text(&format!("{SERVER}, tls-server-name: n"), ""));
     assert!(wrong.starts_with("kubeconfig /etc/kubernetes/kubelet.conf: "), "{wrong}");
 }
 

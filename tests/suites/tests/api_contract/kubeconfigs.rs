@@ -77,7 +77,7 @@ fn start(kubeconfig: &Path) -> Result<kubelet::wiring::Cluster, String> {
     let Invocation::Run(loaded) = loaded else { panic!("it is to run") };
     let clock = Arc::new(SystemClock);
     let wanted = identity::wanted(&loaded, "n", &io, clock).expect("a member of a cluster");
-    let made = identity::wait(&io, wanted.identify())
+    let made = kubelet::wait::wait(&io, wanted.identify())
         .and_then(|identified| cluster(&loaded, "n", &io, &identified?));
     made.map_err(|error| format!("{error:#}"))
 }
