@@ -319,7 +319,7 @@ impl PodSources {
         let _ = self.deps.events.tell(RecordEvent {
             object: EventObject::Pod { pod, field_path: Arc::from("") },
             event_type: EventType::Warning,
-            reason: Arc::from("FailedValidation"),
+            reason: Arc::from(FAILED_VALIDATION),
             message: Arc::from(format!("The pod cannot be read and is left as it was: {}", one.why)),
         });
     }
@@ -366,7 +366,7 @@ impl PodSources {
 /// What is read of a manifest. One that makes the reader panic has no pod yet that it could be put down to: it is wrong, and
 /// the others are read.
 fn contained<T>(origin: &str, read: impl FnOnce() -> Result<Good<T>, String>) -> Result<Good<T>, String> {
-    blame::contained(read).unwrap_or_else(|panic| Err(format!("{origin}: cannot be read: {panic}")))
+    supervision::contained(read).unwrap_or_else(|panic| Err(format!("{origin}: cannot be read: {panic}")))
 }
 
 /// The one pod of a manifest file, or everything that is wrong with it.

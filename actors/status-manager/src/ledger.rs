@@ -260,7 +260,10 @@ impl Ledger {
         let of_api = desired.filter(|pod| pod.source == Source::Api).map(|pod| &pod.pod);
         let at_server = of_api.or(entry.mirror.as_ref()).and_then(|pod| pod.status.as_ref());
         let Some(mut status) = entry.status.as_deref().or(at_server).cloned().or_else(|| {
-            desired.map(|_| PodStatus { phase: Some("Pending".to_owned()), ..PodStatus::default() })
+            desired.map(|_| PodStatus {
+                phase: Some(pod_rules::phases::PENDING.to_owned()),
+                ..PodStatus::default()
+            })
         }) else {
             return false;
         };

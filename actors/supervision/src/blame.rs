@@ -9,8 +9,6 @@ use std::marker::PhantomData;
 
 use messages::PodUid;
 
-use crate::panics::{self, PanicReport};
-
 thread_local! {
     static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
 }
@@ -35,14 +33,6 @@ pub fn name(pod: &PodUid) -> Named {
 pub async fn work_for_pod<T>(pod: &PodUid, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|cx| for_pod(pod, || work.as_mut().poll(cx))).await
-}
-
-/// Runs what a stranger's bytes may make panic before they have the name of a pod, and gives the panic back.
-///
-/// # Errors
-/// The panic, with its place.
-pub fn contained<T>(step: impl FnOnce() -> T) -> Result<T, PanicReport> {
-    panics::catch(step)
 }
 
 /// The pod that the thread works for; the panic hook asks.

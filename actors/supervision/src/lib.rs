@@ -44,7 +44,7 @@ pub use context::{Ctx, EffectId, Subsystem};
 pub use effects::{Effect, EffectReport};
 pub use events::{Failure, SupervisionEvent, What};
 pub use metrics::TreeCollector;
-pub use panics::PanicReport;
+pub use panics::{PanicReport, contained};
 pub use quarantine::QuarantinePolicy;
 pub use reply::{Reply, ReplyLater, reply_later};
 pub use report::{ActorReport, NoSuchActor, Snapshot};

@@ -67,3 +67,11 @@ fn report(payload: &(dyn Any + Send)) -> PanicReport {
     let (place, pod) = noted.unwrap_or_else(|| ("unknown".to_owned(), None));
     PanicReport { place, message, pod }
 }
+
+/// Runs what a stranger's bytes may make panic before they have the name of a pod, and gives the panic back.
+///
+/// # Errors
+/// The panic, with its place.
+pub fn contained<T>(step: impl FnOnce() -> T) -> Result<T, PanicReport> {
+    catch(step)
+}

@@ -22,8 +22,8 @@ use tokio::time::Instant;
 
 use super::connect::{ConnectSettings, Redial, dial};
 use super::error::{ApiError, ConnectError, StatusBody, causes, retry_after};
-use super::follow::{Said, Unreadable, read_object};
 use super::limits::{Bucket, RateLimit, TooLate};
+use super::object::{Object, Said, Unreadable, read_object};
 use super::reach::{Reach, is_the_servers, is_well};
 use bridge_io::Io;
 #[cfg(any(test, feature = "fake"))]
@@ -39,24 +39,6 @@ const ASKED_AGAIN_MAX: u32 = 10;
 
 /// The outcome of a call.
 pub type Reply<T> = BoxFuture<'static, Result<T, ApiError>>;
-
-/// An object of the API.
-pub trait Object:
-    kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
-{
-}
-
-impl<K> Object for K where
-    K: kube::Resource<DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + Sync
-        + 'static
-{
-}
 
 /// Which objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,8 +12,9 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::api::{ApiClient, Object, Select, VersionBody};
+use super::api::{ApiClient, Select, VersionBody};
 use super::error::{ApiError, StatusBody};
+use super::object::{Object, Said, Unreadable, read_object};
 use super::reach::{Hope, Reach};
 use bridge_pace::Backoff;
 
@@ -50,64 +51,6 @@ struct Event<'a> {
     r#type: &'a str,
     #[serde(borrow)]
     object: &'a RawValue,
-}
-
-/// An object that cannot be read, as far as it can.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    /// Its namespace; empty without one.
-    pub namespace: String,
-    /// Its name; empty if not even that can be read.
-    pub name: String,
-    /// Its UID, if that can be read.
-    pub uid: String,
-    /// What the server said of it.
-    pub said: Said,
-    /// What does not fit.
-    pub why: String,
-}
-
-/// What a server says of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// It is an item of a list.
-    Listed,
-    /// It is new or has changed.
-    Changed,
-    /// It is gone.
-    Gone,
-}
-
-#[derive(Default, Deserialize)]
-struct Named {
-    metadata: NameBody,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NameBody {
-    namespace: String,
-    name: String,
-    uid: String,
-    resource_version: Option<String>,
-}
-
-/// An object, or what can be read of one that is not of the kind's form.
-pub(super) fn read_object<K: Object>(bytes: &[u8], said: Said) -> Result<K, (Unreadable, Option<String>)> {
-    serde_json::from_slice::<K>(bytes).map_err(|error| {
-        let NameBody { namespace, name, uid, resource_version } =
-            serde_json::from_slice::<Named>(bytes).unwrap_or_default().metadata;
-        let why = error.to_string();
-        tracing::error!(
-            kind = &*K::kind(&()),
-            namespace,
-            name,
-            uid,
-            why,
-            "An object of the API server cannot be read; it is left out"
-        );
-        (Unreadable { namespace, name, uid, said, why }, resource_version)
-    })
 }
 
 /// What a bookmark tells.

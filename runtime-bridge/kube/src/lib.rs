@@ -17,14 +17,16 @@ mod follow;
 mod identity;
 mod kubeconfig;
 mod limits;
+mod object;
 mod reach;
 
-pub use api::{ApiClient, Delete, Object, Patch, Reply, Select};
+pub use api::{ApiClient, Delete, Patch, Reply, Select};
 pub use connect::{ConnectSettings, connect};
 pub use credentials::{Identity, IdentitySource};
 pub use csr::{CsrError, Requested, request_certificate, wait_for_certificate};
 pub use error::{ApiError, ConnectError};
-pub use follow::{Followed, Said, Unreadable};
+pub use follow::Followed;
 pub use identity::{FileIdentity, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
 pub use limits::RateLimit;
+pub use object::{Object, Said, Unreadable};

@@ -14,7 +14,10 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ),
     (
         "actors/supervision",
-        &["address", "context", "driver", "faults", "mailbox", "parcel", "pump", "tree"],
+        &[
+            "address", "cell", "context", "driver", "effects", "events", "faults", "held", "mailbox",
+            "parcel", "pump", "report", "streams", "tree",
+        ],
         "a context has a tree whose seats have mailboxes of handlers that are given a context",
     ),
     (
@@ -26,11 +29,6 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
         "runtime-bridge/cri",
         &["flights", "operations"],
         "calls in flight end with the outcome of the operations that they make up",
-    ),
-    (
-        "runtime-bridge/kube",
-        &["api", "connect", "exec", "identity", "kubeconfig", "reach"],
-        "a connection has an identity, and the plugin that gives one is told of the connection",
     ),
     (
         "runtime-bridge/node",
