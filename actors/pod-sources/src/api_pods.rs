@@ -13,8 +13,6 @@ use supervision::blame;
 use crate::static_pod::CONFIG_SEEN_ANNOTATION;
 use crate::unsupported::{Supported, unsupported};
 
-/// Marks the pod that stands for a static pod.
-
 /// Pods that are remembered for a while after they have gone.
 const GONE_MAX: usize = 128;
 

@@ -53,6 +53,9 @@ pub(crate) struct Mailbox<A: Subsystem> {
     pub room: Notify,
 }
 
+/// Messages of one pod by name and key, the newest of each.
+type HeldMessages<A> = BTreeMap<(&'static str, Option<Key>), Entry<A>>;
+
 struct Queue<A: Subsystem> {
     // Removing from the middle leaves a hole, so that sequence numbers stay indices.
     entries: VecDeque<Option<Entry<A>>>,
@@ -65,7 +68,7 @@ struct Queue<A: Subsystem> {
     // By message name, then key.
     by_key: BTreeMap<&'static str, BTreeMap<Key, u64>>,
     // The latest by message name and, where the latest per key counts, key.
-    held: BTreeMap<PodUid, BTreeMap<(&'static str, Option<Key>), Entry<A>>>,
+    held: BTreeMap<PodUid, HeldMessages<A>>,
 }
 
 impl<A: Subsystem> Mailbox<A> {

@@ -191,7 +191,7 @@ impl ListBody {
             // From bytes, as everything: reading from each further kind of source is as much code again.
             match read_object(item.get().as_bytes(), Said::Listed) {
                 Ok(object) => good.push(object),
-                Err((one, _)) => unreadable.push(one),
+                Err(found) => unreadable.push(found.0),
             }
         }
         (good, unreadable)

@@ -241,7 +241,10 @@ fn read_event<K: Object>(
 ) -> (Option<String>, Option<Followed<K>>) {
     match read_object::<K>(object, said) {
         Ok(object) => (object.meta().resource_version.clone(), Some(told(object))),
-        Err((one, newest)) => (newest, Some(Followed::Unreadable(one))),
+        Err(found) => {
+            let (one, newest) = *found;
+            (newest, Some(Followed::Unreadable(one)))
+        }
     }
 }
 

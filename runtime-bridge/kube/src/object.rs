@@ -64,7 +64,10 @@ struct NameBody {
 }
 
 /// An object, or what can be read of one that is not of the kind's form.
-pub(super) fn read_object<K: Object>(bytes: &[u8], said: Said) -> Result<K, (Unreadable, Option<String>)> {
+pub(super) fn read_object<K: Object>(
+    bytes: &[u8],
+    said: Said,
+) -> Result<K, Box<(Unreadable, Option<String>)>> {
     serde_json::from_slice::<K>(bytes).map_err(|error| {
         let NameBody { namespace, name, uid, resource_version } =
             serde_json::from_slice::<Named>(bytes).unwrap_or_default().metadata;
@@ -77,6 +80,6 @@ pub(super) fn read_object<K: Object>(bytes: &[u8], said: Said) -> Result<K, (Unr
             why,
             "An object of the API server cannot be read; it is left out"
         );
-        (Unreadable { namespace, name, uid, said, why }, resource_version)
+        Box::new((Unreadable { namespace, name, uid, said, why }, resource_version))
     })
 }

@@ -2,16 +2,20 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use actix::Message;
 use messages::Delivery;
 use supervision::Address;
 use supervision::fake::Received;
+
+/// What a neighbour answers to a message.
+type Answer<M> = Arc<dyn Fn(&M) -> <M as Message>::Result + Send + Sync>;
 
 /// What a neighbour does with a message.
 enum Manner<M: Delivery> {
     /// Takes it. An asker waits in vain.
     Silent,
     /// Takes it, and answers.
-    Answers(Arc<dyn Fn(&M) -> M::Result + Send + Sync>),
+    Answers(Answer<M>),
     /// Takes it, and crashes before the answer: the answer is lost.
     Loses,
     /// Refuses it: the mailbox is full.

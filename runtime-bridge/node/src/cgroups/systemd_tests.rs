@@ -1,4 +1,6 @@
 //! The driver systemd against a service on D-Bus that answers as systemd does, over a socket of its own.
+// The code that zbus writes for an interface has such maps.
+#![allow(clippy::disallowed_types)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

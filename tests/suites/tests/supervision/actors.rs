@@ -116,9 +116,11 @@ delivery!(Arm => (): Command, Reject);
 pub struct Finish;
 delivery!(Finish => (): Command, Reject);
 
+type Deed = dyn Fn(&mut Ctx<Counter>) + Send + Sync;
+
 /// Does what a test says, with the actor's context.
 #[derive(Clone)]
-pub struct Do(Arc<dyn Fn(&mut Ctx<Counter>) + Send + Sync>);
+pub struct Do(Arc<Deed>);
 delivery!(Do => (): Command, Reject);
 
 impl Do {
