@@ -18,6 +18,8 @@ pub struct Known {
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     /// Pods that had come to their end before this kubelet looked.
     pub(crate) over: BTreeSet<PodUid>,
+    /// Pods that ran, as StatusManager has kept it.
+    pub(crate) ran: BTreeSet<PodUid>,
     /// Pods of which the runtime holds something, as of the last answer and without those that have been given back
     /// since; `None` until it has told.
     held: Option<BTreeMap<PodUid, HeldPod>>,
@@ -76,6 +78,11 @@ impl Known {
         self.held.is_some()
     }
 
+    /// The runtime has told what it has, or it is known without it that pods ran.
+    pub fn may_tell_what_is_here(&self) -> bool {
+        self.held.is_some() || !self.ran.is_empty()
+    }
+
     /// This source names this pod.
     pub(crate) fn is_from(&mut self, uid: &PodUid, source: Source) {
         if self.sources.get(uid) != Some(&source) {
@@ -95,11 +102,16 @@ impl Known {
     }
 
     /// The pod has a worker or something in the runtime: some kubelet of this node has admitted it. What its status
-    /// says does not tell, since others can write that.
+    /// says does not tell, since others can write that; but of a static pod, whose status is kept here, it tells for as
+    /// long as the runtime is silent. Silence does not mean that nothing runs.
     pub fn is_here(&self, uid: &PodUid) -> bool {
-        match self.reports.get(uid) {
-            Some(report) => !report.deleted,
-            None => self.held.as_ref().is_some_and(|held| held.contains_key(uid)),
+        match (self.reports.get(uid), &self.held) {
+            (Some(report), _) => !report.deleted,
+            (None, Some(held)) => held.contains_key(uid),
+            (None, None) => {
+                let is_static = self.sources.get(uid).is_some_and(|source| *source != Source::Api);
+                is_static && self.ran.contains(uid)
+            }
         }
     }
 
