@@ -123,8 +123,8 @@ impl Known {
         }
     }
 
-    /// Two static pods of one full name never overlap (row 2.4): an earlier one still has something on the node, or the
-    /// runtime has not told yet whether it has. A pod of the API server keeps no static one out, whatever its name.
+    /// Two static pods of one full name never overlap (row 2.4): an earlier one still has something on the node.
+    /// Asked once the runtime has told what it has. A pod of the API server keeps no static one out, whatever its name.
     pub(crate) fn has_predecessor(&self, pod: &PodRef) -> bool {
         let same = |uid: &PodUid, other: &PodRef| {
             *uid != pod.uid
@@ -132,9 +132,12 @@ impl Known {
                 && other.namespace == pod.namespace
                 && !self.is_of_api(uid)
         };
-        let Some(held) = &self.held else { return true };
         self.reports.iter().any(|(uid, report)| !report.released && same(uid, &report.pod))
-            || held.iter().any(|(uid, held)| !self.reports.contains_key(uid) && same(uid, &held.pod))
+            || self
+                .held
+                .iter()
+                .flatten()
+                .any(|(uid, held)| !self.reports.contains_key(uid) && same(uid, &held.pod))
     }
 
     /// Who of these pods, of which the node still has something, has gone from its file or URL and made room for another
@@ -158,6 +161,7 @@ impl Known {
     pub(crate) fn forget_all_but(&mut self, listed: &BTreeSet<&PodUid>) {
         self.reports.retain(|uid, report| !report.released || listed.contains(uid));
         self.over.retain(|uid| listed.contains(uid));
+        self.ran.retain(|uid| listed.contains(uid));
         let (reports, held) = (&self.reports, self.held.as_ref());
         let has = |uid: &PodUid| reports.contains_key(uid) || held.is_some_and(|held| held.contains_key(uid));
         self.sources.retain(|uid, _| listed.contains(uid) || has(uid));
