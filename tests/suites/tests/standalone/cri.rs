@@ -5,9 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bridge_cri::wire::*;
-use bridge_cri::{CriClient, Endpoints, Runtime, container_pid};
+use bridge_cri::{CriClient, CriError, Endpoints, Runtime, container_pid};
 use bridge_io::{Io, IoRuntime};
 use serde_json::Value;
+use testkit::process::eventually;
+
+use crate::node::SOON;
 
 pub const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 pub const UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -82,19 +85,35 @@ impl Cri {
     }
 
     /// Removes a container, running or not.
+    #[track_caller]
     pub fn remove_container(&self, id: &str) {
         let request = RemoveContainerRequest { container_id: id.to_owned() };
-        block_on(self.client.remove_container(request)).expect("the container is removed");
+        let removed = block_on(self.client.remove_container(request));
+        settles("the container is removed", removed, || self.status(id).is_none());
     }
 
+    /// Stops a sandbox with all that runs in it.
+    #[track_caller]
     pub fn stop_sandbox(&self, id: &str) {
         let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        block_on(self.client.stop_pod_sandbox(request)).expect("the sandbox is stopped");
+        let stopped = block_on(self.client.stop_pod_sandbox(request));
+        settles("the sandbox is stopped", stopped, || {
+            self.seek_sandbox(id).is_none_or(|sandbox| sandbox.state() == PodSandboxState::SandboxNotready)
+        });
     }
 
+    /// Removes a sandbox.
+    #[track_caller]
     pub fn remove_sandbox(&self, id: &str) {
         let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        block_on(self.client.remove_pod_sandbox(request)).expect("the sandbox is removed");
+        let removed = block_on(self.client.remove_pod_sandbox(request));
+        settles("the sandbox is removed", removed, || self.seek_sandbox(id).is_none());
+    }
+
+    fn seek_sandbox(&self, id: &str) -> Option<PodSandbox> {
+        let filter = PodSandboxFilter { id: id.to_owned(), ..Default::default() };
+        let request = ListPodSandboxRequest { filter: Some(filter) };
+        block_on(self.client.list_pod_sandbox(request)).expect("a list of sandboxes").items.pop()
     }
 
     /// Takes away every pod of a namespace; the error is for people.
@@ -122,4 +141,13 @@ fn labels(label: &str, value: &str) -> BTreeMap<String, String> {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     tokio.block_on(future)
+}
+
+/// The kubelet may do at the same moment what a test does behind its back, and the runtime may then refuse the slower of
+/// the two calls. What counts is that it is done.
+#[track_caller]
+fn settles(what: &str, called: Result<impl Sized, CriError>, done: impl Fn() -> bool) {
+    if let Err(error) = called {
+        eventually(what, SOON, || if done() { Ok(()) } else { Err(error.to_string()) });
+    }
 }
