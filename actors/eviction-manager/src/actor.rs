@@ -14,7 +14,7 @@ use messages::facts::{
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
-use supervision::{Address, AskError, Ctx, Subsystem};
+use supervision::{Address, AskError, AskPort, Ctx, Subsystem};
 use tokio::time::Instant;
 
 use crate::candidates::{self, REASON};
@@ -60,7 +60,7 @@ pub struct EvictionManagerDeps {
     /// Who is told what the node runs out of.
     pub observers: Vec<Address<PressureObserved>>,
     /// Asked after a restart what was told before.
-    pub pressure: Address<GetPressure>,
+    pub pressure: AskPort<EvictionManager, GetPressure>,
     /// Ends pods.
     pub evict: Address<EvictPod>,
     /// Asked again after a restart.

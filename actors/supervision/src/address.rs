@@ -4,13 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::Handler;
 use actix::dev::OneshotSender;
 use messages::{Delivery, WhenFull};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::cell::Cell;
 use crate::context::Subsystem;
@@ -92,56 +89,12 @@ impl<M: Delivery> Address<M> {
         Self(Arc::new(Sink { name, sink }))
     }
 
-    /// An address whose asks are answered by a closure (`None`: the answer is lost): scripted answers of tests.
-    pub fn answering(
-        name: &'static str,
-        answer: impl Fn(M) -> Option<M::Result> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(Answering { name, answer }))
-    }
-
     /// Fire and forget. Never blocks. A refusal is counted at the receiver and returned.
     pub fn tell(&self, message: M) -> Result<(), Refused<M>> {
         self.0.post(message, None).map_err(|(message, refusal)| {
             self.0.refused();
             Refused { message, why: refusal.into() }
         })
-    }
-
-    /// Request with reply. Waits for room only where the message's type says so, and for both at most
-    /// `deadline`.
-    pub fn ask(
-        &self,
-        message: M,
-        deadline: Duration,
-    ) -> impl Future<Output = Result<M::Result, AskError>> + Send + 'static {
-        let post = self.0.clone();
-        async move {
-            let until = Instant::now() + deadline;
-            let mut message = message;
-            let answer = loop {
-                let (sender, answer) = oneshot::channel();
-                match post.post(message, Some(sender)) {
-                    Ok(()) => break answer,
-                    Err((back, Refusal::Full)) if M::WHEN_FULL == WhenFull::Wait => {
-                        message = back;
-                        if tokio::time::timeout_at(until, post.room()).await.is_err() {
-                            post.refused();
-                            return Err(AskError::Full);
-                        }
-                    }
-                    Err((_, refusal)) => {
-                        post.refused();
-                        return Err(refusal.into());
-                    }
-                }
-            };
-            match tokio::time::timeout_at(until, answer).await {
-                Ok(Ok(answer)) => Ok(answer),
-                Ok(Err(_)) => Err(AskError::Lost),
-                Err(_) => Err(AskError::Deadline),
-            }
-        }
     }
 }
 
@@ -226,9 +179,9 @@ impl<M: Delivery, F: Fn(M) + Send + Sync> Post<M> for Sink<F> {
     fn refused(&self) {}
 }
 
-struct Answering<F> {
-    name: &'static str,
-    answer: F,
+pub(crate) struct Answering<F> {
+    pub name: &'static str,
+    pub answer: F,
 }
 
 impl<M: Delivery, F: Fn(M) -> Option<M::Result> + Send + Sync> Post<M> for Answering<F> {

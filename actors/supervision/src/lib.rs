@@ -13,6 +13,7 @@
 //! ```
 
 mod address;
+mod ask;
 mod cell;
 mod context;
 mod driver;
@@ -32,6 +33,7 @@ mod tree;
 mod watchdog;
 
 pub use address::{Address, AskError, Refused};
+pub use ask::{AskPort, Asker, Outside};
 pub use cell::{CountersReport, Crash, State, Vitality};
 pub use context::{Ctx, EffectId, Subsystem};
 pub use events::{Failure, SupervisionEvent, What};

@@ -14,7 +14,7 @@ use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
-use supervision::{Address, Ctx, Reply, Subsystem};
+use supervision::{Address, AskPort, Ctx, Reply, Subsystem};
 use tokio::time::Instant;
 
 use crate::backoff::MountBackoff;
@@ -49,7 +49,7 @@ pub struct VolumeManagerDeps {
     /// Where events go.
     pub events: Address<RecordEvent>,
     /// Who knows what runs; asked before anything is cleaned away.
-    pub held_pods: Address<GetHeldPods>,
+    pub held_pods: AskPort<VolumeManager, GetHeldPods>,
     /// Who is told of volumes that are not this kubelet's.
     pub others_watchers: Vec<Address<OtherVolumesObserved>>,
     /// Who sends the desired pods again.

@@ -24,6 +24,8 @@ mod resource_manager;
 mod status_manager;
 mod volume_manager;
 
+use std::sync::Arc;
+
 use bridge_cri::{CriMetrics, Operations};
 use prometheus::Registry;
 use supervision::{Tree, TreeCollector};
@@ -32,30 +34,6 @@ use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
 pub use parts::{Bridge, Cluster, Lost, Membership, Places, Role, ServerSettings, Settings};
-
-/// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
-pub const ASKS: &[(&str, &str)] = &[
-    ("PodManager", "PodWorkerPool"),
-    ("PodManager", "StatusManager"),
-    ("PodManager", "Pleg"),
-    ("PodWorker", "StatusManager"),
-    ("PodWorker", "ImageManager"),
-    ("PodWorker", "VolumeManager"),
-    ("PodWorker", "ResourceManager"),
-    ("PodWorker", "ObjectCache"),
-    ("VolumeManager", "ObjectCache"),
-    ("ImageManager", "ObjectCache"),
-    ("StatusManager", "PodWorkerPool"),
-    ("VolumeManager", "Pleg"),
-    ("ResourceManager", "Pleg"),
-    ("EvictionManager", "PodManager"),
-    ("EvictionManager", "GarbageCollector"),
-    ("EvictionManager", "ImageManager"),
-    ("NodeApi", "PodManager"),
-    ("NodeApi", "StatusManager"),
-    ("NodeApi", "Pleg"),
-    ("NodeApi", "EventRecorder"),
-];
 
 /// What the `wire` of each subsystem takes its actor's dependencies from.
 struct Wiring<'a> {
@@ -66,7 +44,7 @@ struct Wiring<'a> {
     probe_registry: Registry,
     bridge: &'a Bridge,
     settings: &'a Settings,
-    operations: Operations,
+    operations: Arc<Operations>,
     actors: Actors,
 }
 
@@ -121,10 +99,10 @@ pub fn wire(
 }
 
 /// The calls to the runtime, counted.
-fn operations(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Operations> {
+fn operations(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Arc<Operations>> {
     let metrics = CriMetrics::new()?;
     for collector in metrics.collectors() {
         registry.register(collector)?;
     }
-    Ok(Operations::new(bridge.runtime.clone(), bridge.io.clone(), metrics))
+    Ok(Arc::new(Operations::new(bridge.runtime.clone(), bridge.io.clone(), metrics)))
 }

@@ -71,6 +71,8 @@ pub struct World {
     pub api: Option<FakeApi>,
     /// The node's resolver configuration; none as with an empty `resolvConf`.
     pub resolv_conf: Option<String>,
+    /// Certificates that the cluster signs; none if it signs none.
+    pub certificates: Vec<wiring::Role>,
 }
 
 impl World {
@@ -94,6 +96,7 @@ impl World {
             addresses: FakeHostAddresses::default(),
             url: None,
             resolv_conf: None,
+            certificates: Vec::new(),
             api: None,
         }
     }
@@ -148,7 +151,7 @@ impl World {
             addresses: Arc::new(self.addresses.clone()),
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
-            certificates: Vec::new(),
+            certificates: self.certificates.clone(),
             lost: wiring::Lost::default(),
         }
     }

@@ -8,7 +8,7 @@ use super::Wiring;
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<GarbageCollector>) {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let deps = GarbageCollectorDeps {
-        ways: Ways { operations: wiring.operations.clone(), dirs: bridge.dirs.clone() },
+        ways: Ways { pods: wiring.operations.clone(), dirs: bridge.dirs.clone() },
         clock: bridge.clock.clone(),
         policy: settings.garbage,
         manager: actors.manager.address(),

@@ -80,8 +80,8 @@ pub struct Bridge {
 
 impl Bridge {
     /// The client for pods and what they need, on a member of a cluster.
-    pub(super) fn cluster_api(&self) -> Option<ApiClient> {
-        self.cluster.as_ref().map(|cluster| cluster.api.clone())
+    pub(super) fn cluster_api(&self) -> Option<Arc<ApiClient>> {
+        self.cluster.as_ref().map(|cluster| Arc::new(cluster.api.clone()))
     }
 }
 

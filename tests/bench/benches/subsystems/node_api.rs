@@ -8,7 +8,7 @@ use bench::alone::{Stage, Subject, Traffic, desired, wait};
 use bridge_io::Io;
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use prometheus::Registry;
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{AskPort, Place, Supervised, Vitality};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -51,9 +51,9 @@ impl Subject for Alone {
                 tree: stage.tree.clone(),
                 registry: Registry::new(),
                 probes: Registry::new(),
-                pods: Address::answering("PodManager", move |_| Some(desired(count))),
-                statuses: Address::answering("StatusManager", move |_| Some(statuses.clone())),
-                events: Address::answering("EventRecorder", |_| Some(Vec::new())),
+                pods: AskPort::answering("PodManager", move |_| Some(desired(count))),
+                statuses: AskPort::answering("StatusManager", move |_| Some(statuses.clone())),
+                events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),
             },
             secured: None,
         };

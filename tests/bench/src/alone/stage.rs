@@ -29,7 +29,7 @@ pub struct Stage {
     /// The runtime.
     pub runtime: FakeRuntime,
     /// Calls to it.
-    pub operations: Operations,
+    pub operations: Arc<Operations>,
     /// The disk.
     pub disk: FakeDisk,
     /// Pods' directories on it.
@@ -74,7 +74,7 @@ impl Stage {
         Self {
             tree,
             starts,
-            operations: Operations::new(Arc::new(runtime.clone()), Io::current(), metrics),
+            operations: Arc::new(Operations::new(Arc::new(runtime.clone()), Io::current(), metrics)),
             runtime,
             dirs: Arc::new(FakePodDirs::new(layout, disk.clone())),
             mounts: Arc::new(FakeMounts::new(disk.clone())),

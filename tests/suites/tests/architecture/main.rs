@@ -1,5 +1,5 @@
 //! The rules of the house, read from the sources and from cargo: who may know whom, how files look, who
-//! receives what, who asks whom.
+//! receives what.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -8,7 +8,6 @@
 )]
 
 mod arrows;
-mod asks;
 mod behaviours;
 mod headers;
 mod source;

@@ -116,6 +116,21 @@ fn only_supervision_starts_actors_and_calls_plain_addresses() {
     assert!(found.is_empty(), "use supervision::Address and Tree: {found:#?}");
 }
 
+/// The whole of an outside world, of which an actor is handed only the ports that it may use; and the name under which the
+/// process asks, which is no edge of the tree.
+const WHOLE: &[&str] = &["ApiClient", "Outside"];
+
+#[test]
+fn actors_are_handed_ports_and_not_the_whole_of_a_world() {
+    let found = offenders(&["actors"], |file, line| {
+        let whole = WHOLE.iter().any(|name| has_word(line, name));
+        let runtime =
+            line.contains("bridge_cri") && (has_word(line, "Operations") || has_word(line, "Runtime"));
+        !file.path.starts_with("actors/supervision/") && (whole || runtime)
+    });
+    assert!(found.is_empty(), "name one of bridge_cri::ports or bridge_kube::ports: {found:#?}");
+}
+
 #[test]
 fn nothing_shipped_unwraps() {
     let found = offenders(SHIPPED, |_, line| {

@@ -37,6 +37,7 @@ mod status;
 mod storage_limits;
 mod strain;
 mod strangers;
+mod tree;
 mod unsupported;
 mod volumes;
 mod waiting;
