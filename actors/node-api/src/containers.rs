@@ -17,6 +17,7 @@ use bridge_cri::{CriError, CriErrorKind, ExecSync, RuntimeReads, Streaming};
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_node::host::LogFile;
+use bridge_serve::{Connection, Patience, StreamProxy, Target};
 use messages::PodUid;
 use messages::facts::{DesiredPod, Source};
 use messages::pleg::{GetRuntimePod, GetRuntimePods};
@@ -29,10 +30,8 @@ use tokio::sync::mpsc;
 use crate::access::Caller;
 use crate::actor::NodeApi;
 use crate::logs::{LogSource, has_container, has_terminal, instance, log_options, send};
-use crate::moving::Patience;
 use crate::routes::{ASK_DEADLINE, unavailable};
-use crate::server::Connection;
-use crate::streaming::{Streams, Target, needs_translation, ports, proxied, query_pairs, refusal};
+use crate::streaming::{Streams, needs_translation, ports, query_pairs, refusal};
 
 /// Chunks of a log on their way to a slow reader.
 const LOG_CHUNKS_MAX: usize = 4;
@@ -58,7 +57,9 @@ pub struct Containers {
     pub exec: Arc<dyn ExecSync>,
     /// Addresses of streams.
     pub streaming: Arc<dyn Streaming>,
-    /// Where sockets and files live.
+    /// Joins callers to those.
+    pub proxy: Arc<dyn StreamProxy>,
+    /// Where files live.
     pub io: Io,
     /// The time of `sinceSeconds`.
     pub clock: Arc<dyn Clock>,
@@ -334,7 +335,7 @@ async fn joined(
     match found.await {
         Ok(target) => {
             audit();
-            proxied(&containers.io, connection, request, target).await
+            containers.proxy.proxied(connection, request, target).await
         }
         Err(refusal) => refusal,
     }

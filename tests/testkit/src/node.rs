@@ -20,6 +20,7 @@ use bridge_node::host::{
 };
 use bridge_node::mounts::FakeMounts;
 use bridge_node::stats::FakeStats;
+use bridge_serve::{FakeListeners, FakeStreams};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet::wiring::{self, Bridge, Membership, Places, Settings};
@@ -71,6 +72,8 @@ pub struct World {
     pub api: Option<FakeApi>,
     /// The node's resolver configuration; none as with an empty `resolvConf`.
     pub resolv_conf: Option<String>,
+    /// Ports that the node listens on.
+    pub listeners: FakeListeners,
     /// Certificates that the cluster signs; none if it signs none.
     pub certificates: Vec<wiring::Role>,
 }
@@ -96,6 +99,7 @@ impl World {
             addresses: FakeHostAddresses::default(),
             url: None,
             resolv_conf: None,
+            listeners: FakeListeners::default(),
             certificates: Vec::new(),
             api: None,
         }
@@ -151,6 +155,8 @@ impl World {
             addresses: Arc::new(self.addresses.clone()),
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
+            listeners: Arc::new(self.listeners.clone()),
+            proxy: Arc::new(FakeStreams::default()),
             certificates: self.certificates.clone(),
             lost: wiring::Lost::default(),
         }

@@ -14,7 +14,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
     let Wiring { bridge, actors, .. } = wiring;
     let deps = NodeApiDeps {
         config: wiring.settings.api.clone(),
-        io: bridge.io.clone(),
+        listeners: bridge.listeners.clone(),
         answers: Answers {
             tree: wiring.tree.clone(),
             registry: wiring.registry.clone(),
@@ -53,6 +53,7 @@ fn containers(wiring: &Wiring<'_>) -> Containers {
         runtime: wiring.operations.clone(),
         exec: wiring.operations.clone(),
         streaming: wiring.operations.clone(),
+        proxy: bridge.proxy.clone(),
         io: bridge.io.clone(),
         clock: bridge.clock.clone(),
         split_streams: wiring.settings.server.split_streams,

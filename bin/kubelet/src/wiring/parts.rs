@@ -16,6 +16,7 @@ use bridge_node::host::{ContainerLogs, DockerConfigs, HostAddresses, PodDirs, Pu
 use bridge_node::mounts::Mounts;
 use bridge_node::stats::NodeStats;
 use bridge_reviews::ReviewTtls;
+use bridge_serve::{Listeners, StreamProxy};
 use bridge_tls::serving::ServingTls;
 pub use certificate_manager::{Lost, Role};
 use eviction_manager::EvictionConfig;
@@ -36,6 +37,10 @@ use supervision::Place;
 pub struct Bridge {
     /// Where sockets and blocking calls live.
     pub io: Io,
+    /// Ports that the node listens on.
+    pub listeners: Arc<dyn Listeners>,
+    /// Callers joined to the runtime's streaming server.
+    pub proxy: Arc<dyn StreamProxy>,
     /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
     /// Ends of containers' processes.

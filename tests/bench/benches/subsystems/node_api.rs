@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bench::alone::{Stage, Subject, Traffic, desired, wait};
 use bridge_io::Io;
+use bridge_serve::System;
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use prometheus::Registry;
 use supervision::{AskPort, Place, Supervised, Vitality};
@@ -46,7 +47,7 @@ impl Subject for Alone {
             desired(count).pods.keys().map(|uid| (uid.clone(), Arc::default())).collect();
         let deps = NodeApiDeps {
             config: NodeApiConfig { health: Some(health), read_only: Some(read_only), secured: None },
-            io: Io::current(),
+            listeners: Arc::new(System::new(Io::current())),
             answers: Answers {
                 tree: stage.tree.clone(),
                 registry: Registry::new(),

@@ -9,6 +9,7 @@
 
 mod arrows;
 mod behaviours;
+mod effects;
 mod headers;
 mod source;
 mod style;

@@ -14,6 +14,7 @@ use bridge_cri::{CriMetrics, Operations, Runtime};
 use bridge_io::Io;
 use bridge_io::clock::SystemClock;
 use bridge_reviews::{FakeReviews, Reviews, User};
+use bridge_serve::{Bounds, System, serve_on};
 use bridge_tls::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -26,7 +27,7 @@ use messages::runtime::{
     ContainerState as RuntimeState, RuntimeContainer, RuntimePod, RuntimePods, RuntimeSandbox,
 };
 use messages::{PodRef, PodUid};
-use node_api::{Access, AccessConfig, Answers, Bounds, Containers, Offers, secured_routes, serve_on};
+use node_api::{Access, AccessConfig, Answers, Containers, Offers, secured_routes};
 use prometheus::Registry;
 use supervision::{AskPort, Policy, Tree};
 use tempfile::TempDir;
@@ -246,6 +247,7 @@ impl Server {
             runtime: operations.clone(),
             exec: operations.clone(),
             streaming: operations,
+            proxy: Arc::new(System::new(Io::current())),
             io: Io::current(),
             clock,
             split_streams: false,

@@ -20,6 +20,7 @@ mod heartbeat;
 mod hooks;
 mod images;
 mod life;
+mod listening;
 mod logs;
 mod manifests;
 mod matrix;
