@@ -66,7 +66,7 @@ pub(crate) fn stop_within(grace_seconds: i64) -> Duration {
 #[cfg(test)]
 mod tests {
     use messages::PodRef;
-    use messages::quantity::Quantity;
+    use pod_spec::quantity::Quantity;
     use serde_json::{Value, json};
 
     use super::*;

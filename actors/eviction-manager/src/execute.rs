@@ -17,7 +17,7 @@ use bridge_node::stats::{
 use messages::facts::DesiredPod;
 use messages::garbage_collector::RemoveDeadContainers;
 use messages::image_manager::DeleteUnusedImages;
-use messages::resources::QosClass;
+use pod_spec::resources::QosClass;
 use supervision::AskPort;
 
 use crate::actor::EvictionManager;

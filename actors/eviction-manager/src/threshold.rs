@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use messages::quantity::Quantity;
+use pod_spec::quantity::Quantity;
 
 use crate::file_systems::FileSystems;
 use crate::signal::Signal;

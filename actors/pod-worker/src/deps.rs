@@ -19,9 +19,9 @@ use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendPod;
 use messages::probe_manager::ResendVerdicts;
 use messages::resource_manager::{EnsurePodCgroup, RemovePodCgroup};
-use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatus;
 use messages::volume_manager::{MountVolumes, PrepareSubpaths, UnmountVolumes};
+use pod_spec::resources::NodeResources;
 use supervision::{Address, AskPort};
 use tokio::time::Instant;
 

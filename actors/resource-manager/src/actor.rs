@@ -11,8 +11,8 @@ use messages::facts::DesiredPods;
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
-use messages::resources::QosClass;
 use messages::{PodRef, PodUid};
+use pod_spec::resources::QosClass;
 use supervision::{Address, AskPort, Ctx, ReplyLater, Subsystem, reply_later};
 
 use crate::capacity::Amounts;

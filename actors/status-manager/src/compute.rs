@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
 use messages::facts::{DesiredPod, Rejection, Source, UNSUPPORTED_FIELDS, WorkerState};
-use messages::resources::QosClass;
 use messages::runtime::RuntimePod;
+use pod_spec::resources::QosClass;
 
 use crate::conditions::{self, CONTAINERS_READY, ConditionsInput, READY};
 use crate::containers::{self, Context};

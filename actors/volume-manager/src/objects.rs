@@ -8,7 +8,7 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, VolumeProjection};
 use messages::PodRef;
 use messages::object_cache::{GetConfigMap, GetSecret, GetToken, ObjectError};
-use messages::resources::NodeResources;
+use pod_spec::resources::NodeResources;
 use supervision::{AskError, AskPort};
 
 use crate::actor::VolumeManager;

@@ -27,11 +27,11 @@ use kubelet::wiring::{self, Bridge, Membership, Places, Settings};
 use messages::PodUid;
 use messages::event_recorder::{GetEvents, RecordedEvent};
 use messages::pod_manager::GetPods;
-use messages::quantity::Quantity;
-use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use node_status::{LeaseConfig, NodeStatusConfig};
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 use prometheus::Registry;
 use supervision::{Place, Policy, Tree};
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::Source;
-use messages::resources::QosClass;
+use pod_spec::resources::QosClass;
 
 use super::resources::{Insufficient, requests};
 use crate::mirror::MIRROR_ANNOTATION;

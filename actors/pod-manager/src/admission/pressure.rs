@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use messages::facts::{Pressure, Rejection, Source};
-use messages::resources::QosClass;
+use pod_spec::resources::QosClass;
 
 use super::{preemption, taints};
 

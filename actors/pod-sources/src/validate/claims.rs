@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::field::{Errors, Path, items, text};
 use super::{metadata, names, resources, selectors};
-use messages::quantity::Quantity;
+use pod_spec::quantity::Quantity;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 

@@ -1,7 +1,7 @@
 //! VolumeManager: the volumes of pods, and what is in them.
 
-use messages::quantity::Quantity;
-use messages::resources::NodeResources;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 use supervision::{Seated, Supervised};
 use volume_manager::{Objects, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
 

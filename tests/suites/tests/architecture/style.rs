@@ -6,11 +6,11 @@ use crate::source::{File, files, has_word};
 const LINES_MAX: usize = 600;
 const LINES_AIM: usize = 500;
 /// Where one seed must replay everything.
-const DETERMINISTIC: &[&str] = &["messages/src", "actors"];
+const DETERMINISTIC: &[&str] = &["messages", "actors"];
 /// Locks between an actor and its own effects, which never leave the actor. This list only shrinks.
 const LOCKS: &[&str] = &["actors/pod-worker/src/execute/progress.rs"];
 /// Everything that is shipped.
-const SHIPPED: &[&str] = &["messages/src", "actors", "runtime-bridge", "bin"];
+const SHIPPED: &[&str] = &["messages", "actors", "runtime-bridge", "bin"];
 
 fn all(under: &[&str]) -> Vec<File> {
     under.iter().flat_map(|directory| files(directory)).collect()
