@@ -16,7 +16,7 @@ use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
 use pod_rules::critical::is_critical;
 use pod_rules::reasons::{EVICTED, EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE};
-use supervision::{Address, AskError, Ctx, Effect, Subsystem, blame};
+use supervision::{Address, AskError, AskPort, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
 use crate::candidates;
@@ -64,7 +64,7 @@ pub struct EvictionManagerDeps {
     /// Who is told what the node runs out of.
     pub observers: Vec<Address<PressureObserved>>,
     /// Asked after a restart what was told before.
-    pub pressure: Address<GetPressure>,
+    pub pressure: AskPort<EvictionManager, GetPressure>,
     /// Ends pods.
     pub evict: Address<EvictPod>,
     /// Asked again after a restart.

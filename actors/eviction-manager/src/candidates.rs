@@ -55,9 +55,10 @@ pub(crate) fn stop_within(grace_seconds: i64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use messages::quantity::Quantity;
+    use messages::PodRef;
     use pod_rules::thresholds::Value as Amount;
-    use serde_json::json;
+    use pod_spec::quantity::Quantity;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::signal::Signal;

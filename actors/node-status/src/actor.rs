@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Actor;
-use bridge_cri::{CriError, Operations};
+use bridge_cri::{CriError, ImageReads, RuntimeConfiguration};
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiClient, ApiError, Followed, Select};
+use bridge_kube::{ApiError, Follow, Followed, NodeObject, Select};
 use bridge_node::host::{FoundAddresses, HostAddresses};
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
@@ -41,11 +40,13 @@ pub struct NodeStatusDeps {
     /// What it goes by.
     pub config: Arc<NodeStatusConfig>,
     /// Registers and posts.
-    pub heartbeat: ApiClient,
+    pub heartbeat: Arc<dyn NodeObject>,
     /// Follows the Node.
-    pub api: ApiClient,
-    /// The runtime: images, and pods' addresses.
-    pub operations: Operations,
+    pub api: Arc<dyn Follow<Node>>,
+    /// The runtime's images.
+    pub images: Arc<dyn ImageReads>,
+    /// Tells the runtime of pods' addresses.
+    pub runtime_configuration: Arc<dyn RuntimeConfiguration>,
     /// The machine's addresses.
     pub addresses: Arc<dyn HostAddresses>,
     /// Wall time and randomness.
@@ -214,7 +215,7 @@ impl NodeStatus {
     }
 
     fn list_images(&mut self, ctx: &mut Ctx<Self>) {
-        ctx.effect("images", None, execute::images(self.deps.operations.clone()), Self::images_listed);
+        ctx.effect("images", None, execute::images(self.deps.images.clone()), Self::images_listed);
     }
 
     fn images_listed(&mut self, images: Result<Vec<RuntimeImage>, CriError>, ctx: &mut Ctx<Self>) {
@@ -381,7 +382,7 @@ impl NodeStatus {
             return;
         }
         self.cidr_changing = true;
-        let work = execute::pod_cidr(self.deps.operations.clone(), cidr.clone());
+        let work = execute::pod_cidr(self.deps.runtime_configuration.clone(), cidr.clone());
         ctx.effect("pod CIDR", None, work, move |actor, answer, _| {
             actor.cidr_changing = false;
             match answer {
@@ -407,8 +408,8 @@ impl Subsystem for NodeStatus {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         let _ = self.deps.observed.tell(ResendObserved);
         let _ = self.deps.pressure.tell(ResendPressure);
-        let follow = self.deps.api.follow::<Node>(Select::named(None, &self.deps.config.name));
-        ctx.stream("node", follow.boxed(), Self::followed, |_, _| {
+        let follow = self.deps.api.follow(Select::named(None, &self.deps.config.name));
+        ctx.stream("node", follow, Self::followed, |_, _| {
             tracing::warn!("The Node is no longer followed; each posting tells how it is");
         });
         self.look(ctx);

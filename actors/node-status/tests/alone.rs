@@ -15,10 +15,10 @@ use messages::eviction_manager::ResendPressure;
 use messages::facts::{NodeAddressesObserved, NodeObserved, RuntimeObserved};
 use messages::node_status::{PostNotReady, ResendNode};
 use messages::pleg::ResendObserved;
-use messages::quantity::Quantity;
-use messages::resources::NodeResources;
 use messages::runtime::RuntimeHealth;
 use node_status::{Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 use stage::{Neighbour, Stage, alone, runtime_well};
 use supervision::Supervised;
 

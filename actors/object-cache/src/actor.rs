@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiClient, ApiError, Followed, Object, Said, Select};
+use bridge_kube::{ApiError, Follow, Followed, Object, PodObjects, Said, Select};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPods, Source};
@@ -37,7 +37,7 @@ type ShelfOf<K> = Shelf<K, EffectId, Reply<Answer<Arc<K>>>>;
 #[derive(Clone)]
 pub struct ObjectCacheDeps {
     /// The API server; none if the node stands alone.
-    pub api: Option<ApiClient>,
+    pub api: Option<Arc<dyn PodObjects>>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
     /// Who is told that the objects of a pod have changed.
@@ -153,7 +153,10 @@ impl ObjectCache {
         }
     }
 
-    fn get<K: Kept>(&mut self, name: Name, reply: Reply<Answer<Arc<K>>>, ctx: &mut Ctx<Self>) {
+    fn get<K: Kept>(&mut self, name: Name, reply: Reply<Answer<Arc<K>>>, ctx: &mut Ctx<Self>)
+    where
+        dyn PodObjects: Follow<K>,
+    {
         let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone(K::KIND.word(), &name))) };
         let now = self.origin.elapsed();
         match K::shelf(self).get(&name, reply, now) {
@@ -163,10 +166,8 @@ impl ObjectCache {
             Got::Waits(false) => {}
         }
         if K::shelf(self).needs_watch(&name) {
-            let stream = api.follow::<K>(Select::named(
-                Some(&*name.0).filter(|namespace| !namespace.is_empty()),
-                &name.1,
-            ));
+            let namespace = Some(&*name.0).filter(|namespace| !namespace.is_empty());
+            let stream = Follow::<K>::follow(&*api, Select::named(namespace, &name.1));
             let (of_news, of_end) = (name.clone(), name.clone());
             let watch = ctx.stream(
                 K::FOLLOW,
@@ -218,7 +219,7 @@ impl ObjectCache {
 
     fn follow_services(&mut self, ctx: &mut Ctx<Self>) {
         let Some(api) = &self.deps.api else { return };
-        let stream = api.follow::<Service>(Select::default());
+        let stream = Follow::<Service>::follow(&**api, Select::default());
         ctx.stream("follow services", stream, Self::heard_services, |_, _| {});
     }
 
@@ -281,8 +282,7 @@ impl ObjectCache {
             return;
         }
         let request = request_of(ask);
-        let sent =
-            api.create_subresource::<ServiceAccount, _>(Some(&account.0), &account.1, "token", &request);
+        let sent = api.issue(&account.0, &account.1, &request);
         ctx.effect("request a token", Some(key.pod.clone()), sent, move |actor, answer, _| {
             actor.answered(&key, answer);
         });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
-use bridge_cri::{CriError, ExitWatcher, Operations, wire};
+use bridge_cri::{CriError, ExitWatcher, RuntimeReads, wire};
 use bridge_io::clock::Clock;
 use bridge_node::host::PodDirs;
 use bridge_pace::Backoff;
@@ -77,7 +77,7 @@ pub struct PlegDeps {
     /// Periods.
     pub config: PlegConfig,
     /// The runtime.
-    pub operations: Operations,
+    pub runtime: Arc<dyn RuntimeReads>,
     /// Ends of processes.
     pub exits: Arc<dyn ExitWatcher>,
     /// Where containers write why they ended.
@@ -178,8 +178,8 @@ impl Pleg {
             return;
         }
         self.relisting = Some(Instant::now());
-        let sandboxes = self.deps.operations.list_pod_sandbox(wire::ListPodSandboxRequest::default());
-        let containers = self.deps.operations.list_containers(wire::ListContainersRequest::default());
+        let sandboxes = self.deps.runtime.list_pod_sandbox(wire::ListPodSandboxRequest::default());
+        let containers = self.deps.runtime.list_containers(wire::ListContainersRequest::default());
         ctx.effect("relist", None, futures::future::try_join(sandboxes, containers), Self::relisted);
     }
 
@@ -258,7 +258,7 @@ impl Pleg {
     fn begin_looks(&mut self, ctx: &mut Ctx<Self>) {
         let looks: Vec<Look> = std::iter::from_fn(|| self.schedule.next()).collect();
         // Several at once share one list of everything.
-        let shared = (looks.len() >= SHARED_FROM).then(|| inspect::lists(&self.deps.operations, None));
+        let shared = (looks.len() >= SHARED_FROM).then(|| inspect::lists(&*self.deps.runtime, None));
         for look in looks {
             if ctx.is_quarantined(&look.uid) {
                 // Its release wants another.
@@ -271,9 +271,9 @@ impl Pleg {
             ctx.cancel_timer(&Timer::Soon(look.uid.clone()));
             self.looking.insert(look.uid.clone(), self.deps.clock.now());
             let known = self.pods.get(&look.uid).map(|pod| pod.state.clone());
-            let (operations, dirs) = (self.deps.operations.clone(), self.deps.dirs.clone());
-            let lists = shared.clone().unwrap_or_else(|| inspect::lists(&operations, Some(&look.uid)));
-            let work = inspect::look(operations, dirs, look.uid.clone(), lists, known, look.ended);
+            let (runtime, dirs) = (self.deps.runtime.clone(), self.deps.dirs.clone());
+            let lists = shared.clone().unwrap_or_else(|| inspect::lists(&*runtime, Some(&look.uid)));
+            let work = inspect::look(runtime, dirs, look.uid.clone(), lists, known, look.ended);
             let (uid, token, began) = (look.uid.clone(), look.token, Instant::now());
             ctx.set_timer(Timer::Slow(uid.clone()), self.deps.config.slow_after);
             ctx.effect("look", Some(look.uid), work, move |actor, found, ctx| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
-use bridge_kube::ApiClient;
+use bridge_kube::MirrorObjects;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
@@ -25,7 +25,7 @@ use messages::{PodRef, PodUid};
 use pod_rules::reasons::{
     EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE, FAILED_VALIDATION, PREEMPTING,
 };
-use supervision::{Address, AskError, Ctx, Subsystem, blame};
+use supervision::{Address, AskError, AskPort, Ctx, Subsystem, blame};
 
 use crate::admission::{NodeView, counted_as, preemption};
 use crate::decide::{Decisions, Outcome, Victim};
@@ -65,11 +65,11 @@ pub struct PodManagerDeps {
     /// Asked for its pods after a restart.
     pub sources: Address<ResendPods>,
     /// Asked which pods still have something on the node.
-    pub workers: Address<GetWorkers>,
+    pub workers: AskPort<PodManager, GetWorkers>,
     /// Asked what was decided about pods before this incarnation.
-    pub statuses: Address<GetKnownStatuses>,
+    pub statuses: AskPort<PodManager, GetKnownStatuses>,
     /// Asked what the runtime holds, before anything is decided, and before a new static pod takes a name.
-    pub held_pods: Address<GetHeldPods>,
+    pub held_pods: AskPort<PodManager, GetHeldPods>,
     /// Asked after a restart what the runtime can do.
     pub observed: Address<ResendObserved>,
     /// Asked after a restart what the node runs out of.
@@ -81,7 +81,7 @@ pub struct PodManagerDeps {
     /// Told which pods of the API server stand for static ones.
     pub mirrors: Address<MirrorPods>,
     /// The API server, if there is one that static pods are mirrored to.
-    pub api: Option<ApiClient>,
+    pub api: Option<Arc<dyn MirrorObjects>>,
     /// Events.
     pub events: Address<RecordEvent>,
     /// Counts.

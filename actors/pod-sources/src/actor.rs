@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use bridge_http::manifest_url::{ManifestUrl, ManifestUrlError};
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiClient, Followed, Said, Select, Unreadable};
+use bridge_kube::{Follow, Followed, Said, Select, Unreadable};
 use bridge_node::host::{ManifestFile, StaticFiles, StaticFilesError};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -60,7 +60,7 @@ pub struct PodSourcesDeps {
     /// `staticPodURL`; none is no such source.
     pub url: Option<Arc<dyn ManifestUrl>>,
     /// The API server; none is no such source.
-    pub api: Option<ApiClient>,
+    pub api: Option<Arc<dyn Follow<Pod>>>,
     /// Who knows of the Node: the API server's pods are only asked for after that. None if nobody keeps a Node.
     pub node: Option<Address<ResendNode>>,
     /// Wall time, for `kubernetes.io/config.seen`.
@@ -252,7 +252,7 @@ impl PodSources {
         if std::mem::replace(&mut self.following, true) {
             return;
         }
-        let pods = api.follow::<Pod>(Select::pods_of(&self.deps.config.node));
+        let pods = api.follow(Select::pods_of(&self.deps.config.node));
         ctx.stream("pods of the API server", pods, Self::heard_of_api, |actor, ctx| {
             // It ends only with the I/O runtime.
             tracing::warn!("Pods of the API server are no longer followed");

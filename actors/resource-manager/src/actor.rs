@@ -11,9 +11,9 @@ use messages::facts::DesiredPods;
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
-use messages::resources::QosClass;
 use messages::{PodRef, PodUid};
-use supervision::{Address, Ctx, ReplyLater, Subsystem, reply_later};
+use pod_spec::resources::QosClass;
+use supervision::{Address, AskPort, Ctx, ReplyLater, Subsystem, reply_later};
 
 use crate::capacity::Amounts;
 use crate::execute::{Executor, tell};
@@ -62,7 +62,7 @@ pub struct ResourceManagerDeps {
     /// The machine's cgroups.
     pub cgroups: Arc<dyn Cgroups>,
     /// Pleg: what the runtime holds.
-    pub held_pods: Address<GetHeldPods>,
+    pub held_pods: AskPort<ResourceManager, GetHeldPods>,
     /// Asked again after a restart.
     pub resend_desired: Address<ResendDesired>,
     /// Events.

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use bridge_node::cgroups::{CgroupValues, CpuLimit, HugePages, Limit};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use messages::PodUid;
-use messages::quantity::Quantity;
-use messages::resources::{
+use pod_rules::shares::{quota_us, shares};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{
     Amounts as Which, HUGE_PAGES_PREFIX, QosClass, amounts, parsed, pod_limits, pod_requests,
 };
-use pod_rules::shares::{quota_us, shares};
 use supervision::blame;
 
 use crate::capacity::{Amounts, PIDS};

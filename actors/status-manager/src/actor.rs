@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
 use bridge_io::clock::Clock;
-use bridge_kube::ApiClient;
+use bridge_kube::PodStatuses;
 use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use bridge_pace::Backoff;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -23,7 +23,7 @@ use messages::pod_worker::GetWorkers;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
 use messages::supervision::PodQuarantined;
-use supervision::{Address, AskError, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
+use supervision::{Address, AskError, AskPort, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};
 use crate::ledger::{Change, Ledger};
@@ -54,7 +54,7 @@ pub struct StatusManagerDeps {
     /// Asked for the desired pods after a restart.
     pub desired: Address<ResendDesired>,
     /// Asked for the workers' reports after a restart.
-    pub workers: Address<GetWorkers>,
+    pub workers: AskPort<StatusManager, GetWorkers>,
     /// Asked for every pod's runtime state after a restart.
     pub observed: Address<ResendObserved>,
     /// Asked to look at a pod whose end waits for the runtime's word.
@@ -64,7 +64,7 @@ pub struct StatusManagerDeps {
     /// Asked for the node's addresses after a restart; none without a Node.
     pub node: Option<Address<ResendNode>>,
     /// The API server, if there is one to tell.
-    pub api: Option<ApiClient>,
+    pub api: Option<Arc<dyn PodStatuses>>,
     /// Events.
     pub events: Address<RecordEvent>,
     /// Counts.
@@ -225,7 +225,7 @@ impl StatusManager {
         let Some(api) = &self.deps.api else { return };
         while let Some(call) = self.publisher.next() {
             let uid = call.pod.clone();
-            let (of, call) = (uid.clone(), publish::call(api, call));
+            let (of, call) = (uid.clone(), publish::call(&**api, call));
             let work = async move { blame::work_for_pod(&of, call).await };
             // That a pod is left alone here is told while it is: such a call does not wait for the end of that.
             let name = Some(uid.clone()).filter(|uid| !ctx.is_quarantined(uid));

@@ -4,13 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::Handler;
 use actix::dev::OneshotSender;
 use messages::{Delivery, WhenFull};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::cell::Cell;
 use crate::context::Subsystem;
@@ -93,42 +90,6 @@ impl<M: Delivery> Address<M> {
             self.0.refused();
             Refused { message, why: refusal.into() }
         })
-    }
-
-    /// Request with reply. Waits for room only where the message's type says so, and for both at most
-    /// `deadline`.
-    pub fn ask(
-        &self,
-        message: M,
-        deadline: Duration,
-    ) -> impl Future<Output = Result<M::Result, AskError>> + Send + 'static {
-        let post = self.0.clone();
-        async move {
-            let until = Instant::now() + deadline;
-            let mut message = message;
-            let answer = loop {
-                let (sender, answer) = oneshot::channel();
-                match post.post(message, Some(sender)) {
-                    Ok(()) => break answer,
-                    Err((back, Refusal::Full)) if M::WHEN_FULL == WhenFull::Wait => {
-                        message = back;
-                        if tokio::time::timeout_at(until, post.room()).await.is_err() {
-                            post.refused();
-                            return Err(AskError::Full);
-                        }
-                    }
-                    Err((_, refusal)) => {
-                        post.refused();
-                        return Err(refusal.into());
-                    }
-                }
-            };
-            match tokio::time::timeout_at(until, answer).await {
-                Ok(Ok(answer)) => Ok(answer),
-                Ok(Err(_)) => Err(AskError::Lost),
-                Err(_) => Err(AskError::Deadline),
-            }
-        }
     }
 }
 

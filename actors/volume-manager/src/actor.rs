@@ -15,7 +15,7 @@ use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
 use pod_rules::reasons::{FAILED, FAILED_MOUNT};
-use supervision::{Address, Ctx, Effect, Reply, Subsystem, blame};
+use supervision::{Address, AskPort, Ctx, Effect, Reply, Subsystem, blame};
 use tokio::time::Instant;
 
 use crate::backoff::MountBackoff;
@@ -52,7 +52,7 @@ pub struct VolumeManagerDeps {
     /// Where events go.
     pub events: Address<RecordEvent>,
     /// Who knows what runs; asked before anything is cleaned away.
-    pub held_pods: Address<GetHeldPods>,
+    pub held_pods: AskPort<VolumeManager, GetHeldPods>,
     /// Who is told of volumes that are not this kubelet's.
     pub others_watchers: Vec<Address<OtherVolumesObserved>>,
     /// Who sends the desired pods again.

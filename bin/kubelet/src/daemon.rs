@@ -255,7 +255,10 @@ fn bridge(
         DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
     let pull_records = DiskPullRecords::new(layout.root(), handle.clone());
     let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
+    let sockets = Arc::new(bridge_serve::System::new(io.clone()));
     Ok(Bridge {
+        listeners: sockets.clone(),
+        proxy: sockets,
         runtime,
         stats: Arc::new(stats),
         docker_configs: Arc::new(docker_configs),

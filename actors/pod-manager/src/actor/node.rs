@@ -35,7 +35,7 @@ impl PodManager {
             return;
         };
         self.fetching_node = Some(pods);
-        let fetched = api.with_deadline(FETCH_DEADLINE).get::<Node>(None, &self.deps.config.node.name);
+        let fetched = api.node_within(&self.deps.config.node.name, FETCH_DEADLINE);
         ctx.effect("fetch Node", None, fetched, Self::fetched_node);
     }
 

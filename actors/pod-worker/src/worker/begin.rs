@@ -158,13 +158,13 @@ impl PodWorker {
     }
 
     fn settle(&mut self, ctx: &mut Ctx<Self>) {
-        let (operations, uid) = (self.deps.operations.clone(), self.uid.clone());
+        let (runtime, uid) = (self.deps.runtime.clone(), self.uid.clone());
         self.progress = Progress::default();
-        let in_flight = operations.in_flight(uid.as_str()).into_iter().max_by_key(|call| call.age);
+        let in_flight = runtime.in_flight(uid.as_str()).into_iter().max_by_key(|call| call.age);
         let step = self.progress.begin(in_flight.map_or_else(String::new, |call| format!("{:?}", call.rpc)));
         let work = async move {
             let _step = step;
-            operations.settled(uid.as_str()).await;
+            runtime.settled(uid.as_str()).await;
         };
         let effect =
             ctx.effect(Effect::lasting("settle"), Some(self.uid.clone()), work, |worker, (), ctx| {

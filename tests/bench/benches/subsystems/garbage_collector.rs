@@ -29,7 +29,7 @@ impl Subject for Alone {
         let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
         let sinks = Count::default();
         let deps = GarbageCollectorDeps {
-            ways: Ways { operations: stage.operations.clone(), dirs: stage.dirs.clone() },
+            ways: Ways { pods: stage.operations.clone(), dirs: stage.dirs.clone() },
             clock: stage.clock.clone(),
             policy: GcPolicy::default(),
             pool: sinks.sink(),

@@ -10,8 +10,8 @@ use bridge_kube::fake::{FakeApi, Verb};
 use bridge_node::host::{FakeHostAddresses, FakeMachine, Machine};
 use messages::facts::{Pressure, PressureObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
-use messages::resources::NodeResources;
 use node_status::{NodeStatus, NodeStatusConfig, NodeStatusDeps};
+use pod_spec::resources::NodeResources;
 use supervision::{Address, Place, Supervised, Tree, Vitality};
 
 /// Messages of one round, however many pods there are.

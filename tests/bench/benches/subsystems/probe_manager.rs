@@ -11,7 +11,7 @@ use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::probe_manager::GetVerdicts;
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics, Ways};
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{Address, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ struct Alone {
 
 impl Alone {
     async fn verdicts(&self) -> usize {
-        let verdicts = self.actor.address::<GetVerdicts>().ask(GetVerdicts, DEADLINE).await;
+        let verdicts = self.actor.asked::<Outside, GetVerdicts>().ask(GetVerdicts, DEADLINE).await;
         verdicts.map_or(0, |verdicts| verdicts.len())
     }
 }
@@ -35,7 +35,7 @@ impl Subject for Alone {
         let sinks = Count::default();
         let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
         let deps = ProbeManagerDeps {
-            ways: Ways { operations: stage.operations.clone(), prober: Arc::new(FakeProber::new()) },
+            ways: Ways { exec: stage.operations.clone(), prober: Arc::new(FakeProber::new()) },
             checkpoints: stage.checkpoints.clone(),
             kubelet_started: stage.clock.now(),
             clock: stage.clock.clone(),
@@ -70,7 +70,7 @@ impl Subject for Alone {
     }
 
     async fn ask(&self) -> bool {
-        self.actor.address::<GetVerdicts>().ask(GetVerdicts, DEADLINE).await.is_ok()
+        self.actor.asked::<Outside, GetVerdicts>().ask(GetVerdicts, DEADLINE).await.is_ok()
     }
 
     async fn whole(&self) -> bool {

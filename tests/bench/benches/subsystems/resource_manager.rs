@@ -8,7 +8,7 @@ use messages::facts::DesiredPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::EnsurePodCgroup;
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -20,7 +20,8 @@ struct Alone {
 impl Alone {
     async fn ensure(&self, number: usize) -> bool {
         let pod = pods(self.pods)[number].clone();
-        let there = self.actor.address::<EnsurePodCgroup>().ask(EnsurePodCgroup { pod }, DEADLINE).await;
+        let there =
+            self.actor.asked::<Outside, EnsurePodCgroup>().ask(EnsurePodCgroup { pod }, DEADLINE).await;
         there.is_ok_and(|there| there.is_ok())
     }
 }
@@ -35,7 +36,7 @@ impl Subject for Alone {
         let deps = ResourceManagerDeps {
             config: ResourceManagerConfig::default(),
             cgroups: stage.cgroups.clone(),
-            held_pods: Address::answering("Pleg", |_| Some(Default::default())),
+            held_pods: AskPort::answering("Pleg", |_| Some(Default::default())),
             resend_desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),

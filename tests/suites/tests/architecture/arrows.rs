@@ -1,5 +1,5 @@
 //! Who may know whom: `messages <- supervision <- actors/* <- bin`, `messages <- pod-rules <- runtime-bridge <- actors/*`,
-//! `tests -> all`.
+//! `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`, `tests -> all`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -49,8 +49,9 @@ fn workspace() -> BTreeMap<String, Crate> {
 fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
     match directory {
         // Arithmetic of waits and the reading of texts: they know no crate of ours and do nothing, and actors,
-        // supervision, bridges and bin would each have to have their own otherwise.
-        "runtime-bridge/pace" | "runtime-bridge/text" => ("pure", &[]),
+        // supervision, bridges and bin would each have to have their own otherwise. What a pod's spec means is asked by
+        // actors and by the bridge alike, and is no message: it knows none.
+        "runtime-bridge/pace" | "runtime-bridge/text" | "messages/pod-spec" => ("pure", &[]),
         "messages" => ("messages", &["pure"]),
         "actors/supervision" => ("supervision", &["pure", "messages"]),
         // Actors may not know each other, and messages are data: Kubernetes' words and rules that several of them share

@@ -130,7 +130,7 @@ async fn stir(node: &FakeNode) {
     }
 }
 
-fn order_to_evict(uid: &PodUid) -> EvictPod {
+pub fn order_to_evict(uid: &PodUid) -> EvictPod {
     let why = Rejection { reason: "Evicted".to_owned(), message: "by the test".to_owned() };
     EvictPod { uid: uid.clone(), grace_seconds: None, why }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Handler, MessageResult, WrapFuture};
 use messages::{Delivery, Key, PodUid, delivery};
 use supervision::{
-    Address, AskError, Ctx, Place, ReplyLater, Seated, Subsystem, Supervised, Vitality, reply_later,
+    Address, AskError, AskPort, Ctx, Place, ReplyLater, Seated, Subsystem, Supervised, Vitality, reply_later,
 };
 use testkit::Sandbox;
 
@@ -440,6 +440,9 @@ pub fn start_sibling(world: &Sandbox) -> Supervised<Sibling> {
 }
 
 /// Asks with a deadline that a healthy actor keeps.
-pub async fn ask<M: Delivery>(address: &Address<M>, message: M) -> Result<M::Result, AskError> {
+pub async fn ask<M: Delivery>(
+    address: &AskPort<supervision::Outside, M>,
+    message: M,
+) -> Result<M::Result, AskError> {
     address.ask(message, SOON).await
 }
