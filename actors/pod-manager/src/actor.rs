@@ -138,13 +138,20 @@ impl PodManager {
 
     /// Whether the past is known that new pods are judged beside.
     fn may_decide(&self) -> bool {
-        self.heard == Heard { workers: true, statuses: true } && self.known.has_heard_runtime()
+        self.heard == Heard { workers: true, statuses: true } && self.known.may_tell_what_is_here()
+    }
+
+    /// Absence means removal: every source has been heard, and the runtime, without which most pods wait.
+    fn has_decided_all(&self) -> bool {
+        self.may_decide()
+            && self.known.has_heard_runtime()
+            && self.sources.heard_all(&self.deps.config.sources)
     }
 
     fn fact(&self) -> DesiredPods {
         DesiredPods {
             pods: self.desired.clone(),
-            sources_ready: self.may_decide() && self.sources.heard_all(&self.deps.config.sources),
+            sources_ready: self.has_decided_all(),
             gone: self.sources.gone().clone(),
             superseded: self.superseded.clone(),
         }
@@ -205,7 +212,7 @@ impl PodManager {
         if !self.may_decide() {
             return;
         }
-        let all = self.sources.heard_all(&self.deps.config.sources);
+        let all = self.has_decided_all();
         let merged = self.sources.merge(|uid| self.decisions.has_admitted(uid, &self.known));
         self.decisions.leave_alone(ctx.quarantined());
         let mut outcome = self.decisions.decide(&merged.candidates, all, &mut self.known, &self.node);

@@ -91,6 +91,8 @@ impl Decisions {
             if phases::has_ended(status) {
                 known.over.insert(uid.clone());
                 self.admitted.insert(uid.clone());
+            } else if status.phase.as_deref() == Some(phases::RUNNING) {
+                known.ran.insert(uid.clone());
             }
         }
     }
@@ -172,6 +174,12 @@ impl Decisions {
 
     fn decide_one<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) {
         let uid = &candidate.pod_ref.uid;
+        if !round.known.has_heard_runtime() && !round.known.is_here(uid) {
+            // What may run already is not judged as if it were new.
+            round.outcome.ask_runtime = true;
+            round.outcome.waiting += 1;
+            return;
+        }
         let refused = self.rejected.get(uid).cloned().or_else(|| self.unsupported(candidate, round));
         if refused.is_some() {
             self.admitted.remove(uid);

@@ -18,6 +18,8 @@ pub struct Known {
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     /// Pods that had come to their end before this kubelet looked.
     pub(crate) over: BTreeSet<PodUid>,
+    /// Pods that ran, as StatusManager has kept it.
+    pub(crate) ran: BTreeSet<PodUid>,
     /// Pods of which the runtime holds something, as of the last answer and without those that have been given back
     /// since; `None` until it has told.
     held: Option<BTreeMap<PodUid, HeldPod>>,
@@ -76,6 +78,11 @@ impl Known {
         self.held.is_some()
     }
 
+    /// The runtime has told what it has, or it is known without it that pods ran.
+    pub fn may_tell_what_is_here(&self) -> bool {
+        self.held.is_some() || !self.ran.is_empty()
+    }
+
     /// This source names this pod.
     pub(crate) fn is_from(&mut self, uid: &PodUid, source: Source) {
         if self.sources.get(uid) != Some(&source) {
@@ -95,11 +102,16 @@ impl Known {
     }
 
     /// The pod has a worker or something in the runtime: some kubelet of this node has admitted it. What its status
-    /// says does not tell, since others can write that.
+    /// says does not tell, since others can write that; but of a static pod, whose status is kept here, it tells for as
+    /// long as the runtime is silent. Silence does not mean that nothing runs.
     pub fn is_here(&self, uid: &PodUid) -> bool {
-        match self.reports.get(uid) {
-            Some(report) => !report.deleted,
-            None => self.held.as_ref().is_some_and(|held| held.contains_key(uid)),
+        match (self.reports.get(uid), &self.held) {
+            (Some(report), _) => !report.deleted,
+            (None, Some(held)) => held.contains_key(uid),
+            (None, None) => {
+                let is_static = self.sources.get(uid).is_some_and(|source| *source != Source::Api);
+                is_static && self.ran.contains(uid)
+            }
         }
     }
 
@@ -111,8 +123,8 @@ impl Known {
         }
     }
 
-    /// Two static pods of one full name never overlap (row 2.4): an earlier one still has something on the node, or the
-    /// runtime has not told yet whether it has. A pod of the API server keeps no static one out, whatever its name.
+    /// Two static pods of one full name never overlap (row 2.4): an earlier one still has something on the node.
+    /// Asked once the runtime has told what it has. A pod of the API server keeps no static one out, whatever its name.
     pub(crate) fn has_predecessor(&self, pod: &PodRef) -> bool {
         let same = |uid: &PodUid, other: &PodRef| {
             *uid != pod.uid
@@ -120,9 +132,12 @@ impl Known {
                 && other.namespace == pod.namespace
                 && !self.is_of_api(uid)
         };
-        let Some(held) = &self.held else { return true };
         self.reports.iter().any(|(uid, report)| !report.released && same(uid, &report.pod))
-            || held.iter().any(|(uid, held)| !self.reports.contains_key(uid) && same(uid, &held.pod))
+            || self
+                .held
+                .iter()
+                .flatten()
+                .any(|(uid, held)| !self.reports.contains_key(uid) && same(uid, &held.pod))
     }
 
     /// Who of these pods, of which the node still has something, has gone from its file or URL and made room for another
@@ -146,6 +161,7 @@ impl Known {
     pub(crate) fn forget_all_but(&mut self, listed: &BTreeSet<&PodUid>) {
         self.reports.retain(|uid, report| !report.released || listed.contains(uid));
         self.over.retain(|uid| listed.contains(uid));
+        self.ran.retain(|uid| listed.contains(uid));
         let (reports, held) = (&self.reports, self.held.as_ref());
         let has = |uid: &PodUid| reports.contains_key(uid) || held.is_some_and(|held| held.contains_key(uid));
         self.sources.retain(|uid, _| listed.contains(uid) || has(uid));

@@ -1,9 +1,9 @@
 //! PURE: the texts that people write for a kubelet, as Kubernetes reads them: manifests, configuration files and kubeconfigs
 //! to trees, and names of images to their parts.
 //!
-//! What opens with a brace is JSON and nothing else; all other text is YAML 1.1, in which `no` is false, `0644` is octal and
-//! `<<` merges. A key that is given again is told, and each reader decides: manifests go on with a warning,
-//! configuration files are refused. No text of a few lines can grow to gigabytes by its aliases.
+//! What opens with a brace is JSON and nothing else, but in a kubeconfig; all other text is YAML 1.1, in which `no` is
+//! false, `0644` is octal and `<<` merges. A key that is given again is told, and each reader decides: manifests go on with
+//! a warning, configuration files are refused. No text of a few lines can grow to gigabytes by its aliases.
 //!
 //! This crate knows none of the others, and all may know it: bin, actors and bridges read such texts.
 
@@ -56,12 +56,13 @@ pub fn parse(text: &str) -> Result<Text, TextError> {
     if text.trim_start().starts_with('{') { json::parse(text) } else { yaml::parse(text) }
 }
 
-/// Reads a text as JSON values, the last of a field that is given again.
+/// Reads a text as JSON values, the last of a field that is given again. It is YAML even when it opens with a brace, as
+/// Go's client reads a kubeconfig.
 ///
 /// # Errors
 /// As [`parse`], or a number that JSON does not have; the text is for people.
 pub fn value(text: &str) -> Result<Value, String> {
-    let text = parse(text).map_err(|error| error.reason)?;
+    let text = yaml::parse(text).map_err(|error| error.reason)?;
     text.document.into_json()
 }
 

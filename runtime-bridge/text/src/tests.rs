@@ -20,6 +20,13 @@ fn yaml_is_read_as_kubernetes_reads_it() {
 }
 
 #[test]
+fn a_text_that_opens_with_a_brace_may_be_yaml_where_go_reads_it_so() {
+    let text = r#"{a: {b: no}, "c": "d\/e", f: [1, x]}"#;
+    assert_eq!(value(text), Ok(json!({"a": {"b": false}, "c": "d/e", "f": [1, "x"]})));
+    assert!(strict_value(text).is_err(), "a configuration file is JSON then");
+}
+
+#[test]
 fn a_key_set_twice_is_named_with_its_path_and_value() {
     let yaml = "authentication:\n  webhook:\n    enabled: true\n    enabled: false\n";
     let said = "field \"authentication.webhook.enabled\" is set twice (second value false)";

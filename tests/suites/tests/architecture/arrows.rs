@@ -1,12 +1,12 @@
 //! Who may know whom: `messages <- supervision <- actors/* <- bin`, `messages <- pod-rules <- runtime-bridge <- actors/*`,
 //! `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`, `tests -> all`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::source::{files, root};
+use crate::source::root;
 
 /// Crates through which the outside world is reached.
 const OUTSIDE: &[&str] = &["tonic", "tonic-prost", "prost", "kube", "cgroups-rs", "sysinfo"];
@@ -156,42 +156,4 @@ fn the_shipped_kubelet_has_neither_faults_nor_fakes() {
     // The same look finds them where they belong.
     let tests = tree("testkit", "normal");
     assert!(armed(&tests, "supervision", "faults"));
-}
-
-/// What each module directly below `under` names of the others: `super::x`, `crate::x`.
-fn imports(under: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for file in files(under) {
-        let inside = file.path.split_once(&format!("{under}/")).expect("it lies there").1;
-        let module = inside.split(['/', '.']).next().expect("it has a name").to_owned();
-        let code = file.code();
-        let named = code.split("super::").skip(1).chain(code.split("crate::").skip(1));
-        let named = named.map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
-        let named: Vec<String> = named.flatten().filter(|name| *name != module).map(str::to_owned).collect();
-        imports.entry(module).or_default().extend(named);
-    }
-    imports
-}
-
-/// The modules that are in a circle, or lead to one.
-fn in_circles(mut imports: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
-    loop {
-        let left: BTreeSet<String> = imports.keys().cloned().collect();
-        imports.retain(|_, named| named.iter().any(|name| left.contains(name)));
-        if imports.len() == left.len() {
-            return left.into_iter().collect();
-        }
-    }
-}
-
-#[test]
-fn modules_of_the_api_client_import_in_no_circle() {
-    let mut modules = imports("runtime-bridge/kube/src");
-    // The root names all again, and the server in memory is another one's side.
-    modules.retain(|module, _| module != "lib" && module != "fake");
-    assert!(modules["connect"].contains("credentials"), "{modules:#?}");
-    assert_eq!(in_circles(modules), <[&str; 0]>::default());
-    let edge = |from: &str, to: &str| (from.to_owned(), BTreeSet::from([to.to_owned()]));
-    let circle = BTreeMap::from([edge("a", "b"), edge("b", "c"), edge("c", "b"), edge("d", "e")]);
-    assert_eq!(in_circles(circle), ["a", "b", "c"]);
 }

@@ -183,6 +183,8 @@ fn crates() -> Vec<String> {
 fn imports_form_no_circle() {
     let crates = crates();
     assert!(crates.len() > 25, "these are not all crates: {crates:?}");
+    let client = imports("runtime-bridge/kube/src");
+    assert!(client["connect"].contains("credentials"), "imports are not seen: {client:#?}");
     let mut found = BTreeSet::new();
     for directory in crates {
         let graph = imports(&format!("{directory}/src"));

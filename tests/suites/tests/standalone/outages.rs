@@ -165,6 +165,8 @@ fn kubelet_first(environment: &Arc<Environment>) {
         }
         Ok(())
     };
+    // The runtime's silence may be told before the manifests are read.
+    eventually("the pods are listed", SOON, as_before);
     holds("the pods are as they were", Duration::from_secs(5), as_before);
     back.bring();
     eventually("the runtime answers", SOON, || match runtime_problem(&node) {
