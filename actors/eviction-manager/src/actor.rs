@@ -1,6 +1,6 @@
 //! The actor: measures now and then, tells what the node runs out of, and has one pod after the other end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +8,13 @@ use actix::{Actor, Handler};
 use messages::event_recorder::{EventObject, EventType, RecordAnnotatedEvent, RecordEvent};
 use messages::eviction_manager::{self, ResendPressure};
 use messages::facts::{
-    DesiredPods, Pressure, PressureObserved, Rejection, WorkerReport, WorkerReported, WorkerState,
+    DesiredPod, DesiredPodsChanged, Pressure, PressureObserved, Rejection, WorkerReport, WorkerReported,
+    WorkerState,
 };
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
+use pod_set::{PodSet, Taken};
 use runtime_bridge::stats::RuntimePlaces;
 use supervision::{Address, AskError, Ctx, Subsystem};
 use tokio::time::Instant;
@@ -109,7 +111,7 @@ struct Leaving {
 pub struct EvictionManager {
     pub(crate) deps: EvictionManagerDeps,
     pub(crate) began: Instant,
-    desired: Option<DesiredPods>,
+    pub(crate) desired: PodSet<Arc<DesiredPod>>,
     pub(crate) reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     watch: Watch,
     /// As last told; nothing before the first measurement.
@@ -128,7 +130,7 @@ impl EvictionManager {
         Self {
             deps,
             began: Instant::now(),
-            desired: None,
+            desired: PodSet::default(),
             reports: BTreeMap::new(),
             watch: Watch::default(),
             pressure: None,
@@ -143,8 +145,8 @@ impl EvictionManager {
     fn tell(&self) {
         let Some(pressure) = self.pressure else { return };
         for observer in &self.deps.observers {
-            // Refused: the observer asks for it when it has restarted.
-            let _ = observer.tell(PressureObserved(pressure));
+            // One message for each receiver: never refused for want of room.
+            observer.tell_level(PressureObserved(pressure));
         }
     }
 
@@ -214,7 +216,7 @@ impl EvictionManager {
         let signal = shortage.threshold.signal;
         let resource = signal.resource();
         tracing::info!(signal = signal.as_str(), "Eviction manager: attempting to reclaim");
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object: EventObject::Node,
             event_type: EventType::Warning,
             reason: Arc::from("EvictionThresholdMet"),
@@ -239,12 +241,12 @@ impl EvictionManager {
     }
 
     fn look_for_victim(&mut self, shortage: Shortage, ctx: &mut Ctx<Self>) {
-        let pods = self.desired.as_ref().map(|desired| candidates::active(desired, &self.reports));
-        let Some(pods) = pods.filter(|pods| !pods.is_empty()) else {
+        let pods = candidates::active(&self.desired, &self.reports);
+        if pods.is_empty() {
             tracing::warn!("Eviction manager: thresholds have been met, but no pods are active to evict");
             self.later(ctx);
             return;
-        };
+        }
         let work = execute::pods(self.deps.ways.clone(), pods, shortage.threshold.signal.resource());
         ctx.effect("measure pods", None, work, move |actor, measured, ctx| {
             actor.choose(&shortage, measured, ctx);
@@ -290,7 +292,7 @@ impl EvictionManager {
     }
 
     pub(crate) fn announce(&self, pod: &PodRef, said: Said) {
-        let _ = self.deps.annotated.tell(RecordAnnotatedEvent {
+        self.deps.annotated.tell_or_count(RecordAnnotatedEvent {
             event: RecordEvent {
                 object: EventObject::Pod { pod: pod.clone(), field_path: Arc::from("") },
                 event_type: EventType::Warning,
@@ -307,9 +309,8 @@ impl EvictionManager {
     fn follow(&mut self, ctx: &mut Ctx<Self>) {
         let Some(leaving) = &mut self.leaving else { return };
         let uid = &leaving.pod.uid;
-        let desired = self.desired.as_ref().is_some_and(|desired| desired.pods.contains_key(uid));
         let report = self.reports.get(uid);
-        let released = report.map_or(!desired, |report| report.released);
+        let released = report.map_or(!self.desired.contains(uid), |report| report.released);
         if released {
             tracing::info!(pod = %leaving.pod, "Eviction manager: pod has been cleaned up");
             self.leaving = None;
@@ -333,7 +334,7 @@ impl EvictionManager {
         }
         // Its end goes on (row 4.6).
         let message = "Container runtime did not kill the pod within specified grace period.";
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object: EventObject::Pod { pod: leaving.pod.clone(), field_path: Arc::from("") },
             event_type: EventType::Warning,
             reason: Arc::from("ExceededGracePeriod"),
@@ -352,8 +353,8 @@ impl Subsystem for EvictionManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.manager.tell(ResendDesired);
-        let _ = self.deps.pool.tell(ResendReports);
+        self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
+        self.deps.pool.tell_level(ResendReports);
         if self.deps.config.thresholds.is_empty() {
             self.pressure = Some(Pressure::default());
             self.tell();
@@ -382,12 +383,27 @@ impl Subsystem for EvictionManager {
     }
 }
 
-impl Handler<DesiredPods> for EvictionManager {
+impl Handler<DesiredPodsChanged> for EvictionManager {
     type Result = ();
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        self.reports.retain(|uid, report| !report.released || desired.pods.contains_key(uid));
-        self.note_limits(&desired, ctx);
-        self.desired = Some(desired);
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        match self.desired.take(update) {
+            Taken::Nothing => return,
+            Taken::Pod(uid, _) => {
+                if !self.desired.contains(&uid)
+                    && self.reports.get(&uid).is_some_and(|report| report.released)
+                {
+                    self.reports.remove(&uid);
+                }
+                self.note_limits(std::iter::once(uid), ctx);
+            }
+            Taken::All(before) => {
+                let desired = &self.desired;
+                self.reports.retain(|uid, report| !report.released || desired.contains(uid));
+                let uids: BTreeSet<PodUid> = before.uids().chain(desired.uids()).cloned().collect();
+                self.note_limits(uids, ctx);
+            }
+            Taken::Missed => self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME }),
+        }
         self.follow(ctx);
     }
 }
@@ -395,8 +411,7 @@ impl Handler<DesiredPods> for EvictionManager {
 impl Handler<WorkerReported> for EvictionManager {
     type Result = ();
     fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
-        let wanted = self.desired.as_ref().is_some_and(|desired| desired.pods.contains_key(&reported.uid));
-        if reported.report.released && !wanted {
+        if reported.report.released && !self.desired.contains(&reported.uid) {
             self.reports.remove(&reported.uid);
         } else {
             self.reports.insert(reported.uid.clone(), reported.report);

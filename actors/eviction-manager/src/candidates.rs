@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
-use messages::facts::{DesiredPod, DesiredPods, Source, WorkerReport, WorkerState};
+use messages::facts::{DesiredPod, Source, WorkerReport, WorkerState};
+use pod_set::PodSet;
 
 use crate::threshold::Threshold;
 
@@ -34,11 +35,11 @@ pub(crate) fn priority(pod: &Pod) -> i32 {
 
 /// The pods that have, or may still get, something of the node.
 pub(crate) fn active(
-    desired: &DesiredPods,
+    desired: &PodSet<Arc<DesiredPod>>,
     reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
 ) -> Vec<Arc<DesiredPod>> {
     let over = |uid: &PodUid| reports.get(uid).is_some_and(|one| one.state == WorkerState::Terminated);
-    let pods = desired.pods.iter().filter(|(uid, pod)| pod.rejected.is_none() && !over(uid));
+    let pods = desired.iter().filter(|(uid, pod)| pod.rejected.is_none() && !over(uid));
     pods.map(|(_, pod)| pod.clone()).collect()
 }
 

@@ -8,6 +8,7 @@ use messages::PodUid;
 use messages::facts::PodObserved;
 use messages::log_manager;
 use messages::pleg::ResendObserved;
+use pod_set::Looks;
 use runtime_bridge::clock::Clock;
 use runtime_bridge::host::LogPlace;
 use supervision::{Address, Ctx, Subsystem};
@@ -46,6 +47,7 @@ type Aside = (LogPlace, String);
 pub struct LogManager {
     deps: LogManagerDeps,
     writers: BTreeMap<PodUid, Vec<Writer>>,
+    looks: Looks,
     /// By the container's ID.
     turns: Queue<Arc<str>, (Writer, Need)>,
     compressions: Queue<Aside, PodUid>,
@@ -64,6 +66,7 @@ impl LogManager {
         Self {
             deps,
             writers: BTreeMap::new(),
+            looks: Looks::default(),
             turns: Queue::new(workers),
             compressions: Queue::new(workers),
             oversized: BTreeMap::new(),
@@ -180,7 +183,7 @@ impl Subsystem for LogManager {
         if self.deps.rotation.bytes_max.is_none() {
             return;
         }
-        let _ = self.deps.pleg.tell(ResendObserved);
+        self.deps.pleg.tell_level(ResendObserved);
         ctx.set_timer(Timer::Look, self.deps.rotation.interval);
     }
 
@@ -206,6 +209,9 @@ impl Handler<PodObserved> for LogManager {
     type Result = ();
     fn handle(&mut self, observed: PodObserved, _ctx: &mut Ctx<Self>) {
         if self.deps.rotation.bytes_max.is_none() {
+            return;
+        }
+        if !self.looks.is_newest(&observed.uid, observed.look) {
             return;
         }
         let writers = writers(&observed.state);

@@ -1,72 +1,98 @@
 //! PURE: the pods that the API server has bound to this node, followed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{GonePods, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
+use messages::facts::{Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
+use messages::pod_set::{GonePod, PodSetDigest, PodSetUpdate};
 use messages::{PodRef, PodUid};
+use pod_set::Journal;
 
+use crate::restart_rules::RestartRules;
 use crate::static_pod::{CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
 use crate::unsupported::{Supported, unsupported};
 
 /// Marks the pod that stands for a static pod.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// Pods that are remembered for a while after they have gone.
-const GONE_MAX: usize = 128;
-
-/// All pods of the node, by UID; `None` until the list has been heard once.
-#[derive(Debug, Default)]
+/// All pods of the node, by UID.
+#[derive(Debug)]
 pub struct ApiPods {
-    pods: Option<BTreeMap<PodUid, SourcePod>>,
-    /// What their deletion granted them, the newest last. Who deletes a pod by force says so in the last change before
-    /// it goes, and nobody may have heard of that one yet.
-    gone: VecDeque<(PodUid, i64)>,
+    supported: Supported,
+    rules: RestartRules,
+    /// As the API server has them.
+    pods: BTreeMap<PodUid, SourcePod>,
+    /// As PodManager is told of them. Complete once the list has been heard.
+    journal: Journal<SourcePod>,
 }
 
 impl ApiPods {
-    /// The whole list.
-    pub fn all(&mut self, pods: Vec<Pod>, supported: &Supported, now: Timestamp) {
-        let mut before = self.pods.take().unwrap_or_default();
-        let taken = pods.into_iter().map(|pod| {
-            let uid = PodRef::of(&pod).uid;
-            let known = before.remove(&uid);
-            (uid, source_pod(pod, known.as_ref(), supported, now))
-        });
-        self.pods = Some(taken.collect());
+    /// Nothing has been heard, by PodSources in this incarnation.
+    pub fn new(incarnation: u64, rules: RestartRules) -> Self {
+        let supported = Supported::for_api_pods();
+        Self { supported, rules, pods: BTreeMap::new(), journal: Journal::new(incarnation) }
     }
 
-    /// One pod is new or has changed.
-    pub fn changed(&mut self, pod: Pod, supported: &Supported, now: Timestamp) {
-        let pods = self.pods.get_or_insert_default();
+    /// The whole list. Returns the message that tells of it, if it brings anything new.
+    pub fn all(&mut self, pods: Vec<Pod>, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
+        let listed: Vec<PodUid> = pods.iter().map(|pod| PodRef::of(pod).uid).collect();
+        let before = self.journal.digest();
+        for pod in pods {
+            self.changed(pod, now);
+        }
+        let mut gone = std::mem::take(&mut self.pods);
+        for uid in &listed {
+            if let Some(pod) = gone.remove(uid) {
+                self.pods.insert(uid.clone(), pod);
+            }
+        }
+        for uid in gone.keys() {
+            self.journal.remove(uid, GonePod::default());
+        }
+        self.journal.completed();
+        (self.journal.digest() != before).then(|| self.journal.snapshot())
+    }
+
+    /// One pod is new or has changed. Returns the message that tells of it, if it brings anything new.
+    pub fn changed(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
         let uid = PodRef::of(&pod).uid;
-        let known = pods.remove(&uid);
-        pods.insert(uid, source_pod(pod, known.as_ref(), supported, now));
+        let known = self.pods.get(&uid);
+        let pod = source_pod(pod, known, &self.supported, now);
+        if known.is_some_and(|known| Arc::ptr_eq(&known.pod, &pod.pod)) {
+            return None;
+        }
+        self.pods.insert(uid.clone(), pod.clone());
+        Some(self.journal.put(&uid, self.rules.of(pod)))
     }
 
-    /// One pod is gone.
-    pub fn gone(&mut self, pod: &Pod) {
+    /// One pod is gone. What its deletion granted it is told with that: who deletes a pod by force says so in the last
+    /// change before it goes, and nobody may have heard of that one yet.
+    pub fn gone(&mut self, pod: &Pod) -> Option<PodSetUpdate<SourcePod>> {
         let uid = PodRef::of(pod).uid;
-        if let Some(pods) = &mut self.pods {
-            pods.remove(&uid);
-        }
-        let Some(granted) = pod.metadata.deletion_grace_period_seconds else { return };
-        self.gone.push_back((uid, granted));
-        if self.gone.len() > GONE_MAX {
-            self.gone.pop_front();
-        }
+        self.pods.remove(&uid);
+        let granted_seconds = pod.metadata.deletion_grace_period_seconds;
+        self.journal.remove(&uid, GonePod { granted_seconds, superseded: false })
     }
 
-    /// The newest of those that are gone.
-    pub fn lately_gone(&self) -> GonePods {
-        Arc::new(self.gone.iter().cloned().collect())
+    /// The message that tells everything, once the list has been heard.
+    pub fn snapshot(&self) -> Option<PodSetUpdate<SourcePod>> {
+        self.has_heard().then(|| self.journal.snapshot())
     }
 
-    /// All pods, once they have been heard of.
-    pub fn pods(&self) -> Option<Vec<SourcePod>> {
-        self.pods.as_ref().map(|pods| pods.values().cloned().collect())
+    /// What PodManager compares itself with, once the list has been heard.
+    pub fn digest(&self) -> Option<PodSetDigest> {
+        self.has_heard().then(|| self.journal.digest())
+    }
+
+    /// How many pods there are, once the list has been heard.
+    pub fn count(&self) -> Option<usize> {
+        self.has_heard().then_some(self.pods.len())
+    }
+
+    fn has_heard(&self) -> bool {
+        self.journal.digest().complete
     }
 }
 
@@ -119,49 +145,65 @@ mod tests {
         pod(uid, json!({ "containers": [{ "name": "c", "image": "i" }] }))
     }
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn nothing() -> ApiPods {
+        ApiPods::new(1, RestartRules::default())
+    }
+
     fn uids(pods: &ApiPods) -> Vec<String> {
-        let pods = pods.pods().expect("has been heard");
-        pods.iter().map(|pod| pod.pod.metadata.uid.clone().unwrap()).collect()
+        assert_eq!(pods.pods.len(), pods.journal.len());
+        pods.journal.iter().map(|(uid, _)| uid.to_string()).collect()
+    }
+
+    fn only(pods: &ApiPods) -> SourcePod {
+        let mut all = pods.journal.iter();
+        all.next().filter(|_| pods.journal.len() == 1).expect("there is one pod").1.clone()
     }
 
     #[test]
     fn the_list_is_followed() {
-        let (mut pods, supported) = (ApiPods::default(), Supported::for_api_pods());
-        assert_eq!(pods.pods(), None);
-        pods.all(vec![], &supported, Timestamp::UNIX_EPOCH);
-        assert_eq!(pods.pods(), Some(vec![]), "an empty list has been heard");
-        pods.changed(plain("a"), &supported, Timestamp::UNIX_EPOCH);
-        pods.changed(plain("b"), &supported, Timestamp::UNIX_EPOCH);
-        pods.gone(&plain("a"));
+        let mut pods = nothing();
+        assert_eq!((pods.count(), pods.snapshot().is_some()), (None, false));
+        assert!(matches!(pods.all(vec![], NOW), Some(PodSetUpdate::All(_))), "an empty list has been heard");
+        assert!(pods.all(vec![], NOW).is_none(), "no news");
+        assert!(matches!(pods.changed(plain("a"), NOW), Some(PodSetUpdate::Pod { .. })));
+        pods.changed(plain("b"), NOW);
+        assert!(pods.gone(&plain("a")).is_some() && pods.gone(&plain("a")).is_none());
         assert_eq!(uids(&pods), ["b"]);
-        pods.all(vec![plain("c")], &supported, Timestamp::UNIX_EPOCH);
+        assert!(matches!(pods.all(vec![plain("c")], NOW), Some(PodSetUpdate::All(_))));
         assert_eq!(uids(&pods), ["c"]);
     }
 
     #[test]
-    fn what_a_deletion_granted_is_remembered() {
-        let mut pods = ApiPods::default();
-        let deleted = |uid: &str| {
-            let mut last = plain(uid);
-            last.metadata.deletion_grace_period_seconds = Some(0);
-            last
-        };
-        pods.gone(&deleted("a"));
+    fn an_echo_is_told_to_nobody() {
+        let mut pods = nothing();
+        pods.all(vec![plain("a"), plain("b")], NOW);
+        let mut again = plain("a");
+        again.metadata.managed_fields = None;
+        assert!(pods.changed(again, NOW).is_none());
+        assert!(pods.all(vec![plain("a"), plain("b")], NOW).is_none(), "a list that shows the same");
+    }
+
+    #[test]
+    fn what_a_deletion_granted_is_told() {
+        let mut pods = nothing();
+        pods.all(vec![plain("a"), plain("b")], NOW);
+        let mut last = plain("a");
+        last.metadata.deletion_grace_period_seconds = Some(0);
+        pods.gone(&last);
         pods.gone(&plain("b"));
-        assert_eq!(*pods.lately_gone(), [(PodUid::new("a"), 0)].into());
-        for number in 0..2 * GONE_MAX {
-            pods.gone(&deleted(&number.to_string()));
-        }
-        assert_eq!(pods.lately_gone().len(), GONE_MAX);
+        let granted = |uid| pods.journal.gone(&PodUid::new(uid)).and_then(|gone| gone.granted_seconds);
+        assert_eq!((granted("a"), granted("b")), (Some(0), None));
     }
 
     #[test]
     fn a_pod_is_marked_with_its_source_and_when_it_was_first_seen() {
-        let (mut pods, supported) = (ApiPods::default(), Supported::for_api_pods());
-        pods.changed(plain("a"), &supported, Timestamp::UNIX_EPOCH);
-        let first = pods.pods().unwrap().remove(0);
-        pods.changed(plain("a"), &supported, Timestamp::from_second(1_000_000).unwrap());
-        let second = pods.pods().unwrap().remove(0);
+        let mut pods = nothing();
+        pods.changed(plain("a"), NOW);
+        let first = only(&pods);
+        pods.changed(plain("a"), Timestamp::from_second(1_000_000).unwrap());
+        let second = only(&pods);
         assert!(Arc::ptr_eq(&first.pod, &second.pod), "nothing has changed");
         let annotations = second.pod.metadata.annotations.as_ref().unwrap();
         assert_eq!(annotations[CONFIG_SOURCE_ANNOTATION], "api");
@@ -176,15 +218,15 @@ mod tests {
             "containers": [{ "name": "c", "image": "i" }],
             "volumes": [{ "name": "v", "nfs": { "server": "s", "path": "/" } }]
         });
-        let (mut pods, supported) = (ApiPods::default(), Supported::for_api_pods());
-        pods.changed(pod("a", spec.clone()), &supported, Timestamp::UNIX_EPOCH);
-        let refused = pods.pods().unwrap().remove(0).refused.unwrap();
+        let mut pods = nothing();
+        pods.changed(pod("a", spec.clone()), NOW);
+        let refused = only(&pods).refused.unwrap();
         assert_eq!(refused.reason, UNSUPPORTED_FIELDS);
         assert!(refused.message.starts_with("spec.volumes[0].nfs"), "{}", refused.message);
         let mut mirror = pod("m", spec);
         mirror.metadata.annotations = Some([(MIRROR_ANNOTATION.to_owned(), "h".to_owned())].into());
-        pods.all(vec![mirror], &supported, Timestamp::UNIX_EPOCH);
-        assert_eq!(pods.pods().unwrap()[0].refused, None);
+        pods.all(vec![mirror], NOW);
+        assert_eq!(only(&pods).refused, None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::DesiredPods;
+use messages::facts::DesiredPodsChanged;
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
@@ -136,7 +136,7 @@ impl ResourceManager {
         };
         ctx.effect("enforce", None, work, |actor, done, ctx| {
             for (one, result) in done {
-                let _ = actor.deps.events.tell(one.event(&result));
+                actor.deps.events.tell_or_count(one.event(&result));
                 if let Err(error) = result {
                     tracing::error!(%error, cgroup = one.cgroup, "Failed to enforce node allocatable");
                     actor.unenforced.push(one);
@@ -155,7 +155,7 @@ impl ResourceManager {
             return;
         }
         let values = [QosClass::Burstable, QosClass::BestEffort]
-            .map(|qos| (qos, class_values(qos, self.ledger.counted())));
+            .map(|qos| (qos, class_values(qos, self.ledger.burstable_millis())));
         if self.held.as_ref() == Some(&values) {
             return;
         }
@@ -236,7 +236,7 @@ impl Subsystem for ResourceManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.resend_desired.tell(ResendDesired);
+        self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         self.deps.metrics.set_version(self.deps.cgroups.version());
         if self.deps.config.per_qos {
             self.enforce(ctx);
@@ -264,10 +264,12 @@ impl Subsystem for ResourceManager {
     }
 }
 
-impl Handler<DesiredPods> for ResourceManager {
+impl Handler<DesiredPodsChanged> for ResourceManager {
     type Result = ();
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        self.ledger.desired(&desired);
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        if self.ledger.desired(update) {
+            self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
+        }
         if self.deps.config.per_qos {
             self.update_classes(ctx);
         }
@@ -302,7 +304,7 @@ impl Handler<EnsurePodCgroup> for ResourceManager {
         };
         ctx.effect("ensure", Some(uid), work, move |actor, ensured, _| {
             if let Err(error) = &ensured {
-                let _ = actor.deps.events.tell(not_ensured(&pod.pod_ref, error));
+                actor.deps.events.tell_or_count(not_ensured(&pod.pod_ref, error));
             }
             reply.send(ensured.map_err(|error| failure(&error)));
         });

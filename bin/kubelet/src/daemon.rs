@@ -79,7 +79,8 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     own_process(loaded);
     let clock = Arc::new(SystemClock);
     let seed = loaded.understudy.supervision.seed.unwrap_or_else(|| clock.random_u64());
-    let tree = Tree::new(settings::policy(&loaded.understudy, seed));
+    let pods_max = usize::try_from(loaded.config.pods.max_pods).unwrap_or(0);
+    let tree = Tree::new(settings::policy(&loaded.understudy, pods_max, seed));
     let registry = Registry::new();
     let host_ip =
         loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
@@ -130,7 +131,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
         if let Some(event) = cgroups::version_event(bridge.cgroups.version()) {
-            let _ = node.record.tell(event);
+            node.record.tell_or_count(event);
         }
         let wrong_driver = watch_driver(&bridge, unconfirmed.then_some(driver));
         if let Some(started) = hooks.started {
@@ -335,7 +336,7 @@ fn announce(node: &Node) {
         reason: Arc::from("Starting"),
         message: Arc::from("Starting kubelet."),
     };
-    let _ = node.record.tell(started);
+    node.record.tell_or_count(started);
     notify(&[NotifyState::Ready]);
 }
 

@@ -354,8 +354,11 @@ fn listener(field: &'static str, address: &str, port: i32) -> Result<Option<Sock
     Ok(Some(SocketAddr::new(ip, port)))
 }
 
-/// How supervision goes about it.
-pub fn policy(understudy: &UnderstudyConfiguration, seed: u64) -> Policy {
+/// Messages about one pod that may wait for one actor at the same time: a few types more than any actor receives.
+const MESSAGES_PER_POD: usize = 10;
+
+/// How supervision goes about it. Every mailbox has room for what may be said of as many pods as the node may run.
+pub fn policy(understudy: &UnderstudyConfiguration, pods_max: usize, seed: u64) -> Policy {
     let supervision = &understudy.supervision;
     let restart = RestartPolicy {
         backoff_initial: supervision.backoff_initial.as_std(),
@@ -378,7 +381,7 @@ pub fn policy(understudy: &UnderstudyConfiguration, seed: u64) -> Policy {
         },
         stall_after: supervision.stall_after.as_std(),
         dormant_retry: supervision.dormant_retry.as_std(),
-        mailbox_bound: understudy.mailbox.default as usize,
+        mailbox_bound: (understudy.mailbox.default as usize).max(pods_max.saturating_mul(MESSAGES_PER_POD)),
         mailbox_bounds: understudy
             .mailbox
             .per_actor
@@ -543,5 +546,14 @@ mod tests {
             loaded.flags.seccomp_default = flag;
             assert_eq!(rules(&loaded).seccomp_default, field || flag);
         }
+    }
+
+    #[test]
+    fn mailboxes_have_room_for_as_many_pods_as_the_node_may_run() {
+        let mut understudy = UnderstudyConfiguration::default();
+        understudy.mailbox.per_actor.insert("Pleg".to_owned(), 7);
+        let policy = |pods_max| policy(&understudy, pods_max, 0);
+        assert_eq!([0, 110, 1000].map(|pods| policy(pods).mailbox_bound), [1024, 1100, 10_000]);
+        assert_eq!(policy(1000).mailbox_bounds["Pleg"], 7, "what is said of one actor holds");
     }
 }

@@ -109,6 +109,7 @@ pub fn wire(
         events: events.address(),
         record: events.address(),
         record_annotated: events.address(),
+        api_pods: manager.address(),
         evict: pool.address(),
         collect: garbage.address(),
         remove_dead: garbage.address(),
@@ -148,6 +149,7 @@ pub fn wire(
         node: heartbeat.as_ref().map(heartbeat::Heartbeat::node),
         clock: bridge.clock.clone(),
         manager: manager.address(),
+        api_pods: manager.address(),
         events: events.address(),
     };
     let resend_sources = sources.address();
@@ -160,13 +162,13 @@ pub fn wire(
         observers: vec![
             objects.address(),
             pool.address(),
-            status.address(),
             probes.address(),
             volumes.address(),
             resources.address(),
             garbage.address(),
             eviction.address(),
         ],
+        status_observer: status.address(),
         sources: resend_sources,
         workers: pool.address(),
         statuses: status.address(),

@@ -61,7 +61,7 @@ impl PodWorker {
                 worker.hook_failed(&hooking.hook, error);
             }
             worker.unblocked(ctx);
-            worker.tell_report();
+            worker.tell_report(ctx);
             worker.reconcile(ctx);
         });
         self.known.hooking.insert(name.clone(), id);

@@ -17,7 +17,7 @@ use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
-use messages::pod_manager::{GetPods, GetStaticOf};
+use messages::pod_manager::{ApiPodsChanged, GetPods, GetStaticOf};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
 use messages::resources::NodeResources;
@@ -210,6 +210,8 @@ pub struct Node {
     pub record: Address<RecordEvent>,
     /// Takes events with annotations.
     pub record_annotated: Address<RecordAnnotatedEvent>,
+    /// PodManager: the pods of the API server.
+    pub api_pods: Address<ApiPodsChanged>,
     /// Ends pods for a reason of the node.
     pub evict: Address<EvictPod>,
     /// Has the garbage collected now.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
-use messages::facts::{DesiredPods, PodObserved};
+use messages::facts::{DesiredPodsChanged, PodObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::probe_manager::GetVerdicts;
@@ -32,7 +32,8 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<ProbeManager>(Vitality::Degradable);
         let sinks = Count::default();
-        let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
+            (seat.address(), seat.address());
         let deps = ProbeManagerDeps {
             ways: Ways { operations: stage.operations.clone(), prober: stage.prober.clone() },
             checkpoints: stage.checkpoints.clone(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{DesiredPod, DesiredPods, PodObserved, Source};
+use messages::facts::{DesiredPod, DesiredPodsChanged, PodObserved, Source};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
 use serde_json::json;
@@ -66,15 +66,10 @@ pub fn pods(count: usize) -> &'static [Arc<DesiredPod>] {
     &PODS.get().expect("they are prepared")[..count]
 }
 
-/// The fact that these are desired.
-pub fn desired(count: usize) -> DesiredPods {
-    let pods = pods(count).iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
-    DesiredPods {
-        pods: Arc::new(pods),
-        sources_ready: true,
-        gone: Arc::default(),
-        superseded: Arc::default(),
-    }
+/// The fact that these are desired, and no others.
+pub fn desired(count: usize) -> DesiredPodsChanged {
+    let pods = pods(count).iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone()));
+    DesiredPodsChanged(pod_set::snapshot(1, pods, true))
 }
 
 fn second(number: i64) -> Timestamp {

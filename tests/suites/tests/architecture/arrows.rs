@@ -1,5 +1,5 @@
 //! Who may know whom: `messages <- supervision <- actors/* <- bin`, `messages <- runtime-bridge <- actors/*`,
-//! `tests -> all`.
+//! `messages <- pod-set <- actors/*`, `tests -> all`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -45,11 +45,15 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
     match directory {
         "messages" => ("messages", &[]),
         "actors/supervision" => ("supervision", &["messages"]),
+        // Both ends of what travels pod by pod: writer and followers have to agree on it, and it does nothing by itself.
+        "actors/pod-set" => ("pod-set", &["messages"]),
         "runtime-bridge" => ("bridge", &["messages"]),
-        actor if actor.starts_with("actors/") => ("actors", &["messages", "supervision", "bridge"]),
+        actor if actor.starts_with("actors/") => {
+            ("actors", &["messages", "pod-set", "supervision", "bridge"])
+        }
         bin if bin.starts_with("bin/") => ("bin", &["messages", "supervision", "bridge", "actors"]),
         test if test.starts_with("tests/") => {
-            ("tests", &["messages", "supervision", "bridge", "actors", "bin", "tests"])
+            ("tests", &["messages", "pod-set", "supervision", "bridge", "actors", "bin", "tests"])
         }
         other => panic!("{other} has no place in the architecture"),
     }

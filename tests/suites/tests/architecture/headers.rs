@@ -8,6 +8,8 @@ use crate::source::{directories, files, has_word, literals, root, type_names};
 
 /// The six lines that open an actor crate's `lib.rs`.
 const HEADERS: [&str; 6] = ["Duty", "Receives", "Sends", "State (rebuilt from)", "On crash", "Never does"];
+/// What actors share: no actors.
+const SHARED: &[&str] = &["pod-set", "supervision"];
 /// Crates that are still empty. This list only shrinks.
 const SKELETONS: &[&str] = &[];
 
@@ -17,7 +19,7 @@ fn is_skeleton(text: &str) -> bool {
 
 /// The actor crates that are there, with their `lib.rs`.
 fn actor_crates() -> BTreeMap<String, String> {
-    let names = directories("actors").into_iter().filter(|name| name != "supervision");
+    let names = directories("actors").into_iter().filter(|name| !SHARED.contains(&name.as_str()));
     let read = |name: String| {
         let path = root().join("actors").join(&name).join("src/lib.rs");
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));

@@ -9,6 +9,8 @@ const LINES_AIM: usize = 500;
 const DETERMINISTIC: &[&str] = &["messages/src", "actors"];
 /// Locks between an actor and its own effects, which never leave the actor. This list only shrinks.
 const LOCKS: &[&str] = &["actors/pod-worker/src/execute/progress.rs"];
+/// Where what supervision states is told once: these are to become levels. This list only shrinks.
+const TELLS: &[&str] = &["bin/kubelet/src/wiring/heartbeat.rs", "bin/kubelet/src/wiring/quarantine.rs"];
 /// Everything that is shipped.
 const SHIPPED: &[&str] = &["messages/src", "actors", "runtime-bridge/src", "bin"];
 
@@ -114,6 +116,26 @@ fn only_supervision_starts_actors_and_calls_plain_addresses() {
         !file.path.starts_with("actors/supervision/") && plain.iter().any(|call| line.contains(call))
     });
     assert!(found.is_empty(), "use supervision::Address and Tree: {found:#?}");
+}
+
+/// Statements of the code that throw away what a `tell` gives back.
+fn careless_tells(code: &str) -> Vec<&str> {
+    let statements =
+        code.split("let _").skip(1).map(|rest| rest.split_once(';').map_or(rest, |(one, _)| one));
+    statements.filter(|statement| statement.contains(".tell(")).collect()
+}
+
+#[test]
+fn a_refused_tell_is_told_again_or_asked_for_again_or_may_be_lost() {
+    let mut found = Vec::new();
+    for file in all(&["actors", "bin"]) {
+        let shared = file.path == "actors/supervision/src/address.rs" || TELLS.contains(&file.path.as_str());
+        let code = file.code();
+        let careless = careless_tells(&code).into_iter().filter(|_| !shared);
+        found.extend(careless.map(|statement| format!("{}: let _{statement}", file.path)));
+    }
+    assert!(found.is_empty(), "use what `tell` gives back, or `tell_level` or `tell_or_count`: {found:#?}");
+    assert_eq!(careless_tells("let _ = a\n.tell(B);\nlet _ = c();\nif a.tell(B).is_err() {}").len(), 1);
 }
 
 #[test]
