@@ -2,6 +2,7 @@
 //! nothing happens to. Printed is real time per event, beyond what the same stretch of sandbox time costs without events;
 //! the API server in memory is part of it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -18,6 +19,8 @@ const NS: Option<&str> = Some("default");
 const SIZES: [usize; 4] = [10, 100, 300, 1000];
 /// Events of one kind.
 const EVENTS: u32 = 200;
+/// Longest wait for all pods, in real time.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Sandbox time given to each: enough for all that follows, and none for the digests.
 const EACH: Duration = Duration::from_millis(20);
 
@@ -71,9 +74,13 @@ fn measure(pods: usize) {
         }
         let mut settings = settings();
         settings.admission.pods_max = 2000;
+        // Without a bound of its own for pods or anything else.
+        settings.admission.resources = Arc::default();
         let node = FakeNode::start(sandbox, &world, &settings);
         let all = || (0..pods).all(|number| is_told_ready(&api, &format!("web{number}")));
+        let patience = Instant::now() + PATIENCE;
         while !all() {
+            assert!(Instant::now() < patience, "waited in vain for {pods} pods to be Ready");
             sandbox.pass(Duration::from_secs(5)).await;
         }
         sandbox.pass(Duration::from_secs(30)).await;
