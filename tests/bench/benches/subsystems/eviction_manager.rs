@@ -9,7 +9,7 @@ use bridge_node::stats::FakeStats;
 use eviction_manager::{
     EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds, Ways,
 };
-use messages::facts::{DesiredPods, WorkerReported, WorkerState};
+use messages::facts::{DesiredPodsChanged, WorkerReported, WorkerState};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use supervision::{Address, Place, Supervised, Tree, Vitality};
@@ -41,7 +41,7 @@ impl Subject for Alone {
 
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<EvictionManager>(Vitality::Degradable);
-        let (facts, reports): (Address<DesiredPods>, Address<WorkerReported>) =
+        let (facts, reports): (Address<DesiredPodsChanged>, Address<WorkerReported>) =
             (seat.address(), seat.address());
         let sinks = Count::default();
         let deps = EvictionManagerDeps {

@@ -1,5 +1,5 @@
 //! Who may know whom: `messages <- supervision <- actors/* <- bin`, `messages <- pod-rules <- runtime-bridge <- actors/*`,
-//! `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`, `tests -> all`.
+//! `messages <- pod-set <- actors/*`, `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`, `tests -> all`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -54,6 +54,8 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
         "runtime-bridge/pace" | "runtime-bridge/text" | "messages/pod-spec" => ("pure", &[]),
         "messages" => ("messages", &["pure"]),
         "actors/supervision" => ("supervision", &["pure", "messages"]),
+        // Both ends of what travels pod by pod: writer and followers have to agree on it, and it does nothing by itself.
+        "actors/pod-set" => ("pod-set", &["messages"]),
         // Actors may not know each other, and messages are data: Kubernetes' words and rules that several of them share
         // need a place below all. The bridge has labels and durations of Go from there, too.
         "actors/pod-rules" => ("rules", &["pure", "messages"]),
@@ -61,16 +63,27 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
             ("bridge", &["pure", "messages", "rules", "bridge"])
         }
         // Below the actors: what their tests stand on.
-        "tests/stage" => ("stage", &["pure", "messages", "supervision", "rules", "bridge"]),
+        "tests/stage" => ("stage", &["pure", "messages", "pod-set", "supervision", "rules", "bridge"]),
         actor if actor.starts_with("actors/") => {
-            ("actors", &["pure", "messages", "supervision", "rules", "bridge"])
+            ("actors", &["pure", "messages", "pod-set", "supervision", "rules", "bridge"])
         }
         bin if bin.starts_with("bin/") => {
             ("bin", &["pure", "messages", "supervision", "rules", "bridge", "actors"])
         }
         test if test.starts_with("tests/") => (
             "tests",
-            &["pure", "messages", "supervision", "rules", "bridge", "stage", "actors", "bin", "tests"],
+            &[
+                "pure",
+                "messages",
+                "pod-set",
+                "supervision",
+                "rules",
+                "bridge",
+                "stage",
+                "actors",
+                "bin",
+                "tests",
+            ],
         ),
         other => panic!("{other} has no place in the architecture"),
     }
