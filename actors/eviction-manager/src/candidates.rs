@@ -55,10 +55,9 @@ pub(crate) fn stop_within(grace_seconds: i64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use messages::PodRef;
     use pod_rules::thresholds::Value as Amount;
     use pod_spec::quantity::Quantity;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::signal::Signal;
