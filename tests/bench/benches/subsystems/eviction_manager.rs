@@ -12,7 +12,7 @@ use eviction_manager::{
 use messages::facts::{DesiredPodsChanged, WorkerReported, WorkerState};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
-use supervision::{Address, Place, Supervised, Tree, Vitality};
+use supervision::{Address, AskPort, Place, Supervised, Tree, Vitality};
 
 struct Alone {
     tree: Tree,
@@ -48,14 +48,14 @@ impl Subject for Alone {
             config: Arc::new(config()),
             ways: Ways {
                 stats: Arc::new(FakeStats::default()),
-                operations: stage.operations.clone(),
+                runtime: stage.operations.clone(),
                 dirs: stage.dirs.clone(),
                 cgroups: stage.cgroups.clone(),
-                containers: sinks.sink(),
-                images: Address::answering("ImageManager", |_| Some(0)),
+                containers: AskPort::answering("GarbageCollector", |_| Some(())),
+                images: AskPort::answering("ImageManager", |_| Some(0)),
             },
             observers: vec![sinks.sink(), sinks.sink()],
-            pressure: Address::answering("PodManager", |_| Some(None)),
+            pressure: AskPort::answering("PodManager", |_| Some(None)),
             evict: sinks.sink(),
             manager: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
