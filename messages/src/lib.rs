@@ -1,8 +1,7 @@
 //! Every typed message of the kubelet, and the values that travel in them: pure data, no behaviour.
 //!
-//! A file per receiving actor holds its commands and queries; [`facts`] holds what several actors are told;
-//! [`quantity`] and [`resources`] read what a pod asks for, [`downward`] tells it and [`expansion`] fills it in, in one
-//! place for all that go by it.
+//! A file per receiving actor holds its commands and queries; [`facts`] holds what several actors are told. What a pod's
+//! spec means is computed in the crate `pod-spec`.
 //! Messages are level-triggered: losing or repeating any of them delays, never corrupts. Reads travel as
 //! `Arc` snapshots. A message never carries an address, a channel or a wire type.
 //!
@@ -10,10 +9,8 @@
 
 pub mod certificate_manager;
 pub mod delivery;
-pub mod downward;
 pub mod event_recorder;
 pub mod eviction_manager;
-pub mod expansion;
 pub mod facts;
 pub mod garbage_collector;
 pub mod image_manager;
@@ -23,12 +20,11 @@ pub mod object_cache;
 pub mod pleg;
 pub mod pod;
 pub mod pod_manager;
+pub mod pod_set;
 pub mod pod_sources;
 pub mod pod_worker;
 pub mod probe_manager;
-pub mod quantity;
 pub mod resource_manager;
-pub mod resources;
 pub mod runtime;
 pub mod status_manager;
 pub mod supervision;

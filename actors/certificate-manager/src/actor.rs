@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
-use bridge_kube::ApiClient;
+use bridge_kube::CertificateRequests;
 use bridge_tls::certificates::{CertificateStore, CurrentPair, Names, Pair, Purpose, Subject};
 use jiff::Timestamp;
 use messages::certificate_manager;
@@ -36,9 +36,9 @@ pub struct Role {
     /// What is shown to the other side.
     pub current: CurrentPair,
     /// Asks for another one while there is a valid client certificate.
-    pub api: ApiClient,
+    pub api: Arc<dyn CertificateRequests>,
     /// Asks for one while there is none; else `api` does.
-    pub bootstrap: Option<ApiClient>,
+    pub bootstrap: Option<Arc<dyn CertificateRequests>>,
 }
 
 /// What CertificateManager is given.
@@ -270,7 +270,7 @@ impl Subsystem for CertificateManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         if let Some(node) = &self.deps.node {
-            let _ = node.tell(ResendNode);
+            ctx.tell_until_taken(node, ResendNode);
         }
         for purpose in self.kept.keys().copied().collect::<Vec<_>>() {
             self.look(purpose, ctx);

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_io::clock::Clock;
-use bridge_kube::ApiClient;
-use bridge_kube::{request_certificate, wait_for_certificate};
+use bridge_kube::{CertificateRequests, request_certificate, wait_for_certificate};
 use bridge_tls::certificates::{CertificateStore, KeyPem, Pair, Purpose, Subject};
 
 use crate::rotation::answers;
@@ -17,7 +16,7 @@ pub(crate) const RENEWED_WITHIN: Duration = Duration::from_secs(20 * 60);
 
 /// What a try needs.
 pub struct Renewal {
-    pub api: ApiClient,
+    pub api: Arc<dyn CertificateRequests>,
     pub store: Arc<dyn CertificateStore>,
     pub clock: Arc<dyn Clock>,
     pub purpose: Purpose,
@@ -43,7 +42,7 @@ fn failure(step: &'static str) -> impl Fn(&dyn std::fmt::Display) -> Failure {
 pub async fn renew(work: Renewal) -> Result<Arc<Pair>, Failure> {
     let made = failure("Unable to generate a certificate signing request");
     let key = KeyPem::generate().map_err(|error| made(&error))?;
-    let requested = request_certificate(&work.api, &key, &work.subject, work.purpose, None).await;
+    let requested = request_certificate(&*work.api, &key, &work.subject, work.purpose, None).await;
     let requested = requested.map_err(|error| Failure {
         step: "Failed while requesting a signed certificate from the control plane",
         reason: error.to_string(),
@@ -51,7 +50,7 @@ pub async fn renew(work: Renewal) -> Result<Arc<Pair>, Failure> {
     })?;
     tracing::info!(csr = requested.name, "Certificate signing request created");
     let unsigned = failure("Certificate request was not signed");
-    let signed = tokio::time::timeout(SIGNED_WITHIN, wait_for_certificate(&work.api, &requested)).await;
+    let signed = tokio::time::timeout(SIGNED_WITHIN, wait_for_certificate(&*work.api, &requested)).await;
     let signed = signed.map_err(|_| unsigned(&"timed out waiting for the condition"))?;
     let signed = signed.map_err(|error| unsigned(&error))?;
     let saved = work.store.save(&signed, &key, work.clock.now()).await;

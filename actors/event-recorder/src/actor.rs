@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Handler, MessageResult};
 use bridge_io::clock::Clock;
-use bridge_kube::ApiClient;
+use bridge_kube::Events;
 use messages::event_recorder::{
     self, EventObject, EventType, GetEvents, RecordAnnotatedEvent, RecordEvent, RecordedEvent,
 };
@@ -22,7 +22,7 @@ use crate::ring::Ring;
 #[derive(Clone, Debug)]
 pub struct PostTo {
     /// The API server, with a rate of its own.
-    pub api: ApiClient,
+    pub api: Arc<dyn Events>,
     /// The node's name, the host of its events.
     pub node: String,
 }

@@ -1,20 +1,21 @@
 //! Sending events to the API server.
 
-use bridge_kube::{ApiClient, ApiError, Patch};
-use k8s_openapi::api::core::v1::Event;
+use std::sync::Arc;
+
+use bridge_kube::{ApiError, Events, Patch};
 
 use crate::post::{Post, Sent};
 
 /// Sends an event. One that has expired at the server is created anew.
-pub(crate) async fn send(api: ApiClient, post: Post) -> Sent {
+pub(crate) async fn send(api: Arc<dyn Events>, post: Post) -> Sent {
     let outcome = match &post.change {
-        None => api.create(&*post.event).await,
+        None => api.create(&post.event).await,
         Some(change) => {
             let metadata = &post.event.metadata;
             let name = metadata.name.as_deref().unwrap_or_default();
             let patch = Patch::Strategic(change.clone());
-            match api.patch::<Event>(metadata.namespace.as_deref(), name, &patch).await {
-                Err(error) if error.is_not_found() => api.create(&*post.event).await,
+            match api.patch(metadata.namespace.as_deref(), name, &patch).await {
+                Err(error) if error.is_not_found() => api.create(&post.event).await,
                 outcome => outcome,
             }
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::Operations;
+use bridge_cri::Stats as RuntimeStats;
 use bridge_cri::wire::{
     ContainerStats, ContainerStatsFilter, FilesystemUsage, ImageFsInfoRequest, ListContainerStatsRequest,
 };
@@ -17,10 +17,11 @@ use bridge_node::stats::{
 use messages::facts::DesiredPod;
 use messages::garbage_collector::RemoveDeadContainers;
 use messages::image_manager::DeleteUnusedImages;
-use messages::resources::QosClass;
 use pod_rules::labels::{CONTAINER_NAME, POD_UID};
-use supervision::{Address, blame};
+use pod_spec::resources::QosClass;
+use supervision::{AskPort, blame};
 
+use crate::actor::EvictionManager;
 use crate::file_systems::{FileSystems, Reclaims};
 use crate::limits::Limits;
 use crate::rank::Candidate;
@@ -38,15 +39,15 @@ pub struct Ways {
     /// The machine's figures.
     pub stats: Arc<dyn NodeStats>,
     /// The runtime's.
-    pub operations: Operations,
+    pub runtime: Arc<dyn RuntimeStats>,
     /// Where logs and volumes are.
     pub dirs: Arc<dyn PodDirs>,
     /// Processes.
     pub cgroups: Arc<dyn Cgroups>,
     /// GarbageCollector.
-    pub containers: Address<RemoveDeadContainers>,
+    pub containers: AskPort<EvictionManager, RemoveDeadContainers>,
     /// ImageManager.
-    pub images: Address<DeleteUnusedImages>,
+    pub images: AskPort<EvictionManager, DeleteUnusedImages>,
 }
 
 /// A measurement of the node.
@@ -62,7 +63,7 @@ pub(crate) async fn measure(ways: Ways, known: Option<RuntimePlaces>) -> Measure
     let mut problem = None;
     let places = match known {
         Some(places) => Some(places),
-        None => match runtime_places(&ways.operations).await {
+        None => match runtime_places(&*ways.runtime).await {
             Ok(places) => Some(places),
             Err(text) => {
                 problem = Some(text);
@@ -80,8 +81,8 @@ pub(crate) async fn measure(ways: Ways, known: Option<RuntimePlaces>) -> Measure
     }
 }
 
-async fn runtime_places(operations: &Operations) -> Result<RuntimePlaces, String> {
-    let told = operations.image_fs_info(ImageFsInfoRequest {}).await.map_err(|error| error.to_string())?;
+async fn runtime_places(runtime: &dyn RuntimeStats) -> Result<RuntimePlaces, String> {
+    let told = runtime.image_fs_info(ImageFsInfoRequest {}).await.map_err(|error| error.to_string())?;
     let place = |file_systems: &[FilesystemUsage]| {
         let mount = file_systems.first()?.fs_id.as_ref()?.mountpoint.clone();
         (!mount.is_empty()).then(|| PathBuf::from(mount))
@@ -117,7 +118,7 @@ pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resou
     let on_node = ways.stats.pods(places, wanted).await.unwrap_or_default();
     let mut in_runtime = match resource {
         Resource::Pids => BTreeMap::new(),
-        _ => container_uses(&ways.operations, None).await,
+        _ => container_uses(&*ways.runtime, None).await,
     };
     let mut candidates = Vec::new();
     for pod in pods {
@@ -211,7 +212,7 @@ pub(crate) async fn count(
     let mut usage = PodUse { volumes: disk.volumes, ..PodUse::default() };
     if limits.wants_containers() {
         let uid = pod.pod_ref.uid.as_str();
-        let told = tokio::time::timeout(LAYERS_MAX, container_uses(&ways.operations, Some(uid))).await;
+        let told = tokio::time::timeout(LAYERS_MAX, container_uses(&*ways.runtime, Some(uid))).await;
         usage.containers = told.ok().and_then(|mut all| all.remove(uid)).unwrap_or_default();
         if one_disk.is_none() {
             one_disk = FileSystems::is_one_disk(&measure(ways, runtime).await.usage);
@@ -225,7 +226,7 @@ pub(crate) async fn count(
 
 /// What the runtime tells of every container, or of one pod's, by pod and name; of several instances the newest.
 async fn container_uses(
-    operations: &Operations,
+    runtime: &dyn RuntimeStats,
     of_pod: Option<&str>,
 ) -> BTreeMap<String, BTreeMap<String, ContainerUse>> {
     let filter = of_pod.map(|uid| ContainerStatsFilter {
@@ -233,7 +234,7 @@ async fn container_uses(
         ..ContainerStatsFilter::default()
     });
     let mut found: BTreeMap<String, BTreeMap<String, (u32, ContainerUse)>> = BTreeMap::new();
-    let stats = match operations.list_container_stats(ListContainerStatsRequest { filter }).await {
+    let stats = match runtime.list_container_stats(ListContainerStatsRequest { filter }).await {
         Ok(answer) => answer.stats,
         Err(error) => {
             tracing::warn!(%error, "The runtime does not tell what containers use");

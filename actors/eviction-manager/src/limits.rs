@@ -1,8 +1,8 @@
 //! PURE: how much of the node's disk a pod may take, and what is said when it takes more (row 19.7).
 
 use k8s_openapi::api::core::v1::Pod;
-use messages::quantity::Quantity;
-use messages::resources::{Amounts, amounts, parsed, pod_amounts};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{Amounts, amounts, parsed, pod_amounts};
 
 use crate::file_systems::Parts;
 use crate::usage::{PodUse, local_volumes};

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::eviction_manager::NODE_WAS_LOW;
-use messages::quantity::Quantity;
-use messages::resources::{Amounts, amounts, is_pod_level, parsed};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{Amounts, amounts, is_pod_level, parsed};
 
 use crate::observation::{Observations, shortage};
 use crate::signal::Resource;

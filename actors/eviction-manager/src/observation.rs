@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bridge_node::stats::{FileSystemRoom, NodeUsage, Room};
-use messages::quantity::Quantity;
+use pod_spec::quantity::Quantity;
 
 use crate::signal::{Resource, Signal};
 use crate::threshold::Threshold;

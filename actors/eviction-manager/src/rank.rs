@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::DesiredPod;
-use messages::quantity::Quantity;
-use messages::resources::{Amounts, parsed, pod_amounts};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{Amounts, parsed, pod_amounts};
 use supervision::blame;
 
 use crate::candidates::priority;

@@ -212,7 +212,7 @@ pub(crate) fn on(configured: &[Threshold], file_systems: FileSystems) -> Vec<Thr
 
 #[cfg(test)]
 mod tests {
-    use messages::quantity::Quantity;
+    use pod_spec::quantity::Quantity;
 
     use super::*;
 

@@ -88,7 +88,7 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use messages::quantity::Quantity;
+    use pod_spec::quantity::Quantity;
 
     use super::*;
     use crate::observation::Observation;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bridge_cri::Operations;
+use bridge_cri::PodRemoval;
 use bridge_node::host::PodDirs;
 use messages::PodUid;
 use supervision::blame;
@@ -19,7 +19,7 @@ const ERRORS_MAX: usize = 5;
 #[derive(Clone)]
 pub struct Ways {
     /// The runtime.
-    pub operations: Operations,
+    pub pods: Arc<dyn PodRemoval>,
     /// Log directories and links.
     pub dirs: Arc<dyn PodDirs>,
 }
@@ -83,8 +83,8 @@ pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
         let uid = sandbox.pod.as_str();
         // Usually it is stopped already; it must be, or its network stays.
         let removal = async {
-            ways.operations.stop_pod_sandbox(uid, &sandbox.id).await?;
-            ways.operations.remove_pod_sandbox(uid, &sandbox.id).await
+            ways.pods.stop_pod_sandbox(uid, &sandbox.id).await?;
+            ways.pods.remove_pod_sandbox(uid, &sandbox.id).await
         };
         match blame::work_for_pod(&sandbox.pod, removal).await {
             Ok(()) => {
@@ -101,7 +101,7 @@ pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
 async fn remove_container(ways: &Ways, dead: &DeadContainer) -> Result<(), String> {
     let (pod, uid) = (&dead.pod, dead.pod.uid.as_str());
     if dead.unknown {
-        let stopped = ways.operations.stop_container(uid, &dead.id, GRACE_SECONDS).await;
+        let stopped = ways.pods.stop_container(uid, &dead.id, GRACE_SECONDS).await;
         stopped.map_err(|error| error.to_string())?;
     }
     let unlinked = ways.dirs.remove_legacy_link(&pod.namespace, &pod.name, &dead.name, &dead.id).await;
@@ -109,7 +109,7 @@ async fn remove_container(ways: &Ways, dead: &DeadContainer) -> Result<(), Strin
     let (namespace, name) = (&pod.namespace, &pod.name);
     let logs = ways.dirs.remove_container_logs(namespace, name, uid, &dead.name, dead.attempt).await;
     logs.map_err(|error| error.to_string())?;
-    ways.operations.remove_container(uid, &dead.id).await.map_err(|error| error.to_string())
+    ways.pods.remove_container(uid, &dead.id).await.map_err(|error| error.to_string())
 }
 
 async fn tidy_logs(dirs: &dyn PodDirs, known: &Known, collected: &mut Collected) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::wire::Image;
-use bridge_cri::{CriError, Deadlines, Operations};
+use bridge_cri::{CriError, Deadlines, Images, RuntimeReads};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_pace::TokenBucket;
@@ -16,7 +16,7 @@ use bridge_text::image;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
-use supervision::{Address, Ctx, Effect, EffectId, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, AskPort, Ctx, Effect, EffectId, Reply, ReplyLater, Subsystem, reply_later};
 use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, Backoffs, USUAL};
@@ -57,8 +57,10 @@ pub struct ImageSettings {
 /// What the actor works with.
 #[derive(Clone)]
 pub struct ImageManagerDeps {
-    /// The runtime.
-    pub operations: Operations,
+    /// The runtime's images.
+    pub images: Arc<dyn Images>,
+    /// Its containers, which use images.
+    pub runtime: Arc<dyn RuntimeReads>,
     /// The node's credentials.
     pub configs: Arc<dyn DockerConfigs>,
     /// What is known on disk of pulls.
@@ -66,7 +68,7 @@ pub struct ImageManagerDeps {
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// ObjectCache: the secrets that pods name for their pulls.
-    pub secrets: Address<GetSecret>,
+    pub secrets: AskPort<ImageManager, GetSecret>,
     /// Where events go.
     pub events: Address<RecordEvent>,
     /// Configuration.
@@ -164,7 +166,7 @@ impl ImageManager {
     fn tell_event(&self, ask: &EnsureImage, field_path: Arc<str>, event: Event) {
         let object = EventObject::Pod { pod: ask.pod.clone(), field_path };
         // A full recorder counts what it drops; no image waits for an event.
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object,
             event_type: event.event_type,
             reason: event.reason.into(),
@@ -195,7 +197,7 @@ impl ImageManager {
             return self.looked(asker, image, Ok(None), ctx);
         }
         let pod = asker.ask.pod.uid.clone();
-        let look = execute::look(self.deps.operations.clone(), image.clone(), asker.ask.annotations.clone());
+        let look = execute::look(self.deps.images.clone(), image.clone(), asker.ask.annotations.clone());
         ctx.effect("look for image", Some(pod), look, move |actor, seen, ctx| {
             actor.looked(asker, image, seen, ctx);
         });
@@ -291,7 +293,7 @@ impl ImageManager {
             let (spelled, credentials) =
                 (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
             let means = PullMeans {
-                operations: self.deps.operations.clone(),
+                images: self.deps.images.clone(),
                 configs: self.deps.configs.clone(),
                 records: self.records_matter().then(|| self.deps.records.clone()),
                 clock: self.deps.clock.clone(),
@@ -364,19 +366,19 @@ impl ImageManager {
                     }
                 }
                 tracing::info!(image = key.image, "Nobody wants this image any more: its pull is cancelled");
-                self.deps.operations.cancel_pull(&key.image, key.share);
+                self.deps.images.cancel_pull(&key.image, key.share);
             }
         }
         self.begin(ctx);
         let mut left = false;
-        for (image, share) in self.deps.operations.pulls_in_flight() {
+        for (image, share) in self.deps.images.pulls_in_flight() {
             let key = PullKey { image, share };
             if self.running.contains_key(&key) {
                 continue;
             }
             if self.now() >= UNWANTED {
                 tracing::info!(image = key.image, "Nobody has asked for this pull again: it is cancelled");
-                self.deps.operations.cancel_pull(&key.image, key.share);
+                self.deps.images.cancel_pull(&key.image, key.share);
             } else {
                 left = true;
             }
@@ -459,7 +461,7 @@ impl Subsystem for ImageManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        if !self.deps.operations.pulls_in_flight().is_empty() {
+        if !self.deps.images.pulls_in_flight().is_empty() {
             self.sweep_later(ctx);
         }
         self.read_records(ctx);
@@ -518,7 +520,7 @@ impl actix::Handler<DeleteUnusedImages> for ImageManager {
         let (later, reply) = reply_later();
         self.given.retain(|_, since| since.elapsed() < NEW_FOR);
         let given = self.given.keys().cloned().collect();
-        let work = execute::delete_unused(self.deps.operations.clone(), given);
+        let work = execute::delete_unused(self.deps.images.clone(), self.deps.runtime.clone(), given);
         // Beginning a pull meanwhile is no harm: what is not there yet is not deleted.
         ctx.effect(Effect::within("delete unused images", LONG), None, work, |actor, deleted, ctx| {
             reply.send(deleted);

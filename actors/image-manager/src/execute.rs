@@ -11,16 +11,17 @@ use bridge_cri::wire::{
     Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest, PodSandboxConfig,
     PullImageRequest,
 };
-use bridge_cri::{CriError, Operations};
+use bridge_cri::{CriError, Images, RuntimeReads};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
 use futures::future::join_all;
 use messages::image_manager::PresentImage;
 use messages::object_cache::GetSecret;
-use supervision::Address;
+use supervision::AskPort;
 use tokio::time::Instant;
 
+use crate::actor::ImageManager;
 use crate::credentials::{self, Credential, Keyring};
 use crate::metrics::ImageMetrics;
 use crate::pulls::PullKey;
@@ -62,8 +63,8 @@ pub enum Pulled {
 }
 
 /// Every image of the runtime; nothing when it does not say.
-pub async fn list_images(operations: Operations) -> Option<Vec<Image>> {
-    let listed = operations.list_images(ListImagesRequest::default()).await;
+pub async fn list_images(images: Arc<dyn Images>) -> Option<Vec<Image>> {
+    let listed = images.list_images(ListImagesRequest::default()).await;
     listed.inspect_err(|error| tracing::warn!(%error, "Images cannot be listed")).ok().map(|list| list.images)
 }
 
@@ -72,12 +73,12 @@ pub async fn list_images(operations: Operations) -> Option<Vec<Image>> {
 /// # Errors
 /// The runtime's answer, or that there was none in time.
 pub async fn look(
-    operations: Operations,
+    images: Arc<dyn Images>,
     image: String,
     annotations: Arc<BTreeMap<String, String>>,
 ) -> Result<Option<Image>, CriError> {
     let request = ImageStatusRequest { image: Some(spec(&image, &annotations)), verbose: false };
-    match operations.image_status(request).await {
+    match images.image_status(request).await {
         Ok(answer) => Ok(answer.image.filter(|image| !image.id.is_empty())),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -86,23 +87,27 @@ pub async fn look(
 
 /// The image that is there before a pull, unless it is recorded as pulled or that cannot be told.
 pub async fn before(
-    operations: Operations,
+    images: Arc<dyn Images>,
     disk: Arc<dyn PullRecords>,
     image: String,
     annotations: Arc<BTreeMap<String, String>>,
 ) -> Option<Image> {
-    let seen = look(operations, image, annotations).await.ok()??;
+    let seen = look(images, image, annotations).await.ok()??;
     matches!(records::read(&disk, &seen.id).await, Ok(None)).then_some(seen)
 }
 
 /// Deletes every image that no container is made from, whether it runs or not, but for those that the runtime has pinned
 /// and those in `given`. How many were deleted.
-pub async fn delete_unused(operations: Operations, given: BTreeSet<String>) -> usize {
+pub async fn delete_unused(
+    images: Arc<dyn Images>,
+    runtime: Arc<dyn RuntimeReads>,
+    given: BTreeSet<String>,
+) -> usize {
     // Images first: one that is pulled meanwhile is not among them.
-    let images = operations.list_images(ListImagesRequest::default()).await;
-    let containers = operations.list_containers(ListContainersRequest::default()).await;
-    let (images, containers) = match (images, containers) {
-        (Ok(images), Ok(containers)) => (images.images, containers.containers),
+    let listed = images.list_images(ListImagesRequest::default()).await;
+    let containers = runtime.list_containers(ListContainersRequest::default()).await;
+    let (there, containers) = match (listed, containers) {
+        (Ok(listed), Ok(containers)) => (listed.images, containers.containers),
         (Err(error), _) | (_, Err(error)) => {
             tracing::warn!(%error, "Which images are unused cannot be told");
             return 0;
@@ -114,8 +119,8 @@ pub async fn delete_unused(operations: Operations, given: BTreeSet<String>) -> u
     });
     let used: BTreeSet<String> = names.chain(given).collect();
     let mut deleted = 0;
-    for image in images.iter().filter(|image| is_unused(image, &used)) {
-        match operations.remove_image(ImageSpec { image: image.id.clone(), ..ImageSpec::default() }).await {
+    for image in there.iter().filter(|image| is_unused(image, &used)) {
+        match images.remove_image(ImageSpec { image: image.id.clone(), ..ImageSpec::default() }).await {
             Ok(()) => deleted += 1,
             Err(error) => tracing::warn!(%error, image = image.id, "An unused image stays"),
         }
@@ -148,7 +153,7 @@ pub struct SecretsRead {
 
 /// Reads the secrets that a pod names for its pulls.
 pub async fn read_secrets(
-    secrets: Address<GetSecret>,
+    secrets: AskPort<ImageManager, GetSecret>,
     namespace: Arc<str>,
     names: Arc<[Arc<str>]>,
 ) -> SecretsRead {
@@ -195,7 +200,7 @@ pub struct PullTask {
 #[derive(Clone)]
 pub struct PullMeans {
     /// The runtime.
-    pub operations: Operations,
+    pub images: Arc<dyn Images>,
     /// The node's credentials.
     pub configs: Arc<dyn DockerConfigs>,
     /// Where it is recorded; none if it is not.
@@ -230,7 +235,7 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
                 distinct.push(credential);
             }
         }
-        let pulled = match pull_with(&means.operations, &task, &distinct).await {
+        let pulled = match pull_with(&*means.images, &task, &distinct).await {
             Ok((image_ref, used)) => {
                 let recorded = match &means.records {
                     Some(disk) => {
@@ -240,7 +245,7 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
                     }
                     None => true,
                 };
-                inspect(means.operations, &task, image_ref, began.elapsed(), recorded).await
+                inspect(means.images, &task, image_ref, began.elapsed(), recorded).await
             }
             Err(failed) => failed,
         };
@@ -260,7 +265,7 @@ async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<Cred
 
 /// The image's reference and the credential that it was had with.
 async fn pull_with<'a>(
-    operations: &Operations,
+    images: &dyn Images,
     task: &PullTask,
     credentials: &'a [Credential],
 ) -> Result<(String, Option<&'a Credential>), Pulled> {
@@ -276,7 +281,7 @@ async fn pull_with<'a>(
         let auth = credential.map(Credential::to_wire);
         let image = Some(spec(&key.image, &task.annotations));
         let request = PullImageRequest { image, auth, sandbox_config: sandbox_config.clone() };
-        match operations.pull_image(request, key.share).await {
+        match images.pull_image(request, key.share).await {
             Ok(image_ref) if image_ref.is_empty() => {
                 known = false;
                 errors.push(format!("imageRef of image {:?} is not set", key.image));
@@ -302,13 +307,13 @@ pub fn aggregate(errors: Vec<String>) -> String {
 }
 
 async fn inspect(
-    operations: Operations,
+    images: Arc<dyn Images>,
     task: &PullTask,
     image_ref: String,
     took: Duration,
     recorded: bool,
 ) -> Pulled {
-    match look(operations, task.key.image.clone(), task.annotations.clone()).await {
+    match look(images, task.key.image.clone(), task.annotations.clone()).await {
         Ok(Some(seen)) => {
             let bytes = seen.size;
             let image = PresentImage { image_ref, ..present(seen) };

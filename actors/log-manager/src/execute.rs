@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::Operations;
+use bridge_cri::LogReopen;
 use bridge_node::host::{Compressed, ContainerLogs, LogError, LogPlace};
 use jiff::Timestamp;
 use supervision::blame;
@@ -17,7 +17,7 @@ const REOPEN_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Ways {
     /// The runtime, which writes logs.
-    pub operations: Operations,
+    pub runtime: Arc<dyn LogReopen>,
     /// Their files.
     pub logs: Arc<dyn ContainerLogs>,
 }
@@ -96,7 +96,7 @@ async fn rotate(ways: &Ways, writer: &Writer, files_max: usize, now: Timestamp) 
 }
 
 async fn reopen(ways: &Ways, writer: &Writer) -> Result<(), String> {
-    let reopened = ways.operations.reopen_container_log(writer.pod.uid.as_str(), &writer.container);
+    let reopened = ways.runtime.reopen_container_log(writer.pod.uid.as_str(), &writer.container);
     match tokio::time::timeout(REOPEN_MAX, reopened).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(format!("the runtime does not begin another log: {error}")),

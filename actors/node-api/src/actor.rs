@@ -1,20 +1,19 @@
 //! The actor: keeps the listeners open.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Actor;
 use axum::Router;
-use bridge_io::Io;
+use bridge_serve::{Bounds, Listeners};
 use bridge_tls::serving::ServingTls;
 use supervision::{Ctx, Effect, Subsystem};
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::access::Access;
 use crate::containers::Containers;
 use crate::routes::{Answers, health_routes, read_only_routes};
 use crate::secured::{Offers, secured_routes};
-use crate::server::{Bounds, serve};
 
 /// A listener that cannot be opened is tried again this often.
 const RETRY: Duration = Duration::from_secs(5);
@@ -46,8 +45,8 @@ pub struct Secured {
 pub struct NodeApiDeps {
     /// Listeners.
     pub config: NodeApiConfig,
-    /// The runtime that sockets live on.
-    pub io: Io,
+    /// Opens them.
+    pub listeners: Arc<dyn Listeners>,
     /// Where answers come from.
     pub answers: Answers,
     /// The HTTPS port; none without a certificate, as in tests.
@@ -103,13 +102,10 @@ impl NodeApi {
 
     fn open(&self, port: Port, ctx: &mut Ctx<Self>) {
         let Some((address, routes, tls, bounds)) = self.listener(port) else { return };
-        // Aborted with the effect, and so with the incarnation.
-        let server = AbortOnDropHandle::new(self.deps.io.spawn(serve(address, routes, tls, bounds)));
-        ctx.effect(Effect::lasting("serve"), None, server, move |_, ended, ctx| {
-            match ended {
-                Ok(error) => tracing::error!(%error, %address, "Cannot listen"),
-                Err(error) => tracing::error!(%error, %address, "The listener's task ended"),
-            }
+        // Closed with the effect, and so with the incarnation.
+        let server = self.deps.listeners.serve(address, routes, tls, bounds);
+        ctx.effect(Effect::lasting("serve"), None, server, move |_, error, ctx| {
+            tracing::error!(%error, %address, "Cannot listen");
             ctx.set_timer(Timer::Open(port), RETRY);
         });
     }

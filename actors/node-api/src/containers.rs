@@ -13,25 +13,25 @@ use axum::response::{IntoResponse, Response};
 use bridge_cri::wire::{
     AttachRequest, ContainerStatusRequest, ExecRequest, ExecSyncRequest, PortForwardRequest,
 };
-use bridge_cri::{CriError, CriErrorKind, Operations};
+use bridge_cri::{CriError, CriErrorKind, ExecSync, RuntimeReads, Streaming};
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_node::host::LogFile;
+use bridge_serve::{Connection, Patience, StreamProxy, Target};
 use messages::PodUid;
 use messages::facts::{DesiredPod, Source};
 use messages::pleg::{GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{GetPods, GetStaticOf};
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::status_manager::GetPodStatus;
-use supervision::Address;
+use supervision::AskPort;
 use tokio::sync::mpsc;
 
 use crate::access::Caller;
+use crate::actor::NodeApi;
 use crate::logs::{LogSource, has_container, has_terminal, instance, log_options, send};
-use crate::moving::Patience;
 use crate::routes::{ASK_DEADLINE, unavailable};
-use crate::server::Connection;
-use crate::streaming::{Streams, Target, needs_translation, ports, proxied, query_pairs, refusal};
+use crate::streaming::{Streams, needs_translation, ports, query_pairs, refusal};
 
 /// Chunks of a log on their way to a slow reader.
 const LOG_CHUNKS_MAX: usize = 4;
@@ -42,18 +42,24 @@ const COMMAND_CHARS_MAX: usize = 1024;
 #[derive(Clone)]
 pub struct Containers {
     /// Desired pods.
-    pub pods: Address<GetPods>,
+    pub pods: AskPort<NodeApi, GetPods>,
     /// Static pods by the UIDs that the API server knows.
-    pub static_of: Address<GetStaticOf>,
+    pub static_of: AskPort<NodeApi, GetStaticOf>,
     /// Their statuses.
-    pub status: Address<GetPodStatus>,
+    pub status: AskPort<NodeApi, GetPodStatus>,
     /// What the runtime holds.
-    pub runtime_pods: Address<GetRuntimePods>,
+    pub runtime_pods: AskPort<NodeApi, GetRuntimePods>,
     /// What it holds of one pod.
-    pub runtime_pod: Address<GetRuntimePod>,
-    /// The runtime.
-    pub operations: Operations,
-    /// Where sockets and files live.
+    pub runtime_pod: AskPort<NodeApi, GetRuntimePod>,
+    /// What the runtime holds.
+    pub runtime: Arc<dyn RuntimeReads>,
+    /// Commands to their end.
+    pub exec: Arc<dyn ExecSync>,
+    /// Addresses of streams.
+    pub streaming: Arc<dyn Streaming>,
+    /// Joins callers to those.
+    pub proxy: Arc<dyn StreamProxy>,
+    /// Where files live.
     pub io: Io,
     /// The time of `sinceSeconds`.
     pub clock: Arc<dyn Clock>,
@@ -207,7 +213,7 @@ impl Containers {
         let shown = instance(pod, &status, container, options.previous).map_err(bad)?;
         let id = shown.split_once("://").map_or(shown.as_str(), |(_, id)| id);
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let answer = self.operations.container_status(request).await;
+        let answer = self.runtime.container_status(request).await;
         let path = answer.ok().and_then(|answer| answer.status).map(|status| status.log_path);
         let Some(path) = path.filter(|path| !path.is_empty()) else {
             return Err(bad(format!("unable to retrieve container logs for {shown}")));
@@ -215,7 +221,7 @@ impl Containers {
         let file = LogFile::open(&self.io, FilePath::new(&path)).await;
         let file = file.map_err(|error| bad(format!("failed to open log file {path:?}: {error}")))?;
         let (chunks, body) = mpsc::channel(LOG_CHUNKS_MAX);
-        let source = LogSource { file, container_id: id.to_owned(), operations: self.operations.clone() };
+        let source = LogSource { file, container_id: id.to_owned(), runtime: self.runtime.clone() };
         // Ends with the body: nobody else holds the other end.
         let sending = send(source, options, chunks);
         drop(self.io.spawn(tokio::time::timeout(patience.streams(), sending)));
@@ -237,7 +243,7 @@ impl Containers {
         let shown = command.join(" ");
         let request = ExecSyncRequest { container_id, cmd: command, timeout: 0 };
         let failed = |text: String| plain(StatusCode::INTERNAL_SERVER_ERROR, text);
-        let done = self.operations.exec_sync(request).await.map_err(|error| failed(error.to_string()))?;
+        let done = self.exec.exec_sync(request).await.map_err(|error| failed(error.to_string()))?;
         if done.exit_code != 0 {
             let stderr = String::from_utf8_lossy(&done.stderr);
             return Err(failed(format!("command '{shown}' exited with {}: {stderr}", done.exit_code)));
@@ -260,7 +266,7 @@ impl Containers {
         let Streams { stdin, stdout, stderr, tty } = streams;
         let cmd = all(query, "command");
         let request = ExecRequest { container_id, cmd, tty, stdin, stdout, stderr };
-        target(self.operations.exec(request).await.map(|answer| answer.url))
+        target(self.streaming.exec(request).await.map(|answer| answer.url))
     }
 
     async fn attach_target(
@@ -278,7 +284,7 @@ impl Containers {
         let tty = has_terminal(&pod.pod, &named.container);
         let Streams { stdin, stdout, stderr, .. } = streams;
         let request = AttachRequest { container_id, stdin, tty, stdout, stderr: stderr && !tty };
-        target(self.operations.attach(request).await.map(|answer| answer.url))
+        target(self.streaming.attach(request).await.map(|answer| answer.url))
     }
 
     async fn forward_target(
@@ -296,7 +302,7 @@ impl Containers {
         };
         may_go_on(headers)?;
         let request = PortForwardRequest { pod_sandbox_id: sandbox.id.to_string(), port };
-        target(self.operations.port_forward(request).await.map(|answer| answer.url))
+        target(self.streaming.port_forward(request).await.map(|answer| answer.url))
     }
 }
 
@@ -329,7 +335,7 @@ async fn joined(
     match found.await {
         Ok(target) => {
             audit();
-            proxied(&containers.io, connection, request, target).await
+            containers.proxy.proxied(connection, request, target).await
         }
         Err(refusal) => refusal,
     }

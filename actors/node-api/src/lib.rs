@@ -11,12 +11,9 @@ mod actor;
 mod containers;
 mod health;
 mod logs;
-mod moving;
-mod places;
 mod pods;
 mod routes;
 mod secured;
-mod server;
 mod streaming;
 
 pub use access::{Access, AccessConfig};
@@ -24,4 +21,3 @@ pub use actor::{NodeApi, NodeApiConfig, NodeApiDeps, Secured};
 pub use containers::Containers;
 pub use routes::{Answers, health_routes, read_only_routes};
 pub use secured::{Offers, secured_routes};
-pub use server::{Bounds, serve, serve_on};

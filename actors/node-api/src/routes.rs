@@ -12,8 +12,9 @@ use messages::pod_manager::GetPods;
 use messages::status_manager::GetPodStatuses;
 use prometheus::{Encoder, Registry, TextEncoder};
 use serde::Serialize;
-use supervision::{Address, Tree};
+use supervision::{AskPort, Tree};
 
+use crate::actor::NodeApi;
 use crate::health::{Check, told};
 use crate::pods::pod_list;
 use crate::streaming::query_pairs;
@@ -31,11 +32,11 @@ pub struct Answers {
     /// What `/metrics/probes` shows.
     pub probes: Registry,
     /// Desired pods.
-    pub pods: Address<GetPods>,
+    pub pods: AskPort<NodeApi, GetPods>,
     /// Their statuses.
-    pub statuses: Address<GetPodStatuses>,
+    pub statuses: AskPort<NodeApi, GetPodStatuses>,
     /// Events.
-    pub events: Address<GetEvents>,
+    pub events: AskPort<NodeApi, GetEvents>,
 }
 
 /// The health port (row 21.11): text `ok` for GET and HEAD.

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Actor;
-use bridge_cri::{CriError, Operations};
+use bridge_cri::{CriError, ImageReads, RuntimeConfiguration};
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiClient, ApiError, Followed, Select};
+use bridge_kube::{ApiError, Follow, Followed, NodeObject, Select};
 use bridge_node::host::{FoundAddresses, HostAddresses};
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
@@ -41,11 +40,13 @@ pub struct NodeStatusDeps {
     /// What it goes by.
     pub config: Arc<NodeStatusConfig>,
     /// Registers and posts.
-    pub heartbeat: ApiClient,
+    pub heartbeat: Arc<dyn NodeObject>,
     /// Follows the Node.
-    pub api: ApiClient,
-    /// The runtime: images, and pods' addresses.
-    pub operations: Operations,
+    pub api: Arc<dyn Follow<Node>>,
+    /// The runtime's images.
+    pub images: Arc<dyn ImageReads>,
+    /// Tells the runtime of pods' addresses.
+    pub runtime_configuration: Arc<dyn RuntimeConfiguration>,
     /// The machine's addresses.
     pub addresses: Arc<dyn HostAddresses>,
     /// Wall time and randomness.
@@ -168,7 +169,7 @@ impl NodeStatus {
 
     fn event(&self, event_type: EventType, reason: &str, message: String) {
         // A full recorder counts what it drops.
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object: EventObject::Node,
             event_type,
             reason: Arc::from(reason),
@@ -214,7 +215,7 @@ impl NodeStatus {
     }
 
     fn list_images(&mut self, ctx: &mut Ctx<Self>) {
-        ctx.effect("images", None, execute::images(self.deps.operations.clone()), Self::images_listed);
+        ctx.effect("images", None, execute::images(self.deps.images.clone()), Self::images_listed);
     }
 
     fn images_listed(&mut self, images: Result<Vec<RuntimeImage>, CriError>, ctx: &mut Ctx<Self>) {
@@ -308,15 +309,14 @@ impl NodeStatus {
     fn resend_addresses(&self) {
         let Some(addresses) = &self.addresses else { return };
         for observer in &self.deps.address_observers {
-            let _ = observer.tell(NodeAddressesObserved(addresses.clone()));
+            observer.tell_level(NodeAddressesObserved(addresses.clone()));
         }
     }
 
     fn tell(&self) {
         let Some(node) = &self.told else { return };
         for observer in &self.deps.observers {
-            // Refused: the observer asks for it when it has restarted.
-            let _ = observer.tell(NodeObserved(node.clone()));
+            observer.tell_level(NodeObserved(node.clone()));
         }
     }
 
@@ -381,7 +381,7 @@ impl NodeStatus {
             return;
         }
         self.cidr_changing = true;
-        let work = execute::pod_cidr(self.deps.operations.clone(), cidr.clone());
+        let work = execute::pod_cidr(self.deps.runtime_configuration.clone(), cidr.clone());
         ctx.effect("pod CIDR", None, work, move |actor, answer, _| {
             actor.cidr_changing = false;
             match answer {
@@ -405,10 +405,10 @@ impl Subsystem for NodeStatus {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.observed.tell(ResendObserved);
-        let _ = self.deps.pressure.tell(ResendPressure);
-        let follow = self.deps.api.follow::<Node>(Select::named(None, &self.deps.config.name));
-        ctx.stream("node", follow.boxed(), Self::followed, |_, _| {
+        ctx.tell_until_taken(&self.deps.observed, ResendObserved);
+        ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
+        let follow = self.deps.api.follow(Select::named(None, &self.deps.config.name));
+        ctx.stream("node", follow, Self::followed, |_, _| {
             tracing::warn!("The Node is no longer followed; each posting tells how it is");
         });
         self.look(ctx);

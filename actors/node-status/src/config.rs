@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bridge_node::host::MachineFacts;
 use k8s_openapi::api::core::v1::Taint;
-use messages::resources::NodeResources;
+use pod_spec::resources::NodeResources;
 
 /// What does not change while the kubelet runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ pub struct NodeStatusConfig {
 /// A node with the facts of a test.
 #[cfg(test)]
 pub(crate) fn test_config() -> NodeStatusConfig {
-    use messages::quantity::Quantity;
+    use pod_spec::quantity::Quantity;
 
     let amounts = |texts: &[(&str, &str)]| {
         let read = |text| Quantity::parse(text).expect("a quantity");

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::{CriError, Operations, wire};
-use bridge_kube::{ApiClient, ApiError, Patch};
+use bridge_cri::{CriError, ImageReads, RuntimeConfiguration, wire};
+use bridge_kube::{ApiError, NodeObject, Patch};
 use bridge_node::host::{FoundAddresses, HostAddresses};
 use k8s_openapi::api::core::v1::Node;
 
@@ -26,7 +26,7 @@ pub struct Registered {
 }
 
 /// Makes the Node, or puts right the one that is there.
-pub async fn register(api: ApiClient, initial: Node) -> Result<Registered, ApiError> {
+pub async fn register(api: Arc<dyn NodeObject>, initial: Node) -> Result<Registered, ApiError> {
     match api.create(&initial).await {
         Ok(node) => return Ok(Registered { node, new: true }),
         // One that may not be made may be there all the same.
@@ -34,17 +34,17 @@ pub async fn register(api: ApiClient, initial: Node) -> Result<Registered, ApiEr
         Err(error) => return Err(error),
     }
     let name = initial.metadata.name.clone().unwrap_or_default();
-    let existing: Node = api.get(None, &name).await?;
+    let existing = api.get(&name).await?;
     let node = match reconciled(&initial, &existing) {
-        Some(node) => api.patch_status(None, &name, &Patch::Strategic(patch(&existing, &node))).await?,
+        Some(node) => api.patch_status(&name, &Patch::Strategic(patch(&existing, &node))).await?,
         None => existing,
     };
     Ok(Registered { node, new: false })
 }
 
 /// Every image the runtime has.
-pub async fn images(operations: Operations) -> Result<Vec<RuntimeImage>, CriError> {
-    let answer = operations.list_images(wire::ListImagesRequest::default()).await?;
+pub async fn images(images: Arc<dyn ImageReads>) -> Result<Vec<RuntimeImage>, CriError> {
+    let answer = images.list_images(wire::ListImagesRequest::default()).await?;
     let image = |image: wire::Image| RuntimeImage {
         digests: image.repo_digests,
         tags: image.repo_tags,
@@ -69,8 +69,8 @@ pub async fn addresses(
 }
 
 /// Tells the runtime from which addresses pods get theirs.
-pub async fn pod_cidr(operations: Operations, cidr: String) -> Result<(), CriError> {
+pub async fn pod_cidr(runtime: Arc<dyn RuntimeConfiguration>, cidr: String) -> Result<(), CriError> {
     let network_config = Some(wire::NetworkConfig { pod_cidr: cidr });
     let runtime_config = Some(wire::RuntimeConfig { network_config });
-    operations.update_runtime_config(wire::UpdateRuntimeConfigRequest { runtime_config }).await
+    runtime.update_runtime_config(wire::UpdateRuntimeConfigRequest { runtime_config }).await
 }

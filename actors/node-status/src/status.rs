@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use messages::facts::{OtherVolumesObserved, Pressure};
-use messages::resources::{is_huge_pages, is_native};
 use pod_rules::labels;
+use pod_spec::resources::{is_huge_pages, is_native};
 
 use crate::NodeStatusConfig;
 use crate::addresses::{Told, addresses};
@@ -23,7 +23,7 @@ use crate::conditions::{self, RuntimeState};
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 /// What a node must have to be ready.
 const REQUIRED: [&str; 3] = ["cpu", "memory", "pods"];
-/// In [`NodeResources`](messages::resources::NodeResources), but no resource of a Node.
+/// In [`NodeResources`](pod_spec::resources::NodeResources), but no resource of a Node.
 const NOT_SHOWN: &str = "pid";
 
 /// What is known at the moment.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bridge_cri::{CriError, Operations, container_pid, wire};
+use bridge_cri::{CriError, RuntimeReads, container_pid, wire};
 use bridge_node::host::PodDirs;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
@@ -41,13 +41,13 @@ pub struct Listed {
 }
 
 /// Lists the objects of one pod, or of all.
-pub fn lists(operations: &Operations, pod: Option<&PodUid>) -> Lists {
+pub fn lists(runtime: &dyn RuntimeReads, pod: Option<&PodUid>) -> Lists {
     let selector: BTreeMap<String, String> =
         pod.map(|uid| (POD_UID.to_owned(), uid.as_str().to_owned())).into_iter().collect();
-    let sandboxes = operations.list_pod_sandbox(wire::ListPodSandboxRequest {
+    let sandboxes = runtime.list_pod_sandbox(wire::ListPodSandboxRequest {
         filter: Some(wire::PodSandboxFilter { label_selector: selector.clone(), ..Default::default() }),
     });
-    let containers = operations.list_containers(wire::ListContainersRequest {
+    let containers = runtime.list_containers(wire::ListContainersRequest {
         filter: Some(wire::ContainerFilter { label_selector: selector, ..Default::default() }),
     });
     let both = futures::future::try_join(sandboxes, containers);
@@ -60,7 +60,7 @@ pub fn lists(operations: &Operations, pod: Option<&PodUid>) -> Lists {
 
 /// Looks at a pod. `ended` are containers whose process is known to have ended.
 pub async fn look(
-    operations: Operations,
+    runtime: Arc<dyn RuntimeReads>,
     dirs: Arc<dyn PodDirs>,
     uid: PodUid,
     lists: Lists,
@@ -85,7 +85,7 @@ pub async fn look(
     let known_sandboxes: BTreeMap<&str, &RuntimeSandbox> =
         known.iter().flat_map(|known| &known.sandboxes).map(|s| (&*s.id, s)).collect();
     for listed in sandboxes {
-        if let Some(sandbox) = sandbox(&operations, listed, known_sandboxes.get(listed.id.as_str()).copied())
+        if let Some(sandbox) = sandbox(&*runtime, listed, known_sandboxes.get(listed.id.as_str()).copied())
             .await
             .map_err(unseen)?
         {
@@ -96,7 +96,7 @@ pub async fn look(
         known.iter().flat_map(|known| &known.containers).map(|c| (&*c.id, c)).collect();
     for listed in containers {
         let before = known_containers.get(listed.id.as_str()).copied();
-        container(&operations, &*dirs, listed, before, &ended, &mut found).await.map_err(unseen)?;
+        container(&*runtime, &*dirs, listed, before, &ended, &mut found).await.map_err(unseen)?;
     }
     found.pod = observe::arrange(found.pod);
     Ok(found)
@@ -104,7 +104,7 @@ pub async fn look(
 
 /// A sandbox that went away between list and status is gone: none.
 async fn sandbox(
-    operations: &Operations,
+    runtime: &dyn RuntimeReads,
     listed: &wire::PodSandbox,
     known: Option<&RuntimeSandbox>,
 ) -> Result<Option<RuntimeSandbox>, CriError> {
@@ -123,7 +123,7 @@ async fn sandbox(
         return Ok(Some(known.clone()));
     }
     let request = wire::PodSandboxStatusRequest { pod_sandbox_id: listed.id.clone(), verbose: false };
-    match operations.pod_sandbox_status(request).await {
+    match runtime.pod_sandbox_status(request).await {
         Ok(answer) => Ok(answer.status.as_ref().map(|status| {
             let mut sandbox = observe::sandbox(status);
             // A stopped sandbox loses its address in the runtime; the pod's status keeps it.
@@ -138,7 +138,7 @@ async fn sandbox(
 }
 
 async fn container(
-    operations: &Operations,
+    runtime: &dyn RuntimeReads,
     dirs: &dyn PodDirs,
     listed: &wire::Container,
     known: Option<&RuntimeContainer>,
@@ -158,10 +158,10 @@ async fn container(
     // Verbose tells the process to watch; it is asked for once per start.
     let verbose = state == ContainerState::Running;
     let answer = if has_ended && state == ContainerState::Running {
-        operations.status_after_exit(&listed.id).await
+        runtime.status_after_exit(&listed.id).await
     } else {
         let container_id = listed.id.clone();
-        operations.container_status(wire::ContainerStatusRequest { container_id, verbose }).await
+        runtime.container_status(wire::ContainerStatusRequest { container_id, verbose }).await
     };
     match answer {
         Ok(answer) => {

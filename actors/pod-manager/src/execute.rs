@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bridge_kube::{ApiClient, ApiError, Delete};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use bridge_kube::{ApiError, Delete, MirrorObjects};
+use k8s_openapi::api::core::v1::Pod;
 use messages::PodRef;
 use pod_rules::origin::stands_for;
 
@@ -33,25 +33,29 @@ pub(crate) enum Done {
 }
 
 /// Carries a step out.
-pub(crate) async fn mirror(api: ApiClient, node: String, step: Step) -> Result<Done, MirrorError> {
+pub(crate) async fn mirror(
+    api: Arc<dyn MirrorObjects>,
+    node: String,
+    step: Step,
+) -> Result<Done, MirrorError> {
     match step {
-        Step::Create(pod) => create(&api, &node, &pod).await,
+        Step::Create(pod) => create(&*api, &node, &pod).await,
         Step::Replace(mirror, pod) => {
-            delete(&api, &mirror, true).await?;
-            create(&api, &node, &pod).await
+            delete(&*api, &mirror, true).await?;
+            create(&*api, &node, &pod).await
         }
-        Step::Delete(mirror) => delete(&api, &mirror, false).await.map(|()| Done::Deleted),
+        Step::Delete(mirror) => delete(&*api, &mirror, false).await.map(|()| Done::Deleted),
     }
 }
 
-async fn create(api: &ApiClient, node: &str, pod: &Arc<Pod>) -> Result<Done, MirrorError> {
-    let owner = api.get::<Node>(None, node).await?;
+async fn create(api: &dyn MirrorObjects, node: &str, pod: &Arc<Pod>) -> Result<Done, MirrorError> {
+    let owner = api.node(node).await?;
     let mirror = mirror_of(pod, &owner).ok_or_else(|| MirrorError::NoNode(node.to_owned()))?;
     match api.create(&mirror).await {
         Ok(created) => Ok(Done::Created(Box::new(created))),
         Err(error) if error.is_already_exists() => {
             let pod_ref = PodRef::of(pod);
-            let there = api.get::<Pod>(Some(&pod_ref.namespace), &pod_ref.name).await?;
+            let there = api.get(&pod_ref.namespace, &pod_ref.name).await?;
             match stands_for(&there, pod) {
                 true => Ok(Done::Created(Box::new(there))),
                 false => Err(MirrorError::NameTaken(pod_ref)),
@@ -62,10 +66,10 @@ async fn create(api: &ApiClient, node: &str, pod: &Arc<Pod>) -> Result<Done, Mir
 }
 
 /// Only the very pod if it is to be replaced: its successor may be there already.
-async fn delete(api: &ApiClient, mirror: &PodRef, only_this: bool) -> Result<(), MirrorError> {
+async fn delete(api: &dyn MirrorObjects, mirror: &PodRef, only_this: bool) -> Result<(), MirrorError> {
     let uid = only_this.then(|| mirror.uid.to_string());
     let how = Delete { grace_seconds: Some(0), uid };
-    match api.delete::<Pod>(Some(&mirror.namespace), &mirror.name, &how).await {
+    match api.delete(&mirror.namespace, &mirror.name, &how).await {
         Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error.into()),
         _ => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! When a container is started again: restart policies of pods and containers, and rules of containers (rows 5.10, 5.11).
 
 use k8s_openapi::api::core::v1::{ContainerRestartRule, PodSpec};
-pub use messages::resources::is_sidecar;
+pub use pod_spec::resources::is_sidecar;
 
 /// The action of a rule that restarts its own container.
 pub const RESTART: &str = "Restart";

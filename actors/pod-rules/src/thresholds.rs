@@ -1,6 +1,6 @@
 //! What a threshold of eviction is given as: an amount, or a percentage of what there is (row 19.1).
 
-use messages::quantity::Quantity;
+use pod_spec::quantity::Quantity;
 
 /// An amount, or a part of what there is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::Operations;
+use bridge_cri::{ExecSync, PodLifecycle, RuntimeReads};
 use bridge_http::probes::Prober;
 use bridge_io::clock::Clock;
 use bridge_node::host::PodDirs;
@@ -19,16 +19,17 @@ use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendPod;
 use messages::probe_manager::ResendVerdicts;
 use messages::resource_manager::{EnsurePodCgroup, RemovePodCgroup};
-use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatus;
 use messages::volume_manager::{MountVolumes, PrepareSubpaths, UnmountVolumes};
-use supervision::Address;
+use pod_spec::resources::NodeResources;
+use supervision::{Address, AskPort};
 use tokio::time::Instant;
 
 use crate::backoff::BackoffBounds;
 use crate::dns::ClusterDns;
 use crate::metrics::PodWorkerMetrics;
 use crate::node_rules::NodeRules;
+use crate::worker::PodWorker;
 
 /// Reads the node's resolver configuration, the file named by `resolvConf`. The error is for people.
 pub type ReadResolvConf = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
@@ -89,37 +90,41 @@ pub struct PodWorkerDeps {
     /// Pleg: look at the pod.
     pub pleg: Address<PodTouched>,
     /// VolumeManager: have the volumes ready.
-    pub mount: Address<MountVolumes>,
+    pub mount: AskPort<PodWorker, MountVolumes>,
     /// VolumeManager: have parts of a container's volumes ready.
-    pub prepare_subpaths: Address<PrepareSubpaths>,
+    pub prepare_subpaths: AskPort<PodWorker, PrepareSubpaths>,
     /// VolumeManager: undo all mounts of the pod.
-    pub unmount: Address<UnmountVolumes>,
+    pub unmount: AskPort<PodWorker, UnmountVolumes>,
     /// ImageManager.
-    pub images: Address<EnsureImage>,
+    pub images: AskPort<PodWorker, EnsureImage>,
     /// ObjectCache: secrets that variables come from.
-    pub secrets: Address<GetSecret>,
+    pub secrets: AskPort<PodWorker, GetSecret>,
     /// ObjectCache: config maps that variables come from.
-    pub config_maps: Address<GetConfigMap>,
+    pub config_maps: AskPort<PodWorker, GetConfigMap>,
     /// ObjectCache: the class whose handler runs the pod.
-    pub runtime_classes: Address<GetRuntimeClass>,
+    pub runtime_classes: AskPort<PodWorker, GetRuntimeClass>,
     /// ObjectCache: services that variables tell of.
-    pub services: Address<GetServices>,
+    pub services: AskPort<PodWorker, GetServices>,
     /// StatusManager.
-    pub status: Address<GetPodStatus>,
+    pub status: AskPort<PodWorker, GetPodStatus>,
     /// The pool: send everything again.
     pub resend: Address<ResendPod>,
     /// Everybody who is told of a worker's state, the pool among them.
     pub reports: Vec<Address<WorkerReported>>,
     /// EventRecorder.
     pub events: Address<RecordEvent>,
-    /// The container runtime.
-    pub operations: Operations,
+    /// What the runtime holds.
+    pub runtime: Arc<dyn RuntimeReads>,
+    /// The pod's sandbox and containers.
+    pub pods: Arc<dyn PodLifecycle>,
+    /// Hooks that are commands.
+    pub exec: Arc<dyn ExecSync>,
     /// The pods' directories and logs.
     pub dirs: Arc<dyn PodDirs>,
     /// ResourceManager: have the pod's cgroup ready.
-    pub ensure_cgroup: Address<EnsurePodCgroup>,
+    pub ensure_cgroup: AskPort<PodWorker, EnsurePodCgroup>,
     /// ResourceManager: remove it.
-    pub remove_cgroup: Address<RemovePodCgroup>,
+    pub remove_cgroup: AskPort<PodWorker, RemovePodCgroup>,
     /// Lifecycle hooks over HTTP.
     pub prober: Arc<dyn Prober>,
     /// A moment of this process' own time, before all workers: what their requests are numbered from.

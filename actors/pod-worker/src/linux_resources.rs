@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use bridge_cri::wire::LinuxContainerResources;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use messages::quantity::Quantity;
-use messages::resources::{Amounts, parsed, pod_amounts};
 use pod_rules::shares::{quota_us, shares};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{Amounts, parsed, pod_amounts};
 
 use crate::node_rules::NodeRules;
 

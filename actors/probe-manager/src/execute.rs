@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::wire::ExecSyncRequest;
-use bridge_cri::{CriErrorKind, Operations};
+use bridge_cri::{CriErrorKind, ExecSync};
 use bridge_http::probes::{
     GrpcProbe, HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, Scheme, TcpProbe,
 };
@@ -24,7 +24,7 @@ const RUNTIME_SLACK: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Ways {
     /// Commands in containers.
-    pub operations: Operations,
+    pub exec: Arc<dyn ExecSync>,
     /// HTTP, TCP and gRPC.
     pub prober: Arc<dyn Prober>,
 }
@@ -108,7 +108,7 @@ async fn exec(ways: &Ways, container_id: &str, command: &[String], timeout: Dura
         cmd: command.to_vec(),
         timeout: i64::try_from(timeout_s).unwrap_or(i64::MAX),
     };
-    let call = ways.operations.exec_sync(request);
+    let call = ways.exec.exec_sync(request);
     match tokio::time::timeout(timeout + RUNTIME_SLACK, call).await {
         Err(_elapsed) => Answer::Errored {
             why: Unasked::NoRuntime,

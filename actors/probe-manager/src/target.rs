@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use messages::expansion::{Budget, TooLong, expand};
+use pod_spec::expansion::{Budget, TooLong, expand};
 
 /// A probe ready to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]

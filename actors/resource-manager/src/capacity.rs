@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use messages::quantity::Quantity;
-use messages::resources::{HUGE_PAGES_PREFIX, NodeResources, is_huge_pages};
 use pod_rules::signals;
 use pod_rules::thresholds::Value as Threshold;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{HUGE_PAGES_PREFIX, NodeResources, is_huge_pages};
 
 /// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bridge_node::cgroups::{CgroupError, CgroupValues, Cgroups, Ensured};
 use messages::PodUid;
-use messages::resources::QosClass;
+use pod_spec::resources::QosClass;
 use supervision::blame;
 use tokio::time::Instant;
 

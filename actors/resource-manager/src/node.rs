@@ -91,7 +91,7 @@ pub(crate) fn enforcements(
 #[cfg(test)]
 mod tests {
     use bridge_node::cgroups::CgroupDriver;
-    use messages::quantity::Quantity;
+    use pod_spec::quantity::Quantity;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
 use messages::facts::{DesiredPod, Rejection, Source, UNSUPPORTED_FIELDS, WorkerState};
-use messages::resources::QosClass;
 use messages::runtime::RuntimePod;
 use pod_rules::reasons::REJECTED_PREFIX;
+use pod_spec::resources::QosClass;
 
 use crate::conditions::{self, CONTAINERS_READY, ConditionsInput, READY};
 use crate::containers::{self, Context};

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{
     ContainerUser, LinuxContainerUser, PodSpec, PodStatus, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use messages::quantity::Quantity;
-use messages::resources::{pod_limits, pod_requests};
 use messages::runtime::Effective;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{pod_limits, pod_requests};
 
 /// Up to here the kernel makes no difference, thousandths of a CPU.
 const CPU_LIMIT_MILLIS_MIN: i64 = 10;

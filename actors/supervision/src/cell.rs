@@ -1,6 +1,6 @@
 //! What supervision knows of one actor, readable from any thread without asking the actor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
@@ -93,6 +93,7 @@ struct Dynamic {
     last_crash: Option<Crash>,
     quarantined: BTreeMap<PodUid, String>,
     receives: Vec<&'static str>,
+    asked_by: BTreeSet<&'static str>,
     answered: Instant,
 }
 
@@ -116,6 +117,7 @@ impl Cell {
                 last_crash: None,
                 quarantined: BTreeMap::new(),
                 receives: Vec::new(),
+                asked_by: BTreeSet::new(),
                 answered: Instant::now(),
             }),
         }
@@ -196,6 +198,15 @@ impl Cell {
         if !dynamic.receives.contains(&name) {
             dynamic.receives.push(name);
         }
+    }
+
+    /// An actor of this name was given a port to ask this one.
+    pub fn asked_by(&self, name: &'static str) {
+        self.dynamic().asked_by.insert(name);
+    }
+
+    pub fn askers(&self) -> BTreeSet<&'static str> {
+        self.dynamic().asked_by.clone()
     }
 
     pub fn receives_list(&self) -> Vec<&'static str> {

@@ -7,6 +7,7 @@ use actix::dev::OneshotSender;
 use messages::Delivery;
 
 use crate::address::{Address, Post, Room};
+use crate::ask::{AskPort, Asker};
 use crate::mailbox::Refusal;
 
 /// Between two looks of an asker whether a mailbox that was full has room.
@@ -37,8 +38,15 @@ impl<M: Delivery> Address<M> {
             Received::Lost
         })
     }
+}
 
-    /// An address whose asks are answered by a closure (`None`: the answer is lost).
+impl<From: Asker, M: Delivery> AskPort<From, M> {
+    /// A port whose asks go to a closure, which says what becomes of them.
+    pub fn scripted(name: &'static str, script: impl Fn(M) -> Received<M> + Send + Sync + 'static) -> Self {
+        Self::new(Arc::new(Scripted { name, script, kept: Mutex::new(Vec::new()) }))
+    }
+
+    /// A port whose asks are answered by a closure (`None`: the answer is lost).
     pub fn answering(
         name: &'static str,
         answer: impl Fn(M) -> Option<M::Result> + Send + Sync + 'static,

@@ -13,6 +13,7 @@
 //! ```
 
 mod address;
+mod ask;
 pub mod blame;
 mod cell;
 mod context;
@@ -39,6 +40,7 @@ mod watchdog;
 mod watched;
 
 pub use address::{Address, AskError, Refused};
+pub use ask::{AskPort, Asker, Outside};
 pub use cell::{CountersReport, Crash, State, Vitality};
 pub use context::{Ctx, EffectId, Subsystem};
 pub use effects::{Effect, EffectReport};

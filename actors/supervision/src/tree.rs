@@ -1,7 +1,7 @@
 //! The supervision tree: who is there, how they are, and how they come to be.
 
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::address::{Address, Door};
+use crate::ask::{AskPort, Asker};
 use crate::cell::{Cell, Crash, State, Vitality};
 use crate::context::{Ctx, Subsystem};
 use crate::driver::{Seat, supervise};
@@ -159,6 +160,16 @@ impl<A: Subsystem> Supervised<A> {
     {
         self.cell.receives(M::NAME);
         Address::new(Arc::new(Door { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
+    }
+
+    /// The port by which actors of type `F` ask with one message type; the tree notes the edge ([`Tree::asks`]).
+    pub fn asked<F: Asker, M: Delivery>(&self) -> AskPort<F, M>
+    where
+        A: Handler<M>,
+    {
+        self.cell.receives(M::NAME);
+        self.cell.asked_by(F::NAME);
+        AskPort::new(Arc::new(Door { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
     }
 
     /// Its name in the tree.
@@ -388,6 +399,14 @@ impl Tree {
         }
     }
 
+    /// Who may ask whom, by the names of the subsystems: an edge for each port that was handed out.
+    pub fn asks(&self) -> BTreeSet<(&'static str, &'static str)> {
+        let seats = self.seats();
+        let edges =
+            seats.values().flat_map(|r| r.cell.askers().into_iter().map(|asker| (asker, r.cell.kind)));
+        edges.collect()
+    }
+
     /// How every actor is, for `/supervision`.
     pub async fn snapshot(&self) -> Snapshot {
         let seats: Vec<Registered> = self.seats().values().cloned().collect();
@@ -484,6 +503,14 @@ impl<A: Subsystem> Seated<A> {
         self.handle.clone()
     }
 
+    /// The port by which actors of type `F` ask with one message type; the tree notes the edge ([`Tree::asks`]).
+    pub fn asked<F: Asker, M: Delivery>(&self) -> AskPort<F, M>
+    where
+        A: Handler<M>,
+    {
+        self.handle.asked()
+    }
+
     /// Starts the actor on its thread. `factory` makes the state of every incarnation.
     pub fn start(self, place: &Place, factory: impl Fn() -> A + Send + Sync + 'static) -> Supervised<A> {
         let Self { tree, spec, handle } = self;
@@ -537,6 +564,11 @@ impl<A: Subsystem> Ctx<A> {
         let registered = self.tree.find(name).ok()?;
         let child = registered.handle.downcast_ref::<Child<W>>()?.clone();
         (!child.has_ended()).then_some(child)
+    }
+
+    /// Whether the child with this key lives.
+    pub fn has_child<W: Subsystem>(&self, key: &PodUid) -> bool {
+        self.living::<W>(&format!("{}/{key}", W::NAME)).is_some()
     }
 
     /// All living children of one type.

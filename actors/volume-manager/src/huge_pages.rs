@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use messages::quantity::Quantity;
-use messages::resources::HUGE_PAGES_PREFIX;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::HUGE_PAGES_PREFIX;
 
 const MEDIUM: &str = "HugePages";
 

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use messages::resources::pod_limits;
+use pod_spec::resources::pod_limits;
 
 /// Bytes of a quantity, rounded up to whole bytes; `None` when it is no quantity. Quantities of pods have been
 /// validated where the pods come from.
 fn bytes(quantity: &Quantity) -> Option<u64> {
-    u64::try_from(messages::quantity::Quantity::parse(&quantity.0).ok()?.units_rounded_up()).ok()
+    u64::try_from(pod_spec::quantity::Quantity::parse(&quantity.0).ok()?.units_rounded_up()).ok()
 }
 
 /// The size of an emptyDir in memory, in bytes: the volume's own limit, the pod's memory limit or all that pods may

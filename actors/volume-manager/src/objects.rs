@@ -8,9 +8,10 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, VolumeProjection};
 use messages::PodRef;
 use messages::object_cache::{GetConfigMap, GetSecret, GetToken, ObjectError};
-use messages::resources::NodeResources;
-use supervision::{Address, AskError};
+use pod_spec::resources::NodeResources;
+use supervision::{AskError, AskPort};
 
+use crate::actor::VolumeManager;
 use crate::payload::{self, Fetched, ObjectVolume};
 
 /// An object is answered for within a second; a token is a call to the server.
@@ -20,11 +21,11 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Objects {
     /// ObjectCache: secrets.
-    pub secrets: Address<GetSecret>,
+    pub secrets: AskPort<VolumeManager, GetSecret>,
     /// ObjectCache: config maps.
-    pub config_maps: Address<GetConfigMap>,
+    pub config_maps: AskPort<VolumeManager, GetConfigMap>,
     /// ObjectCache: tokens of service accounts.
-    pub tokens: Address<GetToken>,
+    pub tokens: AskPort<VolumeManager, GetToken>,
     /// The node stands in a cluster: without one there are no objects but the pod itself.
     pub in_cluster: bool,
     /// What pods may have of the node.

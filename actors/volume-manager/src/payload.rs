@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapProjection, Container, DownwardAPIProjection, DownwardAPIVolumeFile, KeyToPath, Pod,
     PodSpec, Secret, SecretProjection, Volume, VolumeMount, VolumeProjection,
 };
-use messages::downward::{Defaults, metadata_text, named_resource_text};
 use messages::object_cache::{ObjectError, Token};
-use messages::quantity::Quantity;
 use pod_rules::volume_plugins;
+use pod_spec::downward::{Defaults, metadata_text, named_resource_text};
+use pod_spec::quantity::Quantity;
 
 /// Files that say nothing else about their permissions.
 const MODE: i32 = 0o644;

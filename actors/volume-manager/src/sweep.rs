@@ -7,8 +7,9 @@ use std::time::Duration;
 use bridge_node::mounts::MountPoint;
 use messages::PodUid;
 use messages::pleg::GetHeldPods;
-use supervision::Address;
+use supervision::AskPort;
 
+use crate::actor::VolumeManager;
 use crate::execute::{self, Ways};
 
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
@@ -25,7 +26,11 @@ pub struct Looked {
 }
 
 /// Looks. Whatever cannot be told makes the look a blind one: nothing is unknown then, and nothing is removed.
-pub async fn look(ways: Ways, runtime: Address<GetHeldPods>, known: BTreeSet<PodUid>) -> Looked {
+pub async fn look(
+    ways: Ways,
+    runtime: AskPort<VolumeManager, GetHeldPods>,
+    known: BTreeSet<PodUid>,
+) -> Looked {
     let on_disk = match execute::pods_on_disk(&ways).await {
         Ok(on_disk) => on_disk,
         Err(error) => {

@@ -69,14 +69,14 @@ pub fn certificates(
         purpose: Purpose::Client,
         store: renewed.store,
         current: renewed.current,
-        api: cluster.api.clone(),
-        bootstrap: renewed.bootstrap,
+        api: Arc::new(cluster.api.clone()),
+        bootstrap: renewed.bootstrap.map(|api| Arc::new(api) as _),
     });
     let serving = serving.map(|(store, current)| Role {
         purpose: Purpose::Serving,
         store,
         current,
-        api: cluster.api.clone(),
+        api: Arc::new(cluster.api.clone()),
         bootstrap: None,
     });
     client.into_iter().chain(serving).collect()

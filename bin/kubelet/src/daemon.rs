@@ -132,7 +132,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
         if let Some(event) = cgroups::version_event(bridge.cgroups.version()) {
-            let _ = node.record.tell(event);
+            node.record.tell_or_count(event);
         }
         let wrong_driver = watch_driver(&bridge, unconfirmed.then_some(driver));
         if let Some(started) = hooks.started {
@@ -255,7 +255,10 @@ fn bridge(
         DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
     let pull_records = DiskPullRecords::new(layout.root(), handle.clone());
     let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
+    let sockets = Arc::new(bridge_serve::System::new(io.clone()));
     Ok(Bridge {
+        listeners: sockets.clone(),
+        proxy: sockets,
         runtime,
         stats: Arc::new(stats),
         docker_configs: Arc::new(docker_configs),
@@ -327,7 +330,7 @@ fn announce(node: &Node) {
         reason: Arc::from("Starting"),
         message: Arc::from("Starting kubelet."),
     };
-    let _ = node.record.tell(started);
+    node.record.tell_or_count(started);
     notify(&[NotifyState::Ready]);
 }
 

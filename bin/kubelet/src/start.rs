@@ -90,7 +90,7 @@ fn pods(loaded: &Loaded, verdict: &mut Verdict) {
         || format!("unknown configmap and secret manager mode: {strategy}"),
     );
     let size = config.pods.container_log_max_size.as_str();
-    let bytes = messages::quantity::Quantity::parse(size);
+    let bytes = pod_spec::quantity::Quantity::parse(size);
     verdict.refuse(!bytes.is_ok_and(|bytes| bytes.is_whole()), "containerLogMaxSize", size, || {
         format!("failed to parse container log max size {size:?}: not a quantity of whole bytes")
     });

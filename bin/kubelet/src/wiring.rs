@@ -25,39 +25,16 @@ mod resource_manager;
 mod status_manager;
 mod volume_manager;
 
-use bridge_cri::{CriMetrics, Operations};
+use std::sync::Arc;
 
+use bridge_cri::{CriMetrics, Operations};
 use prometheus::Registry;
-use supervision::{Subsystem, Tree, TreeCollector};
+use supervision::{Tree, TreeCollector};
 
 use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
 pub use parts::{Bridge, Cluster, Lost, Membership, Places, Role, ServerSettings, Settings};
-
-/// Who asks whom, with a reply and a deadline. Asks only go down: a test proves that there is no circle.
-pub const ASKS: &[(&str, &str)] = &[
-    (messages::pod_manager::RECEIVER, messages::pod_worker::RECEIVER),
-    (messages::pod_manager::RECEIVER, messages::status_manager::RECEIVER),
-    (messages::pod_manager::RECEIVER, messages::pleg::RECEIVER),
-    (messages::pod_worker::worker::RECEIVER, messages::status_manager::RECEIVER),
-    (messages::pod_worker::worker::RECEIVER, messages::image_manager::RECEIVER),
-    (messages::pod_worker::worker::RECEIVER, messages::volume_manager::RECEIVER),
-    (messages::pod_worker::worker::RECEIVER, messages::resource_manager::RECEIVER),
-    (messages::pod_worker::worker::RECEIVER, messages::object_cache::RECEIVER),
-    (messages::volume_manager::RECEIVER, messages::object_cache::RECEIVER),
-    (messages::image_manager::RECEIVER, messages::object_cache::RECEIVER),
-    (messages::status_manager::RECEIVER, messages::pod_worker::RECEIVER),
-    (messages::volume_manager::RECEIVER, messages::pleg::RECEIVER),
-    (messages::resource_manager::RECEIVER, messages::pleg::RECEIVER),
-    (messages::eviction_manager::RECEIVER, messages::pod_manager::RECEIVER),
-    (messages::eviction_manager::RECEIVER, messages::garbage_collector::RECEIVER),
-    (messages::eviction_manager::RECEIVER, messages::image_manager::RECEIVER),
-    (::node_api::NodeApi::NAME, messages::pod_manager::RECEIVER),
-    (::node_api::NodeApi::NAME, messages::status_manager::RECEIVER),
-    (::node_api::NodeApi::NAME, messages::pleg::RECEIVER),
-    (::node_api::NodeApi::NAME, messages::event_recorder::RECEIVER),
-];
 
 /// What the `wire` of each subsystem takes its actor's dependencies from.
 struct Wiring<'a> {
@@ -68,7 +45,7 @@ struct Wiring<'a> {
     probe_registry: Registry,
     bridge: &'a Bridge,
     settings: &'a Settings,
-    operations: Operations,
+    operations: Arc<Operations>,
     actors: Actors,
 }
 
@@ -123,10 +100,10 @@ pub fn wire(
 }
 
 /// The calls to the runtime, counted.
-fn operations(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Operations> {
+fn operations(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Arc<Operations>> {
     let metrics = CriMetrics::new()?;
     for collector in metrics.collectors() {
         registry.register(collector)?;
     }
-    Ok(Operations::new(bridge.runtime.clone(), bridge.io.clone(), metrics))
+    Ok(Arc::new(Operations::new(bridge.runtime.clone(), bridge.io.clone(), metrics)))
 }

@@ -2,8 +2,9 @@
 //!
 //! - [`Runtime`] is the trait, one method per RPC; [`CriClient`] speaks it over a Unix socket, and behind the feature
 //!   `fake` the module `fake` keeps the same contract in memory.
-//! - [`Operations`] is what actors use: mutating calls that outlive their asker, one at a time per sandbox and per
-//!   container, and adoption of what an unanswered call did create.
+//! - [`Operations`] is the runtime for a kubelet: mutating calls that outlive their asker, one at a time per sandbox and
+//!   per container, and adoption of what an unanswered call did create. Actors are handed parts of it, as the small
+//!   traits of [`ports`].
 //! - [`ExitWatcher`] reports the end of a container's process on runtimes without an event stream.
 //!
 //! ```no_run
@@ -51,6 +52,7 @@ mod exits;
 mod flights;
 mod metrics;
 mod operations;
+pub mod ports;
 mod rpc;
 mod runtime;
 pub mod wire;
@@ -65,5 +67,9 @@ pub use exits::{ExitWatchError, ExitWatcher, Exited, PidfdWatcher, container_pid
 pub use flights::{InFlight, PullShare};
 pub use metrics::CriMetrics;
 pub use operations::{EnsureError, Ensured, KUBELET_API_VERSION, Operations};
+pub use ports::{
+    ExecSync, ImageReads, Images, LogReopen, PodLifecycle, PodRemoval, RuntimeConfiguration, RuntimeReads,
+    Stats, Streaming,
+};
 pub use rpc::Rpc;
 pub use runtime::{ContainerEvents, Reply, Runtime};

@@ -1,6 +1,5 @@
 //! The layer that actors use: reads pass through, mutating calls fly on their own, every call is counted.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,21 +178,26 @@ impl Operations {
     }
 
     /// Ends when no mutating call of the pod is in flight; at once when there is none.
-    pub fn settled(&self, pod_uid: &str) -> impl Future<Output = ()> + Send + 'static {
-        Arc::clone(&self.flights).settled(pod_uid.to_owned())
+    #[must_use]
+    pub fn settled(&self, pod_uid: &str) -> BoxFuture<'static, ()> {
+        Arc::clone(&self.flights).settled(pod_uid.to_owned()).boxed()
     }
 
     /// `Version`, and that the runtime speaks this kubelet's API.
     ///
     /// # Errors
     /// The runtime's answer, or `Other` when it answers with another version than [`KUBELET_API_VERSION`].
-    pub async fn check_version(&self) -> Result<VersionResponse, CriError> {
-        let answer = self.version(VersionRequest { version: KUBELET_API_VERSION.into() }).await?;
-        if answer.version == KUBELET_API_VERSION {
-            return Ok(answer);
+    pub fn check_version(&self) -> Reply<VersionResponse> {
+        let asked = self.version(VersionRequest { version: KUBELET_API_VERSION.into() });
+        async move {
+            let answer = asked.await?;
+            if answer.version == KUBELET_API_VERSION {
+                return Ok(answer);
+            }
+            let message = format!("runtime API version {:?} is not {KUBELET_API_VERSION:?}", answer.version);
+            Err(CriError::new(Rpc::Version, CriErrorKind::Other, message))
         }
-        let message = format!("runtime API version {:?} is not {KUBELET_API_VERSION:?}", answer.version);
-        Err(CriError::new(Rpc::Version, CriErrorKind::Other, message))
+        .boxed()
     }
 
     /// `GetContainerEvents`.
@@ -210,17 +214,21 @@ impl Operations {
     ///
     /// # Errors
     /// The runtime's answer.
-    pub async fn status_after_exit(&self, container_id: &str) -> Result<ContainerStatusResponse, CriError> {
+    pub fn status_after_exit(&self, container_id: &str) -> Reply<ContainerStatusResponse> {
         let request = ContainerStatusRequest { container_id: container_id.to_owned(), verbose: true };
-        for pause_ms in EXIT_LOOKS_MS {
-            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-            let answer = self.container_status(request.clone()).await?;
-            if answer.status.as_ref().is_none_or(|status| status.state() != ContainerState::ContainerRunning)
-            {
-                return Ok(answer);
+        let calls = self.calls.clone();
+        async move {
+            for pause_ms in EXIT_LOOKS_MS {
+                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                let answer = calls.container_status(request.clone()).await?;
+                let state = answer.status.as_ref().map(ContainerStatus::state);
+                if state != Some(ContainerState::ContainerRunning) {
+                    return Ok(answer);
+                }
             }
+            calls.container_status(request).await
         }
-        self.container_status(request).await
+        .boxed()
     }
 
     /// Puts a mutating call in flight now; the future only waits for it.

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
-use crate::{ApiClient, ApiError, Followed, Select};
+use crate::{ApiError, CertificateRequests, Followed, Select};
 use bridge_tls::certificates::{CertificateError, KeyPem, Pair, Purpose, Subject};
 
 /// Why the cluster has not given a certificate.
@@ -62,7 +62,7 @@ fn requested(csr: &CertificateSigningRequest) -> Requested {
 /// # Errors
 /// No request could be made, or the API server has not taken it.
 pub async fn request_certificate(
-    api: &ApiClient,
+    api: &dyn CertificateRequests,
     key: &KeyPem,
     subject: &Subject,
     purpose: Purpose,
@@ -90,7 +90,7 @@ pub async fn request_certificate(
         return Err(CsrError::NotCreated(error));
     };
     tracing::info!(csr = name, "csr for this node already exists, reusing");
-    let there: CertificateSigningRequest = api.get(None, name).await.map_err(CsrError::NotRetrieved)?;
+    let there: CertificateSigningRequest = api.get(name).await.map_err(CsrError::NotRetrieved)?;
     compatible(&there, &csr, key).map_err(CsrError::Incompatible)?;
     tracing::info!(csr = name, "csr for this node is still valid");
     Ok(requested(&there))
@@ -140,9 +140,12 @@ fn compatible(
 ///
 /// # Errors
 /// The request was denied, has failed, is gone or is another one.
-pub async fn wait_for_certificate(api: &ApiClient, requested: &Requested) -> Result<Vec<u8>, CsrError> {
+pub async fn wait_for_certificate(
+    api: &dyn CertificateRequests,
+    requested: &Requested,
+) -> Result<Vec<u8>, CsrError> {
     let select = Select::named(None, &requested.name);
-    let mut news = api.follow::<CertificateSigningRequest>(select);
+    let mut news = api.follow(select);
     let deleted = || CsrError::NotSigned(format!("csr {:?} was deleted", requested.name));
     while let Some(item) = news.next().await {
         let csr = match item {

@@ -1,6 +1,6 @@
 //! The API server: typed calls with a deadline each, and lists that stay current.
 //!
-//! [`ApiClient`] speaks through a `kube::Client` over any tower service: the real one is [`connect`]ed with the identity
+//! Actors are handed parts of [`ApiClient`], as the small traits of [`ports`]. The client speaks through a `kube::Client` over any tower service: the real one is [`connect`]ed with the identity
 //! of a [`Kubeconfig`]; tests put an API server in memory in its place, which also runs on a paused clock.
 // The bridge owns time and effects, so that no actor has to.
 #![allow(clippy::disallowed_methods)]
@@ -18,6 +18,7 @@ mod identity;
 mod kubeconfig;
 mod limits;
 mod object;
+pub mod ports;
 mod reach;
 
 pub use api::{ApiClient, Delete, Patch, Reply, Select};
@@ -30,3 +31,6 @@ pub use identity::{FileIdentity, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
 pub use limits::RateLimit;
 pub use object::{Object, Said, Unreadable};
+pub use ports::{
+    CertificateRequests, Events, Follow, Leases, MirrorObjects, NodeObject, PodObjects, PodStatuses, Tokens,
+};

@@ -15,7 +15,8 @@ use actix_rt::{Arbiter, System};
 use messages::{PodUid, delivery};
 use serde_json::{Value, json};
 use supervision::{
-    Address, ChildSpec, Ctx, Place, Policy, RestartPolicy, Subsystem, Supervised, Tree, Vitality,
+    Address, AskPort, ChildSpec, Ctx, Outside, Place, Policy, RestartPolicy, Subsystem, Supervised, Tree,
+    Vitality,
 };
 
 /// Messages per round of tells.
@@ -232,10 +233,10 @@ async fn tells(pair: &Pair, rows: &mut Vec<Row>) {
 }
 
 async fn asks(pair: &Pair, rows: &mut Vec<Row>) {
-    let address: Address<Number> = pair.ours.address();
+    let port: AskPort<Outside, Number> = pair.ours.asked();
     let deadline = Duration::from_secs(10);
     let ours = || {
-        let answer = address.ask(Number, deadline);
+        let answer = port.ask(Number, deadline);
         async move { answer.await == Ok(7) }
     };
     let plain = || {
@@ -271,10 +272,10 @@ async fn on_one_thread(rows: &mut Vec<Row>) {
     let plain_ns = ns_per_tell(&plain_handled, PODS, |_| plain.do_send(Nothing)).await;
     rows.push(row("tell, same thread, keyed by 110 pods", "ns", plain_ns, ours_ns));
 
-    let address: Address<Number> = ours.address();
+    let port: AskPort<Outside, Number> = ours.asked();
     let (ours50, ours99) = percentiles(
         times_of(ASKS, || {
-            let answer = address.ask(Number, Duration::from_secs(10));
+            let answer = port.ask(Number, Duration::from_secs(10));
             async move { answer.await == Ok(7) }
         })
         .await,
@@ -293,7 +294,7 @@ async fn on_one_thread(rows: &mut Vec<Row>) {
 
 async fn recovery(rows: &mut Vec<Row>) {
     let crash_and_ask = async |ours: &Supervised<Ours>, times: usize| {
-        let (crash, number) = (ours.address::<Crash>(), ours.address::<Number>());
+        let (crash, number) = (ours.address::<Crash>(), ours.asked::<Outside, Number>());
         percentiles(
             times_of(times, || {
                 crash.tell(Crash).expect("there is room");
@@ -327,7 +328,7 @@ async fn idle(rows: &mut Vec<Row>) {
     let tree = Tree::new(Policy::default());
     let parent: Supervised<Parent> =
         tree.seat(Vitality::Degradable).start(&Place::Here, || Parent(Arc::default()));
-    let answer = parent.address::<Populate>().ask(Populate(IDLE), Duration::from_secs(30)).await;
+    let answer = parent.asked::<Outside, Populate>().ask(Populate(IDLE), Duration::from_secs(30)).await;
     assert_eq!(answer, Ok(IDLE));
     tokio::time::sleep(Duration::from_millis(100)).await;
     let ours = (resident() - before) / IDLE as f64;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use actix::Message;
 use messages::Delivery;
-use supervision::Address;
 use supervision::fake::Received;
+use supervision::{Address, AskPort, Asker};
 
 /// What a neighbour answers to a message.
 type Answer<M> = Arc<dyn Fn(&M) -> <M as Message>::Result + Send + Sync>;
@@ -58,6 +58,12 @@ impl<M: Delivery> Neighbour<M> {
     pub fn address(&self) -> Address<M> {
         let this = self.clone();
         Address::scripted(self.name, move |message| this.receive(message))
+    }
+
+    /// The port that the actor under test asks through.
+    pub fn asked<From: Asker>(&self) -> AskPort<From, M> {
+        let this = self.clone();
+        AskPort::scripted(self.name, move |message| this.receive(message))
     }
 
     /// From now on it answers so. For a message that is told the answer is nothing, and the closure may be a reaction.

@@ -20,17 +20,18 @@ use bridge_node::host::{
 };
 use bridge_node::mounts::FakeMounts;
 use bridge_node::stats::FakeStats;
+use bridge_serve::{FakeListeners, FakeStreams};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet::wiring::{self, Bridge, Membership, Places, Settings};
 use messages::PodUid;
 use messages::event_recorder::{GetEvents, RecordedEvent};
 use messages::pod_manager::GetPods;
-use messages::quantity::Quantity;
-use messages::resources::NodeResources;
 use messages::status_manager::GetPodStatuses;
 use node_status::{LeaseConfig, NodeStatusConfig};
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 use prometheus::Registry;
 use supervision::{Place, Policy, Tree};
 
@@ -71,6 +72,10 @@ pub struct World {
     pub api: Option<FakeApi>,
     /// The node's resolver configuration; none as with an empty `resolvConf`.
     pub resolv_conf: Option<String>,
+    /// Ports that the node listens on.
+    pub listeners: FakeListeners,
+    /// Certificates that the cluster signs; none if it signs none.
+    pub certificates: Vec<wiring::Role>,
 }
 
 impl World {
@@ -94,6 +99,8 @@ impl World {
             addresses: FakeHostAddresses::default(),
             url: None,
             resolv_conf: None,
+            listeners: FakeListeners::default(),
+            certificates: Vec::new(),
             api: None,
         }
     }
@@ -148,7 +155,9 @@ impl World {
             addresses: Arc::new(self.addresses.clone()),
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
-            certificates: Vec::new(),
+            listeners: Arc::new(self.listeners.clone()),
+            proxy: Arc::new(FakeStreams::default()),
+            certificates: self.certificates.clone(),
             lost: wiring::Lost::default(),
         }
     }

@@ -45,7 +45,7 @@ impl ImageManager {
             self.look(asker, image, ctx);
         }
         if self.intents.len() > 0 {
-            let images = execute::list_images(self.deps.operations.clone());
+            let images = execute::list_images(self.deps.images.clone());
             ctx.effect("look for images of intents", None, images, |actor, images, ctx| {
                 actor.settle_intents(&images.unwrap_or_default(), false, ctx);
             });
@@ -95,7 +95,7 @@ impl ImageManager {
         ctx: &mut Ctx<Self>,
     ) -> EffectId {
         let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
-        let before = execute::before(self.deps.operations.clone(), records, image, annotations);
+        let before = execute::before(self.deps.images.clone(), records, image, annotations);
         ctx.effect("look for image before its pull", None, before, move |actor, before, ctx| {
             let Some(running) = actor.running.get_mut(&task.key) else { return };
             let before = before.filter(|image| !actor.intents.made(image)).map(|image| image.id);
@@ -210,7 +210,7 @@ impl ImageManager {
         }
         ctx.set_timer(Timer::Prune, PRUNE_EVERY);
         let began = self.deps.clock.now();
-        let images = execute::list_images(self.deps.operations.clone());
+        let images = execute::list_images(self.deps.images.clone());
         ctx.effect("list images", None, images, move |actor, images, ctx| {
             let Some(images) = images else { return };
             let there = images.iter().map(|image| image.id.clone()).collect();

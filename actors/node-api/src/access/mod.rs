@@ -11,12 +11,11 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bridge_reviews::{NodeAccess, Reviews, User};
+use bridge_serve::Connection;
 use bridge_tls::serving::{ClientCertificate, ServingTls};
 
 pub use attributes::{Attributes, attributes, is_plain};
 use credentials::{Presented, take_token};
-
-use crate::server::Connection;
 
 /// What is known of an authenticated user's groups without asking.
 const AUTHENTICATED: &str = "system:authenticated";

@@ -1,11 +1,12 @@
 //! Reads a log file into an answer's body, and follows it while its container runs.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use bridge_cri::wire::{ContainerState, ContainerStatusRequest};
-use bridge_cri::{CriErrorKind, Operations};
+use bridge_cri::{CriErrorKind, RuntimeReads};
 use bridge_node::host::LogFile;
 use tokio::sync::mpsc;
 
@@ -26,7 +27,7 @@ pub struct LogSource {
     /// The runtime's ID of the container.
     pub container_id: String,
     /// The runtime, that says whether the container still runs.
-    pub operations: Operations,
+    pub runtime: Arc<dyn RuntimeReads>,
 }
 
 /// Where the chunks of the body go.
@@ -141,7 +142,7 @@ async fn read(mut source: LogSource, options: LogOptions, chunks: &Chunks) -> io
 /// A runtime that does not answer is taken for one whose containers go on running.
 async fn is_running(source: &LogSource) -> io::Result<bool> {
     let request = ContainerStatusRequest { container_id: source.container_id.clone(), verbose: false };
-    match source.operations.container_status(request).await {
+    match source.runtime.container_status(request).await {
         Ok(answer) => {
             let state = answer.status.map(|status| status.state());
             Ok(state == Some(ContainerState::ContainerRunning))

@@ -1,7 +1,7 @@
 //! exec, attach and port-forward (row 21.4): the runtime's streaming server does them, over the caller's connection.
 
 mod params;
-mod proxy;
+mod upgrade;
 
 pub use params::{Streams, ports, query_pairs};
-pub use proxy::{Target, needs_translation, proxied, refusal};
+pub use upgrade::{needs_translation, refusal};

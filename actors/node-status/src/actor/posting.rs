@@ -48,7 +48,7 @@ impl NodeStatus {
         }
         self.posting = true;
         let patch = Patch::Strategic(patch(&before, &made.node));
-        let work = self.deps.heartbeat.patch_status::<Node>(None, &self.deps.config.name, &patch);
+        let work = self.deps.heartbeat.patch_status(&self.deps.config.name, &patch);
         ctx.effect("post", None, work, move |actor, answer, ctx| actor.posted(answer, news, &made, ctx));
     }
 
@@ -104,7 +104,7 @@ impl NodeStatus {
 
     fn read(&mut self, ctx: &mut Ctx<Self>) {
         self.posting = true;
-        let work = self.deps.heartbeat.get::<Node>(None, &self.deps.config.name);
+        let work = self.deps.heartbeat.get(&self.deps.config.name);
         ctx.effect("read", None, work, |actor, answer, ctx| match answer {
             Ok(node) => {
                 actor.problem = None;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiClient, ApiError};
+use bridge_kube::{ApiError, Leases};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 
 use super::LeaseConfig;
@@ -25,7 +25,7 @@ pub enum Round {
 
 /// What a round needs.
 pub struct Renewal {
-    pub api: ApiClient,
+    pub api: Arc<dyn Leases>,
     pub clock: Arc<dyn Clock>,
     pub config: Arc<LeaseConfig>,
     /// The Node's UID.
@@ -45,7 +45,7 @@ impl Renewal {
         {
             return Round::Renewed(Box::new(lease));
         }
-        match self.api.get::<LeaseObject>(Some(NAMESPACE), &self.config.node).await {
+        match self.api.get(NAMESPACE, &self.config.node).await {
             Ok(lease) => match self.replace(lease).await {
                 Ok(lease) => Round::Renewed(Box::new(lease)),
                 Err(error) => Round::NotRenewed(error),
@@ -75,7 +75,7 @@ impl Renewal {
                     }
                     tracing::warn!(%error, "Failed to update lease");
                     if error.is_conflict() {
-                        base = self.api.get(Some(NAMESPACE), &self.config.node).await?;
+                        base = self.api.get(NAMESPACE, &self.config.node).await?;
                     }
                 }
             }

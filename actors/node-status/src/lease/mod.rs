@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
-use bridge_kube::ApiClient;
+use bridge_kube::Leases;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use messages::facts::NodeObserved;
 use messages::node_status::{ResendNode, lease};
@@ -39,7 +39,7 @@ pub struct LeaseDeps {
     /// What the lease is.
     pub config: Arc<LeaseConfig>,
     /// Nobody else's calls wait here.
-    pub heartbeat: ApiClient,
+    pub heartbeat: Arc<dyn Leases>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
     /// Asked for the Node.
@@ -97,7 +97,7 @@ impl Lease {
             Round::WithoutNode if self.owner.is_some() => wait = Duration::ZERO,
             Round::WithoutNode => {
                 self.failures = 0;
-                let _ = self.deps.node.tell(ResendNode);
+                self.deps.node.tell_level(ResendNode);
             }
             Round::NotRenewed(error) => {
                 tracing::warn!(%error, "Will retry updating lease");
@@ -126,7 +126,7 @@ impl Subsystem for Lease {
     type Timer = LeaseTimer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.node.tell(ResendNode);
+        self.deps.node.tell_level(ResendNode);
         self.renew(ctx);
     }
 

@@ -13,7 +13,7 @@ use crate::observe;
 
 impl Pleg {
     pub(super) fn subscribe(&mut self, ctx: &mut Ctx<Self>) {
-        let subscription = self.deps.operations.get_container_events();
+        let subscription = self.deps.runtime.get_container_events();
         ctx.effect("subscribe", None, subscription, |actor, answer, ctx| match answer {
             Ok(events) => {
                 actor.events = true;
@@ -68,7 +68,7 @@ impl Pleg {
 
     /// While a call of ours is under way for the pod, its caller asks for the look when it has ended.
     pub(super) fn look_soon(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        if self.deps.operations.in_flight(uid.as_str()).is_empty() {
+        if self.deps.runtime.in_flight(uid.as_str()).is_empty() {
             self.schedule.want(uid, 0);
             self.begin_soon(ctx);
         } else {

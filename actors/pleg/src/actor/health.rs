@@ -20,17 +20,17 @@ impl Pleg {
             return;
         }
         ctx.cancel_timer(&Timer::Health);
-        let operations = self.deps.operations.clone();
+        let runtime = self.deps.runtime.clone();
         let version = self.version.clone();
         let work = async move {
             let version = match version {
                 Some(version) => version,
                 None => {
-                    let answer = operations.check_version().await?;
+                    let answer = runtime.check_version().await?;
                     (Arc::from(answer.runtime_name), Arc::from(answer.runtime_version))
                 }
             };
-            let status = operations.status(wire::StatusRequest { verbose: false }).await?;
+            let status = runtime.status(wire::StatusRequest { verbose: false }).await?;
             Ok((version, status))
         };
         ctx.effect("health", None, work, Self::healthy);
@@ -82,14 +82,14 @@ impl Pleg {
         let listed_ago = self.last_relist.map(|at| at.elapsed());
         let health = Arc::new(RuntimeHealth { listed_ago, ..RuntimeHealth::clone(health) });
         for watcher in &self.deps.runtime_watchers {
-            let _ = watcher.tell(RuntimeObserved(health.clone()));
+            watcher.tell_level(RuntimeObserved(health.clone()));
         }
     }
 
     pub(super) fn tell_health(&self, whom: &[Address<RuntimeObserved>]) {
         let Some(health) = &self.health else { return };
         for observer in whom {
-            let _ = observer.tell(RuntimeObserved(health.clone()));
+            observer.tell_level(RuntimeObserved(health.clone()));
         }
     }
 }

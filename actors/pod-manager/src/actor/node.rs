@@ -21,8 +21,8 @@ const FETCH_DEADLINE: Duration = Duration::from_secs(10);
 impl PodManager {
     pub(super) fn ask_for_node(&self, ctx: &mut Ctx<Self>) {
         if let Some(node) = self.deps.node.as_ref().filter(|_| !self.known.node) {
-            // Refused or lost: it is asked for again.
-            let _ = node.tell(ResendNode);
+            // Lost: it is asked for again.
+            node.tell_level(ResendNode);
             ctx.set_timer(Timer::AskForNode, ASK_FOR_NODE);
         }
     }
@@ -35,7 +35,7 @@ impl PodManager {
             return;
         };
         self.fetching_node = Some(pods);
-        let fetched = api.with_deadline(FETCH_DEADLINE).get::<Node>(None, &self.deps.config.node.name);
+        let fetched = api.node_within(&self.deps.config.node.name, FETCH_DEADLINE);
         ctx.effect("fetch Node", None, fetched, Self::fetched_node);
     }
 

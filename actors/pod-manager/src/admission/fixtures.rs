@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use messages::quantity::Quantity;
-use messages::resources::NodeResources;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 
 /// A pod whose only container requests this.
 pub(crate) fn requesting(amounts: &[(&str, &str)]) -> Pod {

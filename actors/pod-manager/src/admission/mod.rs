@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, Taint};
 use messages::facts::{Rejection, Source};
-use messages::resources::NodeResources;
 use pod_rules::{labels, reasons};
+use pod_spec::resources::NodeResources;
 
 use self::resources::Insufficient;
 pub use self::sysctl::{PatternError, SysctlAllowlist};

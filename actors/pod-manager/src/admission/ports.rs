@@ -1,7 +1,7 @@
 //! PURE: ports of the node that pods take (row 16.2).
 
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
-use messages::resources::is_sidecar;
+use pod_spec::resources::is_sidecar;
 
 const ANY: &str = "0.0.0.0";
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::Source;
-use messages::resources::QosClass;
 use pod_rules::critical::{self, priority};
 use pod_rules::origin::{annotated_source, is_static};
+use pod_spec::resources::QosClass;
 
 use super::resources::{Insufficient, requests};
 

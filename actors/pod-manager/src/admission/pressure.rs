@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use messages::facts::{Pressure, Rejection, Source};
-use messages::resources::QosClass;
 use pod_rules::conditions::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use pod_rules::critical::is_critical;
 use pod_rules::reasons::EVICTED;
 use pod_rules::taints::NO_SCHEDULE;
+use pod_spec::resources::QosClass;
 
 use super::taints;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 use messages::facts::Rejection;
-use messages::quantity::Quantity;
-use messages::resources::{NodeResources, is_native, pod_requests};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{NodeResources, is_native, pod_requests};
 use supervision::blame;
 
 /// The places for pods, as a resource.

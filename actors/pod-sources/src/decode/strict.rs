@@ -12,7 +12,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Unexpec
 use serde::{Deserializer, forward_to_deserialize_any};
 
 use bridge_text::{Node, Number, Path};
-use messages::quantity::Quantity;
+use pod_spec::quantity::Quantity;
 
 /// What is wrong with one field.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-use messages::quantity::Quantity;
-use messages::resources::{Amounts, aggregate, is_huge_pages, is_pod_level, overcommit_allowed};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{Amounts, aggregate, is_huge_pages, is_pod_level, overcommit_allowed};
 
 /// A map of resource amounts as the API writes it.
 type ResourceMap = Option<BTreeMap<String, Text>>;

@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::field::{Errors, Path, items, text};
 use super::{metadata, names, resources, selectors};
-use messages::quantity::Quantity;
 use pod_rules::annotations::CONFIG_MIRROR;
+use pod_spec::quantity::Quantity;
 
 /// Names that containers may use.
 pub(super) fn names(spec: &PodSpec) -> BTreeSet<&str> {

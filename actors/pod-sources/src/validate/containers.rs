@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, Volume};
 
 use super::field::{Errors, Path, items, text};
 use super::{env, mounts, names, probes, resources, restart, security};
-use messages::resources::is_sidecar;
+use pod_spec::resources::is_sidecar;
 
 /// What the validation of a container needs to know of its pod.
 pub(super) struct OfPod<'a> {

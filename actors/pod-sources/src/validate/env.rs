@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::field::{Errors, Path, items, text};
 use super::{names, paths};
-use messages::quantity::Quantity;
+use pod_spec::quantity::Quantity;
 
 /// Fields of the pod that a variable may hold.
 const ENV_FIELDS: [&str; 9] = [

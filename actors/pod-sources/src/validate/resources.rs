@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use super::field::{Errors, Path, items, text};
 use super::names;
-use messages::quantity::Quantity;
-use messages::resources::{
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{
     Amounts, HUGE_PAGES_PREFIX, aggregate, is_huge_pages, is_native, is_pod_level, overcommit_allowed,
 };
 

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::field::{Errors, Path, items, text};
 use super::{claims, containers, names, paths, projected, volume_sources};
-use messages::quantity::Quantity;
+use pod_spec::quantity::Quantity;
 
 /// Validates all volumes; gives the valid ones, which containers may use.
 pub(super) fn validate<'a>(

@@ -1,6 +1,6 @@
 //! Why a container cannot be configured.
 
-use messages::expansion::TooLong;
+use pod_spec::expansion::TooLong;
 
 use crate::security_groups::UnknownGroupsPolicy;
 

@@ -15,9 +15,9 @@ use bridge_node::host::Layout;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use messages::PodRef;
 use messages::image_manager::PresentImage;
-use messages::resources::NodeResources;
 use messages::volume_manager::MountedVolumes;
 use pod_rules::labels::CONTAINER_NAME;
+use pod_spec::resources::NodeResources;
 
 use crate::env::Variables;
 use crate::hash::{container_hash, hash_text};

@@ -1,9 +1,9 @@
 //! Whom the kernel kills first when the node runs out of memory (row 14.12).
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use messages::quantity::Quantity;
-use messages::resources::{Amounts, NodeResources, QosClass, aggregate, amounts, is_sidecar, pod_level};
 use pod_rules::critical::NODE_CRITICAL_CLASS;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{Amounts, NodeResources, QosClass, aggregate, amounts, is_sidecar, pod_level};
 
 use crate::linux_resources::units;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bridge_cri::wire::{HugepageLimit, LinuxContainerResources};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use messages::quantity::Quantity;
-use messages::resources::{Amounts, HUGE_PAGES_PREFIX, NodeResources, amounts, pod_level};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::{Amounts, HUGE_PAGES_PREFIX, NodeResources, amounts, pod_level};
 
 use super::oom::oom_score_adj;
 use crate::linux_resources::{Wanted, linux_resources, units};

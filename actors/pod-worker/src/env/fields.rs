@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ObjectFieldSelector, Pod};
-use messages::downward::{map_text, subscripted};
+use pod_spec::downward::{map_text, subscripted};
 
 use super::{EnvError, EnvSources};
 

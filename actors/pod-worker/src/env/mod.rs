@@ -9,8 +9,8 @@ pub mod services;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, FileKeySelector, Pod};
-use messages::expansion::{Budget, TooLong, expand};
-use messages::quantity::Quantity;
+use pod_spec::expansion::{Budget, TooLong, expand};
+use pod_spec::quantity::Quantity;
 
 use self::objects::EnvObjects;
 

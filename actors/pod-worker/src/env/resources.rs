@@ -1,7 +1,7 @@
 //! Variables from the resources of containers (row 11.5).
 
 use k8s_openapi::api::core::v1::{Container, ResourceFieldSelector};
-use messages::downward::{Defaults, named_resource_text, resource_text};
+use pod_spec::downward::{Defaults, named_resource_text, resource_text};
 
 use super::{EnvError, EnvSources};
 
@@ -24,8 +24,8 @@ pub(super) fn resource_value(
 mod tests {
     use k8s_openapi::api::core::v1::ResourceRequirements;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-    use messages::downward::units;
-    use messages::quantity::Quantity;
+    use pod_spec::downward::units;
+    use pod_spec::quantity::Quantity;
     use proptest::prelude::*;
 
     use super::*;

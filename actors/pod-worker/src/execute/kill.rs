@@ -91,7 +91,7 @@ pub(super) async fn stop_one(
 async fn stop_container(exec: &Executor, id: &str, name: &str, grace_seconds: i64) -> Result<(), String> {
     let _step = exec.step(format!("StopContainer {name}")).await;
     exec.deps
-        .operations
+        .pods
         .stop_container(exec.uid(), id, grace_seconds)
         .await
         .map_err(|error| failed("KillContainer", name, "KillContainerError", &error.status_text()))
@@ -101,7 +101,7 @@ async fn stop_container(exec: &Executor, id: &str, name: &str, grace_seconds: i6
 pub(super) async fn stop_sandbox(exec: &Executor, id: &str) -> Result<(), String> {
     let _step = exec.step("StopPodSandbox".to_owned()).await;
     exec.deps
-        .operations
+        .pods
         .stop_pod_sandbox(exec.uid(), id)
         .await
         .map_err(|error| failed("KillPodSandbox", exec.uid(), "KillPodSandboxError", &error.status_text()))

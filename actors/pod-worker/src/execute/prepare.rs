@@ -161,7 +161,7 @@ async fn env_file(task: &SyncTask, ground: &Ground, (volume, path): &EnvFile) ->
 async fn makes_recursive_read_only(task: &SyncTask, handler: &str) -> Result<bool, String> {
     let exec = &task.exec;
     let _step = exec.step("RuntimeStatus".to_owned()).await;
-    let status = exec.deps.operations.status(StatusRequest { verbose: false }).await;
+    let status = exec.deps.runtime.status(StatusRequest { verbose: false }).await;
     let status = status.map_err(|error| error.message)?;
     let own = status.runtime_handlers.iter().find(|known| known.name == handler);
     Ok(own.and_then(|handler| handler.features).is_some_and(|features| features.recursive_read_only_mounts))

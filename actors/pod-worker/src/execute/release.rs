@@ -95,11 +95,11 @@ pub(super) async fn remove_container_only(exec: &Executor, id: &str, name: &str)
     if let Err(error) = unlinked {
         tracing::warn!(%error, pod = %pod, container = name, "Log link was not removed");
     }
-    exec.deps.operations.remove_container(exec.uid(), id).await.map_err(|error| error.to_string())
+    exec.deps.pods.remove_container(exec.uid(), id).await.map_err(|error| error.to_string())
 }
 
 /// Removes a sandbox, with whatever containers are left in it.
 pub(super) async fn remove_sandbox(exec: &Executor, id: &str) -> Result<(), String> {
     let _step = exec.step("RemovePodSandbox".to_owned()).await;
-    exec.deps.operations.remove_pod_sandbox(exec.uid(), id).await.map_err(|error| error.to_string())
+    exec.deps.pods.remove_pod_sandbox(exec.uid(), id).await.map_err(|error| error.to_string())
 }

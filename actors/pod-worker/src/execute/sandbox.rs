@@ -170,11 +170,11 @@ fn named(task: &SyncTask, resolv_conf: Option<&str>) -> Result<(String, DnsConfi
         let checked = resolv_conf
             .and_then(|text| check_resolv_conf(&config.resolv_conf, text, &config.cluster_dns.domain));
         if let Some(problem) = checked {
-            let _ = exec.deps.events.tell(texts::check_limits_for_resolv_conf(&problem));
+            exec.deps.events.tell_or_count(texts::check_limits_for_resolv_conf(&problem));
         }
         if let Ok(dns) = &dns {
             if dns.missing_cluster {
-                let _ = exec.deps.events.tell(texts::node_misses_cluster_dns());
+                exec.deps.events.tell_or_count(texts::node_misses_cluster_dns());
                 exec.record(texts::missing_cluster_dns(&exec.pod), "");
             }
             for message in &dns.exceeded {
@@ -278,7 +278,7 @@ async fn create(
         config.metadata.get_or_insert_default().attempt = attempt;
         let step = exec.step("RunPodSandbox".to_owned()).await;
         let answer =
-            exec.deps.operations.ensure_sandbox(exec.uid(), attempt, config.clone(), handler.clone()).await;
+            exec.deps.pods.ensure_sandbox(exec.uid(), attempt, config.clone(), handler.clone()).await;
         drop(step);
         match answer {
             Ok(Ensured::Created(id) | Ensured::Adopted(id)) => return Ok((id, config, handler)),
@@ -336,7 +336,7 @@ async fn addresses(task: &SyncTask, sandbox_id: &str) -> Result<Vec<String>, Str
     let exec = &task.exec;
     let _step = exec.step("PodSandboxStatus".to_owned()).await;
     let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox_id.to_owned(), verbose: false };
-    let answer = exec.deps.operations.pod_sandbox_status(request).await.map_err(|error| {
+    let answer = exec.deps.runtime.pod_sandbox_status(request).await.map_err(|error| {
         let error = error.status_text();
         exec.record(texts::failed_sandbox_status(&error), "");
         error

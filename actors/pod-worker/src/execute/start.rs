@@ -144,7 +144,7 @@ async fn create_and_start(
         return Ok(Done::Runs);
     }
     let step = exec.step(format!("StartContainer {}", start.name)).await;
-    let answer = exec.deps.operations.start_container(exec.uid(), &id).await;
+    let answer = exec.deps.pods.start_container(exec.uid(), &id).await;
     drop(step);
     answer.map_err(|error| failure(RUN_CONTAINER_ERROR, &error.message.replace(&id, &start.name)))?;
     exec.record(texts::started(), &field_path);
@@ -197,7 +197,7 @@ async fn create(
         let step = exec.step(format!("CreateContainer {}", start.name)).await;
         let answer = exec
             .deps
-            .operations
+            .pods
             .ensure_container(exec.uid(), &ground.sandbox_id, attempt, config, ground.sandbox_config.clone())
             .await;
         drop(step);
@@ -242,7 +242,7 @@ fn target_id<'a>(task: &'a SyncTask, start: &StartContainer) -> Result<Option<&'
 /// Whether an adopted container has been started by the call that made it.
 async fn runs(task: &SyncTask, id: &str) -> Result<bool, StartFailure> {
     let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-    let answer = task.exec.deps.operations.container_status(request).await;
+    let answer = task.exec.deps.runtime.container_status(request).await;
     let status = answer.map_err(|error| failure(RUN_CONTAINER_ERROR, &error.message))?.status;
     Ok(status.is_some_and(|status| status.state() == ContainerState::ContainerRunning))
 }

@@ -84,11 +84,13 @@ impl PodWorker {
             Step::Terminate(plan) => self.terminate(plan, ctx),
             Step::Stopped => {
                 self.lifecycle.stopped();
-                self.tell_report();
+                self.tell_report(ctx);
                 self.reconcile(ctx);
             }
             Step::Release(what) => self.release(what, ctx),
             Step::Rest(until) => self.wake_at(until, ctx),
+            // Whoever had no room for the last report is told it first.
+            Step::End if self.report_refused => {}
             Step::End => ctx.stop(),
         }
     }
@@ -158,13 +160,13 @@ impl PodWorker {
     }
 
     fn settle(&mut self, ctx: &mut Ctx<Self>) {
-        let (operations, uid) = (self.deps.operations.clone(), self.uid.clone());
+        let (runtime, uid) = (self.deps.runtime.clone(), self.uid.clone());
         self.progress = Progress::default();
-        let in_flight = operations.in_flight(uid.as_str()).into_iter().max_by_key(|call| call.age);
+        let in_flight = runtime.in_flight(uid.as_str()).into_iter().max_by_key(|call| call.age);
         let step = self.progress.begin(in_flight.map_or_else(String::new, |call| format!("{:?}", call.rpc)));
         let work = async move {
             let _step = step;
-            operations.settled(uid.as_str()).await;
+            runtime.settled(uid.as_str()).await;
         };
         let effect =
             ctx.effect(Effect::lasting("settle"), Some(self.uid.clone()), work, |worker, (), ctx| {
@@ -188,7 +190,7 @@ impl PodWorker {
         self.count_start();
         if plan.is_idle() {
             self.rest(&plan, ctx);
-            self.tell_report();
+            self.tell_report(ctx);
             return;
         }
         let (Some(exec), Some(desired), Some(runtime)) =
@@ -201,7 +203,7 @@ impl PodWorker {
         self.starting |= plan.create_sandbox.is_some();
         self.to_be_hooked = with_hook(&desired.pod, &plan);
         self.replaces(&plan);
-        self.tell_report();
+        self.tell_report(ctx);
         let killed = plan.kill.iter().map(|kill| kill.id.clone());
         let live = runtime.live().map(|container| container.id.clone()).filter(|_| plan.kill_pod);
         let pre_stops = self.pre_stops_of(killed.chain(live).collect(), &exec);

@@ -1,7 +1,7 @@
 //! PURE: what has to be sent so that the API server has our part of a pod's status; what is others' is left alone.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use messages::quantity::Quantity;
+use pod_spec::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use crate::conditions::{DISRUPTION_TARGET, OWNED, READY};

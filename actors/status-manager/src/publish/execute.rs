@@ -1,6 +1,6 @@
 //! The calls themselves.
 
-use bridge_kube::{ApiClient, ApiError, Delete, Patch};
+use bridge_kube::{ApiError, Delete, Patch, PodStatuses};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -20,16 +20,16 @@ pub(crate) enum Outcome {
 }
 
 /// Makes a call.
-pub(crate) fn call(api: &ApiClient, call: Call) -> BoxFuture<'static, Outcome> {
-    let namespace = Some(call.namespace.as_str());
+pub(crate) fn call(api: &dyn PodStatuses, call: Call) -> BoxFuture<'static, Outcome> {
+    let namespace = call.namespace.as_str();
     match call.what {
         What::Patch(patch) => {
-            let sent = api.patch_status::<Pod>(namespace, &call.name, &Patch::Strategic(patch));
+            let sent = api.patch_status(namespace, &call.name, &Patch::Strategic(patch));
             Box::pin(async move { sent.await.map_or_else(failed, |pod| Outcome::Patched(Box::new(pod))) })
         }
         What::Delete { uid } => {
             let how = Delete { grace_seconds: Some(0), uid: Some(uid) };
-            let sent = api.delete::<Pod>(namespace, &call.name, &how);
+            let sent = api.delete(namespace, &call.name, &how);
             Box::pin(async move { sent.await.map_or_else(failed, |()| Outcome::Deleted) })
         }
     }

@@ -25,7 +25,7 @@ impl Quantity {
     /// # Errors
     /// Upstream's text when the form is not that of a quantity.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let value = messages::quantity::Quantity::parse(text).map_err(|_| {
+        let value = pod_spec::quantity::Quantity::parse(text).map_err(|_| {
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
                 .to_owned()
         })?;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use messages::resources::is_huge_pages;
 use pod_rules::taints;
+use pod_spec::resources::is_huge_pages;
 
 use super::VersionRequest;
 use super::kind::{FlagKind, parse_bool};

@@ -89,7 +89,7 @@ fn cpu_manager(loaded: &Loaded, verdict: &mut Verdict) {
         "static" => {
             let some = |reserved: &BTreeMap<String, String>| {
                 reserved.get("cpu").is_some_and(|text| {
-                    messages::quantity::Quantity::parse(text).is_ok_and(|cpu| cpu.signum() > 0)
+                    pod_spec::quantity::Quantity::parse(text).is_ok_and(|cpu| cpu.signum() > 0)
                 })
             };
             let reserved = !cgroups.reserved_system_cpus.is_empty()

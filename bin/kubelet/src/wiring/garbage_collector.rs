@@ -9,7 +9,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<GarbageCollector>) {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let deps = GarbageCollectorDeps {
         ways: Ways {
-            operations: wiring.operations.clone(),
+            pods: wiring.operations.clone(),
             dirs: bridge.dirs.for_owner(messages::garbage_collector::RECEIVER),
         },
         clock: bridge.clock.clone(),

@@ -10,11 +10,12 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ImageManager>) -> prometheu
     let metrics = ImageMetrics::new();
     metrics.register(wiring.registry)?;
     let deps = ImageManagerDeps {
-        operations: wiring.operations.clone(),
+        images: wiring.operations.clone(),
+        runtime: wiring.operations.clone(),
         configs: bridge.docker_configs.clone(),
         records: bridge.pull_records.clone(),
         clock: bridge.clock.clone(),
-        secrets: actors.objects.address(),
+        secrets: actors.objects.asked(),
         events: actors.events.address(),
         settings: settings.images.clone(),
         metrics,

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiClient, ApiError, Patch};
-use k8s_openapi::api::core::v1::Node;
+use bridge_kube::{ApiError, NodeObject, Patch};
 use messages::node_status::PostNotReady;
 use pod_rules::conditions;
 use pod_rules::reasons::KUBELET_NOT_READY;
 use serde_json::json;
-use supervision::{Address, Failure};
+use supervision::{AskPort, Failure, Outside};
 use tokio::time::{Instant, timeout};
 
 /// How long a vital failure waits for the cluster to be told.
@@ -19,8 +18,8 @@ pub const NOT_READY_WITHIN: Duration = Duration::from_secs(2);
 /// The ways to the Node's Ready condition.
 #[derive(Clone)]
 pub struct LastWords {
-    pub(super) status: Address<PostNotReady>,
-    pub(super) heartbeat: ApiClient,
+    pub(super) status: AskPort<Outside, PostNotReady>,
+    pub(super) heartbeat: Arc<dyn NodeObject>,
     pub(super) node_name: String,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -50,6 +49,6 @@ impl LastWords {
         });
         // Merged by type: the other conditions stay.
         let patch = Patch::Strategic(json!({ "status": { "conditions": [ready] } }));
-        self.heartbeat.patch_status::<Node>(None, &self.node_name, &patch).await.map(drop)
+        self.heartbeat.patch_status(&self.node_name, &patch).await.map(drop)
     }
 }

@@ -8,7 +8,7 @@ use super::Wiring;
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<LogManager>) {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let deps = LogManagerDeps {
-        ways: Ways { operations: wiring.operations.clone(), logs: bridge.logs.clone() },
+        ways: Ways { runtime: wiring.operations.clone(), logs: bridge.logs.clone() },
         clock: bridge.clock.clone(),
         rotation: settings.logs,
         pleg: actors.pleg.address(),

@@ -14,14 +14,14 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
     let Wiring { bridge, actors, .. } = wiring;
     let deps = NodeApiDeps {
         config: wiring.settings.api.clone(),
-        io: bridge.io.for_owner(NodeApi::NAME),
+        listeners: bridge.listeners.clone(),
         answers: Answers {
             tree: wiring.tree.clone(),
             registry: wiring.registry.clone(),
             probes: wiring.probe_registry.clone(),
-            pods: actors.manager.address(),
-            statuses: actors.status.address(),
-            events: actors.events.address(),
+            pods: actors.manager.asked(),
+            statuses: actors.status.asked(),
+            events: actors.events.asked(),
         },
         secured: secured(wiring),
     };
@@ -31,24 +31,29 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
 /// The HTTPS server, if there is one.
 fn secured(wiring: &Wiring<'_>) -> Option<Secured> {
     let settings = &wiring.settings.server;
+    // Handed out in any case: the proof that asks form no circle is made on nodes without HTTPS, too.
+    let containers = containers(wiring);
     let tls = wiring.bridge.serving.clone()?;
     let reviews = wiring.bridge.cluster.as_ref().map(|cluster| {
         let reviews = ClusterReviews::new(&cluster.reviews, settings.ttls);
         Arc::new(reviews) as Arc<dyn Reviews>
     });
     let access = Access { config: Arc::new(settings.access.clone()), tls, reviews };
-    Some(Secured { access, containers: containers(wiring), offers: settings.offers.clone() })
+    Some(Secured { access, containers, offers: settings.offers.clone() })
 }
 
 fn containers(wiring: &Wiring<'_>) -> Containers {
     let Wiring { bridge, actors, .. } = wiring;
     Containers {
-        pods: actors.manager.address(),
-        static_of: actors.manager.address(),
-        status: actors.status.address(),
-        runtime_pods: actors.pleg.address(),
-        runtime_pod: actors.pleg.address(),
-        operations: wiring.operations.clone(),
+        pods: actors.manager.asked(),
+        static_of: actors.manager.asked(),
+        status: actors.status.asked(),
+        runtime_pods: actors.pleg.asked(),
+        runtime_pod: actors.pleg.asked(),
+        runtime: wiring.operations.clone(),
+        exec: wiring.operations.clone(),
+        streaming: wiring.operations.clone(),
+        proxy: bridge.proxy.clone(),
         io: bridge.io.for_owner(NodeApi::NAME),
         clock: bridge.clock.clone(),
         split_streams: wiring.settings.server.split_streams,

@@ -18,16 +18,17 @@ pub(super) fn wire(wiring: &Wiring<'_>, status: Seated<NodeStatus>, lease: Seate
     tell_of_dormancy(wiring.tree, status.address(), actors.events.address());
     let lease_deps = LeaseDeps {
         config: membership.lease.clone(),
-        heartbeat: cluster.heartbeat.clone(),
+        heartbeat: Arc::new(cluster.heartbeat.clone()),
         clock: bridge.clock.clone(),
         node: status.address(),
     };
     let addresses = address_observers(actors);
     let status_deps = NodeStatusDeps {
         config: membership.node.clone(),
-        heartbeat: cluster.heartbeat.clone(),
-        api: cluster.api.clone(),
-        operations: wiring.operations.clone(),
+        heartbeat: Arc::new(cluster.heartbeat.clone()),
+        api: Arc::new(cluster.api.clone()),
+        images: wiring.operations.clone(),
+        runtime_configuration: wiring.operations.clone(),
         addresses: bridge.addresses.clone(),
         clock: bridge.clock.clone(),
         observers: [lease.address()].into_iter().chain(node_observers(actors)).collect(),
@@ -58,8 +59,8 @@ pub(super) fn address_observers(actors: &Actors) -> Vec<Address<NodeAddressesObs
 pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
     let (status, cluster) = wiring.actors.node.as_ref().zip(wiring.bridge.cluster.as_ref())?;
     Some(LastWords {
-        status: status.address(),
-        heartbeat: cluster.heartbeat.clone(),
+        status: status.asked(),
+        heartbeat: Arc::new(cluster.heartbeat.clone()),
         node_name: cluster.node_name.clone(),
         clock: wiring.bridge.clock.clone(),
     })
@@ -88,7 +89,7 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
             _ => return,
         };
         if let Some(why) = &dormant {
-            let _ = events.tell(RecordEvent {
+            events.tell_or_count(RecordEvent {
                 object: EventObject::Node,
                 event_type: EventType::Warning,
                 reason: Arc::from(pod_rules::reasons::SUBSYSTEM_DORMANT),

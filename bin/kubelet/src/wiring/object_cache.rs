@@ -9,7 +9,7 @@ use super::{Actors, Wiring};
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ObjectCache>) {
     let Wiring { bridge, actors, .. } = wiring;
     let deps = ObjectCacheDeps {
-        api: bridge.cluster_api(),
+        api: bridge.cluster_api().map(|api| api as _),
         clock: bridge.clock.clone(),
         observers: observers(actors),
         resend_desired: actors.manager.address(),

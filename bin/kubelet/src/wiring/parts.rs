@@ -16,17 +16,18 @@ use bridge_node::host::{ContainerLogs, DockerConfigs, HostAddresses, PodDirs, Pu
 use bridge_node::mounts::Mounts;
 use bridge_node::stats::NodeStats;
 use bridge_reviews::ReviewTtls;
+use bridge_serve::{Listeners, StreamProxy};
 use bridge_tls::serving::ServingTls;
 pub use certificate_manager::{Lost, Role};
 use eviction_manager::EvictionConfig;
 use garbage_collector::GcPolicy;
 use image_manager::ImageSettings;
 use log_manager::LogRotation;
-use messages::resources::NodeResources;
 use node_api::{AccessConfig, NodeApiConfig, Offers};
 use node_status::{LeaseConfig, NodeStatusConfig};
 use pleg::PlegConfig;
 use pod_manager::admission::NodeView;
+use pod_spec::resources::NodeResources;
 use pod_worker::PodWorkerConfig;
 use resource_manager::ResourceManagerConfig;
 use supervision::Place;
@@ -36,6 +37,10 @@ use supervision::Place;
 pub struct Bridge {
     /// Where sockets and blocking calls live.
     pub io: Io,
+    /// Ports that the node listens on.
+    pub listeners: Arc<dyn Listeners>,
+    /// Callers joined to the runtime's streaming server.
+    pub proxy: Arc<dyn StreamProxy>,
     /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
     /// Ends of containers' processes.
@@ -80,8 +85,8 @@ pub struct Bridge {
 
 impl Bridge {
     /// The client for pods and what they need, on a member of a cluster.
-    pub(super) fn cluster_api(&self) -> Option<ApiClient> {
-        self.cluster.as_ref().map(|cluster| cluster.api.clone())
+    pub(super) fn cluster_api(&self) -> Option<Arc<ApiClient>> {
+        self.cluster.as_ref().map(|cluster| Arc::new(cluster.api.clone()))
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<Pleg>) -> prometheus::Resul
     metrics.register(wiring.registry)?;
     let deps = PlegDeps {
         config: settings.pleg.clone(),
-        operations: wiring.operations.clone(),
+        runtime: wiring.operations.clone(),
         exits: bridge.exits.clone(),
         dirs: bridge.dirs.clone(),
         clock: bridge.clock.clone(),

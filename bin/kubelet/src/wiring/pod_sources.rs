@@ -17,10 +17,11 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodSources>) {
         },
         files: bridge.files.clone(),
         url: bridge.url.clone(),
-        api: bridge.cluster_api(),
+        api: bridge.cluster_api().map(|api| api as _),
         node: actors.resend_node(),
         clock: bridge.clock.clone(),
         manager: actors.manager.address(),
+        api_pods: actors.manager.address(),
         events: actors.events.address(),
     };
     seat.start(&wiring.places.actors, move || PodSources::new(deps.clone()));

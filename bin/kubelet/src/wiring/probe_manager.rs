@@ -12,7 +12,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ProbeManager>) -> prometheu
     let metrics = ProbeMetrics::new();
     metrics.register(&wiring.probe_registry, wiring.registry)?;
     let deps = ProbeManagerDeps {
-        ways: Ways { operations: wiring.operations.clone(), prober: bridge.prober.clone() },
+        ways: Ways { exec: wiring.operations.clone(), prober: bridge.prober.clone() },
         checkpoints: bridge.checkpoints.for_owner(messages::probe_manager::RECEIVER),
         clock: bridge.clock.clone(),
         kubelet_started: bridge.clock.now(),

@@ -12,7 +12,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ResourceManager>) -> promet
     let deps = ResourceManagerDeps {
         config: ResourceManagerConfig { housekeeping: settings.sweep.every, ..settings.resources.clone() },
         cgroups: bridge.cgroups.clone(),
-        held_pods: actors.pleg.address(),
+        held_pods: actors.pleg.asked(),
         resend_desired: actors.manager.address(),
         events: actors.events.address(),
         metrics,

@@ -1,7 +1,7 @@
 //! VolumeManager: the volumes of pods, and what is in them.
 
-use messages::quantity::Quantity;
-use messages::resources::NodeResources;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 use supervision::{Seated, Supervised};
 use volume_manager::{Objects, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
 
@@ -17,9 +17,9 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> promethe
             pod_dirs: bridge.dirs.for_owner(messages::volume_manager::RECEIVER),
             allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             objects: Objects {
-                secrets: actors.objects.address(),
-                config_maps: actors.objects.address(),
-                tokens: actors.objects.address(),
+                secrets: actors.objects.asked(),
+                config_maps: actors.objects.asked(),
+                tokens: actors.objects.asked(),
                 in_cluster: bridge.cluster.is_some(),
                 node: settings.node_resources.clone(),
             },
@@ -27,7 +27,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> promethe
         sweep: settings.sweep,
         others_watchers: actors.node.iter().map(Supervised::address).collect(),
         events: actors.events.address(),
-        held_pods: actors.pleg.address(),
+        held_pods: actors.pleg.asked(),
         resend_desired: actors.manager.address(),
         metrics,
     };

@@ -26,8 +26,8 @@ use futures::future::BoxFuture;
 pub use detect::{CgroupVersion, Hierarchy};
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeCgroups;
-pub use messages::resources::QosClass;
 pub use names::{CgroupDriver, CgroupNames};
+pub use pod_spec::resources::QosClass;
 pub use sys::SystemCgroups;
 pub use values::{CgroupValues, CpuLimit, HugePages, Limit, PageSizes, weight};
 

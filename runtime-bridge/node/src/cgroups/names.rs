@@ -1,4 +1,4 @@
-use messages::resources::QosClass;
+use pod_spec::resources::QosClass;
 
 use super::CgroupError;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bench::alone::{Stage, Subject, pods};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps};
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
-use supervision::{Place, Supervised, Vitality};
+use supervision::{Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -47,7 +47,7 @@ impl Subject for Alone {
     }
 
     async fn ask(&self) -> bool {
-        self.actor.address::<GetEvents>().ask(GetEvents, DEADLINE).await.is_ok()
+        self.actor.asked::<Outside, GetEvents>().ask(GetEvents, DEADLINE).await.is_ok()
     }
 
     /// What happened before a crash is not told again.

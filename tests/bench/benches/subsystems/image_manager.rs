@@ -8,7 +8,7 @@ use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
 use futures::future::join_all;
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::image_manager::{EnsureImage, PullPolicy};
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{AskPort, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -29,7 +29,7 @@ impl Alone {
             annotations: Arc::default(),
             sandbox_config: Arc::default(),
         };
-        let present = self.actor.address::<EnsureImage>().ask(ask, DEADLINE).await;
+        let present = self.actor.asked::<Outside, EnsureImage>().ask(ask, DEADLINE).await;
         present.is_ok_and(|present| present.is_ok())
     }
 }
@@ -40,11 +40,12 @@ impl Subject for Alone {
 
     async fn start(stage: &Stage, count: usize) -> Self {
         let deps = ImageManagerDeps {
-            operations: stage.operations.clone(),
+            images: stage.operations.clone(),
+            runtime: stage.operations.clone(),
             configs: Arc::new(FakeDockerConfigs::new(stage.disk.clone())),
             records: Arc::new(FakePullRecords::new(stage.disk.clone())),
             clock: stage.clock.clone(),
-            secrets: Address::answering("ObjectCache", |_| None),
+            secrets: AskPort::answering("ObjectCache", |_| None),
             events: Count::default().sink(),
             settings: ImageSettings::default(),
             metrics: ImageMetrics::new(),

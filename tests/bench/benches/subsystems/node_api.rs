@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use bench::alone::{Stage, Subject, Traffic, desired, wait};
 use bridge_io::Io;
+use bridge_serve::System;
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use prometheus::Registry;
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{AskPort, Place, Supervised, Vitality};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -46,14 +47,14 @@ impl Subject for Alone {
             desired(count).pods.keys().map(|uid| (uid.clone(), Arc::default())).collect();
         let deps = NodeApiDeps {
             config: NodeApiConfig { health: Some(health), read_only: Some(read_only), secured: None },
-            io: Io::current(),
+            listeners: Arc::new(System::new(Io::current())),
             answers: Answers {
                 tree: stage.tree.clone(),
                 registry: Registry::new(),
                 probes: Registry::new(),
-                pods: Address::answering("PodManager", move |_| Some(desired(count))),
-                statuses: Address::answering("StatusManager", move |_| Some(statuses.clone())),
-                events: Address::answering("EventRecorder", |_| Some(Vec::new())),
+                pods: AskPort::answering("PodManager", move |_| Some(desired(count))),
+                statuses: AskPort::answering("StatusManager", move |_| Some(statuses.clone())),
+                events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),
             },
             secured: None,
         };

@@ -7,7 +7,7 @@ use bench::alone::{Count, Stage, Subject, pods, wait};
 use messages::facts::PodObserved;
 use messages::pleg::{GetRuntimePods, PodTouched};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{Address, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -28,7 +28,7 @@ impl Subject for Alone {
         let counted = looked.clone();
         let deps = PlegDeps {
             config: PlegConfig::default(),
-            operations: stage.operations.clone(),
+            runtime: stage.operations.clone(),
             exits: Arc::new(stage.runtime.exit_watcher()),
             dirs: stage.dirs.clone(),
             clock: stage.clock.clone(),
@@ -64,11 +64,11 @@ impl Subject for Alone {
     }
 
     async fn ask(&self) -> bool {
-        self.actor.address::<GetRuntimePods>().ask(GetRuntimePods, DEADLINE).await.is_ok()
+        self.actor.asked::<Outside, GetRuntimePods>().ask(GetRuntimePods, DEADLINE).await.is_ok()
     }
 
     async fn whole(&self) -> bool {
-        let pods = self.actor.address::<GetRuntimePods>().ask(GetRuntimePods, DEADLINE).await;
+        let pods = self.actor.asked::<Outside, GetRuntimePods>().ask(GetRuntimePods, DEADLINE).await;
         pods.is_ok_and(|pods| pods.is_some_and(|pods| pods.len() == self.pods))
     }
 }

@@ -9,7 +9,7 @@ use messages::pod_manager::{GetPods, PodsChanged};
 use messages::pod_sources::ResendPods;
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Messages of one round: each says all pods, with one of them changed.
@@ -28,7 +28,7 @@ fn changed(count: usize, change: u64) -> PodsChanged {
     let mut pod = (*all[place].pod).clone();
     pod.metadata.annotations.get_or_insert_default().insert("change".to_owned(), change.to_string());
     all[place].pod = Arc::new(pod);
-    PodsChanged { source: Source::File, pods: Arc::new(all), gone: Arc::default() }
+    PodsChanged { source: Source::File, pods: Arc::new(all) }
 }
 
 impl Subject for Alone {
@@ -43,13 +43,14 @@ impl Subject for Alone {
                 sources: [Source::File].into_iter().collect(),
                 node: NodeView { pods_max: count, ..NodeView::default() },
             },
-            observers: (0..6).map(|_| sinks.sink()).collect(),
+            observers: (0..7).map(|_| sinks.sink()).collect(),
+            status_observer: sinks.sink(),
             sources: Address::sink("PodSources", move |_: ResendPods| {
                 source.tell(changed(count, 0)).expect("there is room");
             }),
-            workers: Address::answering("PodWorkerPool", |_| Some(Default::default())),
-            statuses: Address::answering("StatusManager", |_| Some(Default::default())),
-            held_pods: Address::answering("Pleg", |_| Some(Default::default())),
+            workers: AskPort::answering("PodWorkerPool", |_| Some(Default::default())),
+            statuses: AskPort::answering("StatusManager", |_| Some(Default::default())),
+            held_pods: AskPort::answering("Pleg", |_| Some(Default::default())),
             observed: sinks.sink(),
             node: None,
             pressure: sinks.sink(),
@@ -76,11 +77,11 @@ impl Subject for Alone {
     }
 
     async fn ask(&self) -> bool {
-        self.actor.address::<GetPods>().ask(GetPods, DEADLINE).await.is_ok()
+        self.actor.asked::<Outside, GetPods>().ask(GetPods, DEADLINE).await.is_ok()
     }
 
     async fn whole(&self) -> bool {
-        let pods = self.actor.address::<GetPods>().ask(GetPods, DEADLINE).await;
+        let pods = self.actor.asked::<Outside, GetPods>().ask(GetPods, DEADLINE).await;
         pods.is_ok_and(|pods| pods.pods.len() == self.pods)
     }
 }

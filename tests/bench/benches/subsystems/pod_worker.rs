@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
 use bridge_http::probes::FakeProber;
-use messages::facts::{DesiredPod, DesiredPods, PodObserved};
+use messages::facts::{DesiredPod, DesiredPods, DesiredPodsChanged, PodObserved};
 use messages::pleg::PodTouched;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::{GetWorkers, ResendPod};
 use pod_worker::hash::container_hash;
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
-use supervision::{Address, Place, Supervised, Tree, Vitality};
+use supervision::{Address, AskPort, Outside, Place, Supervised, Tree, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -37,7 +37,7 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<PodWorkerPool>(Vitality::Vital);
         let sinks = Count::default();
-        let facts: Address<DesiredPods> = seat.address();
+        let facts: Address<DesiredPodsChanged> = seat.address();
         let looks: Address<PodObserved> = seat.address();
         let look = move |touched: PodTouched| {
             let number = usize::from_str_radix(touched.uid.as_str(), 16).expect("the UID is a number");
@@ -50,21 +50,23 @@ impl Subject for Alone {
         let deps = PodWorkerPoolDeps {
             worker: PodWorkerDeps {
                 pleg: Address::sink("Pleg", look),
-                prepare_subpaths: Address::answering("VolumeManager", |_| None),
-                mount: Address::answering("VolumeManager", |_| None),
-                unmount: Address::answering("VolumeManager", |_| None),
-                secrets: Address::answering("ObjectCache", |_| None),
-                config_maps: Address::answering("ObjectCache", |_| None),
-                runtime_classes: Address::answering("ObjectCache", |_| None),
-                services: Address::answering("ObjectCache", |_| None),
-                images: Address::answering("ImageManager", |_| None),
-                ensure_cgroup: Address::answering("ResourceManager", |_| None),
-                remove_cgroup: Address::answering("ResourceManager", |_| None),
-                status: Address::answering("StatusManager", |_| Some(None)),
+                prepare_subpaths: AskPort::answering("VolumeManager", |_| None),
+                mount: AskPort::answering("VolumeManager", |_| None),
+                unmount: AskPort::answering("VolumeManager", |_| None),
+                secrets: AskPort::answering("ObjectCache", |_| None),
+                config_maps: AskPort::answering("ObjectCache", |_| None),
+                runtime_classes: AskPort::answering("ObjectCache", |_| None),
+                services: AskPort::answering("ObjectCache", |_| None),
+                images: AskPort::answering("ImageManager", |_| None),
+                ensure_cgroup: AskPort::answering("ResourceManager", |_| None),
+                remove_cgroup: AskPort::answering("ResourceManager", |_| None),
+                status: AskPort::answering("StatusManager", |_| Some(None)),
                 resend: seat.address::<ResendPod>(),
                 reports: vec![seat.address(), sinks.sink(), sinks.sink(), sinks.sink(), sinks.sink()],
                 events: sinks.sink(),
-                operations: stage.operations.clone(),
+                runtime: stage.operations.clone(),
+                pods: stage.operations.clone(),
+                exec: stage.operations.clone(),
                 dirs: stage.dirs.clone(),
                 prober: Arc::new(FakeProber::new()),
                 epoch: tokio::time::Instant::now(),
@@ -105,11 +107,11 @@ impl Subject for Alone {
     }
 
     async fn ask(&self) -> bool {
-        self.actor.address::<GetWorkers>().ask(GetWorkers, DEADLINE).await.is_ok()
+        self.actor.asked::<Outside, GetWorkers>().ask(GetWorkers, DEADLINE).await.is_ok()
     }
 
     async fn whole(&self) -> bool {
-        let workers = self.actor.address::<GetWorkers>().ask(GetWorkers, DEADLINE).await;
+        let workers = self.actor.asked::<Outside, GetWorkers>().ask(GetWorkers, DEADLINE).await;
         workers.is_ok_and(|workers| workers.len() == self.pods)
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
 use bridge_http::probes::FakeProber;
 use bridge_io::clock::Clock;
-use messages::facts::{DesiredPods, PodObserved};
+use messages::facts::{DesiredPodsChanged, PodObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::probe_manager::GetVerdicts;
 use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics, Ways};
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{Address, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ struct Alone {
 
 impl Alone {
     async fn verdicts(&self) -> usize {
-        let verdicts = self.actor.address::<GetVerdicts>().ask(GetVerdicts, DEADLINE).await;
+        let verdicts = self.actor.asked::<Outside, GetVerdicts>().ask(GetVerdicts, DEADLINE).await;
         verdicts.map_or(0, |verdicts| verdicts.len())
     }
 }
@@ -33,9 +33,10 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<ProbeManager>(Vitality::Degradable);
         let sinks = Count::default();
-        let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
+            (seat.address(), seat.address());
         let deps = ProbeManagerDeps {
-            ways: Ways { operations: stage.operations.clone(), prober: Arc::new(FakeProber::new()) },
+            ways: Ways { exec: stage.operations.clone(), prober: Arc::new(FakeProber::new()) },
             checkpoints: stage.checkpoints.clone(),
             kubelet_started: stage.clock.now(),
             clock: stage.clock.clone(),
@@ -70,7 +71,7 @@ impl Subject for Alone {
     }
 
     async fn ask(&self) -> bool {
-        self.actor.address::<GetVerdicts>().ask(GetVerdicts, DEADLINE).await.is_ok()
+        self.actor.asked::<Outside, GetVerdicts>().ask(GetVerdicts, DEADLINE).await.is_ok()
     }
 
     async fn whole(&self) -> bool {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, Traffic, desired, pods};
 use futures::future::join_all;
-use messages::facts::DesiredPods;
+use messages::facts::DesiredPodsChanged;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::EnsurePodCgroup;
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -20,7 +20,8 @@ struct Alone {
 impl Alone {
     async fn ensure(&self, number: usize) -> bool {
         let pod = pods(self.pods)[number].clone();
-        let there = self.actor.address::<EnsurePodCgroup>().ask(EnsurePodCgroup { pod }, DEADLINE).await;
+        let there =
+            self.actor.asked::<Outside, EnsurePodCgroup>().ask(EnsurePodCgroup { pod }, DEADLINE).await;
         there.is_ok_and(|there| there.is_ok())
     }
 }
@@ -31,11 +32,11 @@ impl Subject for Alone {
 
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<ResourceManager>(Vitality::Degradable);
-        let facts: Address<DesiredPods> = seat.address();
+        let facts: Address<DesiredPodsChanged> = seat.address();
         let deps = ResourceManagerDeps {
             config: ResourceManagerConfig::default(),
             cgroups: stage.cgroups.clone(),
-            held_pods: Address::answering("Pleg", |_| Some(Default::default())),
+            held_pods: AskPort::answering("Pleg", |_| Some(Default::default())),
             resend_desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),

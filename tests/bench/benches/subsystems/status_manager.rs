@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, runtime_well, wait};
-use messages::facts::{DesiredPods, PodObserved, RuntimeObserved};
+use messages::facts::{DesiredPods, DesiredPodsChanged, PodObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::status_manager::{GetPodStatus, GetPodStatuses};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -21,7 +21,7 @@ struct Alone {
 impl Alone {
     /// How many statuses show the container's restart of this round.
     async fn shown(&self, round: u64) -> usize {
-        let all = self.actor.address::<GetPodStatuses>().ask(GetPodStatuses, DEADLINE).await;
+        let all = self.actor.asked::<Outside, GetPodStatuses>().ask(GetPodStatuses, DEADLINE).await;
         let restarted = |status: &Arc<k8s_openapi::api::core::v1::PodStatus>| {
             let count = status.container_statuses.iter().flatten().map(|c| c.restart_count).sum::<i32>();
             u64::try_from(count).is_ok_and(|count| count >= round)
@@ -36,7 +36,8 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<StatusManager>(Vitality::Vital);
         let sinks = Count::default();
-        let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
+            (seat.address(), seat.address());
         let runtime: Address<RuntimeObserved> = seat.address();
         let deps = StatusManagerDeps {
             host_ips: vec!["192.0.2.10".to_owned()],
@@ -46,7 +47,7 @@ impl Subject for Alone {
             desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),
-            workers: Address::answering("PodWorkerPool", |_| Some(Default::default())),
+            workers: AskPort::answering("PodWorkerPool", |_| Some(Default::default())),
             observed: Address::sink("Pleg", move |_: ResendObserved| {
                 runtime.tell(RuntimeObserved(runtime_well())).expect("there is room");
                 for pod in pods(count) {
@@ -77,7 +78,7 @@ impl Subject for Alone {
 
     async fn ask(&self) -> bool {
         let uid = pods(self.pods)[0].pod_ref.uid.clone();
-        let status = self.actor.address::<GetPodStatus>().ask(GetPodStatus { uid }, DEADLINE).await;
+        let status = self.actor.asked::<Outside, GetPodStatus>().ask(GetPodStatus { uid }, DEADLINE).await;
         status.is_ok_and(|status| status.is_some())
     }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, Traffic, desired, pods};
 use futures::future::join_all;
-use messages::facts::DesiredPods;
+use messages::facts::DesiredPodsChanged;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::MountVolumes;
-use supervision::{Address, Place, Supervised, Vitality};
+use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
 use volume_manager::{Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ struct Alone {
 impl Alone {
     async fn mount(&self, number: usize) -> bool {
         let pod = pods(self.pods)[number].clone();
-        let mounted = self.actor.address::<MountVolumes>().ask(MountVolumes { pod }, DEADLINE).await;
+        let mounted = self.actor.asked::<Outside, MountVolumes>().ask(MountVolumes { pod }, DEADLINE).await;
         mounted.is_ok_and(|mounted| mounted.is_ok())
     }
 }
@@ -32,7 +32,7 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<VolumeManager>(Vitality::Degradable);
         let sinks = Count::default();
-        let facts: Address<DesiredPods> = seat.address();
+        let facts: Address<DesiredPodsChanged> = seat.address();
         let deps = VolumeManagerDeps {
             sweep: SweepPolicy::default(),
             ways: Ways {
@@ -40,16 +40,16 @@ impl Subject for Alone {
                 pod_dirs: stage.dirs.clone(),
                 allocatable_memory_bytes: 8 << 30,
                 objects: Objects {
-                    secrets: Address::answering("ObjectCache", |_| None),
-                    config_maps: Address::answering("ObjectCache", |_| None),
-                    tokens: Address::answering("ObjectCache", |_| None),
+                    secrets: AskPort::answering("ObjectCache", |_| None),
+                    config_maps: AskPort::answering("ObjectCache", |_| None),
+                    tokens: AskPort::answering("ObjectCache", |_| None),
                     in_cluster: false,
                     node: Default::default(),
                 },
             },
             others_watchers: Vec::new(),
             events: sinks.sink(),
-            held_pods: Address::answering("Pleg", |_| Some(Default::default())),
+            held_pods: AskPort::answering("Pleg", |_| Some(Default::default())),
             resend_desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),

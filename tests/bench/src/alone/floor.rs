@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use futures::future::join_all;
 use messages::{PodUid, delivery};
-use supervision::{Address, Ctx, Place, Subsystem, Vitality};
+use supervision::{Address, AskPort, Ctx, Outside, Place, Subsystem, Vitality};
 
 use super::{Stage, Traffic, uid};
 
@@ -46,7 +46,7 @@ impl Handler<Asked> for Nothing {
 pub(super) struct Floor {
     pods: Vec<PodUid>,
     told: Address<Told>,
-    asked: Address<Asked>,
+    asked: AskPort<Outside, Asked>,
 }
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 impl Floor {
     pub fn start(stage: &Stage, pods: usize) -> Self {
         let seat = stage.tree.seat::<Nothing>(Vitality::Degradable);
-        let (told, asked) = (seat.address(), seat.address());
+        let (told, asked) = (seat.address(), seat.asked());
         seat.start(&Place::Here, || Nothing(0));
         Self { pods: (0..pods).map(uid).collect(), told, asked }
     }

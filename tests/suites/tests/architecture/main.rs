@@ -1,5 +1,5 @@
 //! The rules of the house, read from the sources and from cargo: who may know whom, how files look, who
-//! receives what, who asks whom, where words stand.
+//! receives what, where words stand.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -8,10 +8,11 @@
 )]
 
 mod arrows;
-mod asks;
 mod behaviours;
 mod circles;
+mod effects;
 mod headers;
+mod ports;
 mod source;
 mod style;
 mod tree;

@@ -6,11 +6,11 @@ use crate::source::{File, files, has_word};
 const LINES_MAX: usize = 600;
 const LINES_AIM: usize = 500;
 /// Where one seed must replay everything.
-const DETERMINISTIC: &[&str] = &["messages/src", "actors"];
+const DETERMINISTIC: &[&str] = &["messages", "actors"];
 /// Locks between an actor and its own effects, which never leave the actor. This list only shrinks.
 const LOCKS: &[&str] = &["actors/pod-worker/src/execute/progress.rs"];
 /// Everything that is shipped.
-const SHIPPED: &[&str] = &["messages/src", "actors", "runtime-bridge", "bin"];
+const SHIPPED: &[&str] = &["messages", "actors", "runtime-bridge", "bin"];
 
 fn all(under: &[&str]) -> Vec<File> {
     under.iter().flat_map(|directory| files(directory)).collect()
@@ -114,6 +114,44 @@ fn only_supervision_starts_actors_and_calls_plain_addresses() {
         !file.path.starts_with("actors/supervision/") && plain.iter().any(|call| line.contains(call))
     });
     assert!(found.is_empty(), "use supervision::Address and Tree: {found:#?}");
+}
+
+/// The whole of an outside world, of which an actor is handed only the ports that it may use; and the name under which the
+/// process asks, which is no edge of the tree.
+const WHOLE: &[&str] = &["ApiClient", "Outside"];
+
+#[test]
+fn actors_are_handed_ports_and_not_the_whole_of_a_world() {
+    let found = offenders(&["actors"], |file, line| {
+        let whole = WHOLE.iter().any(|name| has_word(line, name));
+        let runtime =
+            line.contains("bridge_cri") && (has_word(line, "Operations") || has_word(line, "Runtime"));
+        !file.path.starts_with("actors/supervision/") && (whole || runtime)
+    });
+    assert!(found.is_empty(), "name one of bridge_cri::ports or bridge_kube::ports: {found:#?}");
+}
+
+/// Statements of the code that throw away what a `tell` gives back.
+fn careless_tells(code: &str) -> Vec<&str> {
+    let statements =
+        code.split("let _").skip(1).map(|rest| rest.split_once(';').map_or(rest, |(one, _)| one));
+    statements.filter(|statement| statement.contains(".tell(")).collect()
+}
+
+#[test]
+fn a_refused_tell_is_told_again_or_asked_for_again_or_may_be_lost() {
+    let mut found = Vec::new();
+    for file in all(&["actors", "bin"]) {
+        // Where `tell_level` and `tell_or_count` are.
+        if file.path == "actors/supervision/src/address.rs" {
+            continue;
+        }
+        let code = file.code();
+        found
+            .extend(careless_tells(&code).iter().map(|statement| format!("{}: let _{statement}", file.path)));
+    }
+    assert!(found.is_empty(), "use what `tell` gives back, or `tell_level` or `tell_or_count`: {found:#?}");
+    assert_eq!(careless_tells("let _ = a\n.tell(B);\nlet _ = c();\nif a.tell(B).is_err() {}").len(), 1);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use bridge_cri::{CriMetrics, Operations, Runtime};
 use bridge_io::Io;
 use bridge_io::clock::SystemClock;
 use bridge_reviews::{FakeReviews, Reviews, User};
+use bridge_serve::{Bounds, System, serve_on};
 use bridge_tls::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -26,9 +27,9 @@ use messages::runtime::{
     ContainerState as RuntimeState, RuntimeContainer, RuntimePod, RuntimePods, RuntimeSandbox,
 };
 use messages::{PodRef, PodUid};
-use node_api::{Access, AccessConfig, Answers, Bounds, Containers, Offers, secured_routes, serve_on};
+use node_api::{Access, AccessConfig, Answers, Containers, Offers, secured_routes};
 use prometheus::Registry;
-use supervision::{Address, Policy, Tree};
+use supervision::{AskPort, Policy, Tree};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -213,8 +214,6 @@ impl Server {
         let desired = DesiredPods {
             pods: Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(desired))])),
             sources_ready: true,
-            gone: Arc::default(),
-            superseded: Arc::default(),
         };
         let status = Arc::new(running(&container));
         let held = held(&sandbox, &container);
@@ -225,23 +224,28 @@ impl Server {
             tree: Tree::new(Policy::default()),
             registry: Registry::new(),
             probes: Registry::new(),
-            pods: Address::answering("PodManager", move |_| Some(pods.clone())),
-            statuses: Address::answering("StatusManager", move |_| {
+            pods: AskPort::answering("PodManager", move |_| Some(pods.clone())),
+            statuses: AskPort::answering("StatusManager", move |_| {
                 Some(BTreeMap::from([(PodUid::new(UID), status.clone())]))
             }),
-            events: Address::answering("EventRecorder", |_| Some(Vec::new())),
+            events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),
         };
+        let metrics = CriMetrics::new().unwrap();
+        let operations = Arc::new(Operations::new(Arc::new(runtime), Io::current(), metrics));
         let containers = Containers {
-            pods: Address::answering("PodManager", move |_| Some(all.clone())),
-            static_of: Address::answering("PodManager", |ask: GetStaticOf| {
+            pods: AskPort::answering("PodManager", move |_| Some(all.clone())),
+            static_of: AskPort::answering("PodManager", |ask: GetStaticOf| {
                 Some((ask.mirror.as_str() == MIRROR).then(|| PodUid::new(UID)))
             }),
-            status: Address::answering("StatusManager", move |_| Some(Some(one.clone()))),
-            runtime_pods: Address::answering("Pleg", move |_| Some(Some(held.clone()))),
-            runtime_pod: Address::answering("Pleg", move |ask: GetRuntimePod| {
+            status: AskPort::answering("StatusManager", move |_| Some(Some(one.clone()))),
+            runtime_pods: AskPort::answering("Pleg", move |_| Some(Some(held.clone()))),
+            runtime_pod: AskPort::answering("Pleg", move |ask: GetRuntimePod| {
                 Some(one_of.get(&ask.uid).cloned())
             }),
-            operations: Operations::new(Arc::new(runtime), Io::current(), CriMetrics::new().unwrap()),
+            runtime: operations.clone(),
+            exec: operations.clone(),
+            streaming: operations,
+            proxy: Arc::new(System::new(Io::current())),
             io: Io::current(),
             clock,
             split_streams: false,

@@ -44,8 +44,8 @@ fn manager(tree: &Tree, purpose: Purpose) -> Manager {
         purpose,
         store: Arc::new(store.clone()),
         current: current.clone(),
-        api: api.client(&Io::current()),
-        bootstrap: (purpose == Purpose::Client).then(|| bootstrap.client(&Io::current())),
+        api: Arc::new(api.client(&Io::current())),
+        bootstrap: (purpose == Purpose::Client).then(|| Arc::new(bootstrap.client(&Io::current())) as _),
     };
     let lost = Lost::default();
     let deps = CertificateManagerDeps {

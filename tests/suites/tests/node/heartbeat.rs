@@ -17,7 +17,7 @@ use messages::node_status::PostNotReady;
 use messages::runtime::RuntimeHealth;
 use node_status::{Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps};
 use serde_json::json;
-use supervision::{Address, Place, Policy, Tree, Vitality};
+use supervision::{Address, AskPort, Outside, Place, Policy, Tree, Vitality};
 use testkit::node::node_status;
 use testkit::sandbox;
 
@@ -29,7 +29,7 @@ const NAME: &str = "node";
 struct Heart {
     api: FakeApi,
     runtime: Address<RuntimeObserved>,
-    not_ready: Address<PostNotReady>,
+    not_ready: AskPort<Outside, PostNotReady>,
     events: Arc<Mutex<Vec<String>>>,
     told: Arc<Mutex<Vec<String>>>,
 }
@@ -41,7 +41,7 @@ fn recording() -> Arc<Mutex<Vec<String>>> {
 async fn beat(tree: &Tree) -> Heart {
     let world = world(61);
     let api = FakeApi::new(world.clock.clone());
-    let client = api.client(&Io::current());
+    let client = Arc::new(api.client(&Io::current()));
     let (events, told) = (recording(), recording());
     let (keep_event, keep_told) = (events.clone(), told.clone());
     let config = NodeStatusConfig {
@@ -55,11 +55,13 @@ async fn beat(tree: &Tree) -> Heart {
     let status = tree.seat::<NodeStatus>(Vitality::Vital);
     let lease = tree.seat::<Lease>(Vitality::Vital);
     let metrics = CriMetrics::new().expect("metrics are defined once");
+    let operations = Arc::new(Operations::new(Arc::new(FakeRuntime::new(61)), Io::current(), metrics));
     let deps = NodeStatusDeps {
         config: Arc::new(config),
         heartbeat: client.clone(),
         api: client.clone(),
-        operations: Operations::new(Arc::new(FakeRuntime::new(61)), Io::current(), metrics),
+        images: operations.clone(),
+        runtime_configuration: operations,
         addresses: Arc::new(FakeHostAddresses::new(found)),
         clock: world.clock.clone(),
         observers: vec![
@@ -82,7 +84,7 @@ async fn beat(tree: &Tree) -> Heart {
         clock: world.clock.clone(),
         node: status.address(),
     };
-    let (runtime, not_ready) = (status.address(), status.address());
+    let (runtime, not_ready) = (status.address(), status.asked());
     status.start(&Place::Here, move || NodeStatus::new(deps.clone()));
     lease.start(&Place::Here, move || Lease::new(lease_deps.clone()));
     Heart { api, runtime, not_ready, events, told }

@@ -11,7 +11,7 @@ use bridge_node::cgroups::Cgroups;
 use bridge_node::host::FoundAddresses;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodStatus};
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
-use messages::resources::QosClass;
+use pod_spec::resources::QosClass;
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready, member};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Handler, MessageResult, WrapFuture};
 use messages::{Delivery, Key, PodUid, delivery};
 use supervision::{
-    Address, AskError, Ctx, Place, ReplyLater, Seated, Subsystem, Supervised, Vitality, reply_later,
+    Address, AskError, AskPort, Ctx, Place, ReplyLater, Seated, Subsystem, Supervised, Vitality, reply_later,
 };
 use testkit::Sandbox;
 
@@ -60,6 +60,14 @@ delivery!(GetPod => u64: Query, Reject, pod = |m| Some(&m.0));
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latest(pub &'static str, pub u64);
 delivery!(Latest => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.0)));
+
+/// There is only one such fact; the highest number is kept, whichever message said it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Only {
+    pub number: u64,
+    pub highest: u64,
+}
+delivery!(Only => (): Command, LatestPerKey, absorb = |newer, older| newer.highest = newer.highest.max(older.highest));
 
 /// The oldest is dropped.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,6 +150,7 @@ pub struct Outside {
     pub dropped: Arc<AtomicU64>,
     pub log: Arc<Mutex<Vec<u64>>>,
     pub latest: Arc<Mutex<Vec<Latest>>>,
+    pub only: Arc<Mutex<Vec<Only>>>,
     pub poison_handled: Arc<AtomicU64>,
     pub pod_timers: Arc<AtomicU64>,
     pub late: Arc<AtomicU64>,
@@ -324,6 +333,13 @@ impl Handler<Latest> for Counter {
     }
 }
 
+impl Handler<Only> for Counter {
+    type Result = ();
+    fn handle(&mut self, message: Only, _: &mut Ctx<Self>) {
+        self.outside.only.lock().unwrap().push(message);
+    }
+}
+
 impl Handler<Log> for Counter {
     type Result = ();
     fn handle(&mut self, Log(number): Log, _: &mut Ctx<Self>) {
@@ -440,6 +456,9 @@ pub fn start_sibling(world: &Sandbox) -> Supervised<Sibling> {
 }
 
 /// Asks with a deadline that a healthy actor keeps.
-pub async fn ask<M: Delivery>(address: &Address<M>, message: M) -> Result<M::Result, AskError> {
+pub async fn ask<M: Delivery>(
+    address: &AskPort<supervision::Outside, M>,
+    message: M,
+) -> Result<M::Result, AskError> {
     address.ask(message, SOON).await
 }

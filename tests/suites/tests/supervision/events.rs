@@ -69,7 +69,7 @@ fn g10_the_snapshot_is_json_with_these_names() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (counter, outside) = start(world, Vitality::Degradable);
-        let count = counter.address::<Count>();
+        let count = counter.asked::<supervision::Outside, Count>();
         counter.address::<PanicHere>().tell(PanicHere).unwrap();
         world.until("the restart", || outside.born() == 2).await;
         assert_eq!(ask(&count, Count).await, Ok(1));
@@ -111,7 +111,7 @@ fn g10_observers_see_everything_at_once_and_a_broken_one_harms_nobody() {
         let (counter, outside) = start(world, Vitality::Degradable);
         counter.address::<PanicHere>().tell(PanicHere).unwrap();
         world.until("the restart", || outside.born() == 2).await;
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         let kept = world.events().await;
         assert_eq!(*seen.lock().unwrap(), kept);
     });

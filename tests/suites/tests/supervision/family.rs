@@ -105,7 +105,7 @@ fn children_outlive_their_parents_incarnations_and_are_found_again() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (parent, outside) = start(world);
-        let begin = parent.address::<StartChild>();
+        let begin = parent.asked::<supervision::Outside, StartChild>();
         assert_eq!(ask(&begin, StartChild(uid(1))).await, Ok(1));
         assert_eq!(ask(&begin, StartChild(uid(2))).await, Ok(2));
         parent.address::<TellChild>().tell(TellChild(uid(1), false)).unwrap();
@@ -117,7 +117,7 @@ fn children_outlive_their_parents_incarnations_and_are_found_again() {
         assert_eq!((child.parent.as_deref(), child.mailbox_bound), (Some("Parent"), 5));
         parent.address::<StopChild>().tell(StopChild(uid(1))).unwrap();
         world.pass(Duration::from_millis(1)).await;
-        assert_eq!(ask(&parent.address::<GetChildren>(), GetChildren).await, Ok(1));
+        assert_eq!(ask(&parent.asked::<supervision::Outside, GetChildren>(), GetChildren).await, Ok(1));
         let names: Vec<_> = world.tree.snapshot().await.actors.into_iter().map(|actor| actor.name).collect();
         assert_eq!(names, ["Counter/2", "Parent"], "an ended child leaves the tree");
         assert_eq!(ask(&begin, StartChild(uid(1))).await, Ok(2), "a new one of the same name may come");
@@ -127,7 +127,7 @@ fn children_outlive_their_parents_incarnations_and_are_found_again() {
 
 async fn crash_until_dormant(world: &Sandbox, parent: &Supervised<Parent>, child: u64) {
     let name = format!("Counter/{child}");
-    assert!(ask(&parent.address::<StartChild>(), StartChild(uid(child))).await.is_ok());
+    assert!(ask(&parent.asked::<supervision::Outside, StartChild>(), StartChild(uid(child))).await.is_ok());
     while world.report(&name).await.state != State::Dormant {
         parent.address::<TellChild>().tell(TellChild(uid(child), true)).unwrap();
         world.pass(Duration::from_secs(2)).await;
@@ -140,7 +140,7 @@ fn g7_a_crash_looping_child_is_its_own_problem_until_many_are() {
     sandbox(policy, async |world| {
         world.expect_crashes();
         let (parent, _) = start(world);
-        let begin = parent.address::<StartChild>();
+        let begin = parent.asked::<supervision::Outside, StartChild>();
         assert_eq!(ask(&begin, StartChild(uid(100))).await, Ok(1));
         let mut failed = Box::pin(world.tree.failed());
         for child in 0..10 {
@@ -180,7 +180,7 @@ fn a_childs_poison_counts_against_the_child_since_it_is_one_pod_already() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (parent, _) = start(world);
-        assert_eq!(ask(&parent.address::<StartChild>(), StartChild(uid(1))).await, Ok(1));
+        assert_eq!(ask(&parent.asked::<supervision::Outside, StartChild>(), StartChild(uid(1))).await, Ok(1));
         for _ in 0..6 {
             world.tree.inject("Counter/1", Fault::PanicNow).unwrap();
             world.pass(Duration::from_secs(2)).await;

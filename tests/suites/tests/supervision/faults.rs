@@ -46,7 +46,10 @@ fn panic_now() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (counter, _) = with(world, Fault::PanicNow).await;
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(2));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Ok(2)
+        );
         assert_eq!(crashes(world).await, [(String::new(), "fault: panic now".to_owned())]);
     });
 }
@@ -57,7 +60,7 @@ fn panic_on_the_nth_message() {
         world.expect_crashes();
         let (counter, outside) = with(world, log_fault(|message| Fault::PanicOn { message, nth: 3 })).await;
         tell_logs(&counter, 1..=5);
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         assert_eq!(outside.logged(), [1, 2, 4, 5], "the third one is lost, and nothing else");
         assert_eq!(crashes(world).await, [("Log".to_owned(), "fault: panic on Log".to_owned())]);
     });
@@ -68,7 +71,10 @@ fn panic_on_effects_and_timers_by_their_names() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (counter, _) = with(world, Fault::PanicOn { message: "answer".to_owned(), nth: 1 }).await;
-        assert_eq!(ask(&counter.address::<AnswerLater>(), AnswerLater(10)).await, Err(AskError::Lost));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, AnswerLater>(), AnswerLater(10)).await,
+            Err(AskError::Lost)
+        );
         world.pass(Duration::from_secs(1)).await;
         world.tree.inject("Counter", Fault::PanicOn { message: "timer".to_owned(), nth: 1 }).unwrap();
         counter.address::<TickLater>().tell(TickLater(10)).unwrap();
@@ -83,10 +89,17 @@ fn panic_while_starting() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (counter, outside) = with(world, Fault::PanicWhileStarting { times: 2 }).await;
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1), "the running one goes on");
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, Count>(), Count).await,
+            Ok(1),
+            "the running one goes on"
+        );
         world.tree.kill("Counter").unwrap();
         world.pass(Duration::from_millis(1)).await;
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(4));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Ok(4)
+        );
         assert_eq!(outside.born(), 2, "two incarnations did not get as far as their state");
         let handling: Vec<_> = crashes(world).await.into_iter().map(|(handling, _)| handling).collect();
         assert_eq!(handling[1..], ["starting", "starting"]);
@@ -98,7 +111,7 @@ fn stall() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (counter, outside) = with(world, Fault::Stall).await;
-        let count = counter.address::<Count>();
+        let count = counter.asked::<supervision::Outside, Count>();
         assert_eq!(count.ask(Count, Duration::from_secs(100)).await, Err(AskError::Deadline));
         assert_eq!(outside.born(), 1, "nobody pings in a sandbox");
         assert_eq!(world.report("Counter").await.state, State::Running);
@@ -152,8 +165,12 @@ fn duplicating_an_ask_answers_it_once() {
     sandbox(Policy::default(), async |world| {
         let fault = Fault::Duplicate { message: "Count".to_owned(), count: 1 };
         let (counter, _) = with(world, fault).await;
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(3), "the duplicate counted between");
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, Count>(), Count).await,
+            Ok(3),
+            "the duplicate counted between"
+        );
     });
 }
 

@@ -13,15 +13,20 @@ fn g8_effects_and_their_late_replies_end_with_their_incarnation() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (counter, outside) = start(world, Vitality::Degradable);
-        let late = counter.address::<AnswerLater>().ask(AnswerLater(2000), Duration::from_secs(60));
+        let late = counter
+            .asked::<supervision::Outside, AnswerLater>()
+            .ask(AnswerLater(2000), Duration::from_secs(60));
         let late = tokio::task::spawn_local(late);
         world.pass(Duration::from_millis(1)).await;
         world.tree.kill("Counter").unwrap();
         assert_eq!(late.await.unwrap(), Err(AskError::Lost), "the asker learns it with the crash");
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(2));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Ok(2)
+        );
         world.pass(Duration::from_secs(10)).await;
         assert_eq!(outside.late.load(Ordering::SeqCst), 0, "its continuation never ran");
-        assert_eq!(ask(&counter.address::<AnswerLater>(), AnswerLater(10)).await, Ok(2));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, AnswerLater>(), AnswerLater(10)).await, Ok(2));
         assert_eq!(outside.late.load(Ordering::SeqCst), 1);
     });
 }
@@ -38,7 +43,10 @@ fn g8_timers_and_streams_end_with_their_incarnation() {
         world.pass(Duration::from_millis(1)).await;
         world.tree.kill("Counter").unwrap();
         world.pass(Duration::from_secs(10)).await;
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(2));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Ok(2)
+        );
         assert_eq!(outside.ticks.load(Ordering::SeqCst), 2);
     });
 }
@@ -72,7 +80,7 @@ fn polling_a_quiet_stream_is_not_counted_as_work() {
         let (counter, _) = start(world, Vitality::Degradable);
         counter.address::<TickLater>().tell(TickLater(60_000)).unwrap();
         for _ in 0..10 {
-            assert!(ask(&counter.address::<Count>(), Count).await.is_ok());
+            assert!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await.is_ok());
         }
         // The start, the message that set the timer, ten counts.
         assert_eq!(world.report("Counter").await.counters.handled, 12);
@@ -94,6 +102,9 @@ fn g8_a_timer_may_be_further_away_than_any_clock_reaches() {
         assert_eq!(outside.ticks.load(Ordering::SeqCst), 0, "not when the queue has it for the first time");
         world.pass(YEAR).await;
         assert!(outside.ticks.load(Ordering::SeqCst) >= 1);
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(1));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Ok(1)
+        );
     });
 }

@@ -24,7 +24,7 @@ fn g7_a_degradable_actor_goes_dormant_and_is_tried_every_five_minutes() {
         crash_six_times(world, &counter, &outside).await;
         // An ask that waits behind the crash does not wait for minutes.
         let before = Instant::now();
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Err(AskError::Lost));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Err(AskError::Lost));
         assert!(before.elapsed() < Duration::from_secs(1));
         assert_eq!(world.report("Counter").await.state, State::Dormant);
         assert_eq!(world.events_of("Counter").await.last(), Some(&What::Dormant { retry_seconds: 300 }));
@@ -35,7 +35,7 @@ fn g7_a_degradable_actor_goes_dormant_and_is_tried_every_five_minutes() {
         assert_eq!(outside.born(), 6);
         world.pass(Duration::from_secs(2)).await;
         assert_eq!(outside.born(), 7, "tried again");
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         let events = world.events_of("Counter").await;
         let down = events.iter().rev().find_map(|what| match what {
             What::Restarted { down_ms } => Some(*down_ms),
@@ -57,7 +57,7 @@ fn g7_a_dormant_actor_can_be_revived_and_stopped() {
         world.pass(Duration::from_secs(5)).await;
         assert_eq!(world.report("Counter").await.state, State::Dormant);
         world.tree.revive("Counter").unwrap();
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1), "awake at once");
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1), "awake at once");
         assert_eq!(world.report("Counter").await.state, State::Running);
     });
 }
@@ -77,7 +77,7 @@ fn g7_a_vital_actor_above_its_limit_fails_the_node_and_names_itself() {
         assert!(failure.reason.contains("actors.rs:"), "with the place: {failure:?}");
         assert_eq!(world.report("Counter").await.state, State::Failed);
         assert_eq!(outside.born(), 6);
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Err(AskError::Stopped));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Err(AskError::Stopped));
         assert_eq!(world.tree.failed().await, failure, "whoever asks later learns it too");
     });
 }

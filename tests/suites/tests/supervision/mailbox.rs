@@ -7,7 +7,7 @@ use testkit::sandbox;
 use tokio::time::Instant;
 
 use crate::actors::{
-    AndAgain, AnswerLater, Count, GetIncarnation, HangForEver, Latest, Log, ask, start, start_sibling,
+    AndAgain, AnswerLater, Count, GetIncarnation, HangForEver, Latest, Log, Only, ask, start, start_sibling,
 };
 
 fn bound(mailbox_bound: usize) -> Policy {
@@ -18,10 +18,10 @@ fn bound(mailbox_bound: usize) -> Policy {
 fn g4_reject_refuses_at_the_bound_and_gives_the_message_back() {
     sandbox(bound(2), async |world| {
         let (counter, _) = start(world, Vitality::Degradable);
-        let get = counter.address::<GetIncarnation>();
-        get.tell(GetIncarnation).unwrap();
-        get.tell(GetIncarnation).unwrap();
-        let refused = get.tell(GetIncarnation).unwrap_err();
+        let (tell, get) = (counter.address::<GetIncarnation>(), counter.asked());
+        tell.tell(GetIncarnation).unwrap();
+        tell.tell(GetIncarnation).unwrap();
+        let refused = tell.tell(GetIncarnation).unwrap_err();
         assert_eq!((refused.why, refused.message), (AskError::Full, GetIncarnation));
         assert_eq!(ask(&get, GetIncarnation).await, Err(AskError::Full), "an ask does not wait either");
         let report = world.report("Counter").await;
@@ -35,15 +35,15 @@ fn g4_reject_refuses_at_the_bound_and_gives_the_message_back() {
 fn g4_wait_waits_for_room_until_the_deadline() {
     sandbox(bound(1), async |world| {
         let (counter, _) = start(world, Vitality::Degradable);
-        let count = counter.address::<Count>();
+        let (tell, count) = (counter.address::<Count>(), counter.asked::<supervision::Outside, Count>());
         let asks: Vec<_> = (0..20).map(|_| tokio::task::spawn_local(ask_owned(&count))).collect();
         for (n, answer) in asks.into_iter().enumerate() {
             assert_eq!(answer.await.unwrap(), Ok(n as u64 + 1), "in the order of asking");
         }
         counter.address::<HangForEver>().tell(HangForEver).unwrap();
         world.pass(Duration::from_millis(1)).await;
-        count.tell(Count).unwrap();
-        assert_eq!(count.tell(Count).unwrap_err().why, AskError::Full, "a tell never waits");
+        tell.tell(Count).unwrap();
+        assert_eq!(tell.tell(Count).unwrap_err().why, AskError::Full, "a tell never waits");
         let before = Instant::now();
         assert_eq!(count.ask(Count, Duration::from_secs(3)).await, Err(AskError::Full));
         assert_eq!(before.elapsed().as_secs(), 3, "at the deadline, neither before nor after");
@@ -53,7 +53,7 @@ fn g4_wait_waits_for_room_until_the_deadline() {
 }
 
 fn ask_owned(
-    count: &supervision::Address<Count>,
+    count: &supervision::AskPort<supervision::Outside, Count>,
 ) -> impl Future<Output = Result<u64, AskError>> + Send + 'static {
     count.ask(Count, Duration::from_secs(5))
 }
@@ -80,13 +80,48 @@ fn g4_the_latest_per_key_takes_the_place_of_the_older_one() {
 }
 
 #[test]
+fn g4_a_fact_of_which_there_is_only_one_always_has_room() {
+    sandbox(bound(1), async |world| {
+        let (counter, outside) = start(world, Vitality::Degradable);
+        let (latest, only) = (counter.address::<Latest>(), counter.address::<Only>());
+        latest.tell(Latest("a", 1)).unwrap();
+        assert_eq!(latest.tell(Latest("b", 1)).unwrap_err().why, AskError::Full);
+        for number in 1..=3 {
+            only.tell(Only { number, highest: number }).unwrap();
+        }
+        assert_eq!(latest.tell(Latest("b", 1)).unwrap_err().why, AskError::Full, "it is no place for others");
+        world.pass(Duration::from_millis(1)).await;
+        latest.tell(Latest("b", 2)).unwrap();
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(*outside.latest.lock().unwrap(), [Latest("a", 1), Latest("b", 2)]);
+        assert_eq!(*outside.only.lock().unwrap(), [Only { number: 3, highest: 3 }]);
+    });
+}
+
+#[test]
+fn g4_a_newer_message_takes_over_what_must_not_be_lost_with_the_older_one() {
+    sandbox(bound(4), async |world| {
+        let (counter, outside) = start(world, Vitality::Degradable);
+        let only = counter.address::<Only>();
+        for (number, highest) in [(1, 7), (2, 0), (3, 5)] {
+            only.tell(Only { number, highest }).unwrap();
+        }
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(*outside.only.lock().unwrap(), [Only { number: 3, highest: 7 }]);
+    });
+}
+
+#[test]
 fn g4_the_oldest_is_dropped_and_counted() {
     sandbox(bound(3), async |world| {
         let (counter, outside) = start(world, Vitality::Degradable);
         for number in 1..=5 {
             counter.address::<Log>().tell(Log(number)).unwrap();
         }
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Err(AskError::Full));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Err(AskError::Full)
+        );
         world.pass(Duration::from_millis(1)).await;
         assert_eq!(outside.logged(), [3, 4, 5]);
         // Nothing of the same name is there to make room.
@@ -127,7 +162,7 @@ fn g4_messages_of_all_rules_share_one_order_and_one_bound() {
 fn g4_after_the_end_everything_is_a_dead_letter() {
     sandbox(Policy::default(), async |world| {
         let (counter, _) = start(world, Vitality::Degradable);
-        let (log, count) = (counter.address::<Log>(), counter.address::<Count>());
+        let (log, count) = (counter.address::<Log>(), counter.asked());
         counter.stop();
         log.tell(Log(1)).unwrap();
         world.until("the end", || counter.has_ended()).await;
@@ -142,7 +177,7 @@ fn g4_after_the_end_everything_is_a_dead_letter() {
 fn g4_an_ask_that_waits_for_room_learns_of_the_end() {
     sandbox(bound(1), async |world| {
         let (counter, _) = start(world, Vitality::Degradable);
-        let count = counter.address::<Count>();
+        let count = counter.asked::<supervision::Outside, Count>();
         counter.address::<HangForEver>().tell(HangForEver).unwrap();
         world.pass(Duration::from_millis(1)).await;
         let waits = tokio::task::spawn_local(ask_owned(&count));
@@ -164,8 +199,14 @@ fn a_query_nobody_waits_for_is_skipped_and_counted_and_a_command_is_handled() {
             let mut answer: std::pin::Pin<Box<dyn Future<Output = Result<u64, AskError>>>> = answer;
             assert!(futures::poll!(&mut answer).is_pending());
         };
-        gone(Box::pin(counter.address::<GetIncarnation>().ask(GetIncarnation, Duration::from_secs(1)))).await;
-        gone(Box::pin(counter.address::<Count>().ask(Count, Duration::from_secs(1)))).await;
+        gone(Box::pin(
+            counter
+                .asked::<supervision::Outside, GetIncarnation>()
+                .ask(GetIncarnation, Duration::from_secs(1)),
+        ))
+        .await;
+        gone(Box::pin(counter.asked::<supervision::Outside, Count>().ask(Count, Duration::from_secs(1))))
+            .await;
         counter.address::<GetIncarnation>().tell(GetIncarnation).unwrap();
         world.pass(Duration::from_secs(2)).await;
         let report = world.report("Counter").await;
@@ -179,7 +220,7 @@ fn a_query_nobody_waits_for_is_skipped_and_counted_and_a_command_is_handled() {
 fn an_ask_ends_at_its_deadline() {
     sandbox(Policy::default(), async |world| {
         let (counter, _) = start(world, Vitality::Degradable);
-        let later = counter.address::<AnswerLater>();
+        let later = counter.asked::<supervision::Outside, AnswerLater>();
         let before = Instant::now();
         assert_eq!(
             later.ask(AnswerLater(60_000), Duration::from_secs(2)).await,
@@ -194,7 +235,7 @@ fn an_ask_ends_at_its_deadline() {
 #[test]
 fn a_flooded_actor_does_not_starve_its_siblings() {
     sandbox(Policy { mailbox_bound: 100_000, ..Policy::default() }, async |world| {
-        let sibling = start_sibling(world).address::<Count>();
+        let sibling = start_sibling(world).asked::<supervision::Outside, Count>();
         let (counter, outside) = start(world, Vitality::Degradable);
         for number in 0..100_000 {
             counter.address::<Log>().tell(Log(number)).unwrap();
@@ -214,7 +255,7 @@ fn a_flooded_actor_does_not_starve_its_siblings() {
 #[test]
 fn an_actor_that_never_rests_does_not_starve_its_siblings() {
     sandbox(Policy::default(), async |world| {
-        let sibling = start_sibling(world).address::<Count>();
+        let sibling = start_sibling(world).asked::<supervision::Outside, Count>();
         let (counter, outside) = start(world, Vitality::Degradable);
         outside.again.set(counter.address()).unwrap();
         counter.address::<AndAgain>().tell(AndAgain).unwrap();

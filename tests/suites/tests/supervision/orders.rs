@@ -41,7 +41,11 @@ fn g5_kill_passes_a_full_mailbox() {
         let (counter, outside) = hung_and_full(world).await;
         world.tree.kill("Counter").unwrap();
         world.until("the restart", || outside.born() == 2).await;
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(2), "the message that waited is kept");
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, Count>(), Count).await,
+            Ok(2),
+            "the message that waited is kept"
+        );
     });
 }
 
@@ -121,7 +125,10 @@ fn g5_a_stop_ends_an_actor_that_waits_for_its_restart() {
     sandbox(Policy { restart, ..Policy::default() }, async |world| {
         world.expect_crashes();
         let (counter, outside) = start(world, Vitality::Degradable);
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(1));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Ok(1)
+        );
         world.tree.kill("Counter").unwrap();
         world.pass(Duration::from_millis(1)).await;
         assert_eq!(world.report("Counter").await.state, State::Restarting);

@@ -32,7 +32,7 @@ fn g11_the_third_panic_quarantines_the_pod_and_no_other() {
         let record = seen.clone();
         world.tree.observe(move |event| record.lock().unwrap().push(event.clone()));
         let (counter, outside) = start(world, Vitality::Vital);
-        let (tell, get) = (counter.address::<Poison>(), counter.address::<GetPod>());
+        let (tell, get) = (counter.address::<Poison>(), counter.asked());
         crash_on(world, &counter, &outside, "bad", 2).await;
         assert!(world.report("Counter").await.quarantined.is_empty(), "two are borne");
         crash_on(world, &counter, &outside, "bad", 1).await;
@@ -90,7 +90,7 @@ fn g11_a_poison_pod_never_takes_the_subsystem_above_its_limit() {
             .collect();
         assert_eq!(lengths[..6], [10, 20, 40, 80, 160, 300]);
         assert!(lengths[6..].iter().all(|seconds| *seconds == 300), "{lengths:?}");
-        assert!(ask(&counter.address::<Count>(), Count).await.is_ok());
+        assert!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await.is_ok());
     });
 }
 
@@ -124,13 +124,15 @@ fn g11_what_waits_for_the_pod_is_held_and_asks_learn_at_once() {
         let (counter, outside) = start(world, Vitality::Degradable);
         crash_on(world, &counter, &outside, "bad", 2).await;
         counter.address::<Poison>().tell(poison("bad", true)).unwrap();
-        let get = counter.address::<GetPod>().ask(GetPod(PodUid::new("bad")), Duration::from_secs(5));
+        let get = counter
+            .asked::<supervision::Outside, GetPod>()
+            .ask(GetPod(PodUid::new("bad")), Duration::from_secs(5));
         let mut get = Box::pin(get);
         assert!(futures::poll!(&mut get).is_pending(), "it waits behind the third crash");
         assert_eq!(get.await, Err(AskError::Lost));
         world.pass(Duration::from_secs(1)).await;
         assert_eq!(world.report("Counter").await.counters.dropped, 1, "and the drop is counted");
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
     });
 }
 

@@ -26,9 +26,9 @@ fn patient() -> Policy {
 fn g1_a_panic_anywhere_restarts_that_actor_alone() {
     sandbox(patient(), async |world| {
         world.expect_crashes();
-        let sibling = start_sibling(world).address::<Count>();
+        let sibling = start_sibling(world).asked::<supervision::Outside, Count>();
         let (counter, outside) = start(world, Vitality::Degradable);
-        let count = counter.address::<Count>();
+        let count = counter.asked::<supervision::Outside, Count>();
         assert_eq!(ask(&count, Count).await, Ok(1));
 
         counter.address::<PanicHere>().tell(PanicHere).unwrap();
@@ -48,7 +48,10 @@ fn g1_a_panic_anywhere_restarts_that_actor_alone() {
         world.tree.kill("Counter").unwrap();
         world.until("two panics while starting", || outside.born() == 7).await;
 
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(9));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Ok(9)
+        );
         assert_eq!(outside.dropped.load(Ordering::SeqCst), 6, "dead incarnations are dropped");
         assert_eq!(ask(&sibling, Count).await, Ok(2), "the sibling kept its state all the time");
         assert_eq!(world.report("Sibling").await.restarts, 0);
@@ -148,11 +151,13 @@ fn g3_messages_waiting_survive_and_only_the_handled_one_is_lost() {
         let (counter, outside) = start(world, Vitality::Degradable);
         let log = counter.address::<Log>();
         log.tell(Log(1)).unwrap();
-        let lost = counter.address::<PanicHere>().ask(PanicHere, Duration::from_secs(5));
+        let lost = counter.asked::<supervision::Outside, PanicHere>().ask(PanicHere, Duration::from_secs(5));
         let lost = tokio::task::spawn_local(lost);
         tokio::task::yield_now().await;
         log.tell(Log(2)).unwrap();
-        let waiting = tokio::task::spawn_local(counter.address::<Count>().ask(Count, Duration::from_secs(5)));
+        let waiting = tokio::task::spawn_local(
+            counter.asked::<supervision::Outside, Count>().ask(Count, Duration::from_secs(5)),
+        );
         log.tell(Log(3)).unwrap();
         assert_eq!(lost.await.unwrap(), Err(AskError::Lost), "its asker learns it");
         assert_eq!(waiting.await.unwrap(), Ok(1), "an ask that waited is answered by the next incarnation");
@@ -168,7 +173,7 @@ fn g3_an_address_taken_before_the_start_and_its_clones_work_for_ever() {
         world.expect_crashes();
         let outside = Outside::default();
         let seated: Seated<Counter> = world.tree.seat(Vitality::Degradable);
-        let early = seated.address::<GetIncarnation>();
+        let early = seated.asked::<supervision::Outside, GetIncarnation>();
         let seed = outside.clone();
         let counter = seated.start(&Place::Here, move || Counter::new(&seed));
         assert_eq!(ask(&early, GetIncarnation).await, Ok(1));
@@ -184,7 +189,10 @@ fn a_state_that_panics_while_it_is_dropped_does_not_abort_the_process() {
         let (counter, outside) = start(world, Vitality::Degradable);
         counter.address::<Arm>().tell(Arm).unwrap();
         counter.address::<PanicHere>().tell(PanicHere).unwrap();
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(2));
+        assert_eq!(
+            ask(&counter.asked::<supervision::Outside, GetIncarnation>(), GetIncarnation).await,
+            Ok(2)
+        );
         assert_eq!(outside.dropped.load(Ordering::SeqCst), 1);
         // The same at a normal end.
         counter.address::<Arm>().tell(Arm).unwrap();

@@ -38,8 +38,9 @@ fn fault(random: &mut Random) -> Fault {
 /// Asks from a task of its own and fails the test if the answer comes after the deadline.
 fn ask_in_time(counter: &Supervised<Counter>, random: &mut Random, seed: u64, open: &Rc<Cell<i64>>) {
     let deadline = Duration::from_millis(1 + random.below(5000));
-    let count = counter.address::<Count>().ask(Count, deadline);
-    let later = counter.address::<AnswerLater>().ask(AnswerLater(random.below(3000)), deadline);
+    let count = counter.asked::<supervision::Outside, Count>().ask(Count, deadline);
+    let later =
+        counter.asked::<supervision::Outside, AnswerLater>().ask(AnswerLater(random.below(3000)), deadline);
     let which = random.once_in(2);
     open.set(open.get() + 1);
     let open = open.clone();
@@ -85,7 +86,11 @@ async fn serves_again(world: &Sandbox, counter: &Supervised<Counter>, crashes: &
         if state == State::Dormant {
             world.tree.revive("Counter").unwrap();
         }
-        match counter.address::<GetIncarnation>().ask(GetIncarnation, Duration::from_millis(500)).await {
+        match counter
+            .asked::<supervision::Outside, GetIncarnation>()
+            .ask(GetIncarnation, Duration::from_millis(500))
+            .await
+        {
             Ok(_) => return,
             Err(AskError::Stopped) => panic!("seed {seed}: the actor has ended"),
             // It hangs, since the last hang may lie behind the last kill: the watchdog would find that.

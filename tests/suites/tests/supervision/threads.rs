@@ -113,7 +113,7 @@ fn stalled(event: &SupervisionEvent, actor: &str) -> bool {
 fn g6_an_actor_that_takes_no_message_is_killed_and_restarted() {
     Threads::run(async |threads| {
         let (counter, outside) = threads.counter(0, Vitality::Vital);
-        let count = counter.address::<Count>();
+        let count = counter.asked::<supervision::Outside, Count>();
         let _watchdog = threads.watch(Duration::from_secs(60));
         assert_eq!(ask(&count, Count).await, Ok(1));
         counter.address::<HangForEver>().tell(HangForEver).unwrap();
@@ -134,7 +134,7 @@ fn g6_a_stalled_child_is_restarted_too() {
         let seated: Seated<Parent> = threads.tree.seat(Vitality::Degradable);
         let parent = seated.start(&threads.place(0), move || Parent::new(&seed));
         let uid = PodUid::new("a");
-        assert_eq!(ask(&parent.address::<StartChild>(), StartChild(uid)).await, Ok(1));
+        assert_eq!(ask(&parent.asked::<supervision::Outside, StartChild>(), StartChild(uid)).await, Ok(1));
         let _watchdog = threads.watch(Duration::from_secs(60));
         threads.tree.inject("Counter/a", Fault::Stall).unwrap();
         threads.until("the child's restart", |_| outside.born() == 2).await;
@@ -147,7 +147,7 @@ fn g6_a_blocked_thread_is_reported_then_given_up_and_never_fed_meanwhile() {
     Threads::run(async |threads| {
         let (counter, _) = threads.counter(0, Vitality::Vital);
         let other = threads.sibling(1, Vitality::Degradable);
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         let _watchdog = threads.watch(Duration::from_millis(1500));
         threads.until("feeding", |threads| threads.feeds.load(Ordering::SeqCst) > 3).await;
         let (block, let_go) = block();
@@ -158,7 +158,11 @@ fn g6_a_blocked_thread_is_reported_then_given_up_and_never_fed_meanwhile() {
         };
         threads.until("the report", |threads| threads.saw(blocked)).await;
         let fed = threads.feeds.load(Ordering::SeqCst);
-        assert_eq!(ask(&other.address::<Count>(), Count).await, Ok(1), "other threads go on");
+        assert_eq!(
+            ask(&other.asked::<supervision::Outside, Count>(), Count).await,
+            Ok(1),
+            "other threads go on"
+        );
         threads.until("the end", |threads| threads.gave_up.lock().unwrap().is_some()).await;
         assert_eq!(threads.feeds.load(Ordering::SeqCst), fed, "no food while a vital thread is blocked");
         let failure = threads.gave_up.lock().unwrap().clone().unwrap();
@@ -176,7 +180,7 @@ fn g6_the_culprit_is_named_and_not_its_victims() {
         // Counter comes first by name and shares the thread with the culprit.
         let (counter, _) = threads.counter(0, Vitality::Vital);
         let culprit = threads.sibling(0, Vitality::Degradable);
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         let _watchdog = threads.watch(Duration::from_millis(1500));
         let (block, let_go) = block();
         culprit.address::<Block>().tell(block).unwrap();
@@ -196,7 +200,7 @@ fn g6_a_blocked_thread_without_anything_vital_does_not_stop_the_feeding() {
     Threads::run(async |threads| {
         let (counter, _) = threads.counter(0, Vitality::Degradable);
         let vital = threads.sibling(1, Vitality::Vital);
-        assert_eq!(ask(&vital.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&vital.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         let _watchdog = threads.watch(Duration::from_secs(60));
         let (block, let_go) = block();
         counter.address::<Block>().tell(block).unwrap();
@@ -206,7 +210,7 @@ fn g6_a_blocked_thread_without_anything_vital_does_not_stop_the_feeding() {
         threads.until("more food", |threads| threads.feeds.load(Ordering::SeqCst) > fed + 2).await;
         drop(let_go);
         // It comes back, and nothing has happened to it.
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         let snapshot = threads.tree.snapshot().await;
         assert!(snapshot.actors.iter().all(|actor| actor.state == State::Running && actor.restarts == 0));
     });
@@ -243,7 +247,7 @@ fn g6_a_runtime_of_threads_is_pinged_like_an_actor() {
 fn actors_on_other_threads_stop_there_and_their_threads_come_home() {
     Threads::run(async |threads| {
         let (counter, outside) = threads.counter(1, Vitality::Degradable);
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1));
+        assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         threads.tree.stop_all();
         threads.until("the end", |_| counter.has_ended()).await;
         assert_eq!(outside.dropped.load(Ordering::SeqCst), 1);
@@ -254,7 +258,7 @@ fn actors_on_other_threads_stop_there_and_their_threads_come_home() {
 fn g4_asks_of_many_threads_all_pass_through_a_mailbox_of_one_place() {
     Threads::run_with(Policy { mailbox_bound: 1, ..Policy::default() }, async |threads| {
         let (counter, _) = threads.counter(0, Vitality::Degradable);
-        let count = counter.address::<Count>();
+        let count = counter.asked::<supervision::Outside, Count>();
         // Each thread keeps several asks waiting for room; a wake that is lost is an ask that fails.
         let askers: Vec<_> = (0..4)
             .map(|_| {

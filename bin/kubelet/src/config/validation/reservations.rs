@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use messages::resources::is_huge_pages;
+use pod_spec::resources::is_huge_pages;
 
 use super::super::KubeletConfiguration;
 use super::super::section::FieldValue;

@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::moving::{Moving, Patience};
-use crate::places::{Card, Seats};
+use super::moving::{Moving, Patience};
+use super::places::{Card, Seats};
 
 /// Bytes of a head, and of what waits to be written: longer commands than a shell takes do not come.
 const BUFFER_BYTES_MAX: usize = 128 * 1024;

@@ -24,6 +24,7 @@ pub struct Patience {
 }
 
 impl Patience {
+    /// So long for an answer, and so long for a stream.
     pub fn new(answers: Duration, streams: Duration) -> Self {
         Self { answers, streams, is_stream: Arc::default() }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{CONNECTION, HOST, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use axum::http::header::{CONNECTION, HOST, HeaderMap};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use bridge_io::Io;
@@ -16,16 +16,13 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use crate::moving;
-use crate::server::Connection;
+use super::moving;
+use super::server::Connection;
 
 /// The runtime's server is on this machine: it answers soon or never.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// Of an answer that is no switch of protocols.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
-/// Protocols that the kubelet would have to translate for the runtime.
-const TRANSLATED: [&str; 2] = ["v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
-
 /// What a caller and the runtime tell each other to agree on a protocol, beside `Sec-WebSocket-…`. Nothing else passes:
 /// neither who asks nor by which way, and nothing that the runtime would have the caller keep or do.
 const NEGOTIATION: [&str; 5] =
@@ -64,34 +61,6 @@ fn failed(error: impl std::fmt::Display) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
 
-fn is_upgrade(headers: &HeaderMap) -> bool {
-    let connection = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    connection.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case("upgrade"))
-        && headers.contains_key(UPGRADE)
-}
-
-/// A WebSocket request that offers nothing but protocols of which the runtime knows none.
-pub fn needs_translation(headers: &HeaderMap) -> bool {
-    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let offered: Vec<&str> = offered.flat_map(|value| value.split(',')).map(str::trim).collect();
-    !offered.is_empty() && offered.iter().all(|one| TRANSLATED.contains(one))
-}
-
-/// Why a request cannot be passed on, whatever the target.
-pub fn refusal(headers: &HeaderMap) -> Option<Response> {
-    if !is_upgrade(headers) {
-        // As upstream, where the request has come as far as to the runtime's server then.
-        return Some((StatusCode::INTERNAL_SERVER_ERROR, "Upgrade request required\n").into_response());
-    }
-    needs_translation(headers).then(|| {
-        let text = format!(
-            "not supported: WebSocket protocols {} are not translated for the runtime; use SPDY/3.1 or v4.channel.k8s.io\n",
-            TRANSLATED.join(" and ")
-        );
-        (StatusCode::NOT_IMPLEMENTED, text).into_response()
-    })
-}
-
 fn negotiates(name: &HeaderName) -> bool {
     name.as_str().starts_with("sec-websocket-") || NEGOTIATION.contains(&name.as_str())
 }
@@ -112,7 +81,7 @@ fn onward(headers: &HeaderMap, authority: &str) -> Option<HeaderMap> {
 }
 
 /// Answers a request with what the runtime's server answers, and joins both connections when it switches protocols.
-/// The request is none with a [`refusal`].
+/// The request asks for an upgrade.
 pub async fn proxied(io: &Io, connection: Connection, mut request: Request, target: Target) -> Response {
     let upgraded = hyper::upgrade::on(&mut request);
     let (method, headers) = (request.method().clone(), request.headers().clone());
@@ -189,27 +158,6 @@ mod tests {
         for url in ["https://127.0.0.1/x", "/exec/abc", "", "http:///x"] {
             assert!(Target::of(url).is_err(), "{url}");
         }
-    }
-
-    #[test]
-    fn only_upgrades_that_the_runtime_can_speak_go_on() {
-        let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
-            pairs
-                .iter()
-                .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
-                .collect()
-        };
-        let status = |pairs: &[_]| refusal(&headers(pairs)).map(|answer| answer.status().as_u16());
-        assert_eq!(status(&[]), Some(500));
-        assert_eq!(status(&[("upgrade", "SPDY/3.1")]), Some(500));
-        let spdy = [("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")];
-        assert_eq!(status(&spdy), None);
-        let websocket = |protocols| {
-            [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", protocols)]
-        };
-        assert_eq!(status(&websocket("v5.channel.k8s.io")), Some(501));
-        assert_eq!(status(&websocket("SPDY/3.1+portforward.k8s.io")), Some(501));
-        assert_eq!(status(&websocket("v5.channel.k8s.io, v4.channel.k8s.io")), None);
     }
 
     #[test]

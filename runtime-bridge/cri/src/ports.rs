@@ -1,0 +1,194 @@
+//! What of the runtime an actor may use: small traits, of which wiring hands each actor only its own.
+//!
+//! [`Operations`] implements all of them; a test may stand in for one of them alone.
+//!
+//! What reads the runtime cannot change it. This compiles:
+//!
+//! ```no_run
+//! # async fn sample(runtime: &dyn bridge_cri::RuntimeReads) {
+//! let _ = runtime.list_containers(Default::default()).await;
+//! # }
+//! ```
+//!
+//! and this does not:
+//!
+//! ```compile_fail,E0599
+//! # async fn sample(runtime: &dyn bridge_cri::RuntimeReads) {
+//! let _ = runtime.stop_pod_sandbox("uid", "sandbox").await;
+//! # }
+//! ```
+//!
+//! nor does what removes pods start one:
+//!
+//! ```compile_fail,E0599
+//! # async fn sample(runtime: &dyn bridge_cri::PodRemoval) {
+//! let _ = runtime.start_container("uid", "container").await;
+//! # }
+//! ```
+
+use futures::future::BoxFuture;
+
+use super::flights::{InFlight, Outcome, PullShare};
+use super::operations::Operations;
+use super::runtime::{ContainerEvents, Reply};
+use super::wire::*;
+
+/// Makes each trait, and its implementation by the methods of [`Operations`] of the same names.
+macro_rules! ports {
+    ($($(#[$about:meta])* $port:ident $(: $more:ident)? {
+        $($(#[$says:meta])* fn $method:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*
+    })*) => {$(
+        $(#[$about])*
+        pub trait $port: $($more +)? Send + Sync + 'static {
+            $($(#[$says])* fn $method(&self, $($argument: $kind),*) -> $answer;)*
+        }
+
+        impl $port for Operations {
+            $(fn $method(&self, $($argument: $kind),*) -> $answer {
+                Operations::$method(self, $($argument),*)
+            })*
+        }
+    )*};
+}
+
+ports! {
+    /// What the runtime is and holds; for all who only look.
+    ///
+    /// # Errors
+    /// Every call ends with the runtime's answer, or that there was none in time.
+    RuntimeReads {
+        /// `Version`; fails with another version of the kubelet's runtime API than ours.
+        fn check_version() -> Reply<VersionResponse>;
+        /// `Status`.
+        fn status(request: StatusRequest) -> Reply<StatusResponse>;
+        /// `ListPodSandbox`.
+        fn list_pod_sandbox(request: ListPodSandboxRequest) -> Reply<ListPodSandboxResponse>;
+        /// `PodSandboxStatus`.
+        fn pod_sandbox_status(request: PodSandboxStatusRequest) -> Reply<PodSandboxStatusResponse>;
+        /// `ListContainers`.
+        fn list_containers(request: ListContainersRequest) -> Reply<ListContainersResponse>;
+        /// `ContainerStatus`.
+        fn container_status(request: ContainerStatusRequest) -> Reply<ContainerStatusResponse>;
+        /// The status of a container whose process has ended; see [`Operations::status_after_exit`].
+        fn status_after_exit(container_id: &str) -> Reply<ContainerStatusResponse>;
+        /// `GetContainerEvents`.
+        fn get_container_events() -> Reply<ContainerEvents>;
+        /// The mutating calls of a pod that have not ended, by its UID.
+        fn in_flight(pod_uid: &str) -> Vec<InFlight>;
+        /// Ends when no mutating call of the pod is in flight.
+        fn settled(pod_uid: &str) -> BoxFuture<'static, ()>;
+    }
+
+    /// Ends of sandboxes and containers; for PodWorker and, where no worker is left, GarbageCollector.
+    ///
+    /// # Errors
+    /// Every call ends with the runtime's answer, or that there was none in time; what is gone already is no error.
+    PodRemoval {
+        /// `StopPodSandbox`.
+        fn stop_pod_sandbox(pod_uid: &str, sandbox_id: &str) -> Reply<()>;
+        /// `RemovePodSandbox`.
+        fn remove_pod_sandbox(pod_uid: &str, sandbox_id: &str) -> Reply<()>;
+        /// `StopContainer` with a grace in seconds; see [`Operations::stop_container`].
+        fn stop_container(pod_uid: &str, container_id: &str, grace_s: i64) -> Reply<()>;
+        /// `RemoveContainer`.
+        fn remove_container(pod_uid: &str, container_id: &str) -> Reply<()>;
+    }
+
+    /// The whole life of a pod's sandbox and containers; for PodWorker.
+    ///
+    /// # Errors
+    /// See [`EnsureError`](super::EnsureError) of what makes sure of something; else the runtime's answer.
+    PodLifecycle: PodRemoval {
+        /// The sandbox of an attempt; see [`Operations::ensure_sandbox`].
+        fn ensure_sandbox(
+            pod_uid: &str, attempt: u32, config: PodSandboxConfig, handler: String
+        ) -> BoxFuture<'static, Outcome>;
+        /// The container of an attempt; see [`Operations::ensure_container`].
+        fn ensure_container(
+            pod_uid: &str,
+            sandbox_id: &str,
+            attempt: u32,
+            config: ContainerConfig,
+            sandbox_config: PodSandboxConfig
+        ) -> BoxFuture<'static, Outcome>;
+        /// `StartContainer`.
+        fn start_container(pod_uid: &str, container_id: &str) -> Reply<()>;
+    }
+
+    /// Commands that run in a container to their end; for probes, hooks and `run`.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    ExecSync {
+        /// `ExecSync`.
+        fn exec_sync(request: ExecSyncRequest) -> Reply<ExecSyncResponse>;
+    }
+
+    /// The addresses of streams into a pod; for NodeApi.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    Streaming {
+        /// `Exec`.
+        fn exec(request: ExecRequest) -> Reply<ExecResponse>;
+        /// `Attach`.
+        fn attach(request: AttachRequest) -> Reply<AttachResponse>;
+        /// `PortForward`.
+        fn port_forward(request: PortForwardRequest) -> Reply<PortForwardResponse>;
+    }
+
+    /// Which images there are; for NodeStatus, and as a part of [`Images`].
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    ImageReads {
+        /// `ListImages`.
+        fn list_images(request: ListImagesRequest) -> Reply<ListImagesResponse>;
+    }
+
+    /// Images and their pulls; for ImageManager.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    Images: ImageReads {
+        /// `ImageStatus`.
+        fn image_status(request: ImageStatusRequest) -> Reply<ImageStatusResponse>;
+        /// `PullImage`; the reference of the image. See [`Operations::pull_image`].
+        fn pull_image(request: PullImageRequest, share: PullShare) -> Reply<String>;
+        /// Pulls that have not ended: the images' names, and each pull's share.
+        fn pulls_in_flight() -> Vec<(String, PullShare)>;
+        /// Cancels a share's pulls of an image; their number.
+        fn cancel_pull(image: &str, share: PullShare) -> usize;
+        /// `RemoveImage`.
+        fn remove_image(image: ImageSpec) -> Reply<()>;
+    }
+
+    /// What containers and images use of the disk; for EvictionManager.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    Stats {
+        /// `ListContainerStats`.
+        fn list_container_stats(request: ListContainerStatsRequest) -> Reply<ListContainerStatsResponse>;
+        /// `ImageFsInfo`.
+        fn image_fs_info(request: ImageFsInfoRequest) -> Reply<ImageFsInfoResponse>;
+    }
+
+    /// Container logs that begin anew; for LogManager.
+    ///
+    /// # Errors
+    /// The runtime's answer, also that the container does not run.
+    LogReopen {
+        /// `ReopenContainerLog`.
+        fn reopen_container_log(pod_uid: &str, container_id: &str) -> Reply<()>;
+    }
+
+    /// What the runtime is told of the node; for NodeStatus.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that there was none in time.
+    RuntimeConfiguration {
+        /// `UpdateRuntimeConfig`.
+        fn update_runtime_config(request: UpdateRuntimeConfigRequest) -> Reply<()>;
+    }
+}

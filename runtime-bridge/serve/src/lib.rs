@@ -1,0 +1,98 @@
+//! Serving HTTP: listeners with bounds for routes that an actor makes, and callers joined to the runtime's streaming
+//! server.
+//!
+//! [`Listeners`] and [`StreamProxy`] are the traits; [`System`] does both with sockets, and behind the feature `fake` the
+//! types `FakeListeners` and `FakeStreams` do without.
+// The bridge owns time and effects, so that no actor has to.
+#![allow(clippy::disallowed_methods)]
+
+#[cfg(feature = "fake")]
+mod fake;
+mod moving;
+mod places;
+mod proxy;
+mod server;
+
+use std::io;
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use bridge_io::Io;
+use bridge_tls::serving::ServingTls;
+use futures::future::BoxFuture;
+use tokio_util::task::AbortOnDropHandle;
+
+#[cfg(feature = "fake")]
+pub use fake::{FakeListeners, FakeStreams};
+pub use moving::Patience;
+pub use places::Card;
+pub use proxy::Target;
+pub use server::{Bounds, Connection, Place, serve_on};
+
+/// Opens ports.
+pub trait Listeners: Send + Sync + 'static {
+    /// Serves `routes` at `address`, over TLS if there is some. Every request has a [`Connection`] among its extensions.
+    ///
+    /// Lasts until the listener cannot be opened or has broken, which is the error; dropping the future closes the
+    /// listener with all its connections.
+    fn serve(
+        &self,
+        address: SocketAddr,
+        routes: Router,
+        tls: Option<ServingTls>,
+        bounds: Bounds,
+    ) -> BoxFuture<'static, io::Error>;
+}
+
+/// Joins callers to the runtime's streaming server.
+pub trait StreamProxy: Send + Sync + 'static {
+    /// Answers a request with what the server at `target` answers, and joins both connections when it switches
+    /// protocols: then bytes pass both ways as long as something is said, and no longer than the connection lives.
+    fn proxied(
+        &self,
+        connection: Connection,
+        request: Request,
+        target: Target,
+    ) -> BoxFuture<'static, Response>;
+}
+
+/// Both, with the machine's sockets, which live on the I/O runtime.
+#[derive(Clone, Debug)]
+pub struct System {
+    io: Io,
+}
+
+impl System {
+    /// Sockets on `io`.
+    #[must_use]
+    pub fn new(io: Io) -> Self {
+        Self { io }
+    }
+}
+
+impl Listeners for System {
+    fn serve(
+        &self,
+        address: SocketAddr,
+        routes: Router,
+        tls: Option<ServingTls>,
+        bounds: Bounds,
+    ) -> BoxFuture<'static, io::Error> {
+        let server = AbortOnDropHandle::new(self.io.spawn(server::serve(address, routes, tls, bounds)));
+        Box::pin(async move { server.await.unwrap_or_else(io::Error::other) })
+    }
+}
+
+impl StreamProxy for System {
+    fn proxied(
+        &self,
+        connection: Connection,
+        request: Request,
+        target: Target,
+    ) -> BoxFuture<'static, Response> {
+        let io = self.io.clone();
+        Box::pin(async move { proxy::proxied(&io, connection, request, target).await })
+    }
+}
