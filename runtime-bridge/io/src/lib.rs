@@ -2,7 +2,7 @@
 //!
 //! The bridge's crates return futures and streams; they never send a message. Everything that touches a socket, a child
 //! process or a blocking call lives on the runtime behind [`Io`], never on an actor's thread.
-// The bridge owns time and effects, so that no actor has to.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 pub mod clock;

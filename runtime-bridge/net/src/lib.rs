@@ -1,5 +1,5 @@
 //! What every connection of the bridge needs: names looked up, authorities that are trusted.
-// The bridge owns time and effects, so that no actor has to.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 pub mod names;

@@ -1,5 +1,5 @@
 //! What the API server says of the kubelet's own callers: who has a token, and what somebody may do with the node.
-// The bridge owns time and effects, so that no actor has to.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 mod cache;

@@ -3,7 +3,7 @@
 //!
 //! [`Listeners`] and [`StreamProxy`] are the traits; [`System`] does both with sockets, and behind the feature `fake` the
 //! types `FakeListeners` and `FakeStreams` do without.
-// The bridge owns time and effects, so that no actor has to.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 #[cfg(feature = "fake")]
