@@ -35,7 +35,7 @@ pub use serve::{Serving, serve_fake};
 /// The wall time at which a fake is made by default, nanoseconds since the epoch.
 const EPOCH_NS: i64 = 1_800_000_000_000_000_000;
 
-/// -
+/// A container runtime in memory. Cheap to clone; clones are the same runtime.
 ///
 /// The methods here are for the test that controls the runtime; the kubelet sees it through
 /// [`Runtime`](super::Runtime).
