@@ -19,6 +19,7 @@ pub fn subscripted(path: &str) -> Option<(&str, &str)> {
 
 /// The text of a field of a pod's metadata, as files of a downwardAPI volume show it.
 ///
+/// # Errors
 /// A message for people: the path names no field that can be shown.
 pub fn metadata_text(pod: &Pod, path: &str) -> Result<String, String> {
     let meta = &pod.metadata;
@@ -82,6 +83,7 @@ pub enum Defaults {
 
 /// A resource amount of the named container of a pod, in units of the divisor, rounded up.
 ///
+/// # Errors
 /// A message for people: the pod has no such container, or the container no such amount.
 pub fn named_resource_text(
     selector: &ResourceFieldSelector,
@@ -105,6 +107,7 @@ pub fn named_resource_text(
 /// A resource amount of a container of the pod, in units of the divisor, rounded up. With `defaulted`, a container
 /// without a limit is given the pod's limit or the node's allocatable amount.
 ///
+/// # Errors
 /// A message for people: the container has no such amount.
 pub fn resource_text(
     selector: &ResourceFieldSelector,

@@ -39,6 +39,7 @@ impl Budget {
 
     /// Takes `bytes` from the budget.
     ///
+    /// # Errors
     /// [`TooLong`] when fewer bytes are left.
     pub fn take(&mut self, bytes: usize) -> Result<(), TooLong> {
         self.left = self.left.checked_sub(bytes).ok_or(TooLong(self.max))?;
@@ -54,6 +55,7 @@ impl Budget {
 /// Replaces `$(NAME)` by the variable's value. `$$` is a literal dollar, so `$$(NAME)` becomes `$(NAME)`. Text that is
 /// no reference, or refers to an unknown variable, is kept.
 ///
+/// # Errors
 /// [`TooLong`] when the result does not fit the budget; no more is written than the budget has.
 pub fn expand<'a>(
     text: &str,

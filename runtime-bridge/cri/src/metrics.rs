@@ -20,6 +20,7 @@ pub struct CriMetrics {
 impl CriMetrics {
     /// Makes the handles; the wiring registers [`collectors`](Self::collectors) once.
     ///
+    /// # Errors
     /// Only when a metric's name or label were malformed.
     pub fn new() -> prometheus::Result<Self> {
         let counter =

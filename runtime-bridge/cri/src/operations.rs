@@ -142,6 +142,7 @@ macro_rules! reads {
     (@one read $method:ident $request:ident $response:ident $name:ident) => {
         #[doc = concat!("`", stringify!($name), "`, passed through; dropping it cancels it.")]
         ///
+        /// # Errors
         /// The runtime's answer, or that no answer came in time.
         pub fn $method(&self, request: $request) -> Reply<$response> {
             self.calls.$method(request)
@@ -188,6 +189,7 @@ impl Operations {
 
     /// `Version`; checks that the runtime speaks this kubelet's API.
     ///
+    /// # Errors
     /// The runtime's answer, or `Other` when it states another version than [`KUBELET_API_VERSION`].
     pub fn check_version(&self) -> Reply<VersionResponse> {
         let asked = self.version(VersionRequest { version: KUBELET_API_VERSION.into() });
@@ -204,6 +206,7 @@ impl Operations {
 
     /// `GetContainerEvents`.
     ///
+    /// # Errors
     /// The runtime's answer; `Unimplemented` where it has no event stream.
     pub fn get_container_events(&self) -> Reply<ContainerEvents> {
         let call = self.calls.runtime.get_container_events(GetEventsRequest {});
@@ -258,6 +261,7 @@ impl Operations {
 
     /// `StopPodSandbox`; a sandbox that is gone counts as stopped.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     pub fn stop_pod_sandbox(&self, pod_uid: &str, sandbox_id: &str) -> Reply<()> {
         let request = StopPodSandboxRequest { pod_sandbox_id: sandbox_id.to_owned() };
@@ -269,6 +273,7 @@ impl Operations {
 
     /// `RemovePodSandbox`; a sandbox that is gone counts as removed.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     pub fn remove_pod_sandbox(&self, pod_uid: &str, sandbox_id: &str) -> Reply<()> {
         let request = RemovePodSandboxRequest { pod_sandbox_id: sandbox_id.to_owned() };
@@ -296,6 +301,7 @@ impl Operations {
 
     /// `StartContainer`.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     pub fn start_container(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
         let request = StartContainerRequest { container_id: container_id.to_owned() };
@@ -308,6 +314,7 @@ impl Operations {
     /// `StopContainer`: the stop signal now, SIGKILL after `grace_s` seconds. A container that is gone counts as
     /// stopped. A stop with a shorter grace than one in flight does not wait for that one, and makes it end sooner.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     pub fn stop_container(&self, pod_uid: &str, container_id: &str, grace_s: i64) -> Reply<()> {
         // A runtime that counts in nanoseconds would overflow into a negative grace, and kill at once.
@@ -321,6 +328,7 @@ impl Operations {
 
     /// `RemoveContainer`; a container that is gone counts as removed.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     pub fn remove_container(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
         let request = RemoveContainerRequest { container_id: container_id.to_owned() };
@@ -332,6 +340,7 @@ impl Operations {
 
     /// `UpdateContainerResources`. Updates of one container are applied in the order they were asked for.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     pub fn update_container_resources(
         &self,
@@ -348,6 +357,7 @@ impl Operations {
     /// `ReopenContainerLog`: the container's output goes to the file at its log path from now on, which is created if
     /// it is missing.
     ///
+    /// # Errors
     /// The runtime's answer; also when the container does not run.
     pub fn reopen_container_log(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
         let request = ReopenContainerLogRequest { container_id: container_id.to_owned() };
@@ -359,6 +369,7 @@ impl Operations {
 
     /// `CheckpointContainer`.
     ///
+    /// # Errors
     /// The runtime's answer; `Unimplemented` where it cannot checkpoint.
     pub fn checkpoint_container(&self, pod_uid: &str, request: CheckpointContainerRequest) -> Reply<()> {
         let key = Key::Container(request.container_id.clone());
@@ -370,6 +381,7 @@ impl Operations {
 
     /// `UpdateRuntimeConfig`.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     pub fn update_runtime_config(&self, request: UpdateRuntimeConfigRequest) -> Reply<()> {
         let same = Same::Request(request.encode_to_vec());
@@ -383,6 +395,7 @@ impl Operations {
     /// the same handler with the same credentials joins the one in flight, another pull of that share waits, and other
     /// shares run beside it.
     ///
+    /// # Errors
     /// The runtime's answer; `DeadlineExceeded` when the pull is cancelled.
     pub fn pull_image(&self, request: PullImageRequest, share: PullShare) -> Reply<String> {
         let mut same = PullImageRequest { sandbox_config: None, ..request.clone() };
@@ -414,6 +427,7 @@ impl Operations {
 
     /// `RemoveImage`; an image that is gone counts as removed.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     pub fn remove_image(&self, image: ImageSpec) -> Reply<()> {
         let key = Key::Image(image.image.clone());

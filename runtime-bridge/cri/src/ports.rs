@@ -54,6 +54,7 @@ macro_rules! ports {
 ports! {
     /// The runtime's state and contents; for every actor that only reads.
     ///
+    /// # Errors
     /// Every call ends with the runtime's answer, or that no answer came in time.
     RuntimeReads {
         /// `Version`; fails if the runtime's version of the kubelet API is not ours.
@@ -80,6 +81,7 @@ ports! {
 
     /// Stops and removals of sandboxes and containers; for PodWorker and, for pods without a worker, GarbageCollector.
     ///
+    /// # Errors
     /// Every call ends with the runtime's answer, or that no answer came in time; an object that is already gone is no
     /// error.
     PodRemoval {
@@ -95,6 +97,7 @@ ports! {
 
     /// The whole lifecycle of a pod's sandbox and containers; for PodWorker.
     ///
+    /// # Errors
     /// [`EnsureError`](super::EnsureError) from `ensure_sandbox` and `ensure_container`; else the runtime's answer.
     PodLifecycle: PodRemoval {
         /// The sandbox of an attempt; see [`Operations::ensure_sandbox`].
@@ -115,6 +118,7 @@ ports! {
 
     /// Commands that run in a container to their end; for probes, hooks and the server's `run`.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     ExecSync {
         /// `ExecSync`.
@@ -123,6 +127,7 @@ ports! {
 
     /// The addresses of exec, attach and port-forward streams; for NodeApi.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     Streaming {
         /// `Exec`.
@@ -135,6 +140,7 @@ ports! {
 
     /// The list of images; for NodeStatus, and as a part of [`Images`].
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     ImageReads {
         /// `ListImages`.
@@ -143,6 +149,7 @@ ports! {
 
     /// Images and their pulls; for ImageManager.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     Images: ImageReads {
         /// `ImageStatus`.
@@ -159,6 +166,7 @@ ports! {
 
     /// The disk usage of containers and images; for EvictionManager.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     Stats {
         /// `ListContainerStats`.
@@ -169,6 +177,7 @@ ports! {
 
     /// Reopening of container logs; for LogManager.
     ///
+    /// # Errors
     /// The runtime's answer; also when the container does not run.
     LogReopen {
         /// `ReopenContainerLog`.
@@ -177,6 +186,7 @@ ports! {
 
     /// The node's configuration that the runtime is given; for NodeStatus.
     ///
+    /// # Errors
     /// The runtime's answer, or that no answer came in time.
     RuntimeConfiguration {
         /// `UpdateRuntimeConfig`.

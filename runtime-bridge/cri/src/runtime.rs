@@ -26,6 +26,7 @@ macro_rules! runtime_trait {
         /// - dropping the future of a call that only reads, or of a pull, cancels it; dropping that of any other
         ///   mutating call that was polled does not.
         ///
+        /// # Errors
         /// [`CriError`] with the RPC's name, from every method.
         pub trait Runtime: Send + Sync + 'static {
             $($(

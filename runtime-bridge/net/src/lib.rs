@@ -1,4 +1,4 @@
-//! What every connection of the bridge needs: names looked up, authorities that are trusted.
+//! What the bridge's connections share: lookups of names, and the trusted authorities.
 // The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 

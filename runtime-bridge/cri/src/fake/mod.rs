@@ -120,6 +120,7 @@ impl FakeRuntime {
     /// Scripts the containers that match: the first behaviour is for attempt 0 and so on, the last for all later
     /// attempts.
     ///
+    /// # Panics
     /// When `by_attempt` is empty.
     pub fn behave(&self, which: Match, by_attempt: Vec<Behaviour>) {
         assert!(!by_attempt.is_empty(), "a script needs a behaviour");

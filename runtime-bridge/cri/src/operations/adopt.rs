@@ -18,7 +18,8 @@ impl Operations {
     /// the name is held, sandboxes are listed by the pod's label and the attempt, and a ready one is adopted; of two,
     /// the one with running containers.
     ///
-    /// # Errors See [`EnsureError`]: whether to try the same attempt or the next. `InvalidArgument` when
+    /// # Errors
+    /// See [`EnsureError`], which tells whether to try the same attempt or the next. `InvalidArgument` when
     /// `config.metadata` does not name the pod and the attempt.
     pub fn ensure_sandbox(
         &self,

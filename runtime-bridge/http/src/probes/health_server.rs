@@ -52,6 +52,7 @@ impl HealthServer {
 
     /// Serves the connections of this listener, on a thread of its own.
     ///
+    /// # Errors
     /// The operating system's error when the thread cannot be started.
     pub fn on(listener: std::net::TcpListener) -> io::Result<Self> {
         let tokio = Builder::new_multi_thread()

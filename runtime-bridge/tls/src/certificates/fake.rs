@@ -100,6 +100,7 @@ impl FakeAuthority {
 
     /// Signs a PEM request; the certificate is valid from `from` for `lifetime`.
     ///
+    /// # Panics
     /// When `request` is no certificate request.
     pub fn sign(&self, request: &str, from: Timestamp, lifetime: Duration) -> String {
         let mut asked = CertificateSigningRequestParams::from_pem(request).expect("a request");

@@ -88,6 +88,7 @@ impl Pair {
     /// Reads a certificate with its chain and a key from PEM; both arguments may be the same bytes. `named` is their
     /// origin, for errors.
     ///
+    /// # Errors
     /// The certificate or the key is missing, or they do not belong together.
     pub fn read(certificate: &[u8], key: &[u8], named: &Path) -> Result<Self, CertificateError> {
         let wrong = |reason: String| CertificateError::pair(named, reason);

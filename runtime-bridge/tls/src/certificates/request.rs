@@ -94,6 +94,7 @@ fn made(error: impl std::fmt::Display) -> CertificateError {
 impl KeyPem {
     /// A new key on the curve P-256.
     ///
+    /// # Errors
     /// The operating system has no random numbers.
     pub fn generate() -> Result<Self, CertificateError> {
         Ok(Self(KeyPair::generate().map_err(made)?.serialize_pem()))
@@ -101,6 +102,7 @@ impl KeyPem {
 
     /// Reads a kept key from PEM; its text is kept as written. `named` is its origin, for errors.
     ///
+    /// # Errors
     /// The text is no private key.
     pub fn read(pem: &[u8], named: &Path) -> Result<Self, CertificateError> {
         let wrong = |reason: String| CertificateError::pair(named, reason);
@@ -112,6 +114,7 @@ impl KeyPem {
 
     /// The key in a file; a new key is written if the file is missing or holds no usable one.
     ///
+    /// # Errors
     /// The file can be neither read nor written.
     pub fn of_file(path: &Path) -> Result<Self, CertificateError> {
         match std::fs::read(path) {
@@ -135,6 +138,7 @@ impl KeyPem {
 
     /// The key of a pair.
     ///
+    /// # Errors
     /// The key is of a kind that cannot be used for another request.
     pub fn of(pair: &Pair) -> Result<Self, CertificateError> {
         Ok(Self(KeyPair::try_from(&pair.client.1).map_err(made)?.serialize_pem()))
@@ -151,6 +155,7 @@ impl KeyPem {
 
     /// The public key (SubjectPublicKeyInfo, DER), as certificates and requests hold it.
     ///
+    /// # Errors
     /// The key cannot sign.
     pub fn public(&self) -> Result<Vec<u8>, CertificateError> {
         Ok(self.pair()?.subject_public_key_info())
@@ -158,6 +163,7 @@ impl KeyPem {
 
     /// A certificate signing request for this key, PEM.
     ///
+    /// # Errors
     /// A name in the subject that no certificate can hold.
     pub fn request(&self, subject: &Subject) -> Result<String, CertificateError> {
         let mut params = CertificateParams::default();
@@ -176,6 +182,7 @@ impl KeyPem {
     /// A name for the request that is derived from key, subject and usages, so that a restarted kubelet finds its
     /// request again.
     ///
+    /// # Errors
     /// The key cannot sign.
     pub fn request_name(&self, subject: &Subject, usages: &[&str]) -> Result<String, CertificateError> {
         let mut hash = Sha512_256::new();

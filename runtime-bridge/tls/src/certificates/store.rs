@@ -24,11 +24,13 @@ const PAIRS_KEPT: usize = 10;
 pub trait CertificateStore: Send + Sync + Debug {
     /// The current pair, which may have expired; `None` if there never was one.
     ///
+    /// # Errors
     /// A pair exists, and it cannot be read.
     fn load(&self, now: Timestamp) -> BoxFuture<'static, Result<Option<Arc<Pair>>, CertificateError>>;
 
     /// Makes another pair the current one. Ends only when it is safe on disk.
     ///
+    /// # Errors
     /// The bytes are no pair, or cannot be written. The earlier pair stays the current one then.
     fn save(
         &self,

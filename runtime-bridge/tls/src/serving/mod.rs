@@ -193,6 +193,7 @@ impl ServingTls {
 
     /// Performs a client's TLS handshake. The caller bounds its time.
     ///
+    /// # Errors
     /// The handshake failed.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Chain)> {
         let config = self.loaded.borrow().config.clone();

@@ -76,6 +76,7 @@ fn refused(field: &'static str, value: impl ToString, reason: impl Into<String>)
 
 /// Turns `tlsMinVersion`, `tlsCipherSuites` and `tlsCurvePreferences` into a protocol.
 ///
+/// # Errors
 /// A value that Go does not know either, in upstream's words, or a list with no supported entry.
 pub fn protocol(min_version: &str, suites: &[String], curves: &[i32]) -> Result<Protocol, ServingError> {
     let mut warnings = Vec::new();
