@@ -93,7 +93,7 @@ impl Actor {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Crash {
-    /// The message type being handled.
+    /// The type of the message being handled.
     pub handling: String,
     /// The reason: a panic, a stall or an order to kill.
     pub reason: String,

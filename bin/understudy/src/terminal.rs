@@ -86,8 +86,8 @@ impl Screen {
             previous(info);
         }));
         if raw {
-            // In raw mode Ctrl-C is a key, so the terminal is restored before the end; Ctrl-Z would leave it raw, so it
-            // is ignored.
+            // In raw mode Ctrl-C and Ctrl-Z are keys: the terminal is restored before the program ends, and a stop
+            // would leave it raw.
             enable_raw_mode()?;
         }
         let output = std::io::stdout();

@@ -16,7 +16,7 @@ pub struct Column {
     pub width_min: usize,
     /// The greatest width.
     pub width_max: usize,
-    /// The lowest goes first when not even the narrowest columns fit. The first column never goes.
+    /// The column with the lowest worth is left out first when not even the least widths fit. The first column stays.
     pub worth: u8,
 }
 
