@@ -9,8 +9,8 @@ use bridge_cri::wire::{NetworkConfig, RuntimeConfig, UpdateRuntimeConfigRequest}
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Sends the addresses to the runtime until it has accepted them. Upstream gives up at the first failure, and pods then
-/// get addresses that were not configured.
+/// Sends the addresses to the runtime until it has accepted them or turns out to lack the RPC. Upstream gives up at the
+/// first failure, and pods then get addresses that were not configured.
 pub async fn tell(runtime: Arc<dyn Runtime>, cidr: String) {
     let mut said = String::new();
     loop {

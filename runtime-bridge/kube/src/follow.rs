@@ -111,7 +111,7 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
             next_try = NextTry(BACKOFF.first());
         }
         let wait = error.retry_after;
-        // A server that came back since the good time began has gone away again.
+        // A return of the server during the good time does not count: the server has gone away again since.
         let hope = if lasted { api.reach().hope() } else { hope };
         if !error.is_gone() && news.send(Followed::Trouble(error)).await.is_err() {
             return;

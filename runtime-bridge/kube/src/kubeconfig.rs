@@ -72,7 +72,7 @@ pub enum User {
     },
     /// A bearer token.
     Token(String),
-    /// The path of a file with a bearer token, read again every minute.
+    /// The path of a file with a bearer token, checked for changes at most every 10 s.
     TokenFile(PathBuf),
     /// A program that yields a token or a certificate.
     Exec(Box<ExecConfig>),

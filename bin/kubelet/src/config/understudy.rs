@@ -120,9 +120,9 @@ section! {
 section! {
     /// How often the runtime is asked for its containers, in addition to its events.
     pub struct RelistPeriods {
-        /// The period for pods with watched processes or events.
+        /// The period of a list of all pods, as a safety net for pods whose exits are announced.
         "notified" notified: GoDuration = Pointer(GoDuration::from_secs(10)), Used;
-        /// The period for pods whose exits are not announced.
+        /// The period of looks at a pod with a running container whose exit is not announced.
         "unnotified" unnotified: GoDuration = Pointer(GoDuration::from_secs(1)), Used;
     }
 }

@@ -353,7 +353,7 @@ impl FakeApi {
             .collect()
     }
 
-    /// Changes an object by a merge patch, or with `Some("status")` its status.
+    /// Changes an object by a patch, or with `Some("status")` its status.
     ///
     /// # Panics
     /// When the object does not exist or the change is refused.

@@ -43,7 +43,7 @@ pub struct TmpfsOptions {
 /// When the ownership of a volume's files is changed to its pod's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupChange {
-    /// At every start of the pod.
+    /// Whenever the volume is set up.
     Always,
     /// Only when the volume's root does not belong to the group.
     OnRootMismatch,
