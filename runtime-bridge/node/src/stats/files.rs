@@ -42,8 +42,8 @@ pub(super) fn working_set_v1(dir: &Path) -> Result<u64, Problem> {
     Ok(used.saturating_sub(keyed(&stat, "total_inactive_file").unwrap_or(0)))
 }
 
-/// The working set of a cgroup of version 2. The root cgroup has no `memory.current`; there the figures of version 1
-/// are added up.
+/// The working set of a cgroup of version 2. The root cgroup has no `memory.current`; there the
+/// usage is `anon` plus `file` of `memory.stat`, which is what version 1 counts.
 pub(super) fn working_set_v2(dir: &Path) -> Result<u64, Problem> {
     let memory = MemController::new(dir.to_owned(), dir.to_owned(), true).memory_stat();
     let (stat, file) = (memory.stat.raw, dir.join("memory.stat"));
