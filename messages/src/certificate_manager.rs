@@ -1,4 +1,4 @@
-//! What CertificateManager receives.
+//! The messages that CertificateManager receives.
 
 use crate::facts::NodeAddressesObserved;
 use crate::receives;

@@ -15,27 +15,28 @@ pub enum WhenFull {
     /// A waiting message with the same [`Key`] is replaced, full or not; without one and without room: refused. A message
     /// of which there is only one ([`Key::Only`]) always has room: one for each such type.
     LatestPerKey,
-    /// The oldest waiting message of the same name goes, counted as dropped; without one: refused.
+    /// The oldest waiting message of the same name is dropped and counted; without such a one the new message is
+    /// refused.
     DropOldest,
 }
 
-/// Whether a message changes something.
+/// Whether a message asks for a change or only for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Handled even if the asker has gone meanwhile.
+    /// Asks for a change: handled even if the asking actor has gone meanwhile.
     Command,
-    /// Skipped, and counted, if the asker has gone meanwhile.
+    /// Asks for an answer: skipped, and counted, if the asking actor has gone meanwhile.
     Query,
 }
 
-/// What makes two waiting messages of one type the same fact.
+/// The identity of the fact that a message states: a newer message replaces a waiting one of the same type and key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// There is only one such fact.
+    /// The type has only one fact.
     Only,
-    /// One per pod.
+    /// One fact per pod.
     Pod(PodUid),
-    /// One per name (a source, an image, a container).
+    /// One fact per name (a source, an image, a container).
     Name(Arc<str>),
 }
 
@@ -47,7 +48,7 @@ pub trait Delivery: actix::Message<Result: Send> + Clone + Debug + Send + 'stati
     const NAME: &'static str;
     /// What happens when the mailbox is full.
     const WHEN_FULL: WhenFull;
-    /// Command or query.
+    /// Whether the message is a command or a query.
     const KIND: Kind;
 
     /// The key for [`WhenFull::LatestPerKey`].
@@ -75,7 +76,7 @@ macro_rules! delivery {
         }
         impl $crate::Delivery for $msg {
             const NAME: &'static str = {
-                // The type's own name without a path.
+                // The type's own name, without a path.
                 stringify!($msg)
             };
             const WHEN_FULL: $crate::WhenFull = $crate::WhenFull::$full;

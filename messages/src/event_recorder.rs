@@ -1,4 +1,4 @@
-//! What EventRecorder receives.
+//! The messages that EventRecorder receives, and the events that it answers with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,50 +8,50 @@ use serde::Serialize;
 
 use crate::{PodRef, delivery, receives};
 
-/// Severity of an event, as Kubernetes has it.
+/// Severity of an event, as Kubernetes defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum EventType {
     /// Informational.
     Normal,
-    /// Something may need attention.
+    /// Something that may need attention.
     Warning,
 }
 
-/// What an event is about.
+/// The object that an event is about (`involvedObject`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum EventObject {
     /// A pod, with a field path such as `spec.containers{web}` or empty.
     Pod {
-        /// Identity.
+        /// The pod's identity.
         pod: PodRef,
         /// `involvedObject.fieldPath`.
         field_path: Arc<str>,
     },
     /// The node.
     Node,
-    /// A manifest file (or URL) that gave no pod.
+    /// A manifest file or URL from which no pod could be read.
     Manifest {
-        /// Its path.
+        /// The file's path, or the URL.
         path: Arc<str>,
     },
 }
 
-/// Something happened that people want to know of (FEATURES 29).
+/// Records an event for people to read. Sent by many actors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordEvent {
-    /// About what.
+    /// The object that the event is about.
     pub object: EventObject,
     /// Severity.
     pub event_type: EventType,
     /// CamelCase reason.
     pub reason: Arc<str>,
-    /// For people.
+    /// The event's message, for people.
     pub message: Arc<str>,
 }
 delivery!(RecordEvent => (): Command, DropOldest);
 
-/// An event with annotations, which machines read.
+/// Records an event with annotations, which are for machines to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordAnnotatedEvent {
     /// The event.
@@ -61,31 +61,31 @@ pub struct RecordAnnotatedEvent {
 }
 delivery!(RecordAnnotatedEvent => (): Command, DropOldest);
 
-/// An event as kept and shown.
+/// An event as EventRecorder keeps it and NodeApi shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedEvent {
-    /// About what.
+    /// The object that the event is about.
     pub object: EventObject,
     /// Severity.
     #[serde(rename = "type")]
     pub event_type: EventType,
     /// CamelCase reason.
     pub reason: Arc<str>,
-    /// For people.
+    /// The event's message, for people.
     pub message: Arc<str>,
-    /// How often the same was recorded.
+    /// How often this event was recorded.
     pub count: u32,
-    /// First time.
+    /// When it was recorded first.
     pub first_seen: Timestamp,
-    /// Last time.
+    /// When it was recorded last.
     pub last_seen: Timestamp,
-    /// What machines read of it.
+    /// Its `metadata.annotations`; empty for most events.
     #[serde(skip_serializing_if = "map_is_empty")]
     pub annotations: Arc<BTreeMap<String, String>>,
 }
 
-/// The last events, oldest first, at most 1000.
+/// Asks for the last events, oldest first, at most 1000.
 #[derive(Clone, Debug)]
 pub struct GetEvents;
 delivery!(GetEvents => Vec<RecordedEvent>: Query, Reject);

@@ -1,13 +1,14 @@
-//! What EvictionManager receives.
+//! The messages that EvictionManager receives, and words that it shares.
 
 use crate::facts::{DesiredPodsChanged, WorkerReported};
 use crate::{delivery, receives};
 
-/// How the message of each pod begins that ends since the node runs out of something. One that has taken more than it may
-/// ends for the same reason, and is no disruption.
+/// How the status message of a pod begins that is evicted because the node runs out of a resource. A pod that uses more
+/// than its own limits allow is evicted with another message, and does not count as disrupted.
 pub const NODE_WAS_LOW: &str = "The node was low on resource: ";
 
-/// Say again what the node runs out of: a receiver has restarted. Answered by nothing while it has not been measured.
+/// Asks EvictionManager to send [`PressureObserved`](crate::facts::PressureObserved) again, since a receiver has
+/// restarted. EvictionManager sends nothing before it has measured.
 #[derive(Clone, Debug)]
 pub struct ResendPressure;
 delivery!(ResendPressure => (): Command, LatestPerKey);

@@ -1,4 +1,4 @@
-//! Facts that several actors are told. Each has one writer.
+//! Facts that several actors receive. Each fact has one writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// As the annotation `kubernetes.io/config.source` spells it.
+    /// The source as the annotation `kubernetes.io/config.source` spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -34,7 +34,7 @@ impl Source {
         }
     }
 
-    /// From how the annotation spells it.
+    /// The source that an annotation's value names; `None` for any other text.
     pub fn from_annotation(value: &str) -> Option<Self> {
         [Self::File, Self::Http, Self::Api].into_iter().find(|source| source.as_str() == value)
     }
@@ -43,13 +43,14 @@ impl Source {
 /// One pod that this node shall run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredPod {
-    /// Identity.
+    /// The pod's identity.
     pub pod_ref: PodRef,
-    /// The whole object, defaulted and validated.
+    /// The whole API object, defaulted and validated.
     pub pod: Arc<Pod>,
-    /// Its source.
+    /// Where the pod comes from.
     pub source: Source,
-    /// Why the node refuses it: then no worker runs it and its phase is Failed, or Pending if that is not final.
+    /// Why the node refuses the pod: no worker runs it, and its phase is Failed, or Pending where the refusal is not
+    /// final.
     pub rejected: Option<Rejection>,
 }
 
@@ -62,23 +63,25 @@ pub struct Rejection {
     pub message: String,
 }
 
-/// The reason of a pod that asks for what this version of the kubelet does not do. Upstream's `PodFeatureUnsupported` is a
-/// verdict; this is a state that a later kubelet ends.
+/// The reason of a pod that asks for a feature that this version of the kubelet does not have. Upstream's
+/// `PodFeatureUnsupported` fails the pod for good; with this reason the pod stays Pending until a later kubelet runs
+/// it.
 pub const UNSUPPORTED_FIELDS: &str = "UnsupportedFields";
 
 impl Rejection {
-    /// The pod has failed by it; otherwise it waits, Pending, for a kubelet or a spec that it fits.
+    /// Whether the pod has failed by this refusal; otherwise it stays Pending until the kubelet or its spec changes.
     pub fn is_final(&self) -> bool {
         self.reason != UNSUPPORTED_FIELDS
     }
 }
 
-/// A pod as its source gives it.
+/// A pod as its source states it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourcePod {
-    /// The object, defaulted and validated.
+    /// The API object, defaulted and validated.
     pub pod: Arc<Pod>,
-    /// Set when this kubelet cannot run it as it is written: it stays Pending, and is never silently bent.
+    /// Set when this kubelet cannot run the pod exactly as it is written: the pod stays Pending, and its spec is never
+    /// silently changed.
     pub refused: Option<Rejection>,
 }
 
@@ -97,14 +100,14 @@ pub struct DesiredPods {
 pub struct DesiredPodsChanged(pub PodSetUpdate<Arc<DesiredPod>>);
 delivery!(DesiredPodsChanged => (): Command, LatestPerKey, pod = |m| m.0.pod(), key = |m| m.0.key());
 
-/// What the runtime holds of a pod. Writer: Pleg.
+/// What the runtime holds of one pod. Writer: Pleg.
 #[derive(Clone, Debug)]
 pub struct PodObserved {
     /// The pod's UID.
     pub uid: PodUid,
-    /// What was seen.
+    /// What the runtime holds of the pod.
     pub state: Arc<RuntimePod>,
-    /// The look began after every `PodTouched` up to this token had arrived.
+    /// The token of the newest `PodTouched` that had arrived when Pleg began this look.
     pub touch: u64,
     /// A number that grows with every look, also over restarts of Pleg: of two facts about one pod the higher one holds.
     pub look: u64,
@@ -116,36 +119,37 @@ delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 pub struct RuntimeObserved(pub Arc<RuntimeHealth>);
 delivery!(RuntimeObserved => (): Command, LatestPerKey);
 
-/// The Node as the API server has it, or that it has none: sent once that is known, and whenever there is another one or
-/// its labels, annotations or spec are others. Its status may be older than what the API server has. Writer: NodeStatus.
+/// The Node as the API server has it, or `None` if the API server has none. Sent once that is known, and again when
+/// there is another Node or its labels, annotations or spec have changed. Its status may be older than the API
+/// server's. Writer: NodeStatus.
 #[derive(Clone, Debug)]
 pub struct NodeObserved(pub Option<Arc<Node>>);
 delivery!(NodeObserved => (): Command, LatestPerKey);
 
-/// What the node runs out of.
+/// The resources that the node runs out of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pressure {
-    /// Memory.
+    /// Memory is short (condition MemoryPressure).
     pub memory: bool,
-    /// Disk space or inodes.
+    /// Disk space or inodes are short (condition DiskPressure).
     pub disk: bool,
-    /// Process IDs.
+    /// Process IDs are short (condition PIDPressure).
     pub pid: bool,
 }
 
-/// What the node runs out of, as measured. Nobody is told before it has been. Writer: EvictionManager.
+/// The node's measured pressure; not sent before the first measurement. Writer: EvictionManager.
 #[derive(Clone, Debug)]
 pub struct PressureObserved(pub Pressure);
 delivery!(PressureObserved => (): Command, LatestPerKey);
 
-/// The node's addresses, as its status tells them: sent when they are first known, and when they are others. Writer:
+/// The node's addresses as its status lists them: sent when they are first known, and again when they change. Writer:
 /// NodeStatus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeAddressesObserved(pub Arc<[NodeAddress]>);
 
 impl NodeAddressesObserved {
-    /// The node's IP addresses as its pods are told of them: internal ones before external ones, the first, and the first
-    /// of the other family.
+    /// The node's IP addresses for `status.hostIPs` and the downward API, at most two: internal addresses before
+    /// external ones; the first address, and the first one of the other family.
     pub fn host_ips(&self) -> Vec<String> {
         let of = |kind: &'static str| {
             let typed = self.0.iter().filter(move |address| address.type_ == kind);
@@ -159,38 +163,39 @@ impl NodeAddressesObserved {
 }
 delivery!(NodeAddressesObserved => (): Command, LatestPerKey);
 
-/// Volumes on this node that an earlier kubelet has set up by plugins that this one does not have. Writer: VolumeManager.
+/// Volumes on this node that an earlier kubelet set up with plugins that this kubelet does not have. Writer:
+/// VolumeManager.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherVolumesObserved {
-    /// The names by which a Node reports them in use.
+    /// The names under which the Node reports these volumes in `volumesInUse`.
     pub names: Arc<BTreeSet<String>>,
-    /// Plugins with a volume of which that name is not known, such as `kubernetes.io/fc`.
+    /// Plugins, such as `kubernetes.io/fc`, with a volume whose unique name is not known.
     pub plugins: Arc<BTreeSet<String>>,
 }
 delivery!(OtherVolumesObserved => (): Command, LatestPerKey);
 
-/// What a probe asks.
+/// The three kinds of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeKind {
-    /// Has it started?
+    /// Asks whether the container has started.
     Startup,
-    /// Is it alive?
+    /// Asks whether the container is alive; a failure restarts it.
     Liveness,
-    /// May it get traffic?
+    /// Asks whether the container may receive traffic.
     Readiness,
 }
 
-/// A probe's verdict over a container instance. Writer: ProbeManager.
+/// The settled results of one container instance's probes. Writer: ProbeManager.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerVerdict {
-    /// The container instance the verdict is about (the runtime's ID).
+    /// The instance's container ID in the runtime.
     pub container_id: Arc<str>,
     /// `Some(true)` once the startup probe has passed, `Some(false)` once it has failed for good.
     pub startup: Option<bool>,
     /// `Some(false)` once the liveness probe has failed for good.
     pub liveness: Option<bool>,
-    /// The readiness probe's last settled answer.
+    /// The result of the readiness probe once it has settled.
     pub readiness: Option<bool>,
 }
 
@@ -200,7 +205,7 @@ pub struct ContainerVerdict {
 pub struct ProbeVerdict {
     /// The pod's UID.
     pub uid: PodUid,
-    /// By container name.
+    /// The verdicts by container name.
     pub containers: Arc<BTreeMap<String, ContainerVerdict>>,
 }
 delivery!(ProbeVerdict => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
@@ -208,27 +213,27 @@ delivery!(ProbeVerdict => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 /// The three states of a pod worker (row 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum WorkerState {
-    /// Working towards running.
+    /// The worker works towards running the pod.
     Syncing,
-    /// Stopping containers.
+    /// The worker stops the pod's containers.
     Terminating,
-    /// All is stopped; resources are being given back, or have been.
+    /// All containers are stopped; the pod's resources are being given back, or have been.
     Terminated,
 }
 
-/// Why a container is not running, as the worker knows it.
+/// Why a container waits, as its pod's worker states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitingReason {
     /// `CrashLoopBackOff`, `ErrImagePull`, `CreateContainerError`, … (row 5.9).
     pub reason: String,
-    /// For people.
+    /// The message, for people.
     pub message: String,
 }
 
-/// What a worker knows about its pod that the runtime does not. Writer: PodWorker.
+/// What a worker states about its pod that the runtime does not show. Writer: PodWorker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerReport {
-    /// Identity.
+    /// The pod's identity.
     pub pod: PodRef,
     /// The worker's state.
     pub state: WorkerState,
@@ -236,8 +241,8 @@ pub struct WorkerReport {
     pub released: bool,
     /// Containers that run, but whose postStart hook has not ended: they count as waiting (row 5.19).
     pub starting: Arc<BTreeSet<String>>,
-    /// Instances (the runtime's IDs) that are being killed to make room for another one, by container name: their end is
-    /// not their container's end, whatever the restart policy says.
+    /// The instances (container IDs of the runtime) that are being killed to make room for a new one, by container
+    /// name: the end of such an instance is not its container's end, whatever the restart policy says.
     pub replaced: Arc<BTreeMap<String, Arc<str>>>,
     /// Why containers wait, by name.
     pub waiting: Arc<BTreeMap<String, WaitingReason>>,

@@ -1,15 +1,16 @@
-//! What GarbageCollector receives.
+//! The messages that GarbageCollector receives.
 
 use crate::facts::{DesiredPodsChanged, PodObserved, WorkerReported};
 use crate::{delivery, receives};
 
-/// Collect now, without waiting for the next round.
+/// Asks GarbageCollector to collect now, without waiting for the next round.
 #[derive(Clone, Debug)]
 pub struct CollectNow;
 delivery!(CollectNow => (): Command, LatestPerKey);
 
-/// Remove every container that nobody needs, those of pods that have ended included, whatever may stay otherwise: the
-/// disk is full. Answered when that is done, or was tried.
+/// Asks GarbageCollector to remove every container that is not needed, those of ended pods included, ignoring the
+/// configured number of dead containers to keep. EvictionManager asks when the disk is full. Answered when the removal
+/// has been tried.
 #[derive(Clone, Debug)]
 pub struct RemoveDeadContainers;
 delivery!(RemoveDeadContainers => (): Command, Wait);

@@ -1,4 +1,4 @@
-//! What ImageManager receives.
+//! The messages that ImageManager receives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,27 +7,27 @@ use serde::Serialize;
 
 use crate::{PodRef, delivery, receives};
 
-/// Row 6.1.
+/// When a container's image is pulled: `imagePullPolicy` (row 6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum PullPolicy {
-    /// Ask the registry every time.
+    /// Pull before every start of a container.
     Always,
-    /// Pull when it is not there.
+    /// Pull when the image is not on the node.
     IfNotPresent,
     /// Never pull.
     Never,
 }
 
-/// Have the image of one container present on the node, by policy.
+/// Asks for the image of one container to be on the node, by its pull policy. PodWorker asks.
 #[derive(Clone, Debug)]
 pub struct EnsureImage {
     /// The pod that needs it.
     pub pod: PodRef,
-    /// The container that needs it; events name its field path.
+    /// The container that needs it.
     pub container: Arc<str>,
     /// Field path for events, e.g. `spec.containers{web}`.
     pub field_path: Arc<str>,
-    /// As the pod spec spells it; without tag or digest `:latest` is meant.
+    /// The image as the pod spec spells it; without tag or digest `:latest` is meant.
     pub image: Arc<str>,
     /// When to pull.
     pub policy: PullPolicy,
@@ -43,7 +43,7 @@ delivery!(EnsureImage => Result<Arc<PresentImage>, ImageError>: Command, Wait, p
 /// An image that is on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PresentImage {
-    /// What CreateContainer is given (the runtime's image ID).
+    /// The image reference for CreateContainer (the runtime's image ID).
     pub image_ref: String,
     /// `USER` of the image as a number, if it is one.
     pub uid: Option<i64>,
@@ -51,18 +51,19 @@ pub struct PresentImage {
     pub username: String,
 }
 
-/// Row 6.2: reason and message as the container's waiting state shows them.
+/// Why an image cannot be had (row 6.2): reason and message as the container's waiting state shows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImageError {
     /// `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`, …
     pub reason: String,
-    /// For people.
+    /// The message, for people.
     pub message: String,
-    /// Milliseconds until it is worth asking again; absent if only a change helps.
+    /// Milliseconds until another ask can succeed; `None` if only a change of the spec or the node helps.
     pub retry_after_ms: Option<u64>,
 }
 
-/// Delete every image that no container uses: the disk is full. Answered with how many have been deleted.
+/// Asks ImageManager to delete every image that no container uses. EvictionManager asks when the disk is full. Answered
+/// with the number of images deleted.
 #[derive(Clone, Debug)]
 pub struct DeleteUnusedImages;
 delivery!(DeleteUnusedImages => usize: Command, Wait);

@@ -1,11 +1,11 @@
-//! Every typed message of the kubelet, and the values that travel in them: pure data, no behaviour.
+//! Every typed message of the kubelet, and the values that travel in them: pure data without behaviour.
 //!
-//! A file per receiving actor holds its commands and queries; [`facts`] holds what several actors are told. What a pod's
-//! spec means is computed in the crate `pod-spec`.
-//! Messages are level-triggered: losing or repeating any of them delays, never corrupts. Reads travel as
-//! `Arc` snapshots. A message never carries an address, a channel or a wire type.
+//! A file per receiving actor holds its commands and queries; [`facts`] holds the facts that several actors receive.
+//! What a pod's spec means is computed in the crate `pod-spec`. Messages are level-triggered: losing or repeating a
+//! message delays work and corrupts nothing. Snapshots travel as `Arc`. A message never carries an address, a channel
+//! or a wire type.
 //!
-//! [`CATALOGUE`] lists who receives what; tests generate their fault matrices from it.
+//! [`CATALOGUE`] lists the messages of every receiver; tests generate their fault matrices from it.
 
 pub mod certificate_manager;
 pub mod delivery;
@@ -33,8 +33,8 @@ pub mod volume_manager;
 pub use delivery::{Delivery, Key, Kind, WhenFull};
 pub use pod::{PodRef, PodUid};
 
-/// Who receives which messages: subsystem name, message names. Complete by construction: every
-/// `receives!` declares a row, and a test compares the rows with the running tree.
+/// The messages that each subsystem receives: the subsystem's name and its messages' names. A `receives!` of each file
+/// declares its row; a test compares the rows with the running tree.
 pub const CATALOGUE: &[(&str, &[&str])] = &[
     (pod_sources::RECEIVER, pod_sources::RECEIVES),
     (pod_manager::RECEIVER, pod_manager::RECEIVES),

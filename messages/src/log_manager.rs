@@ -1,4 +1,4 @@
-//! What LogManager receives.
+//! The messages that LogManager receives.
 
 use crate::facts::PodObserved;
 use crate::receives;

@@ -1,30 +1,31 @@
-//! What NodeStatus and Lease receive.
+//! The messages that NodeStatus and Lease receive.
 
 use std::sync::Arc;
 
 use crate::facts::{NodeObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved};
 use crate::{delivery, receives};
 
-/// Say again what the API server has of the Node: a receiver has restarted.
+/// Asks NodeStatus to send `NodeObserved` and `NodeAddressesObserved` again, since a receiver has restarted.
 #[derive(Clone, Debug)]
 pub struct ResendNode;
 delivery!(ResendNode => (): Command, LatestPerKey);
 
-/// A subsystem is left alone after too many crashes, or is tried again: a condition of the Node says so.
+/// Supervision leaves a subsystem stopped after too many crashes, or starts it again: NodeStatus shows this as a
+/// condition of the Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsystemReported {
-    /// Its name in the supervision tree.
+    /// The subsystem's name in the supervision tree.
     pub subsystem: Arc<str>,
-    /// Why it does not run; absent when it does.
+    /// Why the subsystem does not run; `None` when it runs.
     pub dormant: Option<Arc<str>>,
 }
 delivery!(SubsystemReported => (): Command, LatestPerKey, key = |m| crate::Key::Name(m.subsystem.clone()));
 
-/// The kubelet is about to end for this reason: the Node is not ready any more. Answered when the API server knows, or
-/// will not know.
+/// Asks NodeStatus to post the Node as not ready, since the kubelet is about to exit. Answered when the API server has
+/// the condition, or when posting it has failed.
 #[derive(Clone, Debug)]
 pub struct PostNotReady {
-    /// Names the subsystem that has failed.
+    /// The condition's message; it names the subsystem that has failed.
     pub why: Arc<str>,
 }
 delivery!(PostNotReady => (): Command, Wait);
@@ -34,7 +35,7 @@ receives!(
     PostNotReady
 );
 
-/// What Lease receives.
+/// The messages that Lease receives.
 pub mod lease {
     use super::{NodeObserved, receives};
 

@@ -1,4 +1,4 @@
-//! What ObjectCache receives.
+//! The messages that ObjectCache receives.
 
 use std::sync::Arc;
 
@@ -9,54 +9,54 @@ use serde::Serialize;
 use crate::facts::DesiredPodsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
-/// A secret, as it is now. Read from a watch that lasts while pods need it.
+/// Asks for a secret as it is now. ObjectCache reads it from a watch that lasts while pods need the secret.
 #[derive(Clone, Debug)]
 pub struct GetSecret {
-    /// Its namespace: that of the pod.
+    /// The pod's namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The secret's name.
     pub name: Arc<str>,
 }
 delivery!(GetSecret => Result<Arc<Secret>, ObjectError>: Query, Wait);
 
-/// A config map, as it is now. Read from a watch that lasts while pods need it.
+/// Asks for a config map as it is now. ObjectCache reads it from a watch that lasts while pods need the config map.
 #[derive(Clone, Debug)]
 pub struct GetConfigMap {
-    /// Its namespace: that of the pod.
+    /// The pod's namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The config map's name.
     pub name: Arc<str>,
 }
 delivery!(GetConfigMap => Result<Arc<ConfigMap>, ObjectError>: Query, Wait);
 
-/// A runtime class, as it is now: it names the handler of the runtime that is to run a pod.
+/// Asks for a runtime class as it is now: it names the runtime's handler that is to run a pod.
 #[derive(Clone, Debug)]
 pub struct GetRuntimeClass {
-    /// Its name.
+    /// The runtime class' name.
     pub name: Arc<str>,
 }
 delivery!(GetRuntimeClass => Result<Arc<RuntimeClass>, ObjectError>: Query, Wait);
 
-/// A token of the pod's service account, bound to the pod; fresh enough to be used for a while.
+/// Asks for a token of the pod's service account, bound to the pod and with enough of its lifetime left.
 #[derive(Clone, Debug)]
 pub struct GetToken {
-    /// The pod that it is bound to.
+    /// The pod that the token is bound to.
     pub pod: PodRef,
     /// `spec.serviceAccountName`.
     pub service_account: Arc<str>,
-    /// For whom it is meant; empty for the API server.
+    /// The audience that the token is meant for; empty for the API server.
     pub audience: Arc<str>,
-    /// How long it is to hold, in seconds; the server's own time if absent.
+    /// The token's lifetime in seconds; `None` leaves it to the API server.
     pub expiration_seconds: Option<i64>,
 }
 delivery!(GetToken => Result<Token, ObjectError>: Query, Wait, pod = |m| Some(&m.pod.uid));
 
-/// The services of the cluster, as they are now. Without a cluster there are none.
+/// Asks for the cluster's services as they are now. A kubelet without a cluster has none.
 #[derive(Clone, Debug)]
 pub struct GetServices;
 delivery!(GetServices => Result<Arc<[Arc<Service>]>, ObjectError>: Query, Wait);
 
-/// A token. Its debugging form does not show it.
+/// A token. Its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(pub Arc<str>);
 
@@ -66,19 +66,19 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Why an object cannot be had.
+/// Why ObjectCache cannot answer with an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ObjectError {
-    /// There is no such object: who does not need it may go on.
+    /// The object does not exist, so a pod that marks it optional can go on without it.
     pub not_found: bool,
-    /// For people, in upstream's words.
+    /// The message, for people, in upstream's words.
     pub message: String,
 }
 
-/// What the pod refers to is not what it was: have another look. Writer: ObjectCache.
+/// An object that the pod refers to has changed: the receiver should read it again. Writer: ObjectCache.
 #[derive(Clone, Debug)]
 pub struct PodObjectsChanged {
-    /// The pod.
+    /// The UID of the pod.
     pub uid: PodUid,
 }
 delivery!(PodObjectsChanged => (): Command, LatestPerKey, pod = |m| Some(&m.uid));

@@ -1,11 +1,11 @@
-//! What Pleg receives.
+//! The messages that Pleg receives.
 
 use std::sync::Arc;
 
 use crate::runtime::{HeldPods, RuntimePod, RuntimePods};
 use crate::{PodUid, delivery, receives};
 
-/// Look at this pod now: something was done to it, or is expected of it.
+/// Asks Pleg to look at this pod in the runtime now, since its containers were or will be changed.
 #[derive(Clone, Debug)]
 pub struct PodTouched {
     /// The pod's UID.
@@ -17,18 +17,18 @@ pub struct PodTouched {
 delivery!(PodTouched => (): Command, LatestPerKey, pod = |m| Some(&m.uid),
     absorb = |newer, older| newer.token = newer.token.max(older.token));
 
-/// Send every pod's state and the runtime's health again: a receiver has restarted.
+/// Asks Pleg to send every pod's state and the runtime's health again, since a receiver has restarted.
 #[derive(Clone, Debug)]
 pub struct ResendObserved;
 delivery!(ResendObserved => (): Command, LatestPerKey);
 
-/// What is known of every pod that could be looked at, as of the newest looks; `None` before the runtime has listed what
-/// it has. A pod that is missing here is not gone: see [`GetHeldPods`].
+/// Asks for the state of every pod that Pleg could look at, as of its newest looks; `None` before the runtime's first
+/// list. A pod that is missing here may still exist: see [`GetHeldPods`].
 #[derive(Clone, Debug)]
 pub struct GetRuntimePods;
 delivery!(GetRuntimePods => Option<RuntimePods>: Query, Reject);
 
-/// What is known of one pod, whatever is known of others.
+/// Asks for the state of one pod, whether or not Pleg could look at the others.
 #[derive(Clone, Debug)]
 pub struct GetRuntimePod {
     /// The pod's UID.
@@ -36,7 +36,8 @@ pub struct GetRuntimePod {
 }
 delivery!(GetRuntimePod => Option<Arc<RuntimePod>>: Query, Reject, pod = |m| Some(&m.uid));
 
-/// Every pod of which the runtime holds something, once it has listed what it has; also those that cannot be looked at.
+/// Asks for every pod of which the runtime holds a sandbox or container, also those that cannot be looked at; answered
+/// once the runtime has listed them.
 #[derive(Clone, Debug)]
 pub struct GetHeldPods;
 delivery!(GetHeldPods => HeldPods: Query, Reject);

@@ -1,4 +1,4 @@
-//! Who a pod is.
+//! A pod's identity: its UID, name and namespace.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
-/// A pod's UID: the one key under which every subsystem knows it.
+/// A pod's UID: the key under which every subsystem keeps the pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PodUid(Arc<str>);
@@ -35,7 +35,7 @@ impl fmt::Debug for PodUid {
     }
 }
 
-/// A pod's name, namespace and UID: what events, logs and errors say of it.
+/// A pod's name, namespace and UID, as events, logs and errors name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PodRef {
     /// `metadata.uid`.
@@ -47,7 +47,7 @@ pub struct PodRef {
 }
 
 impl PodRef {
-    /// The identity of an API object; absent fields are empty.
+    /// The identity of a pod object of the API; absent fields are empty.
     pub fn of(pod: &Pod) -> Self {
         let text = |field: &Option<String>| Arc::from(field.as_deref().unwrap_or_default());
         Self {

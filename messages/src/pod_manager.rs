@@ -1,4 +1,4 @@
-//! What PodManager receives.
+//! The messages that PodManager receives.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::{Key, PodUid, delivery, receives};
 /// The full set of static pods of one source (row 1.6); an empty first set still counts as heard.
 #[derive(Clone, Debug)]
 pub struct PodsChanged {
-    /// Which source.
+    /// The source.
     pub source: Source,
-    /// All its pods, without duplicates of one full name.
+    /// All pods of the source; their full names are unique.
     pub pods: Arc<Vec<SourcePod>>,
 }
 delivery!(PodsChanged => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.source.as_str())));
@@ -31,17 +31,18 @@ pub struct ResendDesired {
 }
 delivery!(ResendDesired => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
 
-/// The desired pods now, rejected ones included.
+/// Asks for the desired pods, rejected ones included.
 #[derive(Clone, Debug)]
 pub struct GetPods;
 delivery!(GetPods => DesiredPods: Query, Reject);
 
-/// What the node was last said to run out of; nothing before it was measured. EvictionManager asks when it has restarted.
+/// Asks for the node's pressure as EvictionManager last stated it; `None` before the first statement. EvictionManager
+/// asks after a restart.
 #[derive(Clone, Debug)]
 pub struct GetPressure;
 delivery!(GetPressure => Option<Pressure>: Query, Reject);
 
-/// The static pod that a pod of the API server stands for.
+/// Asks for the static pod that a mirror pod of the API server stands for.
 #[derive(Clone, Debug)]
 pub struct GetStaticOf {
     /// The mirror pod's UID.

@@ -1,9 +1,9 @@
-//! What PodSources receives.
+//! The messages that PodSources receives.
 
 use crate::facts::NodeObserved;
 use crate::{delivery, receives};
 
-/// Send every source's pods again: the receiver has restarted.
+/// Asks PodSources to send every source's pods again, since PodManager has restarted.
 #[derive(Clone, Debug)]
 pub struct ResendPods;
 delivery!(ResendPods => (): Command, LatestPerKey);

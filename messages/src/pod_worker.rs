@@ -1,4 +1,4 @@
-//! What PodWorkerPool receives, and what it hands to the worker of one pod.
+//! The messages that PodWorkerPool receives, and those that it sends to the worker of one pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use crate::facts::{
 use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
-/// Stop a pod for a reason of the node (eviction, preemption, shutdown).
+/// Asks the pool to stop a pod for a reason of the node (eviction, preemption, shutdown).
 #[derive(Clone, Debug)]
 pub struct EvictPod {
     /// The pod's UID.
     pub uid: PodUid,
-    /// Grace in seconds instead of the pod's own; only ever shortens.
+    /// Grace in seconds instead of the pod's own; applied only where it is shorter.
     pub grace_seconds: Option<i64>,
-    /// Becomes the status' reason and message.
+    /// The reason and message of the pod's status.
     pub why: Rejection,
 }
 delivery!(EvictPod => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
-/// Every worker's newest report.
+/// Asks for every worker's newest report.
 #[derive(Clone, Debug)]
 pub struct GetWorkers;
 delivery!(GetWorkers => BTreeMap<PodUid, Arc<WorkerReport>>: Query, Reject);
 
-/// Send everything about this pod to its worker again: it has restarted.
+/// Asks the pool to send everything about this pod to its worker again, since the worker has restarted.
 #[derive(Clone, Debug)]
 pub struct ResendPod {
     /// The pod's UID.
@@ -35,7 +35,7 @@ pub struct ResendPod {
 }
 delivery!(ResendPod => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
-/// Send every worker's newest report again: a receiver has restarted.
+/// Asks the pool to send every worker's newest report again, since a receiver has restarted.
 #[derive(Clone, Debug)]
 pub struct ResendReports;
 delivery!(ResendReports => (): Command, LatestPerKey);
@@ -45,30 +45,31 @@ receives!(
     NodeAddressesObserved, PodObjectsChanged, ResendReports, GetWorkers
 );
 
-/// What a pod's worker receives, from the pool alone.
+/// The messages that a pod's worker receives, from the pool alone.
 pub mod worker {
     use super::{
         Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodObserved, PodRef,
         ProbeVerdict, RuntimeObserved, delivery, receives,
     };
 
-    /// What the worker shall do about its pod; the latest wins.
+    /// States what the worker shall do about its pod; a newer message replaces a waiting one.
     #[derive(Clone, Debug)]
     pub struct SyncPod {
-        /// Identity, also of a pod that only the runtime still knows.
+        /// The pod's identity, also of a pod that only the runtime still has.
         pub pod: PodRef,
-        /// The pod to run, or why it has to go.
+        /// Whether to run the pod or to end it.
         pub want: Want,
-        /// An end that the pod's status shows is from before this kubelet ran the pod, and final.
+        /// The final state that the pod's status shows dates from before this kubelet ran the pod, and holds.
         pub trusts_end: bool,
     }
 
-    /// The goal.
+    /// The goal for one pod.
     #[derive(Clone, Debug)]
     pub enum Want {
-        /// Run this.
+        /// Run this pod.
         Run(Arc<DesiredPod>),
-        /// Stop it and give everything back: it was removed from its source. The last known object, if any.
+        /// Stop the pod and give its resources back, since its source has removed it. Holds the last known object, if
+        /// any.
         Gone(Option<Arc<DesiredPod>>),
     }
     delivery!(SyncPod => (): Command, LatestPerKey, pod = |m| Some(&m.pod.uid));

@@ -1,14 +1,14 @@
-//! What ProbeManager receives.
+//! The messages that ProbeManager receives.
 
 use crate::facts::{DesiredPodsChanged, PodObserved, ProbeVerdict, WorkerReported};
 use crate::{delivery, receives};
 
-/// Send every verdict again: a receiver has restarted.
+/// Asks ProbeManager to send every verdict again, since a receiver has restarted.
 #[derive(Clone, Debug)]
 pub struct ResendVerdicts;
 delivery!(ResendVerdicts => (): Command, LatestPerKey);
 
-/// All verdicts now.
+/// Asks for all verdicts.
 #[derive(Clone, Debug)]
 pub struct GetVerdicts;
 delivery!(GetVerdicts => Vec<ProbeVerdict>: Query, Reject);

@@ -1,4 +1,4 @@
-//! What ResourceManager receives.
+//! The messages that ResourceManager receives.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::facts::{DesiredPod, DesiredPodsChanged};
 use crate::{PodRef, delivery, receives};
 
-/// Have the pod's cgroup there with the values that its spec asks for. Idempotent.
+/// Asks for the pod's cgroup to exist with the values of the pod's spec. Idempotent. PodWorker asks.
 #[derive(Clone, Debug)]
 pub struct EnsurePodCgroup {
     /// The pod.
@@ -15,8 +15,8 @@ pub struct EnsurePodCgroup {
 }
 delivery!(EnsurePodCgroup => Result<Arc<PodCgroup>, CgroupFailure>: Command, Wait, pod = |m| Some(&m.pod.pod_ref.uid));
 
-/// Remove the pod's cgroup, wherever it is, and kill what is left in it. Only after its containers have died.
-/// Idempotent.
+/// Asks ResourceManager to remove the pod's cgroup, wherever it is, and to kill the processes left in it. PodWorker
+/// asks only after the pod's containers have died. Idempotent.
 #[derive(Clone, Debug)]
 pub struct RemovePodCgroup {
     /// The pod.
@@ -27,14 +27,14 @@ delivery!(RemovePodCgroup => Result<(), CgroupFailure>: Command, Wait, pod = |m|
 /// The cgroup of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PodCgroup {
-    /// As the runtime is told (`cgroup_parent`).
+    /// The cgroup's name as the runtime is given it (`cgroup_parent`).
     pub name: Arc<str>,
 }
 
-/// Why a pod's cgroup cannot be had, or not be removed; for people.
+/// Why a pod's cgroup could not be made or removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CgroupFailure {
-    /// The chain of causes.
+    /// The chain of causes, for people.
     pub message: String,
 }
 

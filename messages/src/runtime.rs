@@ -1,4 +1,4 @@
-//! What the container runtime holds, in our own words: facts that travel, stated by Pleg alone.
+//! What the container runtime holds, in types of our own. Writer of these facts: Pleg.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use serde::Serialize;
 use crate::facts::Source;
 use crate::{PodRef, PodUid};
 
-/// All that the runtime holds of one pod at one look.
+/// Everything that the runtime held of one pod at one look.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RuntimePod {
-    /// From the sandbox's labels, so known also for pods that nobody desires any more.
+    /// The pod's identity from the sandbox's labels, so known also for pods that are not desired any more.
     pub pod: PodRef,
     /// Newest first (by creation, then attempt).
     pub sandboxes: Vec<RuntimeSandbox>,
@@ -27,12 +27,12 @@ impl RuntimePod {
         Self { pod, sandboxes: Vec::new(), containers: Vec::new() }
     }
 
-    /// Nothing left in the runtime.
+    /// Whether the runtime holds nothing of the pod.
     pub fn is_absent(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()
     }
 
-    /// The newest instance of a container, of whatever kind.
+    /// The newest instance of a container, whether an init, regular or ephemeral one.
     pub fn latest(&self, name: &str) -> Option<&RuntimeContainer> {
         self.containers.iter().find(|c| &*c.name == name)
     }
@@ -49,22 +49,22 @@ impl RuntimePod {
             .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
     }
 
-    /// The newest sandbox if it is ready.
+    /// The newest sandbox, if that one is ready.
     pub fn ready_sandbox(&self) -> Option<&RuntimeSandbox> {
         self.sandboxes.first().filter(|s| s.ready)
     }
 }
 
-/// A pod of which the runtime holds something, whatever that is.
+/// A pod of which the runtime holds a sandbox or a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldPod {
-    /// From the labels.
+    /// The pod's identity, from the labels.
     pub pod: PodRef,
-    /// Where a kubelet had it from, as the annotations of its sandbox say.
+    /// The source from which the pod came, as its sandbox's annotations say.
     pub source: Option<Source>,
 }
 
-/// All of them, by UID.
+/// All pods that the runtime holds something of, by UID.
 pub type HeldPods = Arc<BTreeMap<PodUid, HeldPod>>;
 
 /// A pod sandbox.
@@ -74,7 +74,7 @@ pub struct RuntimeSandbox {
     pub id: Arc<str>,
     /// `metadata.attempt`.
     pub attempt: u32,
-    /// SANDBOX_READY.
+    /// Whether its state is SANDBOX_READY.
     pub ready: bool,
     /// When the runtime created it.
     pub created_at: Timestamp,
@@ -95,7 +95,7 @@ pub enum ContainerState {
     Running,
     /// Its process has ended.
     Exited,
-    /// The runtime cannot say.
+    /// The runtime does not know the state.
     Unknown,
 }
 
@@ -110,7 +110,7 @@ pub struct RuntimeContainer {
     pub name: Arc<str>,
     /// `metadata.attempt`, which is the restart count.
     pub attempt: u32,
-    /// Its state.
+    /// The state of its process.
     pub state: ContainerState,
     /// When the runtime created it.
     pub created_at: Timestamp,
@@ -134,18 +134,19 @@ pub struct RuntimeContainer {
     pub annotations: Arc<BTreeMap<String, String>>,
     /// Absolute path of the log file as the runtime states it; empty if it does not.
     pub log_path: Arc<str>,
-    /// What the runtime says of the user and limits that the container really has; absent where it says nothing.
+    /// The user and limits that the container really has, as the runtime states them; `None` where it does not.
     pub effective: Option<Arc<Effective>>,
 }
 
-/// What a container really has. Each is absent where the runtime says nothing, or that there is no limit.
+/// The user and limits that a container really has. A limit is `None` where the runtime does not state it, or where
+/// there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Effective {
-    /// Who its first process began as.
+    /// The user that its first process began as.
     pub user: Option<User>,
     /// CPU limit, thousandths of a CPU.
     pub cpu_limit_millis: Option<i64>,
-    /// CPU request as its shares tell, thousandths of a CPU.
+    /// CPU request derived from its CPU shares, thousandths of a CPU.
     pub cpu_request_millis: Option<i64>,
     /// Memory limit, bytes.
     pub memory_limit_bytes: Option<i64>,
@@ -165,43 +166,44 @@ pub struct User {
 /// A way in which the runtime runs containers (`runtimeClassName` chooses one).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuntimeHandler {
-    /// Its name; empty for the default one.
+    /// The handler's name; empty for the default one.
     pub name: String,
-    /// It can make a whole mount tree read-only.
+    /// The handler can make a whole mount tree read-only.
     pub recursive_read_only_mounts: bool,
-    /// It can give a pod user IDs of its own.
+    /// The handler can give a pod user IDs of its own.
     pub user_namespaces: bool,
 }
 
 /// The runtime as a whole, from `Version` and `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RuntimeHealth {
-    /// `containerd`, the prefix of container IDs in a pod's status.
+    /// The runtime's name, such as `containerd`: the prefix of container IDs in a pod's status.
     pub name: Arc<str>,
     /// The runtime's version.
     pub version: Arc<str>,
-    /// RuntimeReady.
+    /// The condition RuntimeReady.
     pub ready: bool,
-    /// NetworkReady.
+    /// The condition NetworkReady.
     pub network_ready: bool,
-    /// What is wrong, ready for people; empty when nothing is.
+    /// What is wrong, for people; empty when nothing is.
     pub problem: String,
-    /// It has told how it is; else the fields besides `problem` and `events` mean nothing.
+    /// The runtime has answered `Status`; else only `problem` and `events` mean anything.
     pub answered: bool,
-    /// Why it is not ready, as the Node's Ready condition has it; empty when it is.
+    /// Why the runtime is not ready, as the Node's Ready condition shows it; empty when it is ready.
     pub runtime_problem: String,
-    /// Why its network is not ready, likewise.
+    /// Why the runtime's network is not ready, as the Node's Ready condition shows it; empty when it is ready.
     pub network_problem: String,
-    /// In order of their names.
+    /// The runtime's handlers, sorted by name.
     pub handlers: Vec<RuntimeHandler>,
     /// The runtime pushes container events.
     pub events: bool,
-    /// It can keep a container to the supplemental groups of its spec (`supplementalGroupsPolicy: Strict`).
+    /// The runtime can restrict a container to the supplemental groups of its spec (`supplementalGroupsPolicy:
+    /// Strict`).
     pub supplemental_groups_policy: bool,
-    /// How long ago the newest list of everything began that the runtime has answered; none before the first. Only those
-    /// are told it who are told after every answer.
+    /// How long ago the newest full list began that the runtime has answered; `None` before the first, and for
+    /// receivers that are not told after every list.
     pub listed_ago: Option<Duration>,
 }
 
-/// Every pod that the runtime holds and that could be looked at, as of Pleg's newest looks.
+/// Every pod that the runtime holds and that Pleg could look at, as of its newest looks, by UID.
 pub type RuntimePods = Arc<BTreeMap<PodUid, Arc<RuntimePod>>>;

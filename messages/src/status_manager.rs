@@ -1,4 +1,4 @@
-//! What StatusManager receives.
+//! The messages that StatusManager receives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::facts::{
 use crate::supervision::PodQuarantined;
 use crate::{PodUid, delivery, receives};
 
-/// The pods that stand for static pods at the API server. Writer: PodManager.
+/// The mirror pods: pods of the API server that stand for static pods. Writer: PodManager.
 #[derive(Clone, Debug)]
 pub struct MirrorPods {
-    /// By the UID of the static pod.
+    /// The mirror pods by the UID of their static pod.
     pub pods: Arc<BTreeMap<PodUid, Arc<Pod>>>,
 }
 delivery!(MirrorPods => (): Command, LatestPerKey);
 
-/// The status of one pod as last computed or restored; `None` if there never was one.
+/// Asks for the status of one pod as last computed or restored; `None` if StatusManager has none.
 #[derive(Clone, Debug)]
 pub struct GetPodStatus {
     /// The pod's UID.
@@ -27,13 +27,13 @@ pub struct GetPodStatus {
 }
 delivery!(GetPodStatus => Option<Arc<PodStatus>>: Query, Wait, pod = |m| Some(&m.uid));
 
-/// The statuses of all pods.
+/// Asks for the statuses of all pods.
 #[derive(Clone, Debug)]
 pub struct GetPodStatuses;
 delivery!(GetPodStatuses => BTreeMap<PodUid, Arc<PodStatus>>: Query, Reject);
 
-/// The statuses of all pods, once those have been read that were written down before this process. A pod that has one
-/// was admitted or refused already.
+/// Asks for the statuses of all pods, answered once the checkpoints of earlier kubelet processes have been read. A pod
+/// with a status was already admitted or refused.
 #[derive(Clone, Debug)]
 pub struct GetKnownStatuses;
 delivery!(GetKnownStatuses => BTreeMap<PodUid, Arc<PodStatus>>: Query, Wait);

@@ -1,4 +1,4 @@
-//! What supervision tells the other actors.
+//! The messages that supervision sends to other actors.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PodUid, delivery};
 
-/// A pod made a subsystem panic too often: the subsystem leaves the pod alone for a while. It names no pod to its mailbox,
-/// since StatusManager has to hear of pods that it leaves alone itself.
+/// A pod made a subsystem panic too often, so the subsystem leaves the pod alone for a while. `Delivery::pod` of this
+/// message is `None`, so that StatusManager hears of pods that it has quarantined itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodQuarantined {
     /// The pod's UID.
     pub uid: PodUid,
     /// The subsystem that panics on it.
     pub subsystem: Arc<str>,
-    /// The last panic, with its place; absent when the quarantine is over.
+    /// The last panic and its place in the source; `None` when the quarantine is over.
     pub panic: Option<Arc<str>>,
 }
 delivery!(PodQuarantined => (): Command, LatestPerKey,
     key = |m| crate::Key::Name(Arc::from(format!("{}/{}", m.subsystem, m.uid))));
 
-/// Something to go wrong on order, in builds that carry the fault lab.
+/// A fault to inject into an actor, in builds with the fault lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, tag = "fault")]
 pub enum Fault {
@@ -30,22 +30,22 @@ pub enum Fault {
     PanicOn {
         /// The message's name.
         message: String,
-        /// Counted down by every such message.
+        /// Counts the messages of this name down to the one that panics.
         nth: u32,
     },
-    /// Panic in the next `times` steps on behalf of this pod: messages, timers, effects' results, steps of loops.
+    /// Panic in the next `times` steps on behalf of this pod: messages, timers, effects' results and steps of loops.
     PoisonPod {
         /// The pod's UID.
         pod: PodUid,
-        /// Counted down by every such step.
+        /// How many steps panic.
         times: u32,
     },
-    /// Panic in the factory of the next `times` incarnations.
+    /// Panic in the factory of the actor's next `times` incarnations.
     PanicWhileStarting {
         /// How many starts fail.
         times: u32,
     },
-    /// Take no message any more, without crashing.
+    /// Take no more messages, without crashing.
     Stall,
     /// Lose the next `count` messages of this name.
     Drop {
@@ -70,9 +70,9 @@ pub enum Fault {
         /// How many.
         count: u32,
     },
-    /// Make the mailbox this small.
+    /// Give the mailbox another bound.
     SqueezeMailbox {
-        /// Messages that may wait.
+        /// How many messages may wait.
         bound: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! What VolumeManager receives.
+//! The messages that VolumeManager receives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::facts::{DesiredPod, DesiredPodsChanged};
 use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
-/// Have every volume of the pod ready. Idempotent.
+/// Asks for every volume of the pod to be mounted. Idempotent. PodWorker asks.
 #[derive(Clone, Debug)]
 pub struct MountVolumes {
     /// The pod.
@@ -17,7 +17,8 @@ pub struct MountVolumes {
 }
 delivery!(MountVolumes => Result<Arc<MountedVolumes>, VolumesNotReady>: Command, Wait, pod = |m| Some(&m.pod.pod_ref.uid));
 
-/// Undo every mount of the pod and remove its directory. Only after its containers have died. Idempotent.
+/// Asks VolumeManager to undo every mount of the pod and remove its directory. PodWorker asks only after the pod's
+/// containers have died. Idempotent.
 #[derive(Clone, Debug)]
 pub struct UnmountVolumes {
     /// The pod.
@@ -25,16 +26,16 @@ pub struct UnmountVolumes {
 }
 delivery!(UnmountVolumes => Result<(), VolumeError>: Command, Wait, pod = |m| Some(&m.pod.uid));
 
-/// Have parts of a container's volumes ready to be mounted: directories that are missing are made, and each part is
-/// mounted where nothing that containers do to the volume can change what it is. Idempotent; a part that means another
-/// file by now takes the place of the earlier one. Only while the pod's volumes are mounted.
+/// Asks for parts of a container's volumes to be ready to mount: missing directories are made, and each part is mounted
+/// at a place of its own, where nothing that containers do to the volume can change which file it is. Idempotent: a
+/// part that now names another file replaces the earlier mount. Only while the pod's volumes are mounted.
 #[derive(Clone, Debug)]
 pub struct PrepareSubpaths {
     /// The pod.
     pub pod: PodRef,
     /// The container's name.
     pub container: String,
-    /// The parts.
+    /// The parts to prepare.
     pub subpaths: Vec<Subpath>,
 }
 delivery!(PrepareSubpaths => Result<BTreeMap<usize, String>, VolumeError>: Command, Wait, pod = |m| Some(&m.pod.uid));
@@ -42,44 +43,44 @@ delivery!(PrepareSubpaths => Result<BTreeMap<usize, String>, VolumeError>: Comma
 /// A part of a volume that a container mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subpath {
-    /// The index of the mount in `volumeMounts`: the answer has the part's place on the node by it.
+    /// The index of the mount in `volumeMounts`, by which the answer gives the part's place on the node.
     pub index: usize,
     /// The volume's name in the pod spec.
     pub volume: String,
-    /// Where the volume is on the node.
+    /// Absolute host path of the volume.
     pub volume_path: String,
-    /// The part, relative to the volume.
+    /// The part's path, relative to the volume.
     pub path: String,
 }
 
-/// Where volumes are on the node.
+/// Where a pod's volumes are on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MountedVolumes {
-    /// Absolute host path by volume name.
+    /// Absolute host paths by volume name.
     pub host_paths: BTreeMap<String, String>,
 }
 
-/// Why volumes are not ready or not gone, naming the volume.
+/// Why a volume is not mounted, or not unmounted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VolumeError {
-    /// The volume's name in the pod spec; empty when it is about the pod's directory.
+    /// The volume's name in the pod spec; empty when the failure is about the pod's directory.
     pub volume: String,
-    /// For people, the chain of causes.
+    /// The chain of causes, for people.
     pub message: String,
 }
 
-/// Why not all volumes of a pod are mounted, and when it is worth another try.
+/// Why not all volumes of a pod are mounted, and when to ask again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VolumesNotReady {
-    /// What is wrong with the first of them.
+    /// The failure of the first of them.
     pub error: VolumeError,
     /// The names of the volumes that are not mounted, sorted.
     pub unmounted: Vec<String>,
-    /// Milliseconds until the first of them is tried again; an ask before that leaves it alone.
+    /// Milliseconds until VolumeManager tries the first of them again; an ask before that does not try it.
     pub retry_after_ms: u64,
 }
 
-/// Every pod that has volumes on this node and their paths.
+/// Asks for every pod that has volumes on this node, with their paths.
 #[derive(Clone, Debug)]
 pub struct GetVolumes;
 delivery!(GetVolumes => BTreeMap<PodUid, Arc<MountedVolumes>>: Query, Reject);

@@ -1,4 +1,4 @@
-//! How the kubelet presents itself to an API server, whatever it asks there.
+//! How the kubelet presents itself to an API server.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use bridge_kube::{ConnectSettings, IdentitySource, Kubeconfig};
 
 use crate::KUBERNETES_VERSION;
 
-/// Settings of a client with this identity, to the server of this kubeconfig.
+/// The settings of a client with this identity for the server of this kubeconfig.
 pub(crate) fn connect_settings(identity: Arc<dyn IdentitySource>, kubeconfig: Kubeconfig) -> ConnectSettings {
     ConnectSettings { identity, kubeconfig, user_agent: user_agent(), http1_only: http1_only() }
 }
 
-/// Whether connections are those of HTTP/1.1, all of which are given up when heartbeats fail.
+/// Whether to speak HTTP/1.1 only (`DISABLE_HTTP2`); all such connections are closed when heartbeats fail.
 fn http1_only() -> bool {
     std::env::var_os("DISABLE_HTTP2").is_some_and(|value| !value.is_empty())
 }

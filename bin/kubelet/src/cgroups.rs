@@ -1,5 +1,5 @@
-//! The machine's cgroups at the start of the process: who names them, whether those are there that others make, and what
-//! there is to say about their version.
+//! The machine's cgroups at the start of the process: the driver that names them, the cgroups that others have to make,
+//! and the warnings about their version.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use prometheus::{IntGaugeVec, Opts, Registry};
 use resource_manager::{ReservedFor, ResourceManagerConfig};
 
-/// Upstream's: a runtime that starts together with the kubelet gets a little time.
+/// How often the runtime is asked, as upstream does: it may start together with the kubelet.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What upstream says of version 1.
+/// Upstream's warning about version 1.
 const VERSION_1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
      Please migrate to cgroup v2. More information at \
      https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 
-/// What the runtime answers about the cgroup driver.
+/// The runtime's answer about the cgroup driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Told {
-    /// This one.
+    /// The runtime uses this driver.
     Driver(CgroupDriver),
-    /// It knows no such question, as containerd before 2.0, or says nothing: the configuration decides.
+    /// The runtime does not have the RPC (containerd before 2.0) or leaves the driver out: the configuration decides.
     Nothing {
-        /// It does not have the RPC, and upstream's next version will not do without it.
+        /// The runtime does not have the RPC; a later release of upstream will require it.
         outdated: bool,
     },
-    /// It does not answer.
+    /// The runtime does not answer.
     Silent(CriError),
-    /// A driver that nobody knows.
+    /// The runtime states a number that is no known driver.
     Unknown(i32),
 }
 
@@ -43,7 +43,7 @@ pub async fn ask_driver(runtime: &dyn Runtime) -> Told {
     let mut attempt = 1;
     loop {
         match ask_once(runtime).await {
-            // One that hangs would keep the node from starting for a minute.
+            // A runtime that hangs would delay the start by a minute.
             Told::Silent(error) if attempt < ATTEMPTS && error.kind != CriErrorKind::DeadlineExceeded => {
                 attempt += 1;
                 tokio::time::sleep(PAUSE).await;
@@ -69,7 +69,8 @@ async fn ask_once(runtime: &dyn Runtime) -> Told {
 }
 
 /// Waits until a runtime that was silent at the start answers with another driver than the assumed one; for ever if it
-/// agrees. Every cgroup has another name then, so that the process has to start anew; no pod can have started meanwhile.
+/// agrees. Another driver changes the name of every cgroup, so the process has to restart; no pod can have started
+/// meanwhile.
 pub async fn disagreement(runtime: Arc<dyn Runtime>, assumed: CgroupDriver) -> CgroupDriver {
     loop {
         tokio::time::sleep(PAUSE).await;
@@ -81,10 +82,10 @@ pub async fn disagreement(runtime: Arc<dyn Runtime>, assumed: CgroupDriver) -> C
     }
 }
 
-/// The driver to go by, and whether the runtime has yet to confirm it.
+/// The driver to use, and whether the runtime still has to confirm it.
 ///
 /// # Errors
-/// The runtime named a driver that nobody knows.
+/// The runtime states an unknown driver.
 pub fn settle_driver(
     told: Told,
     configured: &str,
@@ -120,13 +121,13 @@ pub fn settle_driver(
     }
 }
 
-/// There while systemd is what the machine was started with.
+/// The directory that exists while systemd is the machine's init system.
 pub const SYSTEMD_RUNS: &str = "/run/systemd/system";
 
-/// Slices are systemd's: on a machine without it the runtime would find none for its containers.
+/// Refuses the driver systemd on a machine without systemd, where the runtime could make no slice for its containers.
 ///
 /// # Errors
-/// The driver is systemd's and there is no `runs`.
+/// The driver is systemd's and the directory `runs` does not exist.
 pub fn require_systemd(driver: CgroupDriver, runs: &Path) -> anyhow::Result<()> {
     match driver {
         CgroupDriver::Systemd if !runs.is_dir() => Err(anyhow!(
@@ -154,17 +155,17 @@ fn losing_support(registry: &Registry) -> prometheus::Result<()> {
     registry.register(Box::new(gauge))
 }
 
-/// Whether the cgroups are there that the configuration names and that others make.
+/// Checks that the cgroups exist which the configuration names and others have to make.
 ///
 /// # Errors
-/// The first one that is missing, with its paths.
+/// The first missing cgroup, with its paths.
 pub async fn check(cgroups: Arc<dyn Cgroups>, config: ResourceManagerConfig) -> anyhow::Result<()> {
     if !config.per_qos {
         return Ok(());
     }
     let names = cgroups.names();
     match cgroups.check(&names.root()).await {
-        // They are handed down to it when the first cgroup is made, if it can be done at all.
+        // Missing controllers are handed down when the first cgroup is made, if possible.
         Err(error @ CgroupError::MissingControllers { .. }) => tracing::warn!(%error, "cgroupRoot"),
         checked => checked.context("invalid configuration: cgroupRoot (--cgroup-root)")?,
     }
@@ -180,7 +181,7 @@ pub async fn check(cgroups: Arc<dyn Cgroups>, config: ResourceManagerConfig) -> 
     Ok(())
 }
 
-/// What there is to say about the version, as an event of the node's.
+/// The warning about the version as an event of the node; `None` for version 2.
 pub fn version_event(version: CgroupVersion) -> Option<RecordEvent> {
     if version == CgroupVersion::V2 {
         if !Path::new("/sys/fs/cgroup/cpu.stat").exists() {

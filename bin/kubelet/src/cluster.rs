@@ -1,4 +1,4 @@
-//! The cluster that the node is a member of: its API server, and what it signs for us.
+//! The cluster that the node is a member of: the clients of its API server, and the certificates that it signs.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::identity::Identified;
 use crate::load::Loaded;
 use crate::wiring::{Cluster, Membership, Role, Settings};
 
-/// Longest time that a call may take; watches have their own.
+/// The longest time of a call; watches have their own.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
-/// What client libraries take when they are told no rate.
+/// The rate that client libraries use when none is configured.
 const DEFAULT_LIMIT: RateLimit = RateLimit { per_second: 5.0, burst: 10 };
 
-/// The way to the API server, and whom we are to it. Nothing is connected yet.
+/// The clients of the API server, with the kubelet's identity. Nothing is connected yet.
 ///
 /// # Errors
-/// A kubeconfig that cannot be used.
+/// The kubeconfig cannot be used.
 pub fn cluster(
     loaded: &Loaded,
     node_name: &str,
@@ -46,11 +46,12 @@ pub fn cluster(
     let node = &loaded.config.node;
     let api = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
     let events = client(event_limit(node.event_record_qps, node.event_burst), CALL_DEADLINE)?;
-    // Callers that prove nothing make the kubelet ask: nothing of that is shared with its own calls.
+    // Callers without credentials make the kubelet ask for reviews, so reviews share no connection or rate with its own
+    // calls.
     let reviews = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
     let heartbeat = client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?;
     Ok(Cluster {
-        // When heartbeats fail, all ways may be dead.
+        // When heartbeats fail, the connections of all clients may be dead.
         heartbeat: heartbeat.redialing_with(&[&api, &events, &reviews]).beside(&api),
         events: events.beside(&api),
         api,
@@ -59,7 +60,7 @@ pub fn cluster(
     })
 }
 
-/// The certificates that the cluster signs.
+/// The certificates that the cluster signs for the node.
 pub fn certificates(
     cluster: &Cluster,
     identified: Identified,
@@ -82,7 +83,7 @@ pub fn certificates(
     client.into_iter().chain(serving).collect()
 }
 
-/// No rate means the libraries' own, a negative one no limit.
+/// A rate limit: 0 means the libraries' default rate, a negative number no limit.
 fn limit(per_second: i32, burst: i32) -> RateLimit {
     RateLimit {
         per_second: if per_second == 0 { DEFAULT_LIMIT.per_second } else { f64::from(per_second) },
@@ -97,17 +98,17 @@ fn event_limit(per_second: i32, burst: i32) -> RateLimit {
     }
 }
 
-/// A heartbeat that takes longer than the time to the next one, or than the lease lives, is no use.
+/// The deadline of a heartbeat: after the next one is due or the lease has run out it would be of no use.
 fn heartbeat_deadline(config: &KubeletConfiguration) -> Duration {
     let lease = u64::try_from(config.node.node_lease_duration_seconds).unwrap_or(0);
     let update = config.node.node_status_update_frequency.as_std();
     update.min(Duration::from_secs(lease)).max(Duration::from_secs(1))
 }
 
-/// How the node presents itself to its cluster; none without `--kubeconfig`.
+/// How the node presents itself to its cluster; `None` without `--kubeconfig`.
 ///
 /// # Errors
-/// `--node-ip` has something that is no address.
+/// `--node-ip` contains a text that is no address.
 pub fn membership(
     loaded: &Loaded,
     settings: &Settings,
@@ -145,14 +146,14 @@ pub fn membership(
     }))
 }
 
-/// What the node says it can do, for pods that need it: of the features that nodes declare those that are done here. Not
-/// ExtendWebSocketsToKubelet, and none of the two of resizing.
+/// The features that the node declares for pods that need them: those of upstream's declarable features that this
+/// kubelet has. ExtendWebSocketsToKubelet and both features of resizing are missing.
 fn declared_features(gates: &FeatureGates) -> Vec<String> {
     let declared = ["RestartAllContainersOnContainerExits"].into_iter().filter(|name| gates.enabled(name));
     if gates.enabled("NodeDeclaredFeatures") { declared.map(str::to_owned).collect() } else { Vec::new() }
 }
 
-/// `--node-ip`: one address, or one of each family.
+/// The addresses in `--node-ip`: one, or one of each family.
 fn node_ips(text: &str) -> Result<Vec<IpAddr>, SettingError> {
     let invalid =
         |reason: &str| SettingError { field: "--node-ip", value: text.to_owned(), reason: reason.to_owned() };

@@ -1,4 +1,4 @@
-//! The process around the actors: from a loaded configuration to a running node, and to its end.
+//! The process around the actors: starts a node from a loaded configuration, and runs it until its end.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -35,24 +35,24 @@ use crate::wait::wait;
 use crate::wiring::{self, Bridge, Lost, Node, Places, Settings};
 use crate::{cgroups, cluster, identity, pod_cidr, serving, settings, start};
 
-/// Threads for sockets; blocking calls get more as they need them.
+/// The threads for sockets; blocking calls have threads of their own.
 const IO_THREADS: usize = 2;
-/// Containers whose exits are watched at once, a file descriptor each.
+/// The most containers whose processes are watched at once; each costs a file descriptor.
 const EXITS_MAX: usize = 4096;
-/// The largest resolver configuration worth reading.
+/// The largest resolver configuration that is read, bytes.
 const RESOLV_CONF_BYTES_MAX: u64 = 64 * 1024;
 
-/// Changes what the subsystems go by.
+/// A test's change of the subsystems' settings.
 pub type ChangeSettings = Box<dyn FnOnce(&mut Settings)>;
-/// Is given the tree.
+/// A test's receiver of the supervision tree.
 pub type TakeTree = Box<dyn FnOnce(&Tree)>;
 
-/// What tests lay their hands on; the shipped binary passes none of it.
+/// Hooks for tests; the shipped binary sets none.
 #[derive(Default)]
 pub struct Hooks {
-    /// Changes what the subsystems go by.
+    /// Changes the subsystems' settings before the actors start.
     pub settings: Option<ChangeSettings>,
-    /// Called once with the tree, when every actor is started.
+    /// Called once with the tree after every actor has started.
     pub started: Option<TakeTree>,
 }
 
@@ -61,7 +61,7 @@ pub fn run(loaded: &Loaded) -> ExitCode {
     run_with(loaded, Hooks::default())
 }
 
-/// [`run`] with a test's hooks in it.
+/// Does what [`run`] does, with a test's hooks.
 pub fn run_with(loaded: &Loaded, hooks: Hooks) -> ExitCode {
     match start_and_wait(loaded, hooks) {
         Ok(code) => code,
@@ -144,8 +144,8 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         notify(&[NotifyState::Stopping]);
         drop(watchdog);
         tree.stop_all();
-        // What the actors still write (checkpoints) is on its way in the bridge, which is given time for it again when
-        // the I/O runtime ends.
+        // The actors' last writes (checkpoints) are under way in the bridge, which gets more time when the I/O runtime
+        // ends.
         tokio::time::sleep(Duration::from_millis(100)).await;
         actors.stop();
         if let Some(heartbeat) = heartbeat {
@@ -165,7 +165,7 @@ fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
     Ok(node_hostname(&raw)?)
 }
 
-/// Before anything is touched: whether this configuration may start on this machine.
+/// Checks, before any change is made, whether this configuration may start on this machine.
 fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<()> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
     let facts = wait(&io.io(), machine.start_facts())??;
@@ -184,7 +184,7 @@ fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<()> {
     Err(anyhow!("the kubelet does not start with this configuration: {}", refusals.join("; ")))
 }
 
-/// What the machine is, and what it has.
+/// The machine's facts and its capacity.
 fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<(MachineFacts, MachineCapacity)> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
     let facts = wait(&io.io(), machine.facts())??;
@@ -312,8 +312,8 @@ fn ready_directories(io: &IoRuntime, dirs: &dyn PodDirs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without an API server the configuration says which addresses pods have (row 12.3). The runtime is told once, as soon as
-/// it answers.
+/// Without an API server the configuration states the addresses of pods (row 12.3). The runtime is told once, as soon
+/// as it answers.
 fn tell_pod_cidr(bridge: &Bridge, loaded: &Loaded) {
     let cidr = loaded.config.pods.pod_cidr.clone();
     if cidr.is_empty() || bridge.cluster.is_some() {
@@ -334,12 +334,12 @@ fn announce(node: &Node) {
     notify(&[NotifyState::Ready]);
 }
 
-/// The I/O runtime is watched as the actors' threads are: without it nothing reaches the outside world.
+/// Watches the I/O runtime like an actor's thread: without it no effect reaches the outside world.
 fn ping_io(tree: &Tree, io: Io) {
     tree.watch("IoRuntime", Vitality::Vital, move |answer| drop(io.spawn(async move { answer.give() })));
 }
 
-/// Watches the actors' threads, and tells systemd that they live as often as it wants to hear.
+/// Watches the actors' threads, and sends systemd signs of life as often as it asks for them.
 fn watch(tree: &Tree, loaded: &Loaded, fed_every: Option<Duration>) -> anyhow::Result<Watchdog> {
     let mut policy = settings::watchdog(&loaded.understudy);
     policy.beat = fed_every.map_or(policy.beat, |interval| policy.beat.min(interval));
@@ -350,7 +350,7 @@ fn watch(tree: &Tree, loaded: &Loaded, fed_every: Option<Duration>) -> anyhow::R
     };
     let give_up = |failure: supervision::Failure| {
         tracing::error!(subsystem = failure.actor, reason = failure.reason, "A thread is blocked for good");
-        // The main thread may be the blocked one: nothing but the end is left.
+        // The main thread may be the blocked one, so the process ends at once.
         std::process::exit(1);
     };
     Watchdog::start(tree.clone(), policy, feed, give_up).context("start the watchdog")
@@ -379,7 +379,7 @@ impl Signals {
     }
 }
 
-/// Ends when the runtime, which was silent at the start, answers that cgroups are called otherwise than was assumed.
+/// Ends when a runtime that was silent at the start states another cgroup driver than was assumed.
 fn watch_driver(
     bridge: &Bridge,
     assumed: Option<CgroupDriver>,
@@ -397,7 +397,7 @@ fn watch_driver(
     }
 }
 
-/// The exit code, once there is one.
+/// Waits for the end of the node; returns the exit code.
 async fn until_the_end(
     tree: &Tree,
     node: &Node,
@@ -423,7 +423,8 @@ async fn until_the_end(
             ExitCode::FAILURE
         }
         Ok(why) = lost.wait_for(Option::is_some) => {
-            // Whoever starts it again may have laid down what a new certificate is asked for with.
+            // systemd restarts the kubelet; by then there may be a bootstrap kubeconfig to request a new certificate
+            // with.
             tracing::error!("{}", why.as_deref().unwrap_or_default());
             ExitCode::FAILURE
         }
@@ -431,8 +432,8 @@ async fn until_the_end(
     }
 }
 
-/// The first signal ends the process in good order, a second one at once (row 23.10): here while the actors end, on a
-/// thread of its own while this one waits for what they left to the I/O runtime.
+/// Ends the process in good order after a first signal, and at once after a second one (row 23.10). A task listens for
+/// the second signal while the actors end, and a thread of its own while this thread waits for work on the I/O runtime.
 fn end_at_second(signals: Signals) -> ExitCode {
     tokio::task::spawn_local(exit_at_next(signals));
     let last = std::thread::Builder::new().name("second-signal".to_owned()).spawn(|| {

@@ -1,5 +1,5 @@
-//! Who the kubelet is to its cluster: by a kubeconfig as it is, by a first certificate asked for with a bootstrap
-//! kubeconfig, or by certificates that are renewed while it runs (rows 20.2, 20.3).
+//! The kubelet's identity towards its cluster: that of a kubeconfig, that of a first certificate requested with a
+//! bootstrap kubeconfig, or certificates that are renewed while the kubelet runs (rows 20.2, 20.3).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use bridge_tls::certificates::{
 use crate::api_client::connect_settings;
 use crate::load::Loaded;
 
-/// Bytes of a kubeconfig.
+/// The most bytes of a kubeconfig.
 const KUBECONFIG_BYTES_MAX: u64 = 1024 * 1024;
-/// Longest time that a call about certificates may take.
+/// The longest time of a call about certificates.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a kubelet without a certificate waits for the API server before it asks anyway.
 const SERVER_WITHIN: Duration = Duration::from_secs(60);
-/// How long it waits for its first certificate.
+/// How long a kubelet waits for its first certificate.
 const SIGNED_WITHIN: Duration = Duration::from_secs(3600);
-/// The key of a request that was not signed yet.
+/// The file with the key of a request that is not signed yet.
 const KEY_FILE: &str = "kubelet-client.key.tmp";
 const UNLIMITED: RateLimit = RateLimit { per_second: 0.0, burst: 1 };
 
-/// What is known of the identity before anything is asked.
+/// The inputs of the identity, from flags and configuration.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// `--kubeconfig`.
@@ -44,33 +44,33 @@ pub struct Wanted {
     pub rotate: bool,
     /// The node's name.
     pub node: String,
-    /// Where it is asked.
+    /// The I/O runtime for calls to the API server.
     pub io: Io,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Who the kubelet is, and to which server.
+/// The kubelet's identity, and the server that it is for.
 pub struct Identified {
     /// The server.
     pub kubeconfig: Kubeconfig,
-    /// Who we are at the moment.
+    /// The source of the identity at the moment.
     pub source: Arc<dyn IdentitySource>,
-    /// What is renewed while the kubelet runs.
+    /// The client certificate that CertificateManager renews, if there is one.
     pub renewed: Option<Renewed>,
 }
 
 /// A client certificate that is renewed.
 pub struct Renewed {
-    /// Where its pairs are kept.
+    /// The store of its pairs.
     pub store: Arc<dyn CertificateStore>,
-    /// The one that is used.
+    /// The pair in use.
     pub current: CurrentPair,
-    /// Asks for one while there is none that is valid.
+    /// The client that requests a certificate while there is no valid one.
     pub bootstrap: Option<ApiClient>,
 }
 
-/// What the flags and the configuration want; none without `--kubeconfig`.
+/// The inputs from flags and configuration; `None` without `--kubeconfig`.
 pub fn wanted(loaded: &Loaded, node: &str, io: &Io, clock: Arc<dyn Clock>) -> Option<Wanted> {
     let flags = &loaded.flags;
     let path = |text: &String| Some(text).filter(|text| !text.is_empty()).map(PathBuf::from);
@@ -106,7 +106,7 @@ fn read(flag: &'static str, path: &Path) -> anyhow::Result<Kubeconfig> {
     Kubeconfig::read(path, &text(flag, path)?).context(flag)
 }
 
-/// A client with the identity that a kubeconfig says.
+/// A client with the identity of a kubeconfig.
 fn client(kubeconfig: &Kubeconfig, io: &Io) -> anyhow::Result<ApiClient> {
     let identity = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
     let settings = connect_settings(identity, kubeconfig.clone());
@@ -122,7 +122,7 @@ impl Wanted {
         Subject::node(&self.node, Names::default())
     }
 
-    /// Whether the kubeconfig is there and its client certificate can be used.
+    /// Whether the kubeconfig exists with a client certificate that can be used.
     fn is_still_valid(&self) -> anyhow::Result<bool> {
         let path = &self.kubeconfig;
         let there = path.try_exists();
@@ -133,7 +133,7 @@ impl Wanted {
         }
         let usable = || -> anyhow::Result<()> {
             let kubeconfig = read("--kubeconfig", path)?;
-            // Authorities and everything else that a connection needs.
+            // Checks the authorities and everything else that a connection needs.
             client(&kubeconfig, &self.io)?;
             let pair = kubeconfig.client_pair()?.context("it names no client certificate")?;
             if self.clock.now() > pair.first_end {
@@ -151,10 +151,10 @@ impl Wanted {
         Ok(usable.is_ok())
     }
 
-    /// Who the kubelet is. Without rotation it may take until its first certificate is signed.
+    /// Finds the kubelet's identity. Without rotation this lasts until the first certificate is signed.
     ///
     /// # Errors
-    /// A kubeconfig that cannot be used, or no certificate to be had.
+    /// A kubeconfig cannot be used, or no certificate can be had.
     pub async fn identify(self) -> anyhow::Result<Identified> {
         let Some(bootstrap) = &self.bootstrap else {
             return self.as_it_is().await;
@@ -168,7 +168,8 @@ impl Wanted {
             self.first_certificate(&by).await?;
             return self.as_it_is().await;
         }
-        // The kubeconfig first: it leads to the certificate as soon as there is one.
+        // The kubeconfig is written first: it names the certificate's link, which leads to the certificate as soon as
+        // there is one.
         by.write_with(&self.store(None).current_path(), &self.kubeconfig)?;
         tracing::info!(
             "Use the bootstrap credentials to request a cert, and set kubeconfig to point to the certificate dir"
@@ -193,7 +194,7 @@ impl Wanted {
         Ok(Identified { kubeconfig, source, renewed: None })
     }
 
-    /// With certificates that are renewed; `by` asks for them while there is none.
+    /// The identity of renewed certificates; `by` requests them while there is none.
     async fn renewed(
         &self,
         kubeconfig: Kubeconfig,
@@ -243,7 +244,7 @@ impl Wanted {
         Ok(Identified { kubeconfig, source, renewed: Some(Renewed { store, current, bootstrap }) })
     }
 
-    /// The pair in the kubeconfig itself, as control planes are given it: kept, and replaced at once.
+    /// Saves the pair of the kubeconfig itself, as control planes are given it; it is used at first and replaced soon.
     async fn seed(
         &self,
         kubeconfig: &Kubeconfig,
@@ -267,7 +268,7 @@ impl Wanted {
         Ok(Some(Arc::new(pair)))
     }
 
-    /// Asks for a certificate, waits for it, and writes the kubeconfig that names it.
+    /// Requests a certificate, waits for it, and writes a kubeconfig that names it.
     async fn first_certificate(&self, by: &Kubeconfig) -> anyhow::Result<()> {
         tracing::info!("Using bootstrap kubeconfig to generate TLS client cert, key and kubeconfig file");
         let api = client(by, &self.io).context("--bootstrap-kubeconfig")?;
@@ -276,7 +277,7 @@ impl Wanted {
         let key_file = self.directory.join(KEY_FILE);
         let key = match kept.and_then(|pair| KeyPem::of(&pair).ok()) {
             Some(key) => key,
-            // A request that an earlier kubelet made is found again by its key.
+            // With the same key, the request of an earlier kubelet is found again.
             None => KeyPem::of_file(&key_file)?,
         };
         self.wait_for_server(&api).await;
@@ -303,7 +304,7 @@ impl Wanted {
         let up = async {
             while let Err(error) = api.healthz().await {
                 if error.is_unauthorized() || error.is_forbidden() {
-                    // It is up, and what it thinks of us it says again at once.
+                    // The server is up; a refusal will be reported by the next call.
                     return;
                 }
                 tracing::info!(%error, "Failed to connect to apiserver");

@@ -1,10 +1,10 @@
 //! The kubelet: the daemon of a Kubernetes node.
 //!
-//! This crate holds what belongs to the process and to no subsystem: the command line ([`flags`]), the
-//! configuration files ([`config`]), both put together ([`load()`](load::load)), the log ([`telemetry`]), who knows whom ([`wiring`]) and the process itself
-//! ([`daemon`]), with what it has to know of [`cgroups`] first.
+//! This crate holds the parts of the process that belong to no subsystem: the command line ([`flags`]), the
+//! configuration files ([`config`]), the merge of both ([`load()`](load::load)), the log ([`telemetry`]), the
+//! connections between actors ([`wiring`]) and the process itself ([`daemon`]), which first checks [`cgroups`].
 
-// The process's edge reads the wall clock for the header of log lines; no subsystem's decision depends on it.
+// The process reads the wall clock for the headers of log lines; no subsystem's decision depends on it.
 #![allow(clippy::disallowed_methods)]
 
 mod api_client;
@@ -24,5 +24,5 @@ pub mod telemetry;
 pub mod wait;
 pub mod wiring;
 
-/// The Kubernetes release whose behaviour this kubelet has, as `--version` prints it.
+/// The Kubernetes release with this kubelet's behaviour, as `--version` prints it.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";

@@ -1,5 +1,4 @@
-//! From the command line to everything that the process goes by: defaults, then the file, then the drop-ins, then the
-//! flags.
+//! Builds the process' settings from the command line: defaults, then the file, then the drop-ins, then the flags.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -18,9 +17,9 @@ use crate::config::{
 };
 use crate::flags::{self, KubeletFlags, Settings, VersionRequest};
 
-/// Largest number of drop-in files.
+/// The most drop-in files.
 const DROP_INS_MAX: usize = 1000;
-/// Deepest nesting of directories below `--config-dir`.
+/// The deepest nesting of directories below `--config-dir`.
 const DROP_IN_DEPTH_MAX: usize = 16;
 
 /// What the command line asks for.
@@ -34,12 +33,12 @@ pub enum Invocation {
     Run(Box<Loaded>),
 }
 
-/// Everything that the process needs to know before it starts.
+/// All settings of the process.
 #[derive(Debug, PartialEq)]
 pub struct Loaded {
     /// The effective configuration, as `/configz` shows it.
     pub config: KubeletConfiguration,
-    /// What is ours and not Kubernetes'.
+    /// The settings of `--understudy-config`.
     pub understudy: UnderstudyConfiguration,
     /// Settings that exist as flags only.
     pub flags: KubeletFlags,
@@ -47,19 +46,19 @@ pub struct Loaded {
     pub gates: FeatureGates,
     /// Lines for the log: settings without effect yet, gates that will go.
     pub warnings: Vec<String>,
-    /// Files of `--config-dir` that were left aside because they do not end in `.conf`.
+    /// Files in `--config-dir` that were skipped because their names do not end in `.conf`.
     pub skipped_drop_ins: Vec<PathBuf>,
 }
 
-/// Reads the command line `args` (without the program's name) and every file that it names. Notes on deprecated
-/// flags are written to `notices` while the line is read.
+/// Reads the command line `args` (without the program's name) and every file that it names. Notes on deprecated flags
+/// are written to `notices` meanwhile.
 ///
 /// # Errors
-/// Everything that is wrong, as far as one step's errors do not hide the next one's.
+/// All problems, as far as the errors of one step do not hide those of the next.
 pub fn load(args: &[String], host: &Host, notices: &mut dyn Write) -> Result<Invocation, Vec<ConfigError>> {
     let parsed = flags::parse(args).map_err(|error| vec![error])?;
     for line in parsed.deprecations() {
-        // A closed standard error must not keep a node from starting.
+        // The start continues with a closed standard error.
         let _ = writeln!(notices, "{line}");
     }
     if let Some(stray) = parsed.positional.first() {
@@ -136,7 +135,7 @@ fn run(parsed: flags::Parsed, host: &Host) -> Result<Loaded, Vec<ConfigError>> {
     Ok(Loaded { config, understudy, flags, gates, warnings, skipped_drop_ins })
 }
 
-/// Settings without effect yet that are no top-level fields of the KubeletConfiguration.
+/// The settings without effect yet that are no top-level fields of the KubeletConfiguration.
 fn without_effect_beside_fields(
     parsed: &flags::Parsed,
     config: &KubeletConfiguration,
@@ -151,7 +150,7 @@ fn without_effect_beside_fields(
     names
 }
 
-/// One line that names every feature gate away from its default that changes nothing.
+/// One line that names every feature gate without effect that differs from its default.
 fn gates_without_effect(gates: &FeatureGates) -> Option<String> {
     let names: Vec<String> = gates.without_effect().map(|(gate, on)| format!("{}={on}", gate.name)).collect();
     (!names.is_empty()).then(|| {
@@ -171,8 +170,8 @@ fn default_eviction_hard() -> std::collections::BTreeMap<String, String> {
     EVICTION_HARD_DEFAULT.map(|(signal, threshold)| (signal.to_owned(), threshold.to_owned())).into()
 }
 
-/// Loads the file of `--config`, with what only such a file gets: default hard eviction thresholds, and relative
-/// paths that start at the file's own directory.
+/// Loads the file of `--config`, with two rules for such a file: it gets default hard eviction thresholds, and its
+/// relative paths start at its own directory.
 fn load_file(file: &Path, named: &mut BTreeSet<String>) -> Result<KubeletConfiguration, Vec<ConfigError>> {
     let object = read_document(file, KIND, API_VERSION).map_err(|error| vec![error])?;
     named.extend(effects::names_set(&object).cloned());
@@ -206,8 +205,8 @@ fn decode(object: Map<String, Json>, file: &Path) -> Result<KubeletConfiguration
     if errors.is_empty() { Ok(config) } else { Err(field_errors(file, errors)) }
 }
 
-/// Applies every `*.conf` below `directory` in lexical order, each checked by itself first so that an error names
-/// the file that it is in.
+/// Merges every `*.conf` below `directory` in lexical order. Each is first checked by itself, so that an error names
+/// its file.
 fn merge_drop_ins(
     config: &KubeletConfiguration,
     directory: &Path,
@@ -233,7 +232,7 @@ fn merge_drop_ins(
     if errors.is_empty() { decode(merged, directory) } else { Err(errors) }
 }
 
-/// A drop-in's `null` removes a setting anywhere, so it is no wrong type.
+/// The object without nulls: in a drop-in, `null` removes a setting of any type.
 fn without_nulls(object: &Map<String, Json>) -> Map<String, Json> {
     let kept = object.iter().filter(|(_, json)| !json.is_null());
     kept.map(|(name, json)| match json {

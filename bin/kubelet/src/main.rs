@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes to standard output; a reader that has gone is no failure of ours.
+/// Writes to standard output; a closed pipe is no failure.
 fn print(text: &str) -> ExitCode {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
     ExitCode::SUCCESS
@@ -40,7 +40,7 @@ fn version_text(request: VersionRequest) -> String {
 }
 
 fn refuse(errors: &[ConfigError]) -> ExitCode {
-    // The configured log is part of what may be wrong, so the default one reports.
+    // The configured log may be part of the problem, so the default log reports.
     let _ = telemetry::init(&LoggingConfiguration::default());
     for error in errors {
         tracing::error!(err = %error, "command failed");

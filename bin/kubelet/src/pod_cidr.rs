@@ -1,4 +1,4 @@
-//! The addresses of pods that the configuration names (`podCIDR`), which a kubelet without an API server tells the runtime.
+//! The addresses of pods in the configuration (`podCIDR`): a kubelet without an API server sends them to the runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use bridge_cri::Runtime;
 use bridge_cri::wire::{NetworkConfig, RuntimeConfig, UpdateRuntimeConfigRequest};
 
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Tells the runtime, and does so until it has heard: upstream gives up at the first failure, and then pods have addresses
-/// that nobody meant.
+/// Sends the addresses to the runtime until it has accepted them or turns out to lack the RPC. Upstream gives up at the
+/// first failure, and pods then get addresses that were not configured.
 pub async fn tell(runtime: Arc<dyn Runtime>, cidr: String) {
     let mut said = String::new();
     loop {

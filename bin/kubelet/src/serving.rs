@@ -1,4 +1,4 @@
-//! The HTTPS server: from the configuration to certificates, to whom it believes and to what it offers.
+//! The HTTPS server's settings from the configuration: certificates, authentication and authorisation, and handlers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::load::Loaded;
 use crate::wait::wait;
 use crate::wiring::ServerSettings;
 
-/// Who may ask for what over HTTPS.
+/// The HTTPS server's authentication, authorisation and handlers.
 pub fn server(
     config: &KubeletConfiguration,
     understudy: &UnderstudyConfiguration,
@@ -50,14 +50,14 @@ pub fn server(
     }
 }
 
-/// The configuration as `/configz` shows it: with the driver that is in use, which the runtime may have told.
+/// The configuration as `/configz` shows it, with the cgroup driver in use, which the runtime may have stated.
 pub fn configz(config: &KubeletConfiguration, driver: CgroupDriver) -> Arc<serde_json::Value> {
     let mut shown = config.clone();
     driver.as_str().clone_into(&mut shown.cgroups.cgroup_driver);
     Arc::new(shown.to_json())
 }
 
-/// Whether there is an HTTPS server.
+/// Whether an HTTPS server is configured.
 fn is_there(loaded: &Loaded) -> bool {
     loaded.config.server.enable_server && loaded.config.server.port != 0
 }
@@ -72,7 +72,7 @@ fn files(loaded: &Loaded) -> Option<(PathBuf, PathBuf)> {
     path(&server.tls_cert_file).zip(path(&server.tls_private_key_file))
 }
 
-/// With `serverTLSBootstrap` the serving certificate that the cluster signs, as far as there is one already.
+/// With `serverTLSBootstrap`, the serving certificate that the cluster signs; empty while there is none yet.
 ///
 /// # Errors
 /// The I/O runtime has ended.
@@ -99,10 +99,10 @@ pub fn issued(
     Ok(Some((Arc::new(store), current)))
 }
 
-/// The server's TLS; none if there is no server. Blocks.
+/// The server's TLS; `None` without a server. Blocks.
 ///
 /// # Errors
-/// Certificates that cannot be read or made, or TLS settings of which nothing can be spoken.
+/// Certificates cannot be read or made, or no configured TLS version or suite is supported.
 pub fn tls(
     loaded: &Loaded,
     node: &str,

@@ -1,4 +1,4 @@
-//! PURE: from the configuration to what the subsystems go by.
+//! PURE: derives the subsystems' settings from the configuration.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -36,7 +36,7 @@ use crate::serving;
 use crate::start;
 use crate::wiring::Settings;
 
-/// What the flags say of dead containers. A negative number is no limit; the age below which they stay is `min_age`.
+/// The flags on dead containers. A negative number is no limit; a container younger than `min_age` stays.
 pub fn garbage(flags: &KubeletFlags) -> GcPolicy {
     GcPolicy {
         min_age: flags.minimum_container_ttl_duration.as_std(),
@@ -45,10 +45,10 @@ pub fn garbage(flags: &KubeletFlags) -> GcPolicy {
     }
 }
 
-/// The subsystems' settings for a node of this name and address, on a machine that has so much.
+/// The subsystems' settings for a node of this name and address, on a machine with these resources.
 ///
 /// # Errors
-/// The first field whose value cannot be used.
+/// The first field with an unusable value.
 pub fn settings(
     config: &KubeletConfiguration,
     understudy: &UnderstudyConfiguration,
@@ -62,7 +62,7 @@ pub fn settings(
     capacity::validate(machine, &reservations)
         .map_err(|error| error_of("kubeReserved, systemReserved, evictionHard", String::new(), &error))?;
     let node_resources = Arc::new(capacity::node_resources(machine, &reservations));
-    // They have been checked where the configuration was read.
+    // The gates were checked when the configuration was read.
     let gates = FeatureGates::from_settings(&config.process.feature_gates).unwrap_or_default();
     let worker = PodWorkerConfig {
         sync_frequency: config.sources.sync_frequency.as_std(),
@@ -123,7 +123,7 @@ pub fn settings(
     })
 }
 
-/// How crashing containers are restarted: the maximum that the operator gives goes before that of a gate.
+/// The bounds of the delay between restarts: the operator's maximum takes precedence over that of a feature gate.
 fn crash_backoff(config: &KubeletConfiguration, gates: &FeatureGates) -> BackoffBounds {
     let usual = match gates.enabled("ReduceDefaultCrashLoopBackOffDecay") {
         true => BackoffBounds::REDUCED,
@@ -135,7 +135,7 @@ fn crash_backoff(config: &KubeletConfiguration, gates: &FeatureGates) -> Backoff
     usual.up_to(max.unwrap_or(usual.max))
 }
 
-/// How logs are rotated: not at all with a negative size.
+/// How logs are rotated; a negative size turns rotation off.
 fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotation, SettingError> {
     let pods = &config.pods;
     let text = &pods.container_log_max_size;
@@ -203,7 +203,7 @@ fn error_of(field: &'static str, value: String, error: &dyn std::fmt::Display) -
     SettingError { field, value, reason: error.to_string() }
 }
 
-/// What is kept from pods.
+/// The resources that are kept back from pods.
 fn reservations(config: &KubeletConfiguration) -> Result<Reservations, SettingError> {
     let reserved = |field, texts: &BTreeMap<String, String>| {
         capacity::reserved(texts).map_err(|error| error_of(field, listed(texts), &error))
@@ -263,10 +263,10 @@ fn resource_settings(
     }
 }
 
-/// The node that pods are admitted to.
+/// The node as admission sees it.
 ///
 /// # Errors
-/// `allowedUnsafeSysctls` has something that no pod may set for itself alone.
+/// `allowedUnsafeSysctls` contains a sysctl that no pod can set for itself alone.
 pub fn admission(
     loaded: &Loaded,
     settings: &Settings,
@@ -295,10 +295,10 @@ pub fn admission(
     })
 }
 
-/// Where `staticPodURL` is, and what to say when asking for it; none if there is none.
+/// The address of `staticPodURL` and its headers; `None` without a URL.
 ///
 /// # Errors
-/// A URL that cannot be asked, or headers that cannot be sent. Neither is shown: both may hold credentials.
+/// The URL or the headers cannot be used. The error shows neither, since both may hold credentials.
 pub fn manifest_url(config: &KubeletConfiguration) -> Result<Option<ManifestAddress>, SettingError> {
     let sources = &config.sources;
     if sources.static_pod_url.is_empty() {
@@ -312,7 +312,7 @@ pub fn manifest_url(config: &KubeletConfiguration) -> Result<Option<ManifestAddr
     })
 }
 
-/// What the configuration and the machine lay down for all containers.
+/// The rules for all containers that follow from the configuration and the machine.
 pub fn node_rules(loaded: &Loaded, cgroups: CgroupVersion, machine: ContainerFacts) -> NodeRules {
     let (pods, flags, gates) = (&loaded.config.pods, &loaded.flags, &loaded.gates);
     let period_us = i64::try_from(pods.cpu_cfs_quota_period.as_std().as_micros());
@@ -332,7 +332,7 @@ pub fn node_rules(loaded: &Loaded, cgroups: CgroupVersion, machine: ContainerFac
     }
 }
 
-/// Port 0 is off.
+/// A listener's address; `None` for port 0.
 fn listener(field: &'static str, address: &str, port: i32) -> Result<Option<SocketAddr>, SettingError> {
     let invalid = |reason: String| SettingError { field, value: address.to_owned(), reason };
     if port == 0 {
@@ -393,7 +393,7 @@ fn effect_within(runtime_request: Duration) -> Duration {
         .max(Policy::default().effect_within)
 }
 
-/// When the watchdog reports and gives up.
+/// When the watchdog reports a blocked thread, and when it ends the process.
 pub fn watchdog(understudy: &UnderstudyConfiguration) -> WatchdogPolicy {
     let report_after = understudy.supervision.thread_report_after.as_std();
     WatchdogPolicy {
@@ -405,7 +405,7 @@ pub fn watchdog(understudy: &UnderstudyConfiguration) -> WatchdogPolicy {
 
 fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
     let images = &config.images;
-    // A cap of zero or none with parallel pulls is no cap, as upstream has it; a thousand is as good as none.
+    // As upstream, parallel pulls with a cap of 0 or without a cap are unlimited; 1000 is as good as no limit.
     let parallel = match (images.serialize_image_pulls, images.max_parallel_image_pulls) {
         (Some(true), _) => 1,
         (_, Some(max)) => usize::try_from(max).unwrap_or(1).max(1),
@@ -416,7 +416,7 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
             pulls_per_second: f64::from(images.registry_pull_qps),
             burst: u32::try_from(images.registry_burst).unwrap_or(0),
         },
-        // Validation has seen to it that there is no other word, and none without the gate.
+        // Validation has refused every other value, and every value without the gate.
         verification: match images.image_pull_credentials_verification_policy.as_str() {
             "NeverVerify" => Verification::NeverVerify,
             "NeverVerifyPreloadedImages" => Verification::NeverVerifyPreloadedImages,

@@ -1,5 +1,5 @@
-//! PURE: what the kubelet refuses to start with beyond the rules of the configuration alone: what upstream finds out on
-//! its way to a running node, and what is plainly unsafe.
+//! PURE: the conditions under which the kubelet refuses to start, beyond the rules of the configuration alone: those
+//! that upstream checks on the way to a running node, and those that are plainly unsafe.
 
 mod resources;
 mod server;
@@ -11,21 +11,21 @@ use bridge_node::host::StartFacts;
 use crate::config::SettingError;
 use crate::load::Loaded;
 
-/// The machine that the kubelet is to start on.
+/// The machine on which the kubelet is to start.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    /// Its swap and CPUs.
+    /// The machine's swap and CPUs.
     pub facts: StartFacts,
-    /// Whether it has the unified cgroup hierarchy alone.
+    /// Whether the machine has only the unified cgroup hierarchy.
     pub cgroup_v2: bool,
 }
 
-/// What stands in the way of a start, each naming its field; and what there is to say of a start in spite of it.
+/// The reasons not to start, and the warnings about a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// With any of these the kubelet does not start.
+    /// The reasons not to start, each naming its field; empty if the kubelet may start.
     pub refusals: Vec<SettingError>,
-    /// Lines for the log.
+    /// Warnings for the log.
     pub warnings: Vec<String>,
 }
 
@@ -54,12 +54,12 @@ pub fn check(loaded: &Loaded, machine: &Surroundings) -> Verdict {
     verdict
 }
 
-/// Whether there is an API server.
+/// Whether the kubelet has an API server.
 fn has_api(loaded: &Loaded) -> bool {
     !loaded.flags.kubeconfig.is_empty()
 }
 
-/// Flags that need each other, or have one value.
+/// Checks flags that need each other, or accept one value only.
 fn process(loaded: &Loaded, verdict: &mut Verdict) {
     let flags = &loaded.flags;
     verdict.refuse(flags.root_dir.is_empty(), "--root-dir", "", || "invalid root directory \"\"".to_owned());
@@ -108,7 +108,7 @@ fn pods(loaded: &Loaded, verdict: &mut Verdict) {
     }
 }
 
-/// Whether a text of `clusterDNS` is used.
+/// Whether a text of `clusterDNS` is an IP address; other texts are ignored.
 pub fn is_address(text: &str) -> bool {
     text.parse::<std::net::IpAddr>().is_ok()
 }
@@ -128,7 +128,7 @@ fn is_pod_cidr(text: &str) -> bool {
     text.is_empty() || text.split(',').all(is_one)
 }
 
-/// Memory of pods on a disk: their limits do not hold, and their secrets stay when the machine is off.
+/// Refuses pods' memory on a disk: with swap their limits would not hold, and their secrets would stay on the disk.
 fn swap(loaded: &Loaded, machine: &Surroundings, verdict: &mut Verdict) {
     let pods = &loaded.config.pods;
     verdict.refuse(pods.fail_swap_on && machine.facts.is_swap_on(), "failSwapOn", true, || {

@@ -1,24 +1,24 @@
-//! What systemd is told, and how often it wants to hear (row 23.6).
+//! Notifications to systemd, and the interval at which it expects them (row 23.6).
 
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 pub use sd_notify::NotifyState;
 
-/// A watchdog has to wait longer than this.
+/// The shortest time-out of a watchdog that is accepted.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// Tells systemd, if it started us; without it nothing happens.
+/// Notifies systemd; does nothing if systemd did not start the process.
 pub fn notify(states: &[NotifyState]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "systemd cannot be told");
     }
 }
 
-/// Between two signs of life; none when systemd waits for none from this process.
+/// The interval between signs of life; `None` when systemd expects none from this process.
 ///
 /// # Errors
-/// The unit's `WatchdogSec` cannot be read, or is too short.
+/// The unit's `WatchdogSec` cannot be parsed, or is too short.
 pub fn watchdog_interval() -> anyhow::Result<Option<Duration>> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     interval(&variable("WATCHDOG_USEC"), &variable("WATCHDOG_PID"), std::process::id())

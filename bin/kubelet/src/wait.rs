@@ -1,9 +1,9 @@
-//! Waiting before there is any actor that could be told.
+//! Waiting for work on the I/O runtime before actors have started.
 
 use anyhow::anyhow;
 use bridge_io::Io;
 
-/// Blocks until the I/O runtime has done this work, and gives its answer.
+/// Blocks until the I/O runtime has finished this work; returns its result.
 ///
 /// # Errors
 /// The I/O runtime has ended.

@@ -1,5 +1,5 @@
-//! Who is there, who knows whom, and on which thread: with the headers of the actor crates this is the
-//! architecture. Each subsystem is wired in a file of its own, named as its crate.
+//! All actors, their addresses of each other, and their threads: together with the headers of the actor crates this is
+//! the architecture. Each subsystem is wired in a file of its own, named as its crate.
 
 mod actors;
 mod certificate_manager;
@@ -36,12 +36,12 @@ pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
 pub use parts::{Bridge, Cluster, Lost, Membership, Places, Role, ServerSettings, Settings};
 
-/// What the `wire` of each subsystem takes its actor's dependencies from.
+/// The parts from which each subsystem's `wire` takes its actor's dependencies.
 struct Wiring<'a> {
     tree: &'a Tree,
     places: &'a Places,
     registry: &'a Registry,
-    /// What `/metrics/probes` shows.
+    /// The metrics of `/metrics/probes`.
     probe_registry: Registry,
     bridge: &'a Bridge,
     settings: &'a Settings,
@@ -49,11 +49,11 @@ struct Wiring<'a> {
     actors: Actors,
 }
 
-/// Seats every actor, tells each whom it knows, and starts them. Nothing runs before all are seated, so that no
-/// first message is lost.
+/// Seats every actor, gives each the addresses that it needs, and starts them. No actor runs before all are seated, so
+/// that no first message is lost.
 ///
 /// # Errors
-/// Only if a metric is defined twice: a mistake in the source.
+/// A metric is defined twice, which would be a mistake in the source.
 pub fn wire(
     tree: &Tree,
     places: &Places,
@@ -99,7 +99,7 @@ pub fn wire(
     Ok(Node::of(&wiring))
 }
 
-/// The calls to the runtime, counted.
+/// The runtime's operations, with every call counted.
 fn operations(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Arc<Operations>> {
     let metrics = CriMetrics::new()?;
     for collector in metrics.collectors() {

@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::client::Server;
 
-/// The fastest refresh: what is asked of the server costs it something.
+/// The shortest interval between refreshes: every round costs the server some work.
 const INTERVAL_MS_MIN: u64 = 100;
-/// The slowest refresh.
+/// The longest interval between refreshes.
 const INTERVAL_SECONDS_MAX: u64 = 3600;
 
 /// The command line of `understudy`.

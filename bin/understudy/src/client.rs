@@ -1,4 +1,4 @@
-//! Asking the kubelet's read-only port: one bounded answer per request, within a deadline.
+//! The client of the kubelet's read-only port: one bounded answer per request, within a deadline.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,108 +15,108 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::model::{EventList, PodList, Supervision};
 use crate::view::text::neutralised;
 
-/// A request is answered by then or has failed.
+/// The longest time of a request.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The most that is read of an answer.
+/// The most bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Where a kubelet answers: `http://host[:port]`.
+/// The address of a kubelet: `http://host[:port]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     host: String,
     port: u16,
 }
 
-/// A server's address that cannot be used.
+/// Why a server's address cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
-    /// Not a URL.
+    /// The text is no URL.
     #[error("{0:?} is no URL such as http://127.0.0.1:10255")]
     Malformed(String),
-    /// Something else than plain HTTP.
+    /// The scheme is not plain HTTP.
     #[error("{url:?}: the read-only port speaks plain HTTP, so the URL must begin with http://")]
     NotHttp {
-        /// As given.
+        /// The URL as given.
         url: String,
     },
-    /// More than host and port.
+    /// The URL has more than host and port.
     #[error("{url:?}: only a host and a port are allowed")]
     TooMuch {
-        /// As given.
+        /// The URL as given.
         url: String,
     },
 }
 
-/// Why a request has no answer.
+/// Why a request has no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No connection.
+    /// The connection could not be opened.
     #[error("cannot connect to {server}: {error}")]
     Connect {
-        /// To whom.
+        /// The server that was asked.
         server: String,
-        /// The operating system's.
+        /// The operating system's error.
         error: std::io::Error,
     },
-    /// No answer in time.
+    /// No answer came in time.
     #[error("{server}{path}: no answer within {} s", DEADLINE.as_secs())]
     Deadline {
-        /// By whom.
+        /// The server that was asked.
         server: String,
-        /// To what.
+        /// The path of the request.
         path: &'static str,
     },
-    /// The connection broke, or what came was not HTTP.
+    /// The connection broke, or the answer was not HTTP.
     #[error("{server}{path}: {reason}")]
     Broken {
-        /// By whom.
+        /// The server that was asked.
         server: String,
-        /// To what.
+        /// The path of the request.
         path: &'static str,
-        /// Hyper's words.
+        /// Hyper's error.
         reason: String,
     },
-    /// The answer is no success.
+    /// The answer's status is no success.
     #[error("{path}: {status}{}{said}", if said.is_empty() { "" } else { ": " })]
     Refused {
-        /// To what.
+        /// The path of the request.
         path: &'static str,
-        /// Its status.
+        /// The answer's status.
         status: StatusCode,
-        /// The first line of its body.
+        /// The first line of the answer's body.
         said: String,
     },
     /// The answer is longer than 16 MiB.
     #[error("{path}: the answer is longer than {} MiB", ANSWER_BYTES_MAX >> 20)]
     TooLong {
-        /// To what.
+        /// The path of the request.
         path: &'static str,
     },
-    /// The answer is not what a kubelet says.
+    /// The answer has not the form of a kubelet's.
     #[error("{path}: not understood: {reason}")]
     NotUnderstood {
-        /// To what.
+        /// The path of the request.
         path: &'static str,
-        /// Where it fails.
+        /// The place in the answer, and the reason.
         reason: String,
     },
 }
 
 impl FetchError {
-    /// Somebody answered, if not well.
+    /// Whether the server answered, even if not usefully.
     pub fn answered(&self) -> bool {
         !matches!(self, Self::Connect { .. } | Self::Deadline { .. } | Self::Broken { .. })
     }
 }
 
-/// The answers of one round.
+/// The answers of one round of requests.
 #[derive(Debug)]
 pub struct Answers {
-    /// `/pods`.
+    /// The answer of `/pods`.
     pub pods: Result<PodList, FetchError>,
-    /// `/events`.
+    /// The answer of `/events`.
     pub events: Result<EventList, FetchError>,
-    /// `/supervision`.
+    /// The answer of `/supervision`.
     pub supervision: Result<Supervision, FetchError>,
 }
 
@@ -136,7 +136,7 @@ impl FromStr for Server {
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() || authority.as_str().contains('@') {
             return Err(ServerError::TooMuch { url: url() });
         }
-        // A port that is none is not the absent port.
+        // A malformed port is an error; only an absent one has a default.
         let port = match (authority.port_u16(), authority.as_str().strip_prefix(authority.host())) {
             (Some(port), _) => port,
             (None, Some("")) => 80,
@@ -156,22 +156,22 @@ impl fmt::Display for Server {
 }
 
 impl Server {
-    /// A server on this machine.
+    /// The kubelet at this port of the local machine.
     pub fn local(port: u16) -> Self {
         Self { host: "127.0.0.1".to_owned(), port }
     }
 
-    /// Asks for everything that is shown, at once.
+    /// Requests everything that is shown, at the same time.
     pub async fn ask(&self) -> Answers {
         let (pods, events, supervision) =
             tokio::join!(self.get("/pods"), self.get("/events"), self.get("/supervision"));
         Answers { pods, events, supervision }
     }
 
-    /// Asks for one path.
+    /// Requests one path.
     ///
     /// # Errors
-    /// What kept the answer away, or made it useless.
+    /// The reason why there is no usable answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, FetchError> {
         let body = match tokio::time::timeout(DEADLINE, self.body(path)).await {
             Ok(body) => body?,
@@ -187,14 +187,14 @@ impl Server {
             path,
             reason: error.to_string(),
         };
-        // Brackets belong to the URL, not to the address.
+        // The brackets of an IPv6 address belong to the URL, not to the address.
         let host = self.host.trim_matches(['[', ']']);
         let stream = TcpStream::connect((host, self.port))
             .await
             .map_err(|error| FetchError::Connect { server: self.to_string(), error })?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Ends with this request, also when the deadline cuts it short.
+        // The connection ends with this request, also when the deadline cuts it short.
         let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
         let request = Request::get(path)
             .header(header::HOST, format!("{}:{}", self.host, self.port))
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Answers one request with these bytes and closes.
+    /// A server that answers one request with these bytes and closes.
     async fn answering(answer: Vec<u8>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Server::local(listener.local_addr().unwrap().port());
@@ -280,7 +280,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_there_is_said() {
-        // Bound and dropped: nobody listens there.
+        // The port was bound and is closed again, so it refuses connections.
         let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let error = Server::local(port).get::<PodList>("/pods").await.unwrap_err();
         assert!(matches!(error, FetchError::Connect { .. }), "{error}");

@@ -1,9 +1,9 @@
-//! The companion for people: `top` shows a running kubelet, `demo` plays the sample pods on a runtime in memory.
+//! The companion program for users: `top` shows a running kubelet, `demo` plays the sample pods on a runtime in memory.
 //!
-//! What is shown is worked out by pure code in [`view`] from what the server said ([`model`]); [`top`] asks and
-//! draws, [`demo`] starts a kubelet and asks that one.
+//! Pure code in [`view`] turns the server's answers ([`model`]) into lines; [`top`] requests and draws, [`demo`] starts
+//! a kubelet and shows it the same way.
 
-// A program for a person at a terminal: it lives on wall time, and nothing of it is ever replayed.
+// This program is used at a terminal: it works in wall time, and its runs are never replayed.
 #![allow(clippy::disallowed_methods)]
 
 pub mod cli;

@@ -1,4 +1,4 @@
-//! The process: reads the command line, says what failed.
+//! The process: reads the command line, runs the command, and reports its failure.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,14 +11,14 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are asked for; anything else is a mistake, and every mistake ends with 1.
+            // Help and version are no errors; any other outcome of parsing exits with 1.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        // `understudy top | head`: whoever read it has read enough.
+        // `understudy top | head`: a reader that closes the pipe is no failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "understudy: {error:#}");

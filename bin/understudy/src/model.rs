@@ -1,4 +1,4 @@
-//! What the server says, as far as it is shown. Lenient: a field that is absent or new is no reason to show nothing.
+//! The server's answers, as far as they are shown. Decoding is lenient: absent and unknown fields are accepted.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// `/pods`: a v1 PodList.
+/// The answer of `/pods`: a v1 PodList.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PodList {
-    /// Absent (`null`) on a node without pods, as Go writes it.
+    /// `None` (`null`) on a node without pods, as Go encodes an empty list.
     #[serde(default)]
     pub items: Option<Vec<Pod>>,
 }
 
-/// `/events`.
+/// The answer of `/events`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct EventList {
-    /// Oldest first.
+    /// The events, oldest first.
     #[serde(default)]
     pub events: Vec<Event>,
 }
@@ -27,30 +27,30 @@ pub struct EventList {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Event {
-    /// About what: `"node"`, or an object with the key `pod` or `manifest`.
+    /// The object of the event: `"node"`, or an object with the key `pod` or `manifest`.
     pub object: Value,
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub event_type: String,
     /// CamelCase reason.
     pub reason: String,
-    /// For people.
+    /// The message, for people.
     pub message: String,
-    /// How often it was recorded.
+    /// How often the event was recorded.
     pub count: u32,
-    /// Last time.
+    /// When it was recorded last.
     pub last_seen: Timestamp,
 }
 
-/// `/supervision`.
+/// The answer of `/supervision`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Supervision {
     /// Milliseconds since the kubelet's tree was made.
     pub uptime_ms: u64,
-    /// Every actor, by name.
+    /// All actors, sorted by name.
     pub actors: Vec<Actor>,
-    /// Oldest first.
+    /// What happened to actors, oldest first.
     pub events: Vec<ActorEvent>,
 }
 
@@ -58,11 +58,11 @@ pub struct Supervision {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Actor {
-    /// Its name; children are `<kind>/<key>`.
+    /// The actor's name; a child's is `<kind>/<key>`.
     pub name: String,
     /// Its type's name.
     pub kind: String,
-    /// The actor it belongs to.
+    /// The name of the actor that it is a child of.
     pub parent: Option<String>,
     /// `starting`, `running`, `restarting`, `dormant`, `failed` or `stopped`.
     pub state: String,
@@ -70,48 +70,48 @@ pub struct Actor {
     pub incarnation: u64,
     /// Restarts since the process started.
     pub restarts: u64,
-    /// Its last crash.
+    /// The actor's last crash.
     pub last_crash: Option<Crash>,
-    /// Messages waiting.
+    /// The number of waiting messages.
     pub mailbox_depth: u64,
-    /// Messages that may wait.
+    /// The most messages that may wait.
     pub mailbox_bound: u64,
-    /// Pods it leaves alone, with the panic.
+    /// The quarantined pods by UID, with the panic of each.
     pub quarantined: BTreeMap<String, String>,
     /// 99th percentile of handling time, microseconds.
     pub handling_p99_us: u64,
 }
 
 impl Actor {
-    /// Takes messages, or is about to, and leaves no pod alone.
+    /// Whether the actor runs, starts or has been stopped, and has no pod in quarantine.
     pub fn is_well(&self) -> bool {
         matches!(self.state.as_str(), "starting" | "running" | "stopped") && self.quarantined.is_empty()
     }
 }
 
-/// How and at what an incarnation crashed.
+/// A crash of an incarnation.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Crash {
-    /// The message type being handled.
+    /// The type of the message being handled.
     pub handling: String,
-    /// Panic, stall or kill order.
+    /// The reason: a panic, a stall or an order to kill.
     pub reason: String,
-    /// `file:line:column` of a panic.
+    /// The place of a panic: `file:line:column`.
     pub place: Option<String>,
 }
 
-/// Something that happened to an actor.
+/// An event in an actor's life.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActorEvent {
-    /// Its name.
+    /// The actor's name.
     pub actor: String,
     /// Milliseconds since the tree was made.
     pub at_ms: u64,
-    /// What happened: `crashed`, `restarted`, `dormant` …
+    /// The kind of event: `crashed`, `restarted`, `dormant` …
     pub event: String,
-    /// Particulars of that kind of event.
+    /// Further fields, which depend on the kind of event.
     #[serde(flatten)]
     pub particulars: Map<String, Value>,
 }

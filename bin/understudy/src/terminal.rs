@@ -1,4 +1,4 @@
-//! The terminal: its size, raw mode and the alternate screen, and giving it back whatever happens.
+//! The terminal: its size, raw mode and the alternate screen, which are restored however the program ends.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use crossterm::terminal::{
 use crossterm::{execute, queue};
 use tokio::sync::mpsc;
 
-/// Keys that may wait; more are dropped.
+/// The most keys that wait to be handled; more are dropped.
 const KEYS_MAX: usize = 16;
-/// What terminals have that do not tell.
+/// The size of a terminal that does not state its own.
 const SIZE_DEFAULT: (usize, usize) = (80, 24);
 
-/// The terminal's columns and lines; none if standard output is no terminal.
+/// The terminal's columns and lines; `None` if standard output is no terminal.
 pub fn size() -> Option<(usize, usize)> {
     if !std::io::stdout().is_terminal() {
         return None;
     }
     let size = crossterm::terminal::size().ok();
     let size = size.map(|(columns, lines)| (usize::from(columns), usize::from(lines)));
-    // A serial line says 0×0.
+    // A serial line states 0×0.
     Some(size.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(SIZE_DEFAULT))
 }
 
-/// The terminal can be drawn on in place.
+/// Whether the terminal can be redrawn in place.
 pub fn can_redraw() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Colours are welcome.
+/// Whether to use colours.
 pub fn likes_colour() -> bool {
     can_redraw() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The terminal while it is ours. Dropping it gives it back as it was; so does a panic.
+/// The terminal while this program draws on it. Dropping this restores it; so does a panic.
 #[derive(Debug)]
 pub struct Screen {
     restore: Arc<Restore>,
@@ -51,7 +51,7 @@ pub struct Screen {
 #[derive(Debug)]
 struct Restore {
     ours: AtomicBool,
-    /// Keys come one by one, unseen: none do without a keyboard.
+    /// Whether raw mode is on, in which keys are read one by one without echo; off without a keyboard.
     raw: bool,
 }
 
@@ -60,7 +60,7 @@ impl Restore {
         if !self.ours.swap(false, Ordering::AcqRel) {
             return;
         }
-        // Nobody is left to tell when this fails.
+        // A failure here cannot be reported any more.
         let _ = execute!(std::io::stdout().lock(), EnableLineWrap, Show, LeaveAlternateScreen);
         if self.raw {
             let _ = disable_raw_mode();
@@ -69,15 +69,16 @@ impl Restore {
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Switches to the alternate screen and, with a keyboard, to raw mode.
     ///
     /// # Errors
-    /// The operating system's, if it cannot be written to or set.
+    /// The operating system's error, if the terminal cannot be written to or set.
     pub fn take() -> std::io::Result<Self> {
         let raw = std::io::stdin().is_terminal();
         let restore = Arc::new(Restore { ours: AtomicBool::new(true), raw });
         let screen = Self { restore: restore.clone(), drawn: Vec::new(), size: (0, 0) };
-        // Before the message of a panic is printed, or it would vanish with the screen.
+        // Restores the terminal before the message of a panic is printed, which would else vanish with the alternate
+        // screen.
         let previous = std::panic::take_hook();
         let hooked = restore.clone();
         std::panic::set_hook(Box::new(move |info| {
@@ -85,7 +86,8 @@ impl Screen {
             previous(info);
         }));
         if raw {
-            // Ctrl-C comes as a key, so that nothing ends before the terminal is back; Ctrl-Z would leave it raw.
+            // In raw mode Ctrl-C and Ctrl-Z are keys: the terminal is restored before the program ends, and a stop
+            // would leave it raw.
             enable_raw_mode()?;
         }
         let output = std::io::stdout();
@@ -93,10 +95,10 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws what has changed since the last time.
+    /// Draws the lines that have changed since the last time.
     ///
     /// # Errors
-    /// The operating system's: the terminal has gone.
+    /// The operating system's error, if the terminal is gone.
     pub fn draw(&mut self, lines: Vec<String>, size: (usize, usize)) -> std::io::Result<()> {
         let frame = frame(&self.drawn, &lines, self.size != size)?;
         self.drawn = lines;
@@ -113,7 +115,7 @@ impl Drop for Screen {
     }
 }
 
-/// What turns one screen into the next.
+/// The bytes that turn one screen into the next.
 fn frame(drawn: &[String], lines: &[String], afresh: bool) -> std::io::Result<Vec<u8>> {
     let drawn = if afresh { &[] } else { drawn };
     let mut frame = Vec::new();
@@ -131,7 +133,8 @@ fn frame(drawn: &[String], lines: &[String], afresh: bool) -> std::io::Result<Ve
     Ok(frame)
 }
 
-/// The keys that are pressed, from a thread of its own: reading a terminal blocks. Ends with the keyboard.
+/// The keys that are pressed, read on a thread of its own, since reading a terminal blocks. Ends when the keyboard is
+/// gone.
 pub fn keys() -> mpsc::Receiver<KeyEvent> {
     let (pressed, keys) = mpsc::channel(KEYS_MAX);
     if std::io::stdin().is_terminal() {
@@ -147,7 +150,7 @@ pub fn keys() -> mpsc::Receiver<KeyEvent> {
     keys
 }
 
-/// Whether this key ends what is shown: `q`, Ctrl-C, Ctrl-D.
+/// Whether this key ends the program: `q`, Ctrl-C, Ctrl-D.
 pub fn is_quit(key: &KeyEvent) -> bool {
     match key.code {
         KeyCode::Char('q' | 'Q') => true,

@@ -1,4 +1,4 @@
-//! `understudy top`: asks again and again, and shows what has come.
+//! `understudy top`: requests the server's state at an interval, and shows it.
 
 use std::io::Write;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::client::{Answers, Server};
 use crate::terminal::{Screen, can_redraw, is_quit, keys, likes_colour, size};
 use crate::view::{Look, View, render};
 
-/// A server that does not answer is asked again after this at the latest.
+/// The longest wait before a server that does not answer is asked again.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Heads the notes while the server does not answer well.
+/// The first of the notes that are shown while the server does not answer well.
 const RETRY_NOTE: &str = "No answer; asked again";
-/// Columns where there is no terminal.
+/// The width of the table when there is no terminal.
 const WIDTH_PLAIN: usize = 200;
 
 /// Runs `understudy top`.
 ///
 /// # Errors
-/// With `--once` if nobody answers; else if the terminal cannot be used.
+/// With `--once`, the server does not answer; else the terminal cannot be used.
 pub async fn top(args: TopArgs) -> anyhow::Result<()> {
     if args.show.once {
         return once(&args.server, None).await;
@@ -33,10 +33,10 @@ pub async fn top(args: TopArgs) -> anyhow::Result<()> {
     live(&mut watch, &args.show, &mut Interrupts::listen()?, std::future::pending()).await
 }
 
-/// Asks once and prints a plain table.
+/// Requests the state once and prints a plain table.
 ///
 /// # Errors
-/// If no request was answered well.
+/// No request was answered well.
 pub async fn once(server: &Server, banner: Option<&str>) -> anyhow::Result<()> {
     let mut watch = Watch::new(server.clone(), banner);
     let answers = server.ask().await;
@@ -54,7 +54,7 @@ fn print(view: &View) -> anyhow::Result<()> {
     std::io::stdout().lock().write_all(text.as_bytes()).context("write the table")
 }
 
-/// What is known of a server, and when to ask again.
+/// The last known state of a server, and when to ask it again.
 #[derive(Debug)]
 pub struct Watch {
     server: Server,
@@ -63,7 +63,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Nothing is known yet.
+    /// Nothing known of the server yet.
     pub fn new(server: Server, banner: Option<&str>) -> Self {
         let view = View {
             banner: banner.map(str::to_owned),
@@ -74,7 +74,7 @@ impl Watch {
         Self { server, view, failures: 0 }
     }
 
-    /// Takes what has come; what has not come stays as it was and is noted.
+    /// Takes new answers. A part without an answer keeps its last state, and a note says so.
     fn take(&mut self, answers: Answers, now: Timestamp) {
         let Answers { pods, events, supervision } = answers;
         let gone = [
@@ -108,7 +108,7 @@ impl Watch {
         }
     }
 
-    /// How long until the server is asked again.
+    /// The wait until the server is asked again.
     fn pause(&self, interval: Duration) -> Duration {
         match self.failures {
             0 => interval,
@@ -124,12 +124,12 @@ impl Watch {
     }
 }
 
-/// Doubles from the interval to five seconds; a longer interval is kept.
+/// The wait after failures: doubled from the interval up to five seconds; a longer interval is kept.
 fn backoff(interval: Duration, failures: u32) -> Duration {
     Backoff::doubling(interval, BACKOFF_MAX).after(failures)
 }
 
-/// The signals that ask for an end. From its making on they no longer kill the process.
+/// The signals that end the program. Once this is made, they no longer kill the process.
 #[derive(Debug)]
 pub struct Interrupts {
     interrupt: Signal,
@@ -138,10 +138,10 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Takes them over.
+    /// Begins to listen for the signals.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("listen for signals");
         Ok(Self {
@@ -151,7 +151,7 @@ impl Interrupts {
         })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             biased;
@@ -162,10 +162,10 @@ impl Interrupts {
     }
 }
 
-/// Shows the server until a key, a signal or `until` ends it.
+/// Shows the server's state until a key, a signal or `until` ends it.
 ///
 /// # Errors
-/// If the terminal cannot be used.
+/// The terminal cannot be used.
 pub async fn live(
     watch: &mut Watch,
     show: &ShowArgs,
@@ -210,10 +210,10 @@ pub async fn live(
     }
 }
 
-/// Where the table goes.
+/// The display of the table.
 enum Display {
     Screen(Box<Screen>, bool),
-    /// No terminal: the table is printed whenever it says something new.
+    /// Without a terminal the table is printed whenever it shows something new.
     Plain(Option<Box<View>>),
 }
 
@@ -244,17 +244,17 @@ impl Display {
     }
 }
 
-/// The tables differ in more than ages and measurements.
+/// Whether two tables differ in more than ages and measurements.
 fn says_something_new(old: &View, new: &View) -> bool {
     let now = Timestamp::now();
     let look = Look { width: WIDTH_PLAIN, height: None, colour: false };
     render(&still(old, now), &look, now) != render(&still(new, now), &look, now)
 }
 
-/// Without what changes by itself.
+/// The state without the parts that change by themselves.
 fn still(view: &View, now: Timestamp) -> View {
     let mut view = view.clone();
-    // An event's moment follows from the uptime and the time of reading.
+    // The times of supervision's events follow from the uptime and the time of reading.
     view.read = view.read.map(|_| now);
     for event in &mut view.supervision.events {
         event.at_ms = 0;

@@ -1,4 +1,5 @@
-//! What a pod tells its containers of itself, as text: the same in variables and in files.
+//! The downward API's values as text: fields and resource amounts of a pod that its containers are told, the same in
+//! environment variables and in files.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +8,10 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use crate::quantity::Quantity;
 use crate::resources::{Amounts, amounts, is_huge_pages, parsed};
 
-/// What a container without a limit may use as much of as there is.
+/// The resources for which a container without a limit is told what is allocatable instead.
 const DEFAULTED: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// `metadata.labels['app']` as the map and the key.
+/// Splits a field path such as `metadata.labels['app']` into the map's path and the key.
 pub fn subscripted(path: &str) -> Option<(&str, &str)> {
     let (map, key) = path.strip_suffix("']")?.split_once("['")?;
     (!map.is_empty()).then_some((map, key))
@@ -19,7 +20,7 @@ pub fn subscripted(path: &str) -> Option<(&str, &str)> {
 /// The text of a field of a pod's metadata, as files of a downwardAPI volume show it.
 ///
 /// # Errors
-/// For people: there is no such field to show.
+/// A message for people: the path names no field that can be shown.
 pub fn metadata_text(pod: &Pod, path: &str) -> Result<String, String> {
     let meta = &pod.metadata;
     let text = |field: Option<&String>| Ok(field.cloned().unwrap_or_default());
@@ -40,13 +41,13 @@ pub fn metadata_text(pod: &Pod, path: &str) -> Result<String, String> {
     }
 }
 
-/// One `key="value"` a line, sorted, the value quoted as Go does.
+/// A map as downwardAPI volumes show it: one `key="value"` per line, sorted by key, values quoted as Go does.
 pub fn map_text(map: &Option<BTreeMap<String, String>>) -> String {
     let lines = map.iter().flatten().map(|(key, value)| format!("{key}={}", go_quoted(value)));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A text in Go's quotes.
+/// `text` in double quotes, escaped as Go's `%q` does.
 pub fn go_quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -71,19 +72,19 @@ pub fn go_quoted(text: &str) -> String {
     quoted
 }
 
-/// Which containers without a limit of their own get what there is.
+/// Which containers without a limit of their own are told the pod's limit or the node's allocatable amount instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defaults {
-    /// Regular ones alone, as in variables that name another container.
+    /// Regular containers alone, as in variables that name another container.
     Regular,
-    /// All of them, as in files.
+    /// Every container, as in files.
     All,
 }
 
-/// An amount of the named container of a pod, in units of the divisor, rounded up.
+/// A resource amount of the named container of a pod, in units of the divisor, rounded up.
 ///
 /// # Errors
-/// For people: there is no such container or amount.
+/// A message for people: the pod has no such container, or the container no such amount.
 pub fn named_resource_text(
     selector: &ResourceFieldSelector,
     pod: &Pod,
@@ -103,11 +104,11 @@ pub fn named_resource_text(
     }
 }
 
-/// An amount of a container of the pod, in units of the divisor, rounded up. `defaulted`: without a limit it is what
-/// there is.
+/// A resource amount of a container of the pod, in units of the divisor, rounded up. With `defaulted`, a container
+/// without a limit is given the pod's limit or the node's allocatable amount.
 ///
 /// # Errors
-/// For people: there is no such amount.
+/// A message for people: the container has no such amount.
 pub fn resource_text(
     selector: &ResourceFieldSelector,
     pod: &Pod,
@@ -133,7 +134,8 @@ pub fn resource_text(
     Ok(units(name, amount.unwrap_or(Quantity::ZERO), divisor(selector)).to_string())
 }
 
-/// What there is: for the pod as a whole if it has limits of its own, else on the node.
+/// The amount that bounds a container without a limit: the pod's own limit if it has one, else what is allocatable on
+/// the node.
 fn limit_of_all(pod: &Pod, name: &str, allocatable: &BTreeMap<String, Quantity>) -> Option<Quantity> {
     if !DEFAULTED.contains(&name) {
         return None;
@@ -142,7 +144,7 @@ fn limit_of_all(pod: &Pod, name: &str, allocatable: &BTreeMap<String, Quantity>)
     let of_pod = || {
         let resources = pod.spec.as_ref()?.resources.as_ref()?;
         let own = *parsed(resources.limits.as_ref()).get(name)?;
-        // Upstream knows pod-level limits of these two alone.
+        // Upstream knows pod-level limits of cpu and memory alone.
         (matches!(name, "cpu" | "memory") && own.signum() != 0).then_some(own)
     };
     Some(of_pod().unwrap_or(node))

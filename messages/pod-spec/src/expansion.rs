@@ -1,19 +1,20 @@
-//! Filling `$(NAME)` in (rows 7.4 and 11.7), within a bound: variables that refer to each other twice double with each
-//! one, and a command may refer to a long value as often as it likes.
+//! Fills in `$(NAME)` (rows 7.4 and 11.7), within a bound on bytes: a chain of variables that each refer twice to the
+//! one before doubles with every link, and a command may refer to a long value as often as it likes.
 
 /// The most bytes of a container's environment, command and arguments together. Linux starts no program with more than
-/// 6 MiB of them, so nothing that can run comes near.
+/// 6 MiB of them, so no container that can run comes near this bound.
 pub const CONTAINER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The most bytes of a probe's command, of which many of one pod may be in flight. Linux allows one argument half of it.
+/// The most bytes of an expanded probe command. Linux allows one argument half of this; many probes of a pod may run at
+/// once.
 pub const PROBE_BYTES_MAX: usize = 256 * 1024;
 
-/// Texts become longer than this many bytes.
+/// The error of an expansion that would write more than this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("environment, command and arguments would have more than {0} bytes")]
 pub struct TooLong(usize);
 
-/// Bytes that may still be written.
+/// The number of bytes that expansions may still write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     left: usize,
@@ -21,41 +22,41 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// As many as this.
+    /// A budget of `max` bytes.
     pub fn of(max: usize) -> Self {
         Self { left: max, max }
     }
 
-    /// Those of a container.
+    /// The budget of one container: [`CONTAINER_BYTES_MAX`].
     pub fn of_container() -> Self {
         Self::of(CONTAINER_BYTES_MAX)
     }
 
-    /// Those of a probe.
+    /// The budget of one probe: [`PROBE_BYTES_MAX`].
     pub fn of_probe() -> Self {
         Self::of(PROBE_BYTES_MAX)
     }
 
-    /// Takes as many.
+    /// Takes `bytes` from the budget.
     ///
     /// # Errors
-    /// [`TooLong`] when there are not as many left.
+    /// [`TooLong`] when fewer bytes are left.
     pub fn take(&mut self, bytes: usize) -> Result<(), TooLong> {
         self.left = self.left.checked_sub(bytes).ok_or(TooLong(self.max))?;
         Ok(())
     }
 
-    /// Gives some back: what was written has been replaced.
+    /// Gives `bytes` back to the budget, for text that has since been replaced.
     pub fn give_back(&mut self, bytes: usize) {
         self.left = self.left.saturating_add(bytes).min(self.max);
     }
 }
 
-/// Replaces `$(NAME)` by the variable's value; `$$` is a literal dollar, so `$$(NAME)` stays `$(NAME)`. What is not
-/// a reference, or refers to nothing known, stays as it is.
+/// Replaces `$(NAME)` by the variable's value. `$$` is a literal dollar, so `$$(NAME)` becomes `$(NAME)`. Text that is
+/// no reference, or refers to an unknown variable, is kept.
 ///
 /// # Errors
-/// [`TooLong`] before more is written than the budget has.
+/// [`TooLong`] when the result does not fit the budget; no more is written than the budget has.
 pub fn expand<'a>(
     text: &str,
     lookup: impl Fn(&str) -> Option<&'a str>,
@@ -68,7 +69,8 @@ pub fn expand<'a>(
         Ok(())
     };
     let mut rest = text;
-    // A text is walked once: behind the last parenthesis no reference closes, and none is looked for again.
+    // The text is walked once: no reference closes behind the last parenthesis, so the search for a closing one ends
+    // there.
     let last_close = text.rfind(')').map_or(0, |at| text.len() - at);
     while let Some(at) = rest.find('$') {
         write(&rest[..at])?;
@@ -107,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Results of upstream's expansion for the same inputs.
+    /// The results of upstream's expansion for the same inputs.
     #[test]
     fn references_are_expanded_as_upstream_does() {
         for (text, expected) in [
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn references_that_never_close_cost_one_walk() {
-        // Some minutes if each looked for its end, so that the suite's time tells.
+        // Takes minutes if every `$(` searched for its own end, so a regression shows in the suite's time.
         for text in ["$(".repeat(1 << 20), format!("){}", "$(".repeat(1 << 20))] {
             assert_eq!(expand(&text, lookup, &mut Budget::of_container()).as_deref(), Ok(&*text));
         }

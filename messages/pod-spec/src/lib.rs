@@ -1,7 +1,8 @@
-//! PURE: what a pod's spec means, in one place for all subsystems that go by it.
+//! PURE: what a pod's spec means, computed in one place for all subsystems that read it.
 //!
-//! [`quantity`] and [`resources`] read what a pod asks for, [`downward`] tells it to the pod's own containers, and
-//! [`expansion`] fills `$(NAME)` in. Nothing here travels between actors: messages carry the pod itself.
+//! [`quantity`] and [`resources`] read what a pod requests, [`downward`] renders what the pod's own containers are told
+//! of it, and [`expansion`] fills in `$(NAME)`. None of these types travel between actors: messages carry the pod
+//! itself.
 
 pub mod downward;
 pub mod expansion;

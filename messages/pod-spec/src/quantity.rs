@@ -14,7 +14,7 @@ const NANOS_MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
 /// Whole-number digits beyond which any decimal value is above the cap.
 const WHOLE_DIGITS_MAX: i64 = 20;
 
-/// Which family of suffixes a quantity was written with; kept, since it decides how it is written again.
+/// The family of suffixes that a quantity was written with; kept because it decides how the quantity is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `n u m k M G T P E`, powers of 1000.
@@ -34,7 +34,7 @@ pub struct Quantity {
     format: Format,
 }
 
-/// Why a text is no quantity.
+/// The error of a text that is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', found {text:?}"
@@ -112,7 +112,10 @@ impl Quantity {
         Self { format: Format::BinarySi, ..Self::decimal(units) }
     }
 
-    /// Reads a quantity. Fails when the text is not of Kubernetes' form; never on size, which is capped.
+    /// Reads a quantity. Its size never fails: values are capped.
+    ///
+    /// # Errors
+    /// [`QuantityError`] when the text is not of Kubernetes' form.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         Self::read(text).ok_or_else(|| QuantityError { text: text.chars().take(64).collect() })
     }

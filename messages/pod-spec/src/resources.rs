@@ -1,4 +1,4 @@
-//! What resource names mean, what a pod asks for as a whole, and the class of service that follows (rows 14.1, 14.16).
+//! What resource names mean, what a whole pod requests, and its quality-of-service class (rows 14.1, 14.16).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::quantity::Quantity;
 /// Prefix of the resources that are huge pages of one size: `hugepages-2Mi`.
 pub const HUGE_PAGES_PREFIX: &str = "hugepages-";
 
-/// Which of a container's amounts are meant.
+/// Which of a container's two lists of amounts is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amounts {
     /// `resources.requests`
@@ -21,22 +21,22 @@ pub enum Amounts {
     Limits,
 }
 
-/// Whether a resource is huge pages.
+/// Whether the resource `name` is huge pages.
 pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES_PREFIX)
 }
 
-/// Whether a resource belongs to Kubernetes itself: no prefix, or one of kubernetes.io.
+/// Whether the resource `name` belongs to Kubernetes itself: it has no prefix, or one of kubernetes.io.
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a request may be lower than the limit.
+/// Whether a container may request less of the resource than its limit.
 pub fn overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_pages(name)
 }
 
-/// Whether a resource may be given for a pod as a whole.
+/// Whether `spec.resources` may give the resource for a pod as a whole.
 pub fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
@@ -71,16 +71,16 @@ pub fn aggregate(spec: &PodSpec, which: Amounts) -> BTreeMap<String, Quantity> {
     running
 }
 
-/// What a pod as a whole requests: its own amounts where it gives them, else those of its containers together; and the
-/// overhead of its runtime class on top.
+/// What a pod as a whole requests: its own amounts where it gives them, else the sum over its containers; plus the
+/// overhead of its runtime class.
 pub fn pod_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
     let mut requests = pod_amounts(spec, Amounts::Requests);
     add(&mut requests, &parsed(spec.overhead.as_ref()));
     requests
 }
 
-/// What a pod as a whole is limited to, for the resources that are limited at all. A container without a limit does
-/// not count: whether the pod may be held to the sum is for the caller to ask.
+/// The limits of a pod as a whole, for the resources that have any. A container without a limit counts as 0, so the
+/// caller has to check whether the pod may be held to the sum.
 pub fn pod_limits(spec: &PodSpec) -> BTreeMap<String, Quantity> {
     let mut limits = pod_amounts(spec, Amounts::Limits);
     for (name, overhead) in parsed(spec.overhead.as_ref()) {
@@ -91,21 +91,21 @@ pub fn pod_limits(spec: &PodSpec) -> BTreeMap<String, Quantity> {
     limits
 }
 
-/// The pod's own amounts where it gives them, else those of its containers together; without the overhead.
+/// The pod's own amounts where it gives them, else the sum over its containers; without the overhead.
 pub fn pod_amounts(spec: &PodSpec, which: Amounts) -> BTreeMap<String, Quantity> {
     let mut amounts = aggregate(spec, which);
     amounts.extend(pod_level(spec, which));
     amounts
 }
 
-/// What a pod gives for itself as a whole.
+/// The amounts that a pod gives for itself as a whole (`spec.resources`).
 pub fn pod_level(spec: &PodSpec, which: Amounts) -> BTreeMap<String, Quantity> {
     let mut own = listed(spec.resources.as_ref(), which);
     own.retain(|name, _| is_pod_level(name));
     own
 }
 
-/// What one container asks for.
+/// The requests or limits of one container.
 pub fn amounts(container: &Container, which: Amounts) -> BTreeMap<String, Quantity> {
     listed(container.resources.as_ref(), which)
 }
@@ -118,18 +118,18 @@ fn listed(resources: Option<&ResourceRequirements>, which: Amounts) -> BTreeMap<
     })
 }
 
-/// The amounts of a list. Texts that are no quantities count as nothing.
+/// Reads a list of amounts. Texts that are no quantities are left out.
 pub fn parsed(list: Option<&BTreeMap<String, Text>>) -> BTreeMap<String, Quantity> {
     let of = |(name, text): (&String, &Text)| Some((name.clone(), Quantity::parse(&text.0).ok()?));
     list.into_iter().flatten().filter_map(of).collect()
 }
 
-/// What the node has, and what of it pods may have.
+/// The node's resources and the part of them that pods may have. Computed by ResourceManager.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeResources {
     /// By resource name: `cpu`, `memory`, `pods`, `ephemeral-storage`, `hugepages-2Mi`, …
     pub capacity: BTreeMap<String, Quantity>,
-    /// The same less what is reserved and what eviction keeps free; never negative.
+    /// The capacity less what is reserved and what eviction keeps free, by resource name; never negative.
     pub allocatable: BTreeMap<String, Quantity>,
 }
 
@@ -138,24 +138,24 @@ pub struct NodeResources {
 pub enum QosClass {
     /// Every container has requests equal to limits, for cpu and memory.
     Guaranteed,
-    /// Something is requested or limited.
+    /// Some container requests or limits cpu or memory.
     Burstable,
-    /// Nothing is.
+    /// No container requests or limits cpu or memory.
     BestEffort,
 }
 
 impl QosClass {
-    /// All classes.
+    /// Every class, the best served first.
     pub const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
 
-    /// The class of a pod. One that the API server has set is kept.
+    /// The class of a pod: the one that the API server has set in its status, else computed from its spec.
     pub fn of(pod: &Pod) -> Self {
         let set = pod.status.as_ref().and_then(|status| status.qos_class.as_deref());
         let set = Self::ALL.into_iter().find(|class| set == Some(class.as_str()));
         set.unwrap_or_else(|| pod.spec.as_ref().map_or(Self::BestEffort, class_of))
     }
 
-    /// As `status.qosClass` spells it.
+    /// The class as `status.qosClass` spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -171,7 +171,7 @@ impl fmt::Display for QosClass {
     }
 }
 
-/// The resources that make a class.
+/// The resources that decide a pod's class.
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
 fn class_of(spec: &PodSpec) -> QosClass {

@@ -1,4 +1,4 @@
-//! The runtime over its Unix socket.
+//! The client of the container runtime, over its Unix socket.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ use super::wire::*;
 use bridge_io::Io;
 use bridge_pace::Backoff;
 
-/// Largest message either way, bytes.
+/// The largest message in either direction, bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Wait after the first failed connection; each further one multiplies it.
+/// The wait after the first failed connection; each further failure multiplies it.
 const BACKOFF: Backoff = Backoff::growing(Duration::from_millis(100), Duration::from_secs(3), 160);
 
 /// Where the runtime listens.
@@ -34,7 +34,7 @@ const BACKOFF: Backoff = Backoff::growing(Duration::from_millis(100), Duration::
 pub struct Endpoints {
     /// `unix:///path` or an absolute path.
     pub runtime: String,
-    /// The same for images, where they are served elsewhere.
+    /// The endpoint of the image service, where another socket serves it; same forms as `runtime`.
     pub image: Option<String>,
     /// How long each call may take.
     pub deadlines: Deadlines,
@@ -58,11 +58,11 @@ pub enum CriClientError {
     },
 }
 
-/// The runtime over its Unix socket. Cheap to clone; clones share the connection.
+/// The client of the container runtime. Cheap to clone; clones share the connection.
 ///
-/// Connections are made when they are needed and made again when they broke; after a failure the next attempt waits
-/// from 100 ms up to 3 s, during which calls fail with `Unavailable` at once. Connections and calls live on the I/O
-/// runtime; see [`Runtime`] for what becomes of a call whose asker has gone.
+/// Connections are made when they are needed, and again after they broke; after a failure the next attempt waits from
+/// 100 ms up to 3 s, during which calls fail with `Unavailable` at once. Connections and calls live on the I/O runtime;
+/// see [`Runtime`] for what happens to a call after the calling actor has gone.
 #[derive(Clone, Debug)]
 pub struct CriClient {
     io: Io,
@@ -103,7 +103,8 @@ impl CriClient {
     {
         let io = self.io.clone();
         async move {
-            // The answer goes its own way, so that there is one kind of task and not one for each kind of answer.
+            // The answer travels over a channel of its own, so that there is one kind of task instead of one per kind
+            // of answer.
             let (answer, answered) = oneshot::channel();
             let task = io.spawn(async move {
                 let started = Instant::now();
@@ -114,11 +115,11 @@ impl CriClient {
                         Err(CriError::from_status(rpc, &status))
                     }
                     _ => {
-                        // The words of a deadline in Go, which people and tools look for.
+                        // The wording of a deadline in Go, which people and tools search for.
                         Err(CriError::new(rpc, CriErrorKind::DeadlineExceeded, "context deadline exceeded"))
                     }
                 };
-                // Nobody may wait any more.
+                // The caller may have dropped the receiving end.
                 drop(answer.send(outcome));
             });
             let _ended_with_asker = match fate {
@@ -134,7 +135,7 @@ impl CriClient {
     }
 }
 
-/// What becomes of a call whose asker has gone.
+/// Whether a call ends when its caller drops the future.
 #[derive(Clone, Copy)]
 enum Fate {
     EndsWithAsker,
@@ -153,14 +154,14 @@ macro_rules! fate {
     };
 }
 
-/// Tells the runtime the deadline too, so that it does not work on for nobody.
+/// A request that carries the deadline, so that the runtime does not go on working after the caller stopped waiting.
 fn request<T>(message: T, deadline: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(deadline);
     request
 }
 
-/// tonic would break the stream of a message that is too large, which looks like a broken connection.
+/// Refuses a message that is too large: tonic would break the stream, which looks like a broken connection.
 fn fits(message: &impl prost::Message) -> Result<(), tonic::Status> {
     let length = message.encoded_len();
     if length <= MESSAGE_BYTES_MAX {

@@ -1,19 +1,19 @@
-//! How long each call may take. Pure.
+//! PURE: how long each call to the runtime may take.
 
 use std::time::Duration;
 
 use super::rpc::Rpc;
 use super::wire::{CheckpointContainerRequest, ExecSyncRequest, StopContainerRequest};
 
-/// What `runtimeRequestTimeout` (default 2 minutes) means for each call.
+/// The deadlines of all calls, derived from `runtimeRequestTimeout` (default 2 minutes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// For calls that have no rule of their own: `runtimeRequestTimeout`.
+    /// The deadline of calls without a rule of their own: `runtimeRequestTimeout`.
     pub request: Duration,
-    /// For calls that only read what the runtime holds in memory; never above `request`.
+    /// The deadline of calls that only read what the runtime holds in memory; never above `request`.
     pub short: Duration,
-    /// For a pull, which `runtimeRequestTimeout` exempts: a bound against a runtime that never answers. What ends a
-    /// pull that makes no progress is the runtime's own limit, or cancelling it.
+    /// The deadline of a pull, which `runtimeRequestTimeout` exempts: a bound against a runtime that never answers. A
+    /// pull without progress is ended by the runtime's own limit, or by cancelling it.
     pub pull: Duration,
 }
 
@@ -34,7 +34,7 @@ impl Deadlines {
     #[must_use]
     pub fn of(&self, rpc: Rpc) -> Duration {
         match rpc {
-            // A sandbox includes its network, whose plugins are slow.
+            // Starting a sandbox includes its network, and network plugins are slow.
             Rpc::RunPodSandbox => self.request * 2,
             Rpc::PullImage => self.pull,
             Rpc::Version | Rpc::Status | Rpc::RuntimeConfig => self.short,
@@ -43,15 +43,16 @@ impl Deadlines {
     }
 }
 
-/// A request whose deadline may depend on what it asks for.
+/// A request with a deadline that may depend on its content.
 pub(crate) trait Bounded {
-    /// The deadline of this request, given that of its RPC and the rules.
+    /// The deadline of this request; by default that of its RPC.
     fn deadline(&self, rpc: Rpc, deadlines: &Deadlines) -> Duration {
         deadlines.of(rpc)
     }
 }
 
-/// As long as a number of the API may be, nobody waits longer; gRPC cannot say more than some thousand years.
+/// The longest deadline, 100 years: the API's seconds may be any `i64`, and gRPC cannot express more than some thousand
+/// years.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 fn seconds(count: i64) -> Duration {
@@ -73,7 +74,7 @@ super::rpc::for_each_rpc!(bounded_by_rpc);
 
 impl Bounded for StopContainerRequest {
     fn deadline(&self, rpc: Rpc, deadlines: &Deadlines) -> Duration {
-        // The grace period belongs to the container; what is left is the runtime's.
+        // The stop may take the container's grace period, and the runtime its usual time on top.
         deadlines.of(rpc).saturating_add(seconds(self.timeout))
     }
 }

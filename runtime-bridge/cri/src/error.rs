@@ -1,27 +1,27 @@
-//! How a call to the runtime fails, and what may be concluded from it.
+//! How a call to the runtime fails, and what its caller may conclude from that.
 
 use tonic::Code;
 
 use super::rpc::Rpc;
 
-/// What kind of failure an answer, or the want of one, is.
+/// The kinds of failed calls, as callers distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CriErrorKind {
-    /// No connection, or it broke. The runtime may have acted when the connection broke after the request was sent.
+    /// There is no connection, or it broke. The runtime may have acted if it broke after the request was sent.
     Unavailable,
-    /// No answer in time, or the call was cancelled on the way: the outcome is unknown.
+    /// No answer came in time, or the call was cancelled on the way: the outcome is unknown.
     DeadlineExceeded,
     /// The runtime does not know the sandbox, container or image.
     NotFound,
     /// The runtime has such an object already.
     AlreadyExists,
-    /// A limit of the runtime, or a message over 16 MiB.
+    /// A limit of the runtime was reached, or a message was over 16 MiB.
     ResourceExhausted,
     /// The runtime does not have this RPC.
     Unimplemented,
     /// The runtime refuses the request as malformed.
     InvalidArgument,
-    /// Anything else; the message is all there is.
+    /// Any other failure; only the message tells which.
     Other,
 }
 
@@ -33,9 +33,9 @@ pub struct CriError {
     pub operation: Rpc,
     /// What kind of failure it is.
     pub kind: CriErrorKind,
-    /// The runtime's own words, or ours where it never answered.
+    /// The runtime's own words, or the client's where the runtime never answered.
     pub message: String,
-    /// The status as it came, which is finer than the kind.
+    /// The gRPC status code as it arrived, which is finer than `kind`.
     code: Code,
 }
 
@@ -45,41 +45,43 @@ impl CriError {
         Self { operation, kind, message: message.into(), code: code_of(kind) }
     }
 
-    /// The error as the Go kubelet prints one of gRPC, which people and tools look for in events and statuses. Where
-    /// upstream shows the description alone, [`message`](Self::message) is it.
+    /// The error as the Go kubelet prints a gRPC error, which people and tools search for in events and statuses. Where
+    /// upstream shows the description alone, [`message`](Self::message) has it.
     #[must_use]
     pub fn status_text(&self) -> String {
         format!("rpc error: code = {} desc = {}", go_name(self.code), self.message)
     }
 
-    /// As [`status_text`](Self::status_text), for a pull: there upstream strips the code `Unknown`, which tells nothing.
+    /// The same as [`status_text`](Self::status_text) for a failed pull, where upstream leaves out the uninformative
+    /// code `Unknown`.
     #[must_use]
     pub fn pull_text(&self) -> String {
         if self.code == Code::Unknown { self.message.clone() } else { self.status_text() }
     }
 
-    /// The object is gone: for stop and remove that is as good as done.
+    /// Whether the object is gone: a stop or a removal counts as done then.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.kind == CriErrorKind::NotFound
     }
 
-    /// The runtime lacks this RPC: fall back instead of retrying.
+    /// Whether the runtime lacks this RPC: the caller falls back instead of retrying.
     #[must_use]
     pub fn is_unimplemented(&self) -> bool {
         self.kind == CriErrorKind::Unimplemented
     }
 
-    /// The runtime may have acted: look before trying again.
+    /// Whether the runtime may have acted: the caller looks before it tries again.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         matches!(self.kind, CriErrorKind::DeadlineExceeded | CriErrorKind::Unavailable)
     }
 
-    /// The runtime holds the name of this attempt for another object: look, adopt it, else raise the attempt.
+    /// Whether the runtime holds the name of this attempt for another object: the caller looks and adopts that object,
+    /// or else raises the attempt.
     ///
-    /// Runtimes have no status code for it. containerd says `name "…" is reserved for "…"`, CRI-O `name is reserved`
-    /// or `… is already in use by …`.
+    /// Runtimes have no status code for this case. containerd says `name "…" is reserved for "…"`, CRI-O `name is
+    /// reserved` or `… is already in use by …`.
     #[must_use]
     pub fn is_name_reserved(&self) -> bool {
         const WORDS: [&str; 3] = ["is reserved for", "name is reserved", "is already in use by"];
@@ -95,13 +97,13 @@ impl CriError {
             Code::ResourceExhausted => CriErrorKind::ResourceExhausted,
             Code::Unimplemented => CriErrorKind::Unimplemented,
             Code::InvalidArgument => CriErrorKind::InvalidArgument,
-            // A status that no server sent: the connection broke under the call.
+            // A status that tonic made up because the connection broke under the call.
             _ if std::error::Error::source(status).is_some() => CriErrorKind::Unavailable,
             // gRPC in Go marks a deadline that passed on the far side of the runtime (in its shim) as Unknown.
             Code::Unknown if status.message().contains("context deadline exceeded") => {
                 CriErrorKind::DeadlineExceeded
             }
-            // containerd 1.6 wraps some of its own lookups so that only the words are left.
+            // containerd 1.6 wraps some of its own lookups so that only their words are left.
             Code::Unknown if status.message().ends_with(": not found") => CriErrorKind::NotFound,
             _ => CriErrorKind::Other,
         };
@@ -120,7 +122,7 @@ impl CriError {
         Self { operation, kind, message, code }
     }
 
-    /// The status with which a served fake answers.
+    /// The status with which the served fake answers.
     #[cfg(feature = "fake")]
     pub(crate) fn to_status(&self) -> tonic::Status {
         tonic::Status::new(self.code, self.message.clone())
@@ -140,7 +142,7 @@ fn code_of(kind: CriErrorKind) -> Code {
     }
 }
 
-/// The names of gRPC's codes in Go: two are spelled otherwise than in tonic.
+/// The name of a gRPC code in Go; two are spelled differently from tonic's.
 fn go_name(code: Code) -> String {
     match code {
         Code::Ok => "OK".to_owned(),
@@ -164,7 +166,7 @@ mod tests {
         ] {
             assert_eq!((&*error(code, "x").status_text(), &*error(code, "x").pull_text()), (text, pull));
         }
-        // The kind to act on may be finer than the code, which stays what the runtime sent.
+        // The kind may be finer than the code, which stays the one that the runtime sent.
         let gone = error(Code::Unknown, "container \"a\": not found");
         assert_eq!(gone.kind, CriErrorKind::NotFound);
         assert_eq!(gone.status_text(), "rpc error: code = Unknown desc = container \"a\": not found");

@@ -1,7 +1,7 @@
-//! The end of a container's process, noticed at once on any runtime (row 30.4).
+//! Notices the end of a container's process at once, on any runtime (row 30.4).
 //!
-//! A pidfd becomes readable when its process ends. The report only says "look at this container now": the process ends
-//! a little before the runtime knows it, a reused pid would be watched in vain, and both are healed by the relist.
+//! A pidfd becomes readable when its process ends. The report only asks Pleg to look at this container now: the process
+//! ends a little before the runtime knows it, and a reused pid would be watched in vain. Pleg's relist heals both.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,16 +23,16 @@ use bridge_io::Io;
 /// A container's process has ended, or was gone when the watch began.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exited {
-    /// The container whose process it was.
+    /// The ID of the container that the process belonged to.
     pub container_id: String,
-    /// The process.
+    /// The process ID.
     pub pid: u32,
 }
 
 /// A watch that could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum ExitWatchError {
-    /// As many containers are watched as the bound allows; the relist will see this one.
+    /// As many containers are watched as the bound allows; Pleg's relist will see this one's end.
     #[error("watch exit of container {container_id}: {limit} containers are watched already")]
     Full {
         /// The container that is not watched.
@@ -40,14 +40,14 @@ pub enum ExitWatchError {
         /// The bound.
         limit: usize,
     },
-    /// The kernel refused.
+    /// The kernel refused the watch.
     #[error("watch exit of container {container_id}, pid {pid}: {error}")]
     Kernel {
         /// The container that is not watched.
         container_id: String,
-        /// Its process.
+        /// Its process ID.
         pid: u32,
-        /// The kernel's words.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -62,16 +62,16 @@ pub trait ExitWatcher: Send + Sync + 'static {
     /// [`ExitWatchError`]; the container is then not watched.
     fn watch(&self, container_id: &str, pid: u32) -> Result<(), ExitWatchError>;
 
-    /// Forgets a container; unknown ones too.
+    /// Ends the watch of a container; does nothing for one that is not watched.
     fn unwatch(&self, container_id: &str);
 
-    /// The ends from now on. One subscriber at a time: a new one (the next incarnation of the asking actor) takes the
-    /// place of the old one, whose stream ends. What ends while nobody listens is not kept.
+    /// A stream of the ends from now on. There is one subscriber at a time: a new one (the asking actor's next
+    /// incarnation) replaces the old one and ends its stream. An end while there is no subscriber is not kept.
     fn exits(&self) -> BoxStream<'static, Exited>;
 }
 
-/// The pid that containerd and CRI-O put into a verbose `ContainerStatus`; none while nothing runs, or where the
-/// runtime does not tell.
+/// The process ID that containerd and CRI-O put into a verbose `ContainerStatus`; `None` while no process runs, or
+/// where the runtime does not state it.
 #[must_use]
 pub fn container_pid(status: &ContainerStatusResponse) -> Option<u32> {
     #[derive(serde::Deserialize)]
@@ -131,7 +131,7 @@ impl Inner {
         if watched.by_container.get(&exited.container_id).is_some_and(|watch| watch.pid == exited.pid) {
             watched.by_container.remove(&exited.container_id);
         }
-        // A subscriber that is a whole bound of ends behind misses one; the relist sees it.
+        // A subscriber that lags behind by a whole bound of ends misses this one; Pleg's relist sees it.
         if let Some(subscriber) = &watched.subscriber
             && let Err(error) = subscriber.try_send(exited)
         {

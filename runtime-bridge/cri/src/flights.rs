@@ -1,5 +1,5 @@
-//! Mutating calls in flight: they run to their end whatever becomes of the asker, one at a time per key; a call
-//! identical to the last one queued under its key joins it.
+//! Mutating calls in flight: each runs to its end even if its caller goes away, one at a time per key; a call that is
+//! identical to the last one queued under its key joins that one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,15 +18,15 @@ use super::operations::{EnsureError, Ensured};
 use super::rpc::Rpc;
 use bridge_io::Io;
 
-/// Calls queued under one key, the running one included; more are refused.
+/// The most calls queued under one key, the running one included; further calls are refused.
 const QUEUED_MAX: usize = 16;
 
-/// What a flight ends with. Calls that answer with nothing end with an empty ID.
+/// The result of a flight. Calls without an answer have an empty ID.
 pub(crate) type Outcome = Result<Ensured, EnsureError>;
-/// The outcome for everybody who joined.
+/// The outcome, shared by all callers that joined the flight.
 pub(crate) type SharedOutcome = Shared<BoxFuture<'static, Outcome>>;
 
-/// What only one mutating call at a time may touch.
+/// An object that only one mutating call at a time may touch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// A sandbox that has no ID yet.
@@ -38,16 +38,16 @@ pub(crate) enum Key {
         name: String,
     },
     Container(String),
-    /// A container's log: apart from its stop, which may last as long as its grace period.
+    /// A container's log, apart from the container's stop, which may last as long as its grace period.
     Log(String),
     Image(String),
-    /// Pulls of one image by whoever may share them: those of others are no concern of theirs.
+    /// Pulls of one image by pods that may share the pull; pulls of other shares run beside it.
     Pull(String, PullShare),
     Runtime,
 }
 
-/// Who shares a pull of an image: the fingerprint of everything that decides whether it may be had. Credentials go into
-/// it, so it is not shown.
+/// Identifies the pods that may share a pull: a fingerprint of everything that decides whether the image may be pulled.
+/// Credentials go into it, so `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PullShare([u8; 32]);
 
@@ -57,7 +57,7 @@ impl PullShare {
         let mut hash = Sha256::new();
         for part in parts {
             let part = part.as_ref();
-            // Without lengths, two lists of parts could run together into the same bytes.
+            // Without the lengths, two different lists of parts could yield the same bytes.
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -84,12 +84,12 @@ impl Key {
     }
 }
 
-/// What makes two calls of one RPC under one key the same call.
+/// What two calls of one RPC under one key must have in common to be the same call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Same {
     Always,
     Attempt(u32),
-    /// Seconds until SIGKILL. A shorter one does not wait for a longer one: see [`Flights::submit`].
+    /// Seconds until SIGKILL. A shorter grace does not wait for a longer one: see [`Flights::submit`].
     Grace(i64),
     /// The encoded request.
     Request(Vec<u8>),
@@ -100,11 +100,11 @@ pub(crate) enum Same {
 pub struct InFlight {
     /// The call.
     pub rpc: Rpc,
-    /// What it is about: a pod UID, a sandbox's or container's ID, or `<sandbox>/<container name>`.
+    /// The object of the call: a pod UID, a sandbox's or container's ID, or `<sandbox>/<container name>`.
     pub target: String,
-    /// Whether it waits for another one.
+    /// Whether it waits for another call.
     pub waiting: bool,
-    /// Since it was asked for.
+    /// The time since the call was submitted.
     pub age: Duration,
 }
 
@@ -125,7 +125,7 @@ struct Flight {
     rpc: Rpc,
     pod_uid: Option<String>,
     same: Same,
-    // Runs at once and holds nobody up.
+    // Runs at once, and no other call waits for it.
     beside: bool,
     joinable: bool,
     since: Instant,
@@ -144,8 +144,8 @@ impl Flights {
 
     /// Queues `work` under `key`, or joins the last call queued there if it is the same.
     ///
-    /// One exception to one at a time: a stop with a shorter grace period than one in flight runs beside it, since
-    /// it can only make that one end sooner.
+    /// There is one exception to the rule of one call at a time: a stop with a shorter grace period than one in flight
+    /// runs beside it, since it can only make the other end sooner.
     pub(crate) fn submit<F>(
         self: &Arc<Self>,
         key: Key,
@@ -183,7 +183,7 @@ impl Flights {
                 landing.cleared().await;
             }
             let outcome = work().await;
-            // Off the table before anybody hears of it, so that who asks next starts anew.
+            // The flight leaves the table before its waiters get the outcome, so that a later call starts a new one.
             drop(landing);
             outcome
         });
@@ -213,7 +213,7 @@ impl Flights {
         outcome
     }
 
-    /// Cancels the calls of `rpc` under `key`; how many there were.
+    /// Cancels the calls of `rpc` under `key`; returns their number.
     pub(crate) fn cancel(&self, key: &Key, rpc: Rpc) -> usize {
         let mut table = self.lock();
         let Some(queue) = table.queues.get_mut(key) else { return 0 };
@@ -230,7 +230,7 @@ impl Flights {
         self.list(|flight| flight.pod_uid.as_deref() == Some(pod_uid))
     }
 
-    /// The pulls that are not cancelled, each image and share once.
+    /// The pulls that are not cancelled: each image and share once.
     pub(crate) fn pulls(&self) -> Vec<(String, PullShare)> {
         let table = self.lock();
         let pulls = table.queues.iter().filter_map(|(key, queue)| match key {
@@ -274,7 +274,7 @@ fn head(queue: &VecDeque<Flight>) -> Option<u64> {
     queue.iter().find(|flight| !flight.beside).map(|flight| flight.number)
 }
 
-/// Takes its flight off the table however its task ends: done, cancelled, or by a panic.
+/// Takes its flight off the table however the flight's task ends: done, cancelled or by a panic.
 struct Landing {
     flights: Arc<Flights>,
     key: Key,

@@ -2,9 +2,9 @@
 //!
 //! - [`Runtime`] is the trait, one method per RPC; [`CriClient`] speaks it over a Unix socket, and behind the feature
 //!   `fake` the module `fake` keeps the same contract in memory.
-//! - [`Operations`] is the runtime for a kubelet: mutating calls that outlive their asker, one at a time per sandbox and
-//!   per container, and adoption of what an unanswered call did create. Actors are handed parts of it, as the small
-//!   traits of [`ports`].
+//! - [`Operations`] is the runtime for actors: mutating calls that outlive their asker, one at a time per sandbox and
+//!   per container, and adoption of what an unanswered call did create. Each actor is handed only the small traits of
+//!   [`ports`] that it needs.
 //! - [`ExitWatcher`] reports the end of a container's process on runtimes without an event stream.
 //!
 //! ```no_run
@@ -18,9 +18,9 @@
 //! let client = CriClient::new(&io, &Endpoints::new("unix:///run/containerd/containerd.sock"))?;
 //! let operations = Operations::new(Arc::new(client), io, CriMetrics::new()?);
 //!
-//! // A new incarnation first waits for what the last one left in flight.
+//! // A new incarnation first waits for the calls that the last one left in flight.
 //! operations.settled("uid-1").await;
-//! // The attempt is raised only where a list has shown that nothing usable appeared.
+//! // The attempt is raised only after lists have shown nothing usable.
 //! let mut attempt = 0;
 //! let sandbox_id = loop {
 //!     let mut config = sandbox.clone();
@@ -42,7 +42,7 @@
 //! # Ok(())
 //! # }
 //! ```
-// The bridge owns time and effects, so that no actor has to.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 mod client;

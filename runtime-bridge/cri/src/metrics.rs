@@ -18,10 +18,10 @@ pub struct CriMetrics {
 }
 
 impl CriMetrics {
-    /// Makes the handles; [`collectors`](Self::collectors) are registered once by the wiring.
+    /// Makes the handles; the wiring registers [`collectors`](Self::collectors) once.
     ///
     /// # Errors
-    /// Only when a name or a label were malformed.
+    /// Only when a metric's name or label were malformed.
     pub fn new() -> prometheus::Result<Self> {
         let counter =
             |name: &str, help: &str, label: &str| IntCounterVec::new(Opts::new(name, help), &[label]);
@@ -59,7 +59,7 @@ impl CriMetrics {
         })
     }
 
-    /// What the registry needs.
+    /// The collectors to register.
     #[must_use]
     pub fn collectors(&self) -> Vec<Box<dyn Collector>> {
         vec![
@@ -71,7 +71,7 @@ impl CriMetrics {
         ]
     }
 
-    /// Calls of one kind so far, and how many of them failed.
+    /// The number of calls of one RPC so far, and of the failed ones among them.
     #[must_use]
     pub fn counted(&self, rpc: Rpc) -> (u64, u64) {
         let label = [rpc.operation_type()];

@@ -1,4 +1,4 @@
-//! The layer that actors use: reads pass through, mutating calls fly on their own, every call is counted.
+//! The layer that actors use: reads pass through, mutating calls run in tasks of their own, every call is counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,17 @@ mod adopt;
 pub const KUBELET_API_VERSION: &str = "0.1.0";
 /// The longest grace, in seconds, that an `i64` of nanoseconds can hold.
 const GRACE_SECONDS_MAX: i64 = i64::MAX / 1_000_000_000;
-/// Pauses, in milliseconds, before the looks at a container whose process has ended, until the runtime says so too. One
-/// that has been looked at a moment ago is not looked at again at once.
+/// The pauses, in milliseconds, between looks at a container after its process has ended, until the runtime knows the
+/// end too. The first look comes after a pause too, since Pleg has looked at the container a moment ago.
 const EXIT_LOOKS_MS: [u64; 7] = [15, 30, 60, 120, 250, 500, 1000];
 
-/// A sandbox or container that is there.
+/// A sandbox or container that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ensured {
-    /// This call made it; its ID.
+    /// This call created it. Holds its ID.
     Created(String),
-    /// An earlier call whose answer was lost made it; its ID. A container may run already: look before starting it.
+    /// An earlier call with a lost answer created it. Holds its ID. A container may already run, so the caller looks
+    /// before starting it.
     Adopted(String),
 }
 
@@ -45,32 +46,35 @@ impl Ensured {
     }
 }
 
-/// A sandbox or container that could not be made sure of.
+/// Why a sandbox or container could not be ensured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnsureError {
-    /// The runtime refused, and nothing holds the name: the same attempt may be tried again.
+    /// The runtime refused, and no object holds the name: the caller may try the same attempt again.
     #[error("{0}")]
     Failed(CriError),
-    /// The outcome was unknown or the name is held; lists showed nothing usable. The next try needs a higher attempt.
+    /// The outcome was unknown or the name is held, and lists showed nothing usable: the next try needs a higher
+    /// attempt.
     #[error("{error}; nothing usable of this attempt appeared")]
     RaiseAttempt {
-        /// Why it was looked.
+        /// The failure that made the bridge look.
         error: CriError,
-        /// The sandbox or container of this attempt that cannot be used (not ready, exited), to be removed.
+        /// The ID of this attempt's sandbox or container that cannot be used (not ready, or exited); the caller should
+        /// remove it.
         unusable: Option<String>,
     },
-    /// The outcome is unknown, and the runtime could not be asked: the same attempt again, once it answers.
+    /// The outcome is unknown, and the runtime could not be asked: the caller tries the same attempt again once the
+    /// runtime answers.
     #[error("{error}; looking for it failed: {look}")]
     NotLooked {
-        /// What left the outcome unknown.
+        /// The failure that left the outcome unknown.
         error: CriError,
-        /// Why no list was had.
+        /// Why no list could be read.
         look: CriError,
     },
 }
 
 impl EnsureError {
-    /// The runtime's answer to the call itself.
+    /// The failure of the call itself.
     #[must_use]
     pub fn cri(&self) -> &CriError {
         match self {
@@ -89,12 +93,12 @@ impl EnsureError {
     }
 }
 
-/// Calls to the runtime for actors. Cheap to clone; clones share what is in flight.
+/// Calls to the runtime for actors. Cheap to clone; clones share the calls in flight.
 ///
 /// Mutating calls run to their own deadline in a task of the bridge even when the returned future is dropped (or never
-/// polled); at most one of them touches a sandbox or a container at a time, others wait their turn, and a call that is
-/// the same as the last one queued joins it and gets its result. The `pod_uid` of a call is what
-/// [`in_flight`](Self::in_flight) and [`settled`](Self::settled) go by.
+/// polled); at most one call touches a sandbox or a container at a time, others wait their turn, and a call that is the
+/// same as the last one queued joins it and gets its result. [`in_flight`](Self::in_flight) and
+/// [`settled`](Self::settled) find calls by their `pod_uid`.
 #[derive(Clone)]
 pub struct Operations {
     calls: Calls,
@@ -139,7 +143,7 @@ macro_rules! reads {
         #[doc = concat!("`", stringify!($name), "`, passed through; dropping it cancels it.")]
         ///
         /// # Errors
-        /// The runtime's answer, or that there was none in time.
+        /// The runtime's answer, or that no answer came in time.
         pub fn $method(&self, request: $request) -> Reply<$response> {
             self.calls.$method(request)
         }
@@ -148,12 +152,12 @@ macro_rules! reads {
 }
 for_each_rpc!(reads);
 
-/// The answer to a mutating call that answers with nothing.
+/// Turns a mutating call without an answer into an outcome.
 fn done<T: Send + 'static>(call: Reply<T>) -> BoxFuture<'static, Outcome> {
     async move { call.await.map(|_| Ensured::Created(String::new())).map_err(EnsureError::Failed) }.boxed()
 }
 
-/// As [`done`], but what is gone already is done.
+/// The same as [`done`], and an object that is already gone counts as done.
 fn done_or_gone<T: Send + 'static>(call: Reply<T>) -> BoxFuture<'static, Outcome> {
     async move {
         match call.await {
@@ -165,7 +169,7 @@ fn done_or_gone<T: Send + 'static>(call: Reply<T>) -> BoxFuture<'static, Outcome
 }
 
 impl Operations {
-    /// Calls on `runtime`, run on `io`, counted in `metrics`.
+    /// Calls to `runtime`, run on `io` and counted in `metrics`.
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>, io: Io, metrics: CriMetrics) -> Self {
         Self { calls: Calls { runtime, metrics }, flights: Flights::new(io) }
@@ -183,10 +187,10 @@ impl Operations {
         Arc::clone(&self.flights).settled(pod_uid.to_owned()).boxed()
     }
 
-    /// `Version`, and that the runtime speaks this kubelet's API.
+    /// `Version`; checks that the runtime speaks this kubelet's API.
     ///
     /// # Errors
-    /// The runtime's answer, or `Other` when it answers with another version than [`KUBELET_API_VERSION`].
+    /// The runtime's answer, or `Other` when it states another version than [`KUBELET_API_VERSION`].
     pub fn check_version(&self) -> Reply<VersionResponse> {
         let asked = self.version(VersionRequest { version: KUBELET_API_VERSION.into() });
         async move {
@@ -203,14 +207,14 @@ impl Operations {
     /// `GetContainerEvents`.
     ///
     /// # Errors
-    /// The runtime's answer; `Unimplemented` where it has no events.
+    /// The runtime's answer; `Unimplemented` where it has no event stream.
     pub fn get_container_events(&self) -> Reply<ContainerEvents> {
         let call = self.calls.runtime.get_container_events(GetEventsRequest {});
         self.calls.observed(Rpc::GetContainerEvents, call)
     }
 
-    /// The status of a container whose process has ended, once the runtime has noticed it too; after about 2 s
-    /// whatever it says. The status is verbose.
+    /// The verbose status of a container after its process has ended, as soon as the runtime shows the end; after about
+    /// 2 s the status as it is.
     ///
     /// # Errors
     /// The runtime's answer.
@@ -231,7 +235,7 @@ impl Operations {
         .boxed()
     }
 
-    /// Puts a mutating call in flight now; the future only waits for it.
+    /// Puts a mutating call in flight now; the returned future only waits for it.
     fn fly<F>(
         &self,
         key: Key,
@@ -255,10 +259,10 @@ impl Operations {
         self.fly(key, rpc, Some(pod_uid), same, work).map(|ended| ended.map(drop)).boxed()
     }
 
-    /// `StopPodSandbox`; a sandbox that is gone is stopped.
+    /// `StopPodSandbox`; a sandbox that is gone counts as stopped.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     pub fn stop_pod_sandbox(&self, pod_uid: &str, sandbox_id: &str) -> Reply<()> {
         let request = StopPodSandboxRequest { pod_sandbox_id: sandbox_id.to_owned() };
         let key = Key::Sandbox(sandbox_id.to_owned());
@@ -267,10 +271,10 @@ impl Operations {
         })
     }
 
-    /// `RemovePodSandbox`; a sandbox that is gone is removed.
+    /// `RemovePodSandbox`; a sandbox that is gone counts as removed.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     pub fn remove_pod_sandbox(&self, pod_uid: &str, sandbox_id: &str) -> Reply<()> {
         let request = RemovePodSandboxRequest { pod_sandbox_id: sandbox_id.to_owned() };
         let key = Key::Sandbox(sandbox_id.to_owned());
@@ -298,7 +302,7 @@ impl Operations {
     /// `StartContainer`.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     pub fn start_container(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
         let request = StartContainerRequest { container_id: container_id.to_owned() };
         let key = Key::Container(container_id.to_owned());
@@ -307,13 +311,13 @@ impl Operations {
         })
     }
 
-    /// `StopContainer`: the stop signal, SIGKILL after `grace_s` seconds. A container that is gone is stopped. A stop
-    /// with a shorter grace than one in flight does not wait for it, and makes it end sooner.
+    /// `StopContainer`: the stop signal now, SIGKILL after `grace_s` seconds. A container that is gone counts as
+    /// stopped. A stop with a shorter grace than one in flight does not wait for that one, and makes it end sooner.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     pub fn stop_container(&self, pod_uid: &str, container_id: &str, grace_s: i64) -> Reply<()> {
-        // A runtime that counts in nanoseconds would take more for less than nothing, and kill at once.
+        // A runtime that counts in nanoseconds would overflow into a negative grace, and kill at once.
         let grace_s = grace_s.min(GRACE_SECONDS_MAX);
         let request = StopContainerRequest { container_id: container_id.to_owned(), timeout: grace_s };
         let key = Key::Container(container_id.to_owned());
@@ -322,10 +326,10 @@ impl Operations {
         })
     }
 
-    /// `RemoveContainer`; a container that is gone is removed.
+    /// `RemoveContainer`; a container that is gone counts as removed.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     pub fn remove_container(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
         let request = RemoveContainerRequest { container_id: container_id.to_owned() };
         let key = Key::Container(container_id.to_owned());
@@ -337,7 +341,7 @@ impl Operations {
     /// `UpdateContainerResources`. Updates of one container are applied in the order they were asked for.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     pub fn update_container_resources(
         &self,
         pod_uid: &str,
@@ -350,11 +354,11 @@ impl Operations {
         })
     }
 
-    /// `ReopenContainerLog`: what the container writes from now on goes into the file of its log path, which is made if
-    /// there is none.
+    /// `ReopenContainerLog`: the container's output goes to the file at its log path from now on, which is created if
+    /// it is missing.
     ///
     /// # Errors
-    /// The runtime's answer, also that the container does not run.
+    /// The runtime's answer; also when the container does not run.
     pub fn reopen_container_log(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
         let request = ReopenContainerLogRequest { container_id: container_id.to_owned() };
         let key = Key::Log(container_id.to_owned());
@@ -366,7 +370,7 @@ impl Operations {
     /// `CheckpointContainer`.
     ///
     /// # Errors
-    /// The runtime's answer; `Unimplemented` where it cannot.
+    /// The runtime's answer; `Unimplemented` where it cannot checkpoint.
     pub fn checkpoint_container(&self, pod_uid: &str, request: CheckpointContainerRequest) -> Reply<()> {
         let key = Key::Container(request.container_id.clone());
         let same = Same::Request(request.encode_to_vec());
@@ -378,7 +382,7 @@ impl Operations {
     /// `UpdateRuntimeConfig`.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     pub fn update_runtime_config(&self, request: UpdateRuntimeConfigRequest) -> Reply<()> {
         let same = Same::Request(request.encode_to_vec());
         let flown = self.fly(Key::Runtime, Rpc::UpdateRuntimeConfig, None, same, move |calls| {
@@ -387,15 +391,16 @@ impl Operations {
         flown.map(|ended| ended.map(drop)).boxed()
     }
 
-    /// `PullImage`; the reference of the image pulled. Only those of one `share` have to do with each other: the same
-    /// image for the same handler with the same credentials joins the pull in flight, another one of that share waits.
+    /// `PullImage`; returns the pulled image's reference. Pulls are queued per `share`: a pull of the same image for
+    /// the same handler with the same credentials joins the one in flight, another pull of that share waits, and other
+    /// shares run beside it.
     ///
     /// # Errors
-    /// The runtime's answer; `DeadlineExceeded` when cancelled.
+    /// The runtime's answer; `DeadlineExceeded` when the pull is cancelled.
     pub fn pull_image(&self, request: PullImageRequest, share: PullShare) -> Reply<String> {
         let mut same = PullImageRequest { sandbox_config: None, ..request.clone() };
         let image = same.image.as_mut().map(|spec| {
-            // Maps have no order, and what pods note about themselves makes no other image.
+            // Maps have no order, and pods' annotations do not make another image.
             spec.annotations.clear();
             spec.image.clone()
         });
@@ -409,21 +414,21 @@ impl Operations {
         })
     }
 
-    /// The pulls that have not ended: images by the names that they were asked for, and who shares each pull.
+    /// The pulls that have not ended: each image by the name it was asked for, and the share that the pull belongs to.
     #[must_use]
     pub fn pulls_in_flight(&self) -> Vec<(String, PullShare)> {
         self.flights.pulls()
     }
 
-    /// Cancels a share's pulls of an image by the name they were asked for; how many there were.
+    /// Cancels a share's pulls of an image by the name it was asked for; returns their number.
     pub fn cancel_pull(&self, image: &str, share: PullShare) -> usize {
         self.flights.cancel(&Key::Pull(image.to_owned(), share), Rpc::PullImage)
     }
 
-    /// `RemoveImage`; an image that is gone is removed.
+    /// `RemoveImage`; an image that is gone counts as removed.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     pub fn remove_image(&self, image: ImageSpec) -> Reply<()> {
         let key = Key::Image(image.image.clone());
         let request = RemoveImageRequest { image: Some(image) };

@@ -1,8 +1,8 @@
-//! What of the runtime an actor may use: small traits, of which wiring hands each actor only its own.
+//! The parts of the runtime that an actor may use: small traits, of which the wiring hands each actor only its own.
 //!
-//! [`Operations`] implements all of them; a test may stand in for one of them alone.
+//! [`Operations`] implements all of them; a test may implement one of them alone.
 //!
-//! What reads the runtime cannot change it. This compiles:
+//! An actor with read access cannot change the runtime. This compiles:
 //!
 //! ```no_run
 //! # async fn sample(runtime: &dyn bridge_cri::RuntimeReads) {
@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! nor does what removes pods start one:
+//! nor can an actor that removes pods start one:
 //!
 //! ```compile_fail,E0599
 //! # async fn sample(runtime: &dyn bridge_cri::PodRemoval) {
@@ -52,12 +52,12 @@ macro_rules! ports {
 }
 
 ports! {
-    /// What the runtime is and holds; for all who only look.
+    /// The runtime's state and contents; for every actor that only reads.
     ///
     /// # Errors
-    /// Every call ends with the runtime's answer, or that there was none in time.
+    /// Every call ends with the runtime's answer, or that no answer came in time.
     RuntimeReads {
-        /// `Version`; fails with another version of the kubelet's runtime API than ours.
+        /// `Version`; fails if the runtime's version of the kubelet API is not ours.
         fn check_version() -> Reply<VersionResponse>;
         /// `Status`.
         fn status(request: StatusRequest) -> Reply<StatusResponse>;
@@ -69,7 +69,7 @@ ports! {
         fn list_containers(request: ListContainersRequest) -> Reply<ListContainersResponse>;
         /// `ContainerStatus`.
         fn container_status(request: ContainerStatusRequest) -> Reply<ContainerStatusResponse>;
-        /// The status of a container whose process has ended; see [`Operations::status_after_exit`].
+        /// The status of a container after its process has ended; see [`Operations::status_after_exit`].
         fn status_after_exit(container_id: &str) -> Reply<ContainerStatusResponse>;
         /// `GetContainerEvents`.
         fn get_container_events() -> Reply<ContainerEvents>;
@@ -79,10 +79,11 @@ ports! {
         fn settled(pod_uid: &str) -> BoxFuture<'static, ()>;
     }
 
-    /// Ends of sandboxes and containers; for PodWorker and, where no worker is left, GarbageCollector.
+    /// Stops and removals of sandboxes and containers; for PodWorker and, for pods without a worker, GarbageCollector.
     ///
     /// # Errors
-    /// Every call ends with the runtime's answer, or that there was none in time; what is gone already is no error.
+    /// Every call ends with the runtime's answer, or that no answer came in time; an object that is already gone is no
+    /// error.
     PodRemoval {
         /// `StopPodSandbox`.
         fn stop_pod_sandbox(pod_uid: &str, sandbox_id: &str) -> Reply<()>;
@@ -94,10 +95,10 @@ ports! {
         fn remove_container(pod_uid: &str, container_id: &str) -> Reply<()>;
     }
 
-    /// The whole life of a pod's sandbox and containers; for PodWorker.
+    /// The whole lifecycle of a pod's sandbox and containers; for PodWorker.
     ///
     /// # Errors
-    /// See [`EnsureError`](super::EnsureError) of what makes sure of something; else the runtime's answer.
+    /// [`EnsureError`](super::EnsureError) from `ensure_sandbox` and `ensure_container`; else the runtime's answer.
     PodLifecycle: PodRemoval {
         /// The sandbox of an attempt; see [`Operations::ensure_sandbox`].
         fn ensure_sandbox(
@@ -115,19 +116,19 @@ ports! {
         fn start_container(pod_uid: &str, container_id: &str) -> Reply<()>;
     }
 
-    /// Commands that run in a container to their end; for probes, hooks and `run`.
+    /// Commands that run in a container to their end; for probes, hooks and the server's `run`.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     ExecSync {
         /// `ExecSync`.
         fn exec_sync(request: ExecSyncRequest) -> Reply<ExecSyncResponse>;
     }
 
-    /// The addresses of streams into a pod; for NodeApi.
+    /// The addresses of exec, attach and port-forward streams; for NodeApi.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     Streaming {
         /// `Exec`.
         fn exec(request: ExecRequest) -> Reply<ExecResponse>;
@@ -137,10 +138,10 @@ ports! {
         fn port_forward(request: PortForwardRequest) -> Reply<PortForwardResponse>;
     }
 
-    /// Which images there are; for NodeStatus, and as a part of [`Images`].
+    /// The list of images; for NodeStatus, and as a part of [`Images`].
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     ImageReads {
         /// `ListImages`.
         fn list_images(request: ListImagesRequest) -> Reply<ListImagesResponse>;
@@ -149,24 +150,24 @@ ports! {
     /// Images and their pulls; for ImageManager.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     Images: ImageReads {
         /// `ImageStatus`.
         fn image_status(request: ImageStatusRequest) -> Reply<ImageStatusResponse>;
-        /// `PullImage`; the reference of the image. See [`Operations::pull_image`].
+        /// `PullImage`; returns the image's reference. See [`Operations::pull_image`].
         fn pull_image(request: PullImageRequest, share: PullShare) -> Reply<String>;
-        /// Pulls that have not ended: the images' names, and each pull's share.
+        /// The pulls that have not ended: each image's name and the pull's share.
         fn pulls_in_flight() -> Vec<(String, PullShare)>;
-        /// Cancels a share's pulls of an image; their number.
+        /// Cancels a share's pulls of an image; returns their number.
         fn cancel_pull(image: &str, share: PullShare) -> usize;
         /// `RemoveImage`.
         fn remove_image(image: ImageSpec) -> Reply<()>;
     }
 
-    /// What containers and images use of the disk; for EvictionManager.
+    /// The disk usage of containers and images; for EvictionManager.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     Stats {
         /// `ListContainerStats`.
         fn list_container_stats(request: ListContainerStatsRequest) -> Reply<ListContainerStatsResponse>;
@@ -174,19 +175,19 @@ ports! {
         fn image_fs_info(request: ImageFsInfoRequest) -> Reply<ImageFsInfoResponse>;
     }
 
-    /// Container logs that begin anew; for LogManager.
+    /// Reopening of container logs; for LogManager.
     ///
     /// # Errors
-    /// The runtime's answer, also that the container does not run.
+    /// The runtime's answer; also when the container does not run.
     LogReopen {
         /// `ReopenContainerLog`.
         fn reopen_container_log(pod_uid: &str, container_id: &str) -> Reply<()>;
     }
 
-    /// What the runtime is told of the node; for NodeStatus.
+    /// The node's configuration that the runtime is given; for NodeStatus.
     ///
     /// # Errors
-    /// The runtime's answer, or that there was none in time.
+    /// The runtime's answer, or that no answer came in time.
     RuntimeConfiguration {
         /// `UpdateRuntimeConfig`.
         fn update_runtime_config(request: UpdateRuntimeConfigRequest) -> Reply<()>;

@@ -1,11 +1,11 @@
-//! The table of RPCs: one line each, from which the trait, the client, the fake, the server and the metrics are made,
-//! so that none of them can forget one.
+//! The table of RPCs, a line each. The trait, the client, the fake, the server and the metrics are made from it, so
+//! that none of them can miss an RPC.
 
 /// Calls the macro `$mac` with the whole table.
 ///
-/// The word before a method says what it does to the runtime: `read` may be dropped half way, `mutate` runs to its
-/// deadline whatever becomes of the asker, `pull` runs until it is cancelled. After `=` stands the value of the label
-/// `operation_type` in upstream's metrics.
+/// The word before a method says how it is called: `read` may be dropped half way, `mutate` runs to its deadline even
+/// if its caller goes away, `pull` runs until it is cancelled. After `=` stands the value of the label `operation_type`
+/// in upstream's metrics.
 macro_rules! for_each_rpc {
     ($mac:ident) => {
         $mac! {

@@ -7,10 +7,10 @@ use super::error::CriError;
 use super::rpc::for_each_rpc;
 use super::wire::*;
 
-/// The answer to a call, sooner or later. It ends by the deadline of its RPC.
+/// The answer to a call, later. The call ends by the deadline of its RPC.
 pub type Reply<T> = BoxFuture<'static, Result<T, CriError>>;
 
-/// Container events until the connection or the runtime ends them.
+/// The stream of container events, which ends when the connection or the runtime ends it.
 pub type ContainerEvents = BoxStream<'static, Result<ContainerEventResponse, CriError>>;
 
 macro_rules! runtime_trait {
@@ -18,15 +18,16 @@ macro_rules! runtime_trait {
         /// RuntimeService and ImageService of the Container Runtime Interface, one method per RPC.
         ///
         /// The contract that the real client and the fake keep:
-        /// - a call starts when its method is called, whether or not the future is polled at once, or when it is
-        ///   polled first; nobody may rely on either;
+        /// - a call starts when its method is called, whether or not the future is polled at once, or when it is polled
+        ///   first; callers may rely on neither;
         /// - each call ends by its own deadline ([`Deadlines`](super::Deadlines)) with
-        ///   [`DeadlineExceeded`](super::CriErrorKind::DeadlineExceeded), which says nothing about what was done;
+        ///   [`DeadlineExceeded`](super::CriErrorKind::DeadlineExceeded), which does not tell whether the runtime
+        ///   acted;
         /// - dropping the future of a call that only reads, or of a pull, cancels it; dropping that of any other
         ///   mutating call that was polled does not.
         ///
         /// # Errors
-        /// [`CriError`] with the RPC's name from every method.
+        /// [`CriError`] with the RPC's name, from every method.
         pub trait Runtime: Send + Sync + 'static {
             $($(
                 #[doc = concat!("`", stringify!($name), "`.")]

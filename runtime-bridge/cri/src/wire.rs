@@ -1,4 +1,4 @@
-//! The generated messages and services of `proto/cri`, with what cannot be generated.
+//! The generated messages and services of `proto/cri`, and hand-written parts that cannot be generated.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ mod generated {
 pub use generated::*;
 
 impl PodSandboxConfig {
-    /// As the wire has it, for those who only pass it on.
+    /// The encoded message, for actors that only pass it on.
     pub fn to_bytes(&self) -> Vec<u8> {
         prost::Message::encode_to_vec(self)
     }
 
-    /// What [`to_bytes`](Self::to_bytes) was given; nothing of what is no such message.
+    /// Decodes the bytes of [`to_bytes`](Self::to_bytes); `None` if they are no such message.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         prost::Message::decode(bytes).ok()
     }

@@ -1,8 +1,8 @@
-//! The ground of the bridge: the runtime on which every effect runs, its places for blocking work, and the clock.
+//! The base of the bridge: the I/O runtime on which every effect runs, its lanes for blocking work, and the clock.
 //!
 //! The bridge's crates return futures and streams; they never send a message. Everything that touches a socket, a child
 //! process or a blocking call lives on the runtime behind [`Io`], never on an actor's thread.
-// The bridge owns time and effects, so that no actor has to.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 pub mod clock;

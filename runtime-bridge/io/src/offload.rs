@@ -1,5 +1,5 @@
-//! Blocking work on the threads that may block, in lanes: each owner has places of its own, so that calls of one that hang
-//! never stop another's, and one piece of work at a time for each key.
+//! Blocking work on threads that may block, in lanes: each owner has a lane of its own, so that hanging calls of one
+//! owner never stop another's; and one piece of work at a time for each key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,28 +12,29 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Threads that one lane holds at most. The I/O runtime has threads for all lanes at once.
+/// The most threads that one lane holds. The I/O runtime has threads for all lanes at once.
 pub const LANE_THREADS_MAX: usize = 32;
-/// Pieces of a lane's work that run at the same time. More threads than the disk has use for only cost memory.
+/// The most pieces of a lane's quick work that run at the same time. More threads than the disk can serve only cost
+/// memory.
 const QUICK_MAX: usize = 8;
-/// Work that takes longer (a mount that hangs) gives its place among the quick to others, and keeps its thread.
+/// Work that takes longer (a hanging mount) gives its quick place to other work, and keeps its thread.
 const SLOW: Duration = Duration::from_secs(1);
-/// Pieces of long work at low priority in one lane, such as whole trees that are removed. A pod decides how long they take,
-/// so they never have the blocking threads.
+/// The most pieces of long work of one lane, such as removals of whole trees. A pod decides how long they take, so they
+/// run at low priority and never on the blocking threads.
 const LONG_MAX: usize = 4;
-/// Pieces of a lane's work that wait; more are refused.
+/// The most pieces of a lane's work that wait; more are refused.
 const WAITING_MAX: usize = 4096;
 
-/// The priority of work that no one waits for.
+/// The nice value of work whose result is not urgent.
 const LOWEST_PRIORITY: i32 = 19;
 
 /// Why blocking work was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRun {
-    /// The I/O runtime has been shut down, so the work was not done (or its end was not seen).
+    /// The I/O runtime has shut down: the work was not done, or its end was not seen.
     #[error("the I/O runtime has shut down")]
     RuntimeGone,
-    /// Too much work of this owner waits already; its calls hang.
+    /// Too much work of this owner already waits, since its calls hang.
     #[error("too many blocking calls of {owner} wait for their turn")]
     Busy {
         /// The lane's owner.
@@ -43,12 +44,12 @@ pub enum NotRun {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The blocking work of one owner, a subsystem or a part of the bridge. Clones are the same lane.
+/// The blocking work of one owner: a subsystem or a part of the bridge. Clones are the same lane.
 ///
-/// Work begins when the returned future is polled and there is a place for it. Until then it belongs to whoever asked: when
-/// the future is dropped, as all futures of an actor's incarnation are at its end, it never begins. Work that has begun
-/// runs to its end, whatever becomes of the future: half an unmount or half a checkpoint would be worse than one that no
-/// one waits for. It keeps its key until then, so that the next incarnation's work for the same key waits for it.
+/// Work begins when the returned future is polled and there is a place for it. Dropping the future before that cancels
+/// the work, as happens to all futures of an actor's incarnation at its end. Work that has begun runs to its end even
+/// when the future is dropped, since half an unmount or half a checkpoint would be worse than an unneeded one. It keeps
+/// its key until then, so that the next incarnation's work for the same key waits for it.
 #[derive(Clone)]
 pub struct Lane {
     io: Handle,
@@ -64,12 +65,12 @@ struct Places {
     long: Arc<Semaphore>,
 }
 
-/// The threads that work is for.
+/// The kind of thread that runs the work.
 #[derive(Clone, Copy)]
 enum Threads {
-    /// The blocking threads of the I/O runtime.
+    /// A blocking thread of the I/O runtime.
     Blocking,
-    /// One of its own, of this name, that yields to every other.
+    /// A thread of its own with this name, at the lowest priority.
     LowPriority(&'static str),
 }
 
@@ -80,23 +81,23 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// A lane of `owner` with nothing in it.
+    /// An empty lane of `owner`.
     pub fn new(owner: &'static str, io: Handle) -> Self {
         Self { io, places: Arc::new(Places::new(owner)), keys: Keys::default() }
     }
 
-    /// A lane of another owner, with places of its own, whose work excludes that of this one with the same key.
+    /// A lane of another owner with places of its own; work with the same key in both lanes runs one piece at a time.
     #[must_use]
     pub fn beside(&self, owner: &'static str) -> Self {
         Self { io: self.io.clone(), places: Arc::new(Places::new(owner)), keys: self.keys.clone() }
     }
 
-    /// The I/O runtime.
+    /// The handle of the I/O runtime.
     pub fn io(&self) -> &Handle {
         &self.io
     }
 
-    /// Runs `work` on a thread that may block. A panic goes on in whoever waits.
+    /// Runs `work` on a thread that may block. A panic continues in the caller that awaits the future.
     pub fn run<T, E>(
         &self,
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
@@ -108,7 +109,7 @@ impl Lane {
         self.submit(None, Threads::Blocking, work)
     }
 
-    /// As [`Lane::run`], after all work with the same key that asked before.
+    /// The same as [`Lane::run`], after all earlier work with the same key.
     pub fn run_alone<T, E>(
         &self,
         key: impl Into<String>,
@@ -121,8 +122,8 @@ impl Lane {
         self.submit(Some(key.into()), Threads::Blocking, work)
     }
 
-    /// Removes what a pod has filled, at low priority and after all work with the same key. A removal keeps its place to its
-    /// end: however many trees are removed, and however large they are, no other work waits for that.
+    /// Removes files that a pod has written, at low priority and after all earlier work with the same key. A removal
+    /// keeps its place to its end: however many and large the trees are, other work does not wait for them.
     pub fn remove<T, E>(
         &self,
         key: impl Into<String>,
@@ -135,7 +136,7 @@ impl Lane {
         self.submit(Some(key.into()), Threads::LowPriority("remove-tree"), work)
     }
 
-    /// Long work that is in no hurry, on a thread of its own of this name that yields to every other.
+    /// Runs long work on a thread of its own with this name, at the lowest priority.
     pub fn run_long<T, E>(
         &self,
         thread: &'static str,
@@ -173,8 +174,8 @@ impl Lane {
         .boxed()
     }
 
-    /// Waits for the turn of `job`, which is of one type for all work, and begins it. The place among the quick is the
-    /// caller's to give back.
+    /// Waits for the turn of `job` and begins it. All work is boxed to one type, so that this code exists once. The
+    /// caller gives the quick place back.
     async fn begin(
         self,
         key: Option<String>,
@@ -231,7 +232,7 @@ async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, NotRun> 
     places.clone().acquire_owned().await.map_err(|_| NotRun::RuntimeGone)
 }
 
-/// What only one piece of work at a time may touch: those that have it or wait for it, in the order in which they asked.
+/// The keys of work that runs or waits: one piece of work at a time has a key, in the order of asking.
 #[derive(Clone, Default)]
 struct Keys(Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>);
 
@@ -246,7 +247,7 @@ impl Keys {
     }
 }
 
-/// A key that is held.
+/// A key while it is held.
 struct Turn {
     keys: Keys,
     held: Option<OwnedMutexGuard<()>>,
@@ -255,13 +256,13 @@ struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         drop(self.held.take());
-        // Every other holder or waiter of a key has its line, too.
+        // A line with another holder or waiter is kept.
         self.keys.locked().retain(|_, line| Arc::strong_count(line) > 1);
     }
 }
 
-/// Starts `work` on a thread of its own that yields to every other: for what takes long and is in no hurry. Whoever asks
-/// bounds how many of these there are. It begins at once, and runs to its end as that of a [`Lane`] does.
+/// Starts `work` on a thread of its own at the lowest priority, for long work that is not urgent. The caller bounds how
+/// many such threads there are. The work begins at once, and runs to its end as work of a [`Lane`] does.
 pub fn at_low_priority<T, E>(
     name: &'static str,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
@@ -277,26 +278,26 @@ where
 
 fn begin_at_low_priority(name: &'static str, job: Job) {
     let made = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        // On Linux a priority is a thread's. One that cannot be lowered only makes the work quicker.
+        // On Linux a priority belongs to a thread. If it cannot be lowered, the work is only quicker.
         let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
         job();
     });
-    // Without a thread nothing is done, and that is told as without a runtime.
+    // Without a thread the job is dropped, and its caller gets [`NotRun::RuntimeGone`].
     drop(made);
 }
 
 type Told<T, E> = Result<std::thread::Result<Result<T, E>>, oneshot::error::RecvError>;
 
-/// The work as a job that tells its outcome.
+/// The work as a job that sends its outcome.
 fn telling<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> (Job, oneshot::Receiver<std::thread::Result<Result<T, E>>>) {
     let (done, outcome) = oneshot::channel();
-    // Perhaps no one waits any more.
+    // The receiver may have been dropped.
     (Box::new(move || drop(done.send(catch_unwind(AssertUnwindSafe(work))))), outcome)
 }
 
-/// What becomes of work that tells its outcome.
+/// The outcome of such a job.
 fn ended<T, E: From<NotRun>>(told: Told<T, E>) -> Result<T, E> {
     match told {
         Ok(Ok(done)) => done,
@@ -311,14 +312,14 @@ mod tests {
 
     use super::*;
 
-    /// Far longer than anything takes that does not hang.
+    /// Far longer than any work takes that does not hang.
     const SOON: Duration = Duration::from_secs(60);
 
     fn lane() -> Lane {
         Lane::new("test", Handle::current())
     }
 
-    /// Work that tells its number when it begins and hangs until the gate is dropped.
+    /// Work that sends its number when it begins, and hangs until the gate is dropped.
     struct Gate {
         begun: mpsc::Sender<usize>,
         begins: mpsc::Receiver<usize>,
@@ -342,7 +343,7 @@ mod tests {
             }
         }
 
-        /// Waits until this many have begun since the last call.
+        /// Waits until `count` pieces of work have begun since the last call.
         async fn begun(&self, count: usize) -> Vec<usize> {
             let mut begun = Vec::new();
             while begun.len() < count {
@@ -394,7 +395,7 @@ mod tests {
         gate.begun(1).await;
         let mut queued = lane.run_alone("pod", gate.work(2));
         assert!(futures::poll!(&mut queued).is_pending());
-        // The incarnation that asked for both ends.
+        // The incarnation that asked for both pieces of work ends.
         begun.abort();
         drop(queued);
         let mut next = lane.beside("next").run_alone("pod", gate.work(3));
@@ -405,7 +406,7 @@ mod tests {
         gate.gates.clear();
         assert_eq!(tokio::time::timeout(SOON, next).await, Ok(Ok(3)));
         assert_eq!(gate.begins.try_recv(), Ok(3), "the second one has not run");
-        // The thread gives its key back after it has told its outcome.
+        // The thread gives its key back after it has sent its outcome.
         let all_given_back = async {
             while !lane.keys.locked().is_empty() {
                 tokio::task::yield_now().await;

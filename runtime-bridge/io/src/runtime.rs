@@ -1,6 +1,6 @@
 //! The one multi-thread runtime on which every socket, child process and blocking call of the bridge lives.
 //!
-//! A blocked disk or a busy connection then never holds up an actor's thread, and no connection dies with an arbiter.
+//! A slow disk or a busy connection then never holds up an actor's thread, and no connection ends with an arbiter.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::offload::{LANE_THREADS_MAX, Lane, NotRun};
 
 /// How long a stopping I/O runtime waits for blocking calls that are still running.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Lanes of blocking calls that the bridge has at most, each with threads of its own.
+/// The most lanes of blocking calls in the bridge, each with threads of its own.
 const LANES_MAX: usize = 24;
-/// Threads for blocking calls (file systems, `fsync`), made when they are needed: enough for all lanes at once, so that
-/// what has a place in its lane never waits for a thread.
+/// Threads for blocking calls (file systems, `fsync`), started when they are needed: enough for all lanes at once, so
+/// that work with a place in its lane never waits for a thread.
 const BLOCKING_THREADS_MAX: usize = LANES_MAX * LANE_THREADS_MAX;
 
-/// A handle on the I/O runtime, with a lane for blocking calls. Cheap to clone; it does not keep the runtime alive.
+/// A handle of the I/O runtime, with a lane for blocking calls. Cheap to clone; it does not keep the runtime alive.
 #[derive(Clone, Debug)]
 pub struct Io {
     handle: Handle,
@@ -28,10 +28,10 @@ pub struct Io {
 
 /// Owns the I/O runtime: dropping it stops every task on it, waiting at most two seconds for blocking calls.
 ///
-/// It must be dropped on a thread that runs no async code: the end of `main`.
+/// It must be dropped on a thread that runs no async code, such as at the end of `main`.
 #[derive(Debug)]
 pub struct IoRuntime {
-    // Taken only while dropping.
+    // `None` only while it is being dropped.
     runtime: Option<Runtime>,
     io: Io,
 }
@@ -65,31 +65,31 @@ impl Io {
         Self { lane: Lane::new("kubelet", handle.clone()), handle }
     }
 
-    /// The same runtime for one subsystem: its blocking calls have places of their own, so that hung ones of one
-    /// subsystem stop no other.
+    /// A handle of the same runtime for one subsystem: its blocking calls have a lane of their own, so that hanging
+    /// calls of one subsystem do not stop another.
     #[must_use]
     pub fn for_owner(&self, owner: &'static str) -> Self {
         Self { handle: self.handle.clone(), lane: Lane::new(owner, self.handle.clone()) }
     }
 
-    /// Runs `future` on the I/O runtime whether or not anybody keeps the returned handle.
+    /// Runs `future` on the I/O runtime, also when the returned handle is dropped.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        // By its output's type alone: a task of tokio's for each future's own type is much code.
+        // Boxed to one type per output, since tokio's task code would else be compiled for each future's own type.
         let future: BoxFuture<'static, F::Output> = Box::pin(future);
         self.handle.spawn(future)
     }
 
-    /// Runs `f` on a thread where it may block, once there is a place in this handle's [`Lane`]. It cannot be cancelled
-    /// once it has begun, and does not begin when the future is dropped before.
+    /// Runs `f` on a thread where it may block, once there is a place in this handle's [`Lane`]. Dropping the future
+    /// cancels `f` until it has begun, and not after.
     ///
-    /// Not for paused clocks: tokio's clock stands still while a blocking call runs.
+    /// Not for paused clocks: tokio does not advance its clock while a blocking call runs.
     ///
     /// # Errors
-    /// [`NotRun`] as [`Lane::run`].
+    /// [`NotRun`], as from [`Lane::run`].
     pub fn blocking<F, T>(&self, f: F) -> BoxFuture<'static, Result<T, NotRun>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -98,13 +98,13 @@ impl Io {
         self.lane.run(move || Ok(f()))
     }
 
-    /// The lane of this handle.
+    /// This handle's lane.
     #[must_use]
     pub fn lane(&self) -> &Lane {
         &self.lane
     }
 
-    /// Calls `f` inside the runtime, so that sockets and timers made by it belong there.
+    /// Calls `f` inside the runtime, so that sockets and timers that it makes belong to the runtime.
     pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
         let _inside = self.handle.enter();
         f()
@@ -112,7 +112,7 @@ impl Io {
 }
 
 impl IoRuntime {
-    /// The handle that the bridge's parts keep.
+    /// The handle that the bridge's parts clone.
     #[must_use]
     pub fn io(&self) -> Io {
         self.io.clone()

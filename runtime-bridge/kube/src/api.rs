@@ -1,4 +1,4 @@
-//! Calls to the API server, typed by the object they are about.
+//! Calls to the API server, typed by the kind of object.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -30,37 +30,37 @@ use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_io::clock::SystemClock;
 
-/// Bytes of an answer; the largest list of one node's pods stays far below.
+/// The most bytes of an answer; the largest list of one node's pods stays far below.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// And of a refusal.
+/// The most bytes of a refusal's body.
 const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
-/// Times that one call is sent again because the server says when.
+/// How often one call is sent again at the time that the server asks for.
 const ASKED_AGAIN_MAX: u32 = 10;
 
 /// The outcome of a call.
 pub type Reply<T> = BoxFuture<'static, Result<T, ApiError>>;
 
-/// Which objects.
+/// The selection of objects of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Select {
-    /// Only of this namespace.
+    /// The namespace; `None` is all of them.
     pub namespace: Option<String>,
     /// A field selector, such as `spec.nodeName=n`.
     pub fields: Option<String>,
 }
 
 impl Select {
-    /// The one object of this name.
+    /// Selects the one object of this name.
     pub fn named(namespace: Option<&str>, name: &str) -> Self {
         Self { namespace: namespace.map(str::to_owned), fields: Some(format!("metadata.name={name}")) }
     }
 
-    /// Whether it can be one object at most.
+    /// Whether at most one object is selected.
     pub(super) fn is_one(&self) -> bool {
         self.fields.as_ref().is_some_and(|fields| fields.starts_with("metadata.name="))
     }
 
-    /// The pods that are bound to a node.
+    /// Selects the pods that are bound to a node.
     pub fn pods_of(node: &str) -> Self {
         Self { namespace: None, fields: Some(format!("spec.nodeName={node}")) }
     }
@@ -78,27 +78,28 @@ pub enum Patch {
 /// How an object is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delete {
-    /// Seconds; the object's own default if absent.
+    /// The grace in seconds; `None` leaves it to the object's default.
     pub grace_seconds: Option<i64>,
-    /// Only the object with this UID.
+    /// Deletes the object only if it has this UID.
     pub uid: Option<String>,
 }
 
-/// Until when a call has time, and whether the server has it: only then is it the server's fault when the time is over.
+/// The deadline of a call, and whether the call was sent: only a call that was sent tells something about the server
+/// when its time is over.
 struct Course {
     until: Instant,
     is_sent: AtomicBool,
 }
 
-/// The API server, as one identity sees it. Cheap to clone.
+/// The client of the API server, under one identity. Cheap to clone.
 ///
-/// Every call runs on the I/O runtime, waits for its turn by the rate limit, and fails after its deadline.
+/// Every call runs on the I/O runtime, waits for its turn at the rate limit, and fails after its deadline.
 #[derive(Clone)]
 pub struct ApiClient {
     client: Client,
     io: Io,
     turns: Bucket,
-    /// Places of calls that wait for an answer; none is no bound.
+    /// Permits of calls in flight; `None` is no bound.
     in_flight: Option<Arc<Semaphore>>,
     deadline: Duration,
     redial: Vec<Arc<dyn Redial>>,
@@ -115,7 +116,7 @@ fn operation<B>(request: &Request<B>) -> String {
     format!("{} {}", request.method(), request.uri().path())
 }
 
-/// `/api/v1/namespaces/<ns>/pods/<name>/<subresource>`, of the version that the object's type has.
+/// `/api/v1/namespaces/<ns>/pods/<name>/<subresource>`, with the group and version of the object's type.
 fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
     let mut path = K::url_path(&(), namespace);
     for part in [name, subresource].into_iter().flatten() {
@@ -125,7 +126,7 @@ fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Opt
     path
 }
 
-/// What is escaped in a query or a part of a path; selectors stay readable.
+/// The characters to escape in a query or a part of a path; selectors stay readable.
 const ESCAPED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -166,7 +167,7 @@ async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
     ApiError::of_status(operation.to_owned(), code, retry_after, status)
 }
 
-/// A list as it was answered, its items not yet read.
+/// A list as the server answered it; its items are not decoded yet.
 #[derive(Deserialize)]
 pub(super) struct ListBody {
     #[serde(default)]
@@ -175,7 +176,7 @@ pub(super) struct ListBody {
     items: Option<Vec<Box<RawValue>>>,
 }
 
-/// Of an object's or a list's metadata, how new it is.
+/// The part of an object's or a list's metadata that tells how new it is.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VersionBody {
@@ -184,11 +185,11 @@ pub(super) struct VersionBody {
 }
 
 impl ListBody {
-    /// The items of type `K`, and those that are not of its form.
+    /// The items decoded as type `K`, and those that cannot be.
     pub fn items<K: Object>(self) -> (Vec<K>, Vec<Unreadable>) {
         let (mut good, mut unreadable) = (Vec::new(), Vec::new());
         for item in self.items.into_iter().flatten() {
-            // From bytes, as everything: reading from each further kind of source is as much code again.
+            // Decoded from bytes like everything else: each further kind of source would compile the same code again.
             match read_object(item.get().as_bytes(), Said::Listed) {
                 Ok(object) => good.push(object),
                 Err(found) => unreadable.push(found.0),
@@ -198,7 +199,7 @@ impl ListBody {
     }
 }
 
-/// An answer of a type that only who asked knows.
+/// A decoded answer, of a type that only the caller knows.
 type Decoded = Box<dyn Any + Send>;
 
 fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Result<Decoded> {
@@ -206,7 +207,7 @@ fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Res
 }
 
 impl ApiClient {
-    /// Speaks through `client`. `deadline` is that of each call but watches.
+    /// A client that sends through `client`. `deadline` is that of each call except watches.
     pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
         Self {
             client,
@@ -219,10 +220,10 @@ impl ApiClient {
         }
     }
 
-    /// With connections of its own, which can be given up. Nothing is connected yet.
+    /// A client with connections of its own, which it can give up. Nothing is connected yet.
     ///
     /// # Errors
-    /// What of the settings cannot be used: the CA, or the identity as it is now.
+    /// A setting that cannot be used: the CA, or the identity as it is now.
     pub fn connected(
         settings: &ConnectSettings,
         io: &Io,
@@ -233,27 +234,27 @@ impl ApiClient {
         Ok(Self { redial: vec![redial], ..Self::new(client, io.clone(), limit, deadline) })
     }
 
-    /// Speaking through `client`, whose connections are given up by `redial`.
+    /// The same client, with `redial` to give its connections up.
     #[cfg(any(test, feature = "fake"))]
     pub(super) fn redialing(mut self, redial: Arc<dyn Redial>) -> Self {
         self.redial.push(redial);
         self
     }
 
-    /// The same, whose [`ApiClient::redial`] gives up the connections of `others` too.
+    /// The same client; its [`ApiClient::redial`] gives up the connections of `others` too.
     #[must_use]
     pub fn redialing_with(mut self, others: &[&Self]) -> Self {
         self.redial.extend(others.iter().flat_map(|other| other.redial.iter().cloned()));
         self
     }
 
-    /// Gives up connections that may be dead: the next call gets a new one. Calls in flight and watches stay on theirs,
-    /// unless it was connected to close all.
+    /// Gives up connections that may be dead, so that the next call opens a new one. Calls in flight and watches stay
+    /// on theirs, unless the client was configured to close all.
     pub fn redial(&self) {
         self.redial.iter().for_each(|redial| redial.redial());
     }
 
-    /// Whether the server says that it is well.
+    /// Asks the server's `/healthz`.
     pub fn healthz(&self) -> Reply<()> {
         let this = self.clone();
         self.on_io(async move {
@@ -264,27 +265,27 @@ impl ApiClient {
         })
     }
 
-    /// Learns from `other`'s calls whether the server answers, and the other way round: it is the same server.
+    /// Shares with `other` the knowledge whether the server answers, since both speak to the same server.
     #[must_use]
     pub fn beside(self, other: &Self) -> Self {
         Self { reach: other.reach.clone(), ..self }
     }
 
-    /// The same, with the waits between its tries by the chance of `clock`.
+    /// The same client, with random numbers from `clock` for the waits between attempts.
     #[cfg(any(test, feature = "fake"))]
     pub(super) fn by_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { reach: Reach::new(clock), ..self }
     }
 
-    /// The same over the same connections, whose calls neither wait for the others' turns nor take them: with a bucket of
-    /// its own of the same rate, and no more than `at_once` calls in flight.
+    /// The same client over the same connections, but with a queue of its own at the same rate, and with at most
+    /// `at_once` calls in flight: its calls neither wait for the other calls nor delay them.
     #[must_use]
     pub fn lane(&self, at_once: usize) -> Self {
         let in_flight = Some(Arc::new(Semaphore::new(at_once)));
         Self { turns: self.turns.anew(), in_flight, ..self.clone() }
     }
 
-    /// The same with another deadline.
+    /// The same client with another deadline.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
         Self { deadline, ..self.clone() }
@@ -318,7 +319,7 @@ impl ApiClient {
         self.send_patch(path::<K>(namespace, Some(name), Some("status")), patch)
     }
 
-    /// Deletes an object. The answer's body is of no interest.
+    /// Deletes an object. The answer's body is ignored.
     pub fn delete<K: Object>(&self, namespace: Option<&str>, name: &str, how: &Delete) -> Reply<()> {
         let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         if let Some(seconds) = how.grace_seconds {
@@ -332,7 +333,7 @@ impl ApiClient {
         Box::pin(async move { sent.await.map(|_| ()) })
     }
 
-    /// Posts to a subresource, such as `token` of a service account.
+    /// Posts an object to a subresource, such as `token` of a service account.
     pub fn create_subresource<K: Object, S: Serialize + DeserializeOwned + Send + 'static>(
         &self,
         namespace: Option<&str>,
@@ -343,7 +344,7 @@ impl ApiClient {
         self.send_object(http::Method::POST, path::<K>(namespace, Some(name), Some(subresource)), body)
     }
 
-    /// The metadata and contents of a list.
+    /// The metadata and the undecoded items of a list.
     pub(super) fn list_raw<K: Object>(&self, select: &Select, version: &str) -> Reply<ListBody> {
         let mut query = format!("resourceVersion={version}");
         if let Some(fields) = &select.fields {
@@ -354,7 +355,7 @@ impl ApiClient {
         self.json(http::Method::GET, path, None, None)
     }
 
-    /// Opens a watch: an answer whose body goes on.
+    /// Opens a watch: an answer with a body that continues.
     pub(super) fn open_watch<K: Object>(
         &self,
         select: &Select,
@@ -379,7 +380,7 @@ impl ApiClient {
         })
     }
 
-    /// Reads all objects selected, once. One that cannot be read is logged and left out.
+    /// Reads all selected objects once. An object that cannot be decoded is logged and left out.
     pub fn list<K: Object>(&self, select: &Select) -> Reply<Vec<K>> {
         let listed = self.list_raw::<K>(select, "");
         Box::pin(async move { Ok(listed.await?.items().0) })
@@ -423,7 +424,7 @@ impl ApiClient {
         })
     }
 
-    /// The same for every type of answer: one kind of task, and not one for each.
+    /// Performs a call for every type of answer, so that there is one kind of task instead of one per type.
     fn answer(
         &self,
         method: http::Method,
@@ -445,7 +446,7 @@ impl ApiClient {
         })
     }
 
-    /// Sends a request, and sends it again when the server says when it wants that, as long as the deadline allows.
+    /// Sends a request, and sends it again at the time that the server asks for, as long as the deadline allows.
     async fn call(
         &self,
         operation: &str,
@@ -483,7 +484,7 @@ impl ApiClient {
         Err(refusal(operation, answer).await)
     }
 
-    /// Waits for its turn and its place, which must come in time, and sends a request.
+    /// Waits for a turn and a permit, both within the deadline, and sends a request.
     async fn send(
         &self,
         operation: &str,
@@ -514,7 +515,7 @@ impl ApiClient {
         }
     }
 
-    /// The server does not seem to be well.
+    /// Reports a sign that the server may not be well.
     pub(super) fn doubt(&self) {
         self.reach.doubted(&self.client, &self.io, &self.redial);
     }
@@ -531,11 +532,11 @@ impl ApiClient {
     ) -> Result<T, ApiError> {
         tokio::time::timeout_at(course.until, work).await.unwrap_or_else(|_| {
             if !course.is_sent.load(Ordering::Relaxed) {
-                // It has waited behind others of its own kind; of the server that tells nothing.
+                // The call waited behind other calls of this client, which says nothing about the server.
                 return Err(ApiError::not_sent(operation.to_owned(), TooLate));
             }
             self.doubt();
-            // Perhaps only the connection is dead: nobody else is to wait on it.
+            // Only this connection may be dead, so other calls should not wait on it.
             self.redial();
             let message = format!("no answer within {} s", self.deadline.as_secs_f64());
             Err(ApiError::unanswered(operation.to_owned(), message))

@@ -1,4 +1,5 @@
-//! Connections to the API server: HTTP/2 where it speaks it, kept while they are well, with the identity of the moment.
+//! Connections to the API server: HTTP/2 where the server offers it, kept as long as they work, with the present
+//! identity.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -32,43 +33,43 @@ use bridge_io::Io;
 use bridge_net::names;
 use bridge_net::roots::{self, Places};
 
-/// Longest wait for a connection, TLS included.
+/// The longest wait for a connection, TLS included.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-/// A connection on which nothing is heard for this long is asked whether it lives …
+/// A connection that has been silent for this long is pinged …
 const PING_AFTER: Duration = Duration::from_secs(30);
-/// … and is given up without an answer after this.
+/// … and is closed without an answer after this time.
 const PING_DEADLINE: Duration = Duration::from_secs(15);
-/// Calls that go on when the certificate changes have this long before the connections with the old one are closed.
+/// When the certificate changes, calls in flight have this long before connections with the old certificate are closed.
 const OLD_CONNECTIONS_LIVE: Duration = Duration::from_secs(10);
 
-/// How to speak to an API server.
+/// How to connect to an API server.
 #[derive(Clone, Debug)]
 pub struct ConnectSettings {
-    /// Server and whom to trust.
+    /// The server, and which authorities to trust.
     pub kubeconfig: Kubeconfig,
-    /// Who we are at the moment.
+    /// The source of the kubelet's identity.
     pub identity: Arc<dyn IdentitySource>,
     /// `User-Agent`.
     pub user_agent: String,
-    /// HTTP/1.1 only, and whoever gives up connections closes even those in use (`DISABLE_HTTP2`).
+    /// Speak HTTP/1.1 only, and close connections on a redial even while they are in use (`DISABLE_HTTP2`).
     pub http1_only: bool,
 }
 
 /// A client with connections of its own. Nothing is connected yet.
 ///
 /// # Errors
-/// What of the kubeconfig cannot be used: the CA, or the identity as it is now.
+/// A part of the kubeconfig that cannot be used: the CA, or the identity as it is now.
 pub fn connect(settings: &ConnectSettings, io: &Io) -> Result<kube::Client, ConnectError> {
     dial(settings, io).map(|(client, _)| client)
 }
 
-/// Gives up connections that may be dead: whoever calls next gets a new one.
+/// Gives up connections that may be dead, so that the next call opens a new one.
 pub(super) trait Redial: Send + Sync {
     fn redial(&self);
 }
 
 impl Redial for Shared {
-    /// Idle ones are closed, and calls in flight stay on theirs unless all are to be closed.
+    /// Closes idle connections; calls in flight stay on theirs, unless all are to be closed.
     fn redial(&self) {
         let gone = self.current.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(gone) = gone.filter(|_| self.http1_only) {
@@ -82,7 +83,7 @@ pub(super) fn dial(
     io: &Io,
 ) -> Result<(kube::Client, Arc<dyn Redial>), ConnectError> {
     let trust = Trust::of(&settings.kubeconfig)?;
-    // A wrong key or certificate is known now, not at the first request.
+    // A wrong key or certificate is reported now instead of at the first request.
     trust.config(&settings.identity.at_start()?, settings.http1_only)?;
     let agent = HeaderValue::from_str(&settings.user_agent)
         .map_err(|_| ConnectError::Unsupported(format!("user agent {:?}", settings.user_agent)))?;
@@ -98,18 +99,19 @@ pub(super) fn dial(
     if let Some(changes) = settings.identity.changes() {
         drop(io.spawn(follow_identity(changes, Arc::downgrade(&shared))));
     }
-    // The client's buffer is a task of the I/O runtime.
+    // The client's buffer runs as a task of the I/O runtime.
     let client = io.enter(|| kube::Client::new(ApiService(shared.clone()), "default"));
     Ok((client, shared))
 }
 
-/// Whoever asks for nothing but watches is to be seen under the newest certificate, too.
+/// Opens new connections when the certificate changes, so that a client with only watches uses the newest certificate,
+/// too.
 async fn follow_identity(mut changes: BoxStream<'static, ()>, shared: Weak<Shared>) {
     while changes.next().await.is_some() {
         let Some(shared) = shared.upgrade() else { return };
         let in_use = shared.current.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if in_use && let Ok(identity) = shared.identity.identity() {
-            // What is wrong with it, the next call says.
+            // An error with this identity is reported by the next call.
             let _ = shared.http(&identity);
         }
     }
@@ -117,7 +119,7 @@ async fn follow_identity(mut changes: BoxStream<'static, ()>, shared: Weak<Share
 
 type Http = HyperClient<Connector, Body>;
 
-/// The connections made with one identity.
+/// The connections that were made with one identity.
 struct Connections {
     generation: u64,
     http: Http,
@@ -162,7 +164,7 @@ impl Shared {
             tracing::info!(
                 "Certificate rotation detected, shutting down client connections to start using new credentials"
             );
-            // Watches would stay with the old identity for minutes; calls come to their end first.
+            // Watches would keep the old identity for minutes; other calls may finish first.
             drop(self.io.spawn(async move {
                 tokio::time::sleep(OLD_CONNECTIONS_LIVE).await;
                 old.closed.cancel();
@@ -172,7 +174,7 @@ impl Shared {
     }
 }
 
-/// Adds to each request where it goes and who asks.
+/// Adds the server's address and the identity's credentials to each request.
 #[derive(Clone)]
 struct ApiService(Arc<Shared>);
 
@@ -320,7 +322,7 @@ enum Stream {
     Tls(TokioIo<Box<TlsStream<TcpStream>>>),
 }
 
-/// A connection that can be closed from outside.
+/// A connection that can be closed from outside its user.
 struct Conn {
     stream: Stream,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,

@@ -1,4 +1,5 @@
-//! Who the kubelet is to the API server, which may change while it runs: a rotated certificate, a refreshed token.
+//! The kubelet's identity towards the API server, which may change while it runs: a rotated certificate, a refreshed
+//! token.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use rustls::sign::CertifiedKey;
 use super::error::ConnectError;
 use super::kubeconfig::Pem;
 
-/// What a connection and its requests carry.
+/// The credentials of a connection and its requests.
 #[derive(Clone, Default)]
 pub struct Identity {
-    /// The certificate with those that lead to its CA, and its key.
+    /// The certificate with its chain, and its key.
     pub certificate: Option<Arc<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>>,
-    /// Sent as `Authorization: Bearer`.
+    /// The token, sent as `Authorization: Bearer`.
     pub token: Option<Arc<str>>,
-    /// Grows when the certificate is another one: connections with the old one are not used any more.
+    /// Grows with every new certificate: connections with an older one are not used any more.
     pub generation: u64,
 }
 
@@ -33,34 +34,34 @@ impl Debug for Identity {
     }
 }
 
-/// Says who we are at the moment.
+/// The source of the identity at the moment.
 pub trait IdentitySource: Send + Sync + Debug {
-    /// Asked before every request; must be quick.
+    /// The identity for the next request. Called before every request, so it must be quick.
     ///
     /// # Errors
-    /// When nothing usable is there, naming the file.
+    /// No usable identity exists; the error names the file.
     fn identity(&self) -> Result<Identity, ConnectError>;
 
-    /// As far as it is known before anything is asked.
+    /// The identity as far as it is known before the first request.
     ///
     /// # Errors
-    /// What is there already cannot be used.
+    /// An existing part of the identity cannot be used.
     fn at_start(&self) -> Result<Identity, ConnectError> {
         self.identity()
     }
 
-    /// Awaited on the I/O runtime before every request: makes fresh what takes time to get.
+    /// Renews an identity that takes time to get. Awaited on the I/O runtime before every request.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// The identity cannot be had.
     fn refresh(&self) -> BoxFuture<'_, Result<(), ConnectError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The server has answered 401.
+    /// Tells the source that the server has answered 401.
     fn refused(&self) {}
 
-    /// An item for each change, if the source tells of them by itself.
+    /// A stream with an item for each change; `None` if the source does not report changes.
     fn changes(&self) -> Option<BoxStream<'static, ()>> {
         None
     }
@@ -77,7 +78,7 @@ pub(super) fn certificates(pem: &Pem, field: &str) -> Result<Vec<CertificateDer<
     Ok(certificates)
 }
 
-/// A certificate and its key, which belong together.
+/// A certificate and its key, checked to belong together.
 pub(super) fn certificate_pair(
     certificate: &Pem,
     pem_key: &Pem,

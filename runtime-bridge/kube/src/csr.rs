@@ -1,4 +1,4 @@
-//! Certificates asked of the cluster: a CertificateSigningRequest, made and waited for.
+//! Certificates signed by the cluster: a CertificateSigningRequest is created and awaited.
 
 use futures::StreamExt;
 use k8s_openapi::ByteString;
@@ -12,28 +12,28 @@ use x509_parser::prelude::FromDer;
 use crate::{ApiError, CertificateRequests, Followed, Select};
 use bridge_tls::certificates::{CertificateError, KeyPem, Pair, Purpose, Subject};
 
-/// Why the cluster has not given a certificate.
+/// Why the cluster has not signed a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
-    /// No request could be made.
+    /// The request could not be made.
     #[error(transparent)]
     Made(#[from] CertificateError),
-    /// The API server has not taken it.
+    /// The API server did not accept the request.
     #[error("cannot create certificate signing request: {0}")]
     NotCreated(ApiError),
-    /// There is one of that name, which cannot be read.
+    /// A request of that name exists and cannot be read.
     #[error("cannot retrieve certificate signing request: {0}")]
     NotRetrieved(ApiError),
-    /// There is one of that name, which is another's.
+    /// A request of that name exists for another key or subject.
     #[error("retrieved csr is not compatible: {0}")]
     Incompatible(String),
-    /// It was not signed.
+    /// The request was not signed.
     #[error("cannot watch on the certificate signing request: {0}")]
     NotSigned(String),
 }
 
 impl CsrError {
-    /// What the API server said, if it is that.
+    /// The API server's error, if that is the reason.
     pub fn api(&self) -> Option<&ApiError> {
         match self {
             Self::NotCreated(error) | Self::NotRetrieved(error) => Some(error),
@@ -42,7 +42,7 @@ impl CsrError {
     }
 }
 
-/// A request that the API server has.
+/// A request that the API server has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requested {
     /// Its name.
@@ -56,11 +56,11 @@ fn requested(csr: &CertificateSigningRequest) -> Requested {
     Requested { name: meta.name.clone().unwrap_or_default(), uid: meta.uid.clone().unwrap_or_default() }
 }
 
-/// Asks for a certificate. With a name, a request of that name that is for the same key and subject is used again;
-/// without one the API server makes one up.
+/// Requests a certificate. With a name, an existing request of that name for the same key and subject is reused;
+/// without one the API server generates a name.
 ///
 /// # Errors
-/// No request could be made, or the API server has not taken it.
+/// The request could not be made, or the API server did not accept it.
 pub async fn request_certificate(
     api: &dyn CertificateRequests,
     key: &KeyPem,
@@ -96,7 +96,7 @@ pub async fn request_certificate(
     Ok(requested(&there))
 }
 
-/// Whether what is there is a request for the same: by this key, for this subject, of this signer.
+/// Whether the existing request is for the same key, subject and signer.
 fn compatible(
     there: &CertificateSigningRequest,
     ours: &CertificateSigningRequest,
@@ -136,10 +136,10 @@ fn compatible(
     Ok(())
 }
 
-/// Waits until the cluster has signed, without an end of its own. Gives the certificate, PEM.
+/// Waits, without a deadline, until the cluster has signed the request; returns the certificate, PEM.
 ///
 /// # Errors
-/// The request was denied, has failed, is gone or is another one.
+/// The request was denied, has failed, is gone or was replaced by another one.
 pub async fn wait_for_certificate(
     api: &dyn CertificateRequests,
     requested: &Requested,

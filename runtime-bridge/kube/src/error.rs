@@ -1,14 +1,14 @@
-//! What an API server refuses, and what keeps it from answering or from being asked.
+//! Why a call to the API server fails: refusals of the server, missing answers, and calls that could not be sent.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// The reason of a call that is one too many for the client itself.
+/// The reason of a call that the client's own rate limit kept back.
 const TOO_MANY: &str = "ClientRateLimited";
 
-/// Why a call has failed.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation}: {message}")]
 pub struct ApiError {
@@ -18,13 +18,13 @@ pub struct ApiError {
     pub code: u16,
     /// Kubernetes' machine-readable reason (`NotFound`, `Conflict`, `AlreadyExists`, …); empty when there is none.
     pub reason: String,
-    /// For people.
+    /// The message, for people.
     pub message: String,
-    /// When the server wants to be asked again at the earliest.
+    /// The time after which the server wants to be asked again.
     pub retry_after: Option<Duration>,
 }
 
-/// Why the API server cannot be spoken to as the kubeconfig says.
+/// Why no connection to the API server can be made as the kubeconfig says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// A file cannot be used.
@@ -32,29 +32,29 @@ pub enum ConnectError {
     File {
         /// The file, or the field that holds its contents.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// The parts do not fit together for TLS.
+    /// Key, certificate and CA do not fit together for TLS.
     #[error("TLS: {0}")]
     Tls(String),
-    /// No connection was made.
+    /// The connection could not be opened.
     #[error("cannot connect to {server}: {reason}")]
     Connection {
         /// Host and port.
         server: String,
-        /// What the system or the other side said.
+        /// The error of the operating system or the other side.
         reason: String,
     },
-    /// The program of the kubeconfig's user does not say who we are.
+    /// The program of the kubeconfig's user yields no credentials.
     #[error("exec plugin {command}: {reason}")]
     Exec {
         /// The program.
         command: String,
-        /// What it did.
+        /// The reason.
         reason: String,
     },
-    /// There is no valid certificate of ours.
+    /// The kubelet has no valid certificate.
     #[error("no valid client certificate: the cluster has not signed one yet, or the last one has expired")]
     NoCertificate,
     /// A field of the kubeconfig that is not supported.
@@ -68,7 +68,7 @@ impl ConnectError {
     }
 }
 
-/// An error with all that caused it.
+/// An error's text with all its causes.
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -99,24 +99,24 @@ pub(super) struct Details {
     retry_after_seconds: u32,
 }
 
-/// When the server wants to be asked again, by its answer's head.
+/// The header `Retry-After` of an answer.
 pub(super) fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     let seconds = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(bounded(seconds))
 }
 
-/// A server that asks for an hour does not stop a node for an hour.
+/// Bounds a server's `Retry-After`, so that an hour does not stop a node for an hour.
 fn bounded(seconds: u64) -> Duration {
     Duration::from_secs(seconds.min(60))
 }
 
 impl ApiError {
-    /// Nothing was answered, or nothing that could be read. Whether a write was done is not known.
+    /// A call without an answer, or with one that cannot be read. Whether a write took effect is not known.
     pub(super) fn unanswered(operation: String, message: impl Into<String>) -> Self {
         Self { operation, code: 0, reason: String::new(), message: message.into(), retry_after: None }
     }
 
-    /// The call was not sent: by the client's own rate limit, its turn would have come after its deadline.
+    /// A call that was not sent: at the client's own rate limit its turn would have come after its deadline.
     pub(super) fn not_sent(operation: String, why: impl std::fmt::Display) -> Self {
         Self { reason: TOO_MANY.to_owned(), ..Self::unanswered(operation, why.to_string()) }
     }
@@ -135,52 +135,52 @@ impl ApiError {
         Self { operation, code, reason: status.reason, message, retry_after: retry_after.or(in_body) }
     }
 
-    /// It was not sent, since its turn would have come too late: to ask again at once is of no use.
+    /// Whether the call was not sent, since its turn would have come too late: repeating it at once is of no use.
     pub fn is_not_sent(&self) -> bool {
         self.code == 0 && self.reason == TOO_MANY
     }
 
-    /// Nobody has answered.
+    /// Whether there was no answer.
     pub fn is_unanswered(&self) -> bool {
         self.code == 0
     }
 
-    /// There is no such object.
+    /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code == 404
     }
 
-    /// The object has another UID or resource version than was required.
+    /// Whether the object has another UID or resource version than the call required.
     pub fn is_conflict(&self) -> bool {
         self.code == 409 && self.reason != "AlreadyExists"
     }
 
-    /// An object of this name is there already.
+    /// Whether an object of this name exists already.
     pub fn is_already_exists(&self) -> bool {
         self.code == 409 && self.reason == "AlreadyExists"
     }
 
-    /// The caller may not do this.
+    /// Whether the caller is not allowed to do this.
     pub fn is_forbidden(&self) -> bool {
         self.code == 403
     }
 
-    /// The caller is not known.
+    /// Whether the server does not accept the caller's identity.
     pub fn is_unauthorized(&self) -> bool {
         self.code == 401
     }
 
-    /// The resource version is too old: list anew.
+    /// Whether the resource version is too old: the caller has to list anew.
     pub fn is_gone(&self) -> bool {
         self.code == 410
     }
 
-    /// The object is not valid.
+    /// Whether the object is not valid.
     pub fn is_invalid(&self) -> bool {
         self.code == 422
     }
 
-    /// The same call may work later.
+    /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self.code, 0 | 408 | 429 | 500..=599)
     }

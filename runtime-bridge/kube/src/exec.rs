@@ -1,5 +1,5 @@
-//! Users that are programs: `client.authentication.k8s.io/v1` and `v1beta1`. What a program gives is kept until it
-//! expires, or the server does not take it any more.
+//! Kubeconfig users that are programs: `client.authentication.k8s.io/v1` and `v1beta1`. A program's credentials are
+//! kept until they expire or the server refuses them.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,13 +16,13 @@ use super::credentials::{Identity, certificate_pair};
 use super::error::ConnectError;
 use super::kubeconfig::Pem;
 
-/// Longest run of a program.
+/// The longest run of a program.
 const RUN_DEADLINE: Duration = Duration::from_secs(60);
-/// Bytes of what it prints.
+/// The most bytes of a program's output.
 const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
-/// After a failed run the next request does not run it at once again.
+/// The wait after a failed run before a request runs the program again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The program is told by this variable what is asked of it.
+/// The environment variable that tells the program which API version and cluster are meant.
 const INFO: &str = "KUBERNETES_EXEC_INFO";
 
 #[derive(Debug, Deserialize)]
@@ -62,12 +62,12 @@ struct Known {
     failed: Option<(tokio::time::Instant, ConnectError)>,
 }
 
-/// The identity that a program gives.
+/// The identity that a program yields.
 #[derive(Debug)]
 pub(super) struct ExecIdentity {
     config: ExecConfig,
     known: Mutex<Known>,
-    /// One run at a time; the others wait for what it gives.
+    /// Held by the one run at a time; other requests wait for its result.
     running: tokio::sync::Mutex<()>,
 }
 
@@ -88,12 +88,12 @@ impl ExecIdentity {
         ConnectError::Exec { command: self.command().to_owned(), reason: reason.into() }
     }
 
-    /// What the last run has given.
+    /// The identity of the last run.
     pub fn identity(&self) -> Identity {
         self.locked().identity.clone()
     }
 
-    /// The server did not take what the program gave: it is run again before the next request.
+    /// Marks the credentials as refused by the server: the program runs again before the next request.
     pub fn refused(&self) {
         self.locked().fresh = false;
     }
@@ -109,7 +109,7 @@ impl ExecIdentity {
         }
     }
 
-    /// Runs the program unless what it gave is still good.
+    /// Runs the program unless its credentials are still good.
     pub async fn refresh(&self) -> Result<(), ConnectError> {
         if self.is_fresh()? {
             return Ok(());
@@ -177,7 +177,7 @@ impl ExecIdentity {
     }
 
     fn take(&self, output: &[u8]) -> Result<(), ConnectError> {
-        // The output itself is not shown: it holds a secret.
+        // The output is left out of the error, since it holds a secret.
         let read = serde_json::from_slice::<Credential>(output);
         let read = read.map_err(|error| {
             self.failed(format!(

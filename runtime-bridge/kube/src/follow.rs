@@ -1,4 +1,5 @@
-//! Lists that stay current: list, then watch from there, and list again when the server has forgotten where that was.
+//! Lists that stay current: list, watch from the list's version, and list again when the server has forgotten that
+//! version.
 
 use std::time::Duration;
 
@@ -18,31 +19,32 @@ use super::object::{Object, Said, Unreadable, read_object};
 use super::reach::{Hope, Reach};
 use bridge_pace::Backoff;
 
-/// A watch lasts this long at least and twice as long at most, so that not all end at once.
+/// The shortest time of a watch, in seconds; the longest is twice as long, so that watches do not all end at once.
 const WATCH_SECONDS_MIN: u64 = 300;
-/// Bytes of one event.
+/// The most bytes of one event.
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Waits between tries: doubled from the first to the last, with as much again at random, fresh after a good time.
+/// The waits between attempts: doubled from the first to the last, with up to as much again at random, and reset after
+/// a good time.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
 const GOOD_TIME: Duration = Duration::from_secs(120);
-/// Bookmarks come every minute; a watch of this length should have heard one.
+/// The length from which a watch should have received a bookmark, which come every minute.
 const UNHEARD_MIN: Duration = Duration::from_secs(240);
-/// News that wait for whoever follows.
+/// The most items that wait for the reader of a stream.
 const NEWS_MAX: usize = 64;
 
-/// What a followed list says.
+/// An item of a followed list.
 #[derive(Clone, Debug)]
 pub enum Followed<K> {
-    /// All that is there now; what was known and is not in it is gone.
+    /// All objects at present; a known object that is missing here is gone.
     All(Vec<K>),
     /// One object is new or has changed.
     Changed(K),
-    /// One object is gone; as it last was.
+    /// One object is gone; this is its last form.
     Gone(K),
-    /// One object is not of its kind's form and is left out of what is told: what was known of it is the best there is.
-    /// Said of an item of a list before its [`Followed::All`].
+    /// One object cannot be decoded and is left out; its last known form stays the best there is. Sent for an item of a
+    /// list before its [`Followed::All`].
     Unreadable(Unreadable),
-    /// The list may be out of date for a while: nothing can be heard from the server.
+    /// The list may be out of date for a while, since the server cannot be watched.
     Trouble(ApiError),
 }
 
@@ -53,7 +55,7 @@ struct Event<'a> {
     object: &'a RawValue,
 }
 
-/// What a bookmark tells.
+/// The content of a bookmark.
 #[derive(Deserialize)]
 struct Bookmark {
     #[serde(default)]
@@ -61,7 +63,7 @@ struct Bookmark {
 }
 
 impl ApiClient {
-    /// Follows a list. Ends when it is dropped.
+    /// Follows a list until the stream is dropped.
     pub fn follow<K: Object>(&self, select: Select) -> BoxStream<'static, Followed<K>> {
         let (news, heard) = mpsc::channel(NEWS_MAX);
         let task = AbortOnDropHandle::new(self.io().spawn(follow(self.clone(), select, news)));
@@ -73,11 +75,11 @@ impl ApiClient {
     }
 }
 
-/// The wait before the next try.
+/// The wait before the next attempt.
 struct NextTry(Duration);
 
 impl NextTry {
-    /// Waits as long as the server has said, and then until the time is over or a server that was away is back.
+    /// Waits for the time that the server asked for, and then until the wait is over or a server that was away is back.
     async fn wait(&mut self, reach: &Reach, asked: Option<Duration>, mut hope: Hope) {
         let asked = asked.unwrap_or_default();
         let rest = reach.jittered(self.0).saturating_sub(asked);
@@ -85,14 +87,14 @@ impl NextTry {
         sleep(asked).await;
         tokio::select! {
             biased;
-            // Just after its start a server may refuse what it takes a moment later.
+            // A server that has just started may refuse calls that it accepts a moment later.
             () = hope.fulfilled() => self.0 = BACKOFF.first(),
             () = sleep(rest) => {}
         }
     }
 }
 
-/// Nobody follows any more.
+/// The reader of the stream has dropped it.
 struct Left;
 
 async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Followed<K>>) {
@@ -109,7 +111,7 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
             next_try = NextTry(BACKOFF.first());
         }
         let wait = error.retry_after;
-        // What has come back since a good time began has gone away again since.
+        // A return of the server during the good time does not count: the server has gone away again since.
         let hope = if lasted { api.reach().hope() } else { hope };
         if !error.is_gone() && news.send(Followed::Trouble(error)).await.is_err() {
             return;
@@ -118,7 +120,7 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
     }
 }
 
-/// Lists and watches until a new list is needed, and why.
+/// Lists and watches until a new list is needed; the error says why.
 async fn follow_once<K: Object>(
     api: &ApiClient,
     select: &Select,
@@ -131,7 +133,7 @@ async fn follow_once<K: Object>(
     let mut version = listed.metadata.resource_version.clone().unwrap_or_else(|| "0".to_owned());
     let (all, unreadable) = listed.items::<K>();
     for one in unreadable {
-        // Who follows one object has nothing to go on with.
+        // A follower of one object has nothing left to work with.
         if select.is_one() {
             return Ok(ApiError::unanswered(
                 format!("LIST {}", K::plural(&())),
@@ -146,7 +148,7 @@ async fn follow_once<K: Object>(
         let begun = Instant::now();
         let hope = api.reach().hope();
         let error = match watch(api, select, &mut version, news).await? {
-            // Watches end: the next one goes on where this one was. One that ends at once is not asked for at once.
+            // The next watch continues where this one ended. After a watch that ended at once there is a pause.
             Ended::InTime => {
                 if begun.elapsed() < Duration::from_secs(1) {
                     next_try.wait(api.reach(), None, hope).await;
@@ -171,17 +173,17 @@ async fn follow_once<K: Object>(
     }
 }
 
-/// How a watch was over.
+/// How a watch ended.
 enum Ended {
-    /// As watches end.
+    /// The watch ended at its time-out.
     InTime,
-    /// In time, and not even a bookmark was heard. A server whose data were put back to an earlier time takes a watch
-    /// from a version that it has not reached yet, and is silent until it has.
+    /// The watch ended at its time-out without even a bookmark. A server that was restored from an older backup accepts
+    /// a watch from a version that it has not reached yet, and is silent until it has.
     Unheard,
-    /// It did not begin. Without an answer, or with one of a server that is not well, the server has been away, and
-    /// what it holds may be older than before: only a list tells.
+    /// The watch did not begin. If there was no answer, or one of a server that is not well, the server was away and
+    /// its objects may be older than before: only a list tells.
     Unopened(ApiError),
-    /// In the middle.
+    /// The watch broke before its time-out.
     Broken(ApiError),
 }
 
@@ -191,7 +193,7 @@ fn unheard<K: Object>() -> ApiError {
     ApiError { code: 410, ..error }
 }
 
-/// One watch.
+/// Runs one watch.
 async fn watch<K: Object>(
     api: &ApiClient,
     select: &Select,
@@ -210,7 +212,7 @@ async fn watch<K: Object>(
     let bytes = answer.into_body().into_data_stream().map(|part| part.map_err(std::io::Error::other));
     let codec = LinesCodec::new_with_max_length(EVENT_BYTES_MAX);
     let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
-    // The server ends it in time; one that says nothing long after that is dead.
+    // The server ends the watch in time; a connection that is silent long after that is dead.
     let end = Duration::from_secs(seconds + 60);
     let begun = Instant::now();
     let mut was_heard = false;
@@ -233,7 +235,7 @@ async fn watch<K: Object>(
     }
 }
 
-/// How far the watch has come with an event, and its news. The watch goes on behind an object that cannot be read.
+/// Takes the version from an event, and decodes its object. The watch continues after an object that cannot be decoded.
 fn read_event<K: Object>(
     object: &[u8],
     said: Said,
@@ -262,7 +264,7 @@ fn heard<K: Object>(line: &str, version: &mut String) -> Result<Option<Followed<
         }
         "ADDED" | "MODIFIED" => read_event(object, Said::Changed, Followed::Changed),
         "DELETED" => read_event(object, Said::Gone, Followed::Gone),
-        // A bookmark only tells how far the watch has come.
+        // A bookmark only carries the version that the watch has reached.
         _ => {
             let bookmark: Bookmark = serde_json::from_slice(object).map_err(unreadable)?;
             (bookmark.metadata.resource_version, None)

@@ -1,4 +1,4 @@
-//! The identities that a kubelet can have: its kubeconfig's user, and the certificate that the cluster has signed last.
+//! The kubelet's possible identities: its kubeconfig's user, and the certificate that the cluster has signed last.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,9 +14,9 @@ use super::exec::ExecIdentity;
 use super::kubeconfig::{Pem, User, read_file};
 use bridge_tls::certificates::CurrentPair;
 
-/// Files are looked at again this often at most.
+/// The shortest time between two checks of the files for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// A request without a certificate of ours waits this long for the first one.
+/// How long a request waits for the kubelet's first certificate.
 const FIRST_WAIT: Duration = Duration::from_secs(9);
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Known {
     identity: Identity,
 }
 
-/// The identity that a kubeconfig's user has, read again when its files change, and asked of its program when it expires.
+/// The identity of a kubeconfig's user, read again when its files change, or renewed by its program when it expires.
 #[derive(Debug)]
 pub struct FileIdentity {
     user: User,
@@ -36,7 +36,7 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// Reads nothing yet.
+    /// An identity that has read nothing yet.
     pub fn new(user: User) -> Self {
         let program = match &user {
             User::Exec(config) => Some(ExecIdentity::new((**config).clone())),
@@ -70,14 +70,14 @@ impl FileIdentity {
                 if token.is_empty() {
                     return Err(wrong("holds no token".to_owned()));
                 }
-                // Requests carry it, not connections.
+                // Requests carry a token, connections do not.
                 Ok(Identity { token: Some(Arc::from(token)), ..Identity::default() })
             }
             User::Certificate { certificate, key } => {
                 let pair = certificate_pair(certificate, key)?;
                 Ok(Identity { certificate: Some(Arc::new(pair)), token: None, generation })
             }
-            // Asked before this.
+            // The program has run before this point.
             User::Exec(_) => Ok(Identity::default()),
         }
     }
@@ -101,7 +101,7 @@ impl IdentitySource for FileIdentity {
                     known.stamps = stamps;
                     known.read = true;
                 }
-                // A pair that is just being replaced is whole again in a moment; until then the old one holds.
+                // A pair that is being replaced is complete in a moment; until then the old one is used.
                 Err(error) if known.read => {
                     tracing::warn!(%error, "The identity towards the API server cannot be read again");
                 }
@@ -124,18 +124,18 @@ impl IdentitySource for FileIdentity {
     fn refused(&self) {
         match &self.program {
             Some(program) => program.refused(),
-            // Perhaps the files hold something newer.
+            // The files may hold something newer.
             None => self.known.lock().unwrap_or_else(PoisonError::into_inner).looked = None,
         }
     }
 }
 
-/// The identity of the pair that is shown at the moment: the certificate that the cluster has signed last.
+/// The identity of the current pair: the certificate that the cluster has signed last.
 #[derive(Clone, Debug)]
 pub struct PairIdentity(CurrentPair);
 
 impl PairIdentity {
-    /// Whatever `pair` shows.
+    /// The identity of whichever pair `pair` presents.
     pub fn new(pair: CurrentPair) -> Self {
         Self(pair)
     }
@@ -147,7 +147,7 @@ impl IdentitySource for PairIdentity {
             (generation, Some(pair)) => {
                 Ok(Identity { certificate: Some(pair.client.clone()), token: None, generation })
             }
-            // The server would see nobody in us.
+            // Without a certificate the server would treat the kubelet as anonymous.
             (_, None) => Err(ConnectError::NoCertificate),
         }
     }
@@ -158,7 +158,7 @@ impl IdentitySource for PairIdentity {
 
     fn refresh(&self) -> BoxFuture<'_, Result<(), ConnectError>> {
         Box::pin(async {
-            // Nothing more to wait for: the answer says it.
+            // The outcome is ignored: a missing certificate is reported by `identity`.
             let _ = tokio::time::timeout(FIRST_WAIT, self.0.wait()).await;
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! A kubeconfig: which server, whom to trust there, and who we are.
+//! A kubeconfig: the server, the authorities to trust, and the kubelet's identity.
 
 use std::path::{Path, PathBuf};
 
@@ -16,15 +16,15 @@ pub enum KubeconfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// It is no kubeconfig.
+    /// The file is no kubeconfig.
     #[error("kubeconfig {path}: {reason}", path = path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The place in the file, and the reason.
         reason: String,
     },
     /// A field cannot be used.
@@ -34,47 +34,47 @@ pub enum KubeconfigError {
         path: PathBuf,
         /// The field, as `users[name=x].user.client-key`.
         field: String,
-        /// The value, where it may be shown, and what is wrong with it.
+        /// The value, unless it is secret, and what is wrong with it.
         reason: String,
     },
 }
 
-/// PEM text, or the file that holds it.
+/// PEM text, or the file with it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Pem {
-    /// In the kubeconfig itself.
+    /// The text in the kubeconfig itself.
     Inline(Vec<u8>),
-    /// In a file, which may change.
+    /// The path of a file, whose contents may change.
     File(PathBuf),
 }
 
 impl std::fmt::Debug for Pem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // It may be a key.
+            // The text may be a private key.
             Self::Inline(bytes) => write!(f, "Inline({} bytes)", bytes.len()),
             Self::File(path) => write!(f, "File({})", path.display()),
         }
     }
 }
 
-/// Who we are.
+/// The user of a kubeconfig: the kubelet's identity.
 #[derive(Clone)]
 pub enum User {
-    /// Nobody.
+    /// No credentials.
     Anonymous,
     /// A client certificate and its key.
     Certificate {
-        /// The certificate, and those that lead to the CA.
+        /// The certificate with its chain.
         certificate: Pem,
-        /// Its key.
+        /// The certificate's key.
         key: Pem,
     },
     /// A bearer token.
     Token(String),
-    /// A bearer token in a file that is read again every minute.
+    /// The path of a file with a bearer token, checked for changes at most every 10 s.
     TokenFile(PathBuf),
-    /// A program that gives a token or a certificate.
+    /// A program that yields a token or a certificate.
     Exec(Box<ExecConfig>),
 }
 
@@ -90,18 +90,18 @@ impl std::fmt::Debug for User {
     }
 }
 
-/// What a kubeconfig's current context says.
+/// The content of a kubeconfig's current context.
 #[derive(Clone, Debug)]
 pub struct Kubeconfig {
-    /// `https://host:port`, and a path if the server is not at the root.
+    /// The server's URL: `https://host:port`, with a path if the API is not at the root.
     pub server: http::Uri,
-    /// The CAs of the server's certificate; the system's if absent.
+    /// The CAs of the server's certificate; the system's if `None`.
     pub certificate_authority: Option<Pem>,
-    /// The name in the server's certificate, if it is not the server's own.
+    /// The name to expect in the server's certificate; the host of `server` if `None`.
     pub tls_server_name: Option<String>,
-    /// Whatever certificate the server shows is taken.
+    /// Accept any certificate of the server.
     pub insecure_skip_tls_verify: bool,
-    /// Who we are.
+    /// The user's credentials.
     pub user: User,
 }
 
@@ -114,12 +114,12 @@ impl Reader<'_> {
         KubeconfigError::Field { path: self.path.to_owned(), field: field.into(), reason: reason.into() }
     }
 
-    /// Paths are relative to the kubeconfig.
+    /// A path, relative to the kubeconfig's directory.
     fn file(&self, path: &str) -> PathBuf {
         self.path.parent().unwrap_or_else(|| Path::new(".")).join(path)
     }
 
-    /// `data` comes before `file`, as with client-go.
+    /// The field's `data` form if it is set, else its `file` form, as client-go does.
     fn pem(
         &self,
         field: &str,
@@ -145,11 +145,11 @@ impl Reader<'_> {
         if text.is_empty() {
             return Err(self.wrong(field, "Required value: the URL of the API server"));
         }
-        // As client-go takes it, a server without a scheme is one over HTTPS.
+        // A server without a scheme means HTTPS, as in client-go.
         let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
         let uri: http::Uri =
             text.parse().map_err(|error| self.wrong(&field, format!("Invalid value: {text:?}: {error}")))?;
-        // A port beyond 65535 is parsed as none.
+        // A port above 65535 is parsed as no port.
         let host = uri.host().unwrap_or_default();
         let has_port = uri.authority().is_some_and(|whole| !whole.as_str().ends_with(host));
         match uri.scheme_str() {
@@ -164,7 +164,7 @@ impl Reader<'_> {
         if command.is_empty() {
             return Err(self.wrong(format!("{field}.command"), "Required value"));
         }
-        // Only a bare name is looked for in PATH.
+        // Only a bare name is searched for in PATH.
         if command.contains('/') {
             exec.command = Some(self.file(&command).display().to_string());
         }
@@ -190,7 +190,7 @@ impl Reader<'_> {
         Ok(User::Exec(Box::new(exec)))
     }
 
-    /// What a program is told about the cluster, if it wants to know.
+    /// Adds the cluster's data to the program's configuration, if the program wants them.
     fn about(&self, field: &str, cluster: &Cluster, user: &mut User) -> Result<(), KubeconfigError> {
         let User::Exec(exec) = user else { return Ok(()) };
         if exec.provide_cluster_info {
@@ -247,14 +247,14 @@ impl Reader<'_> {
 }
 
 impl Kubeconfig {
-    /// Reads a kubeconfig; `path` is named in errors and is where relative paths begin.
+    /// Reads a kubeconfig; errors name `path`, and relative paths begin at its directory.
     ///
     /// # Errors
     /// The first field that cannot be used.
     pub fn read(path: &Path, text: &str) -> Result<Self, KubeconfigError> {
         let reader = Reader { path };
         let malformed = |reason: String| KubeconfigError::Malformed { path: path.to_owned(), reason };
-        // kube's own reader would be a second one of YAML in the program.
+        // kube's own reader would bring a second YAML parser into the program.
         let file = bridge_text::value(text).map_err(malformed)?;
         let file: File = serde_json::from_slice(file.to_string().as_bytes())
             .map_err(|error| malformed(error.to_string()))?;

@@ -1,8 +1,9 @@
 //! The API server: typed calls with a deadline each, and lists that stay current.
 //!
-//! Actors are handed parts of [`ApiClient`], as the small traits of [`ports`]. The client speaks through a `kube::Client` over any tower service: the real one is [`connect`]ed with the identity
-//! of a [`Kubeconfig`]; tests put an API server in memory in its place, which also runs on a paused clock.
-// The bridge owns time and effects, so that no actor has to.
+//! Each actor is handed only the small traits of [`ports`] that it needs of [`ApiClient`]. The client speaks through a
+//! `kube::Client` over any tower service: the real one is [`connect`]ed with the identity of a [`Kubeconfig`]; tests
+//! put an API server in memory in its place, which also runs on a paused clock.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 mod api;

@@ -1,4 +1,5 @@
-//! The line before a token bucket: so many calls a second on average, so many at once (`kubeAPIQPS`, `kubeAPIBurst`).
+//! The queue in front of a token bucket: an average number of calls per second, and a burst (`kubeAPIQPS`,
+//! `kubeAPIBurst`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use bridge_pace::TokenBucket;
 use tokio::time::Instant;
 
-/// How fast calls may begin.
+/// The rate at which calls may begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
     /// Calls per second; 0 or less is no limit.
@@ -15,7 +16,7 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
-/// The turn of a call would come after its deadline, so that it is of no use to wait for it.
+/// The turn of a call would come after its deadline, so waiting is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("client rate limiter Wait returned an error: rate: Wait(n=1) would exceed context deadline")]
 pub(super) struct TooLate;
@@ -23,24 +24,24 @@ pub(super) struct TooLate;
 #[derive(Debug)]
 struct State {
     bucket: TokenBucket,
-    /// Calls in the line.
+    /// The number of calls in the queue.
     waiting: u32,
 }
 
-/// Calls wait here for their turn. Cheap to clone; clones share the bucket.
+/// The queue in which calls wait for their turn. Cheap to clone; clones share the bucket.
 ///
-/// A token is taken when a call's turn has come and not before: one that is given up leaves the line, and all behind it
+/// A call takes its token when its turn has come, not before: a cancelled call leaves the queue, and all later calls
 /// move up.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     limit: RateLimit,
-    /// From when the bucket counts.
+    /// The zero of the bucket's time.
     start: Instant,
     state: Arc<Mutex<State>>,
     line: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// A call's place in the line, which it leaves when this is dropped.
+/// A call's place in the queue, given up on drop.
 struct Place<'a>(&'a Bucket);
 
 impl Drop for Place<'_> {
@@ -56,15 +57,15 @@ impl Bucket {
         Self { limit, start: Instant::now(), state: Arc::new(Mutex::new(state)), line: Arc::default() }
     }
 
-    /// Another one of the same rate.
+    /// Another empty queue of the same rate.
     pub fn anew(&self) -> Self {
         Self::new(self.limit)
     }
 
-    /// Waits until a call may begin. Calls begin in the order in which they asked.
+    /// Waits until a call may begin. Calls begin in the order of asking.
     ///
     /// # Errors
-    /// At once, when that would be later than `until`.
+    /// [`TooLate`] at once, when the turn would come after `until`.
     pub async fn turn(&self, until: Instant) -> Result<(), TooLate> {
         if self.limit.per_second <= 0.0 {
             return Ok(());
@@ -88,7 +89,7 @@ impl Bucket {
         self.start.elapsed()
     }
 
-    /// The last place in the line, and how long it takes to come to its front if nobody leaves it.
+    /// Joins the end of the queue; returns the place, and the time until its turn if no earlier call leaves.
     fn queue(&self) -> (Place<'_>, Duration) {
         let mut state = self.state();
         state.waiting += 1;
@@ -97,14 +98,14 @@ impl Bucket {
         (Place(self), wait)
     }
 
-    /// Takes a token, or says how long it is to the next one.
+    /// Takes a token, or returns the time until the next one.
     fn take(&self) -> Result<(), Duration> {
         let mut state = self.state();
         let now = self.now();
         if state.bucket.take(now) {
             return Ok(());
         }
-        // No shorter than a timer can be: of a fraction of that, nothing would ever be the rest.
+        // At least a timer's resolution: a shorter wait might end before the token exists, again and again.
         Err(state.bucket.until(1, now).max(Duration::from_millis(1)))
     }
 }

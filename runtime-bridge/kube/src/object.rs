@@ -1,11 +1,11 @@
-//! Objects of the API, and what can be read of one that is not of its kind's form.
+//! Objects of the API, and the readable parts of an object that cannot be decoded.
 
 use std::fmt::Debug;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// An object of the API.
+/// A type of API objects.
 pub trait Object:
     kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
@@ -23,29 +23,29 @@ impl<K> Object for K where
 {
 }
 
-/// An object that cannot be read, as far as it can.
+/// The readable parts of an object that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Its namespace; empty without one.
+    /// The namespace; empty without one.
     pub namespace: String,
-    /// Its name; empty if not even that can be read.
+    /// The name; empty if it cannot be read.
     pub name: String,
-    /// Its UID, if that can be read.
+    /// The UID; empty if it cannot be read.
     pub uid: String,
-    /// What the server said of it.
+    /// How the server sent the object.
     pub said: Said,
-    /// What does not fit.
+    /// Why the object cannot be decoded.
     pub why: String,
 }
 
-/// What a server says of an object.
+/// How a server sent an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It is an item of a list.
+    /// As an item of a list.
     Listed,
-    /// It is new or has changed.
+    /// In an event that it is new or has changed.
     Changed,
-    /// It is gone.
+    /// In an event that it is gone.
     Gone,
 }
 
@@ -63,7 +63,7 @@ struct NameBody {
     resource_version: Option<String>,
 }
 
-/// An object, or what can be read of one that is not of the kind's form.
+/// Decodes an object; on failure, the parts that can be read.
 pub(super) fn read_object<K: Object>(
     bytes: &[u8],
     said: Said,

@@ -1,9 +1,9 @@
-//! What of the API server an actor may use: small traits, of which wiring hands each actor only its own.
+//! The parts of the API server that an actor may use: small traits, of which the wiring hands each actor only its own.
 //!
-//! [`ApiClient`] implements all of them; a test may stand in for one of them alone. So a fact has one writer: only
+//! [`ApiClient`] implements all of them; a test may implement one of them alone. This keeps one writer per fact: only
 //! StatusManager is given [`PodStatuses`], only NodeStatus [`NodeObject`], only Lease [`Leases`].
 //!
-//! What follows the Node cannot write it. This compiles:
+//! An actor that follows the Node cannot write it. This compiles:
 //!
 //! ```no_run
 //! # fn sample(api: &dyn bridge_kube::Follow<k8s_openapi::api::core::v1::Node>) {
@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! nor does what makes mirror pods write a pod's status:
+//! nor can an actor that makes mirror pods write a pod's status:
 //!
 //! ```compile_fail,E0599
 //! # fn sample(api: &dyn bridge_kube::MirrorObjects) {
@@ -43,7 +43,7 @@ use super::object::Object;
 
 /// Lists of one kind of objects that stay current.
 pub trait Follow<K>: Send + Sync + 'static {
-    /// Follows the objects selected. Ends when it is dropped, and with the I/O runtime.
+    /// Follows the selected objects. The stream ends with the I/O runtime; dropping it ends the watch.
     fn follow(&self, select: Select) -> BoxStream<'static, Followed<K>>;
 }
 
@@ -73,12 +73,12 @@ macro_rules! ports {
 }
 
 ports! {
-    /// The statuses and the ends of pods; for StatusManager.
+    /// Writes to the status of pods, and their deletion; for StatusManager.
     ///
     /// # Errors
-    /// What the API server answers, or that there was no answer in time.
+    /// The API server's answer, or that no answer came in time.
     PodStatuses(api) {
-        /// Changes the status of a pod; the pod as it is then.
+        /// Changes the status of a pod; returns the changed pod.
         fn patch_status(namespace: &str, name: &str, patch: &Patch) -> Reply<Pod> {
             api.patch_status(Some(namespace), name, patch)
         }
@@ -88,37 +88,37 @@ ports! {
         }
     }
 
-    /// MirrorObjects of static pods, and the Node that owns them; for PodManager.
+    /// Mirror pods of static pods, and the Node that owns them; for PodManager.
     ///
     /// # Errors
-    /// What the API server answers, or that there was no answer in time.
+    /// The API server's answer, or that no answer came in time.
     MirrorObjects(api) {
         /// Reads a Node.
         fn node(name: &str) -> Reply<Node> { api.get(None, name) }
-        /// Reads a Node, and waits for it no longer than `deadline`.
+        /// Reads a Node, with a deadline of its own.
         fn node_within(name: &str, deadline: Duration) -> Reply<Node> {
             api.with_deadline(deadline).get(None, name)
         }
-        /// Creates a mirror.
+        /// Creates a mirror pod.
         fn create(mirror: &Pod) -> Reply<Pod> { api.create(mirror) }
-        /// Reads the pod of a mirror's name.
+        /// Reads the pod that has a mirror's name.
         fn get(namespace: &str, name: &str) -> Reply<Pod> { api.get(Some(namespace), name) }
-        /// Deletes a mirror.
+        /// Deletes a mirror pod.
         fn delete(namespace: &str, name: &str, how: &Delete) -> Reply<()> {
             api.delete::<Pod>(Some(namespace), name, how)
         }
     }
 
-    /// The Node object; for NodeStatus, and for what writes it when NodeStatus itself has failed.
+    /// The Node object; for NodeStatus, and for the last words of a kubelet in which NodeStatus has failed.
     ///
     /// # Errors
-    /// What the API server answers, or that there was no answer in time.
+    /// The API server's answer, or that no answer came in time.
     NodeObject(api) {
         /// Creates the Node.
         fn create(node: &Node) -> Reply<Node> { api.create(node) }
         /// Reads the Node.
         fn get(name: &str) -> Reply<Node> { api.get(None, name) }
-        /// Changes the Node's status; the Node as it is then.
+        /// Changes the Node's status; returns the changed Node.
         fn patch_status(name: &str, patch: &Patch) -> Reply<Node> { api.patch_status(None, name, patch) }
         /// Gives up connections that may be dead; see [`ApiClient::redial`].
         fn redial() -> () { ApiClient::redial(api) }
@@ -127,7 +127,7 @@ ports! {
     /// The node's lease; for Lease.
     ///
     /// # Errors
-    /// What the API server answers, or that there was no answer in time.
+    /// The API server's answer, or that no answer came in time.
     Leases(api) {
         /// Reads a lease.
         fn get(namespace: &str, name: &str) -> Reply<Lease> { api.get(Some(namespace), name) }
@@ -142,7 +142,7 @@ ports! {
     /// Events; for EventRecorder.
     ///
     /// # Errors
-    /// What the API server answers, or that there was no answer in time.
+    /// The API server's answer, or that no answer came in time.
     Events(api) {
         /// Creates an event.
         fn create(event: &Event) -> Reply<Event> { api.create(event) }
@@ -152,21 +152,21 @@ ports! {
         }
     }
 
-    /// Tokens of service accounts.
+    /// Tokens of service accounts; for ObjectCache.
     ///
     /// # Errors
-    /// What the API server answers, or that there was no answer in time.
+    /// The API server's answer, or that no answer came in time.
     Tokens(api) {
-        /// Asks for a token of a service account.
+        /// Issues a token of a service account.
         fn issue(namespace: &str, account: &str, request: &TokenRequest) -> Reply<TokenRequest> {
             api.create_subresource::<ServiceAccount, _>(Some(namespace), account, "token", request)
         }
     }
 
-    /// Certificate signing requests; for CertificateManager, and for the bootstrap before it.
+    /// Certificate signing requests; for CertificateManager, and for the bootstrap before actors start.
     ///
     /// # Errors
-    /// What the API server answers, or that there was no answer in time.
+    /// The API server's answer, or that no answer came in time.
     CertificateRequests(api): Follow<CertificateSigningRequest> {
         /// Creates a request.
         fn create(request: &CertificateSigningRequest) -> Reply<CertificateSigningRequest> {
@@ -177,7 +177,7 @@ ports! {
     }
 }
 
-/// What pods refer to, and tokens for them; for ObjectCache.
+/// The objects that pods refer to, and tokens for pods; for ObjectCache.
 pub trait PodObjects:
     Follow<Secret> + Follow<ConfigMap> + Follow<RuntimeClass> + Follow<Service> + Tokens
 {

@@ -1,5 +1,5 @@
-//! Whether the server answers at all. While it does not, one small request about once a second asks it for all who
-//! wait, so that they neither hammer at a server that is down nor sleep on when it is back.
+//! Whether the API server answers at all. While it does not, one small request about once a second asks the server on
+//! behalf of all waiting calls, so that they neither flood a server that is down nor sleep on when it is back.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,64 +16,66 @@ use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_pace::stretched;
 
-/// Answered as soon as requests can be served; every authenticated user may ask.
+/// The path that is asked: the server answers as soon as it can serve requests, to every authenticated user.
 const READY: &str = "/readyz";
-/// Between two questions, with as much again at random: nodes that lost their server together do not ask in step.
+/// The pause between two questions, stretched at random up to twice: nodes that lost their server together do not ask
+/// in step.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// A question without an answer is asked anew, on a new connection.
+/// How long a question waits for its answer; the next one uses a new connection.
 const ASK_DEADLINE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Somebody asks.
+    /// A task is asking the server.
     asking: bool,
-    /// The last question was not answered as a server that is well would.
+    /// The last question did not get the answer of a server that is well.
     silent: bool,
-    /// How often it has come back.
+    /// How often the server has come back.
     back: u64,
 }
 
-/// What is known of the server. Clones share it.
+/// The knowledge about the server. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     state: Arc<Sender<State>>,
     clock: Arc<dyn Clock>,
 }
 
-/// How an answer tells of the server as a whole.
+/// Whether an answer's status is that of a server that is well.
 pub(super) fn is_well(status: StatusCode) -> bool {
     !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Whether a failure is the server's: that we cannot say who we are is not.
+/// Whether a failure is the server's: missing credentials of the kubelet are not.
 pub(super) fn is_the_servers(error: &kube::Error) -> bool {
     let kube::Error::Service(error) = error else { return true };
     let ours = error.downcast_ref::<ConnectError>();
     ours.is_none_or(|error| matches!(error, ConnectError::Connection { .. }))
 }
 
-/// Up to twice `wait`, at random.
+/// `wait`, stretched at random up to twice.
 fn jittered(wait: Duration, clock: &dyn Clock) -> Duration {
     stretched(wait, 1.0, clock.random_u64())
 }
 
 impl Reach {
-    /// Chance comes from `clock`.
+    /// The knowledge about a server that was not asked yet; random numbers come from `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { state: Arc::new(Sender::new(State::default())), clock }
     }
 
-    /// Up to twice `wait`, at random: those who wait for the server do not ask in step.
+    /// `wait`, stretched at random up to twice, so that waiting calls do not repeat in step.
     pub fn jittered(&self, wait: Duration) -> Duration {
         jittered(wait, &*self.clock)
     }
 
-    /// A call was answered by a server that is well.
+    /// Records that a server that is well has answered a call.
     pub fn answered(&self) {
         back(&self.state);
     }
 
-    /// A call was not answered, or by a server that is not well: it is asked how it is, unless it is asked already.
+    /// Records that a call got no answer, or the answer of a server that is not well; starts asking the server, unless
+    /// that is under way.
     pub fn doubted(&self, client: &Client, io: &Io, redial: &[Arc<dyn Redial>]) {
         let mut is_first = false;
         self.state.send_if_modified(|state| {
@@ -87,7 +89,7 @@ impl Reach {
         }
     }
 
-    /// What to wait for.
+    /// A wait for the server's return.
     pub fn hope(&self) -> Hope {
         let heard = self.state.subscribe();
         let before = heard.borrow().back;
@@ -95,14 +97,15 @@ impl Reach {
     }
 }
 
-/// For the server's return, from when this was made.
+/// Waits for the server's return, counted from the time this was made.
 pub(super) struct Hope {
     heard: Receiver<State>,
     before: u64,
 }
 
 impl Hope {
-    /// Ends when a server that did not answer does so again. One that fails only this caller has not been away.
+    /// Ends when a server that did not answer does so again. A server that fails only this caller's calls has not been
+    /// away.
     pub async fn fulfilled(&mut self) {
         let before = self.before;
         if self.heard.wait_for(|state| state.back != before).await.is_err() {
@@ -119,7 +122,7 @@ fn back(state: &Sender<State>) {
     });
 }
 
-/// Asks until the server is well, or some other call was answered, or nobody is left who would care.
+/// Asks until the server is well, another call was answered, or the last user of this knowledge has gone.
 async fn ask(
     reach: Weak<Sender<State>>,
     client: Client,
@@ -150,10 +153,10 @@ async fn ask(
     }
 }
 
-/// What an answer tells of the server.
+/// What an answer says about the server.
 enum Found {
     Well,
-    /// With the time after which it wants to be asked again.
+    /// The server is not well; with the time after which it wants to be asked again.
     Unwell(Option<Duration>),
 }
 
@@ -162,7 +165,7 @@ async fn question(client: &Client) -> Found {
     match client.send(request).await {
         Ok(answer) if is_well(answer.status()) => Found::Well,
         Ok(answer) => Found::Unwell(retry_after(answer.headers())),
-        // The server has nothing to do with it.
+        // The failure is the client's own.
         Err(error) if !is_the_servers(&error) => Found::Well,
         Err(_) => Found::Unwell(None),
     }

@@ -1,5 +1,5 @@
-//! What every connection of the bridge needs: names looked up, authorities that are trusted.
-// The bridge owns time and effects, so that no actor has to.
+//! What the bridge's connections share: lookups of names, and the trusted authorities.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 pub mod names;

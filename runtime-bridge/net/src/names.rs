@@ -1,8 +1,8 @@
-//! Looking names up: on threads that do nothing else, so that a name whose server does not answer holds up neither a
-//! mount nor a checkpoint, and nobody else's name.
+//! Lookups of host names, on threads of their own, so that a name whose server does not answer holds up no mount, no
+//! checkpoint and no other pod's lookup.
 //!
-//! The system's resolver blocks, for as long as `resolv.conf` says. Each asker (a pod, or a part of the node) has its
-//! share of threads; one of them it gets even when all others are taken.
+//! The system's resolver blocks for as long as `resolv.conf` says. Each asker (a pod, or a part of the node) has its
+//! share of threads, and may always use one even when all others are taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,22 +15,22 @@ use futures::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-/// Threads that look names up at the same time; each asker has one beyond that.
+/// The most threads that look names up at the same time, besides one per asker.
 const THREADS_MAX: usize = 128;
-/// Of one asker.
+/// The most threads of one asker.
 const THREADS_OF_ASKER_MAX: usize = 8;
-/// After so long without an answer from one address the next one is tried as well, as Go does between families.
+/// How long one address may be silent before the next one is tried as well, as Go does between address families.
 const NEXT_AFTER: Duration = Duration::from_millis(300);
-/// The resolver's buffers lie on its stack; none is touched before it is needed.
+/// The stack of a thread: the resolver's buffers lie there, and their pages are allocated only when touched.
 const STACK_BYTES: usize = 512 * 1024;
 
 static SYSTEM: LazyLock<Arc<Resolver>> = LazyLock::new(|| Arc::new(Resolver::new(Box::new(look_up))));
 
 /// The addresses of `host`, a name or an address without brackets, in the resolver's order. Two lookups of one name by
-/// one asker are one. It ends when the system's resolver gives up: whoever has a deadline drops the future.
+/// one asker are one. It ends when the system's resolver gives up; a caller with a deadline drops the future.
 ///
 /// # Errors
-/// The resolver's words.
+/// The resolver's error.
 pub async fn resolve(asker: &str, host: &str) -> io::Result<Vec<IpAddr>> {
     match host.parse() {
         Ok(ip) => Ok(vec![ip]),
@@ -38,11 +38,11 @@ pub async fn resolve(asker: &str, host: &str) -> io::Result<Vec<IpAddr>> {
     }
 }
 
-/// What the first of several tries brings, begun one after another: the next one as soon as one fails or `NEXT_AFTER`
-/// has passed, so that an address that swallows what it is sent does not use up the time of the others.
+/// The first success of several attempts. The next attempt begins as soon as one fails or `NEXT_AFTER` has passed, so
+/// that an address that drops packets does not use up the time of the others.
 ///
 /// # Errors
-/// That of the first try that failed; none if there was nothing to try.
+/// The error of the first attempt that failed; `None` if there was none to try.
 pub async fn first_of<F, T, E>(tries: impl IntoIterator<Item = F>) -> Result<T, Option<E>>
 where
     F: Future<Output = Result<T, E>>,
@@ -69,10 +69,10 @@ where
     Err(failed)
 }
 
-/// Opens a connection to the first address of `host` that takes one.
+/// Opens a connection to the first address of `host` that accepts one.
 ///
 /// # Errors
-/// The resolver's words, or those of the first address that refused.
+/// The resolver's error, or that of the first address that refused.
 pub async fn connect(asker: &str, host: &str, port: u16) -> io::Result<TcpStream> {
     let found = resolve(asker, host).await?;
     first_of(found.into_iter().map(|ip| TcpStream::connect(SocketAddr::new(ip, port)))).await.map_err(
@@ -108,13 +108,13 @@ struct State {
     askers: BTreeMap<Arc<str>, Asker>,
 }
 
-/// Who has lookups under way or waiting.
+/// The lookups of one asker, waiting or under way.
 #[derive(Default)]
 struct Asker {
     threads: usize,
-    /// Names whose turn has not come.
+    /// The names that wait for a thread.
     waiting: VecDeque<Arc<str>>,
-    /// Who wants to know, by name.
+    /// The waiting callers, by name.
     wanted: BTreeMap<Arc<str>, Vec<Answer>>,
 }
 
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// The next name that has a thread: of the asker with the fewest.
+    /// The next name to look up: one of the asker that holds the fewest threads.
     fn take(&mut self) -> Option<Job> {
         loop {
             let room = self.threads < THREADS_MAX;
@@ -150,13 +150,13 @@ impl State {
                 self.threads += 1;
                 return Some(Job { asker: name, host });
             }
-            // All who wanted it have given up meanwhile.
+            // All callers that waited for this name have gone meanwhile.
             asker.wanted.remove(&host);
             self.forget_idle(&name);
         }
     }
 
-    /// Who waits for a lookup that has ended.
+    /// The callers that wait for a lookup that has ended.
     fn ended(&mut self, job: &Job) -> Vec<Answer> {
         self.threads = self.threads.saturating_sub(1);
         let Some(asker) = self.askers.get_mut(&job.asker) else { return Vec::new() };
@@ -189,7 +189,7 @@ impl Resolver {
         answered.await.unwrap_or_else(|_| Err(io::Error::other("the lookup ended without an answer")))
     }
 
-    /// A thread for each name that may have one.
+    /// Starts a thread for each name that may have one.
     fn begin(self: &Arc<Self>) {
         loop {
             let Some(job) = self.state().take() else { return };
@@ -202,7 +202,7 @@ impl Resolver {
         }
     }
 
-    /// One name after another, as long as there are any.
+    /// Looks names up one after another, as long as there are any.
     fn work(&self, first: Job) {
         let mut next = Some(first);
         while let Some(job) = next {
@@ -219,7 +219,7 @@ impl Resolver {
                 Ok(found) => Ok(found.clone()),
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
             };
-            // Nobody may wait any more.
+            // The caller may have gone.
             let _ = answer.send(found);
         }
     }
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// Names under `hang.` have no answer before the gate opens.
+    /// A resolver in which names under `hang.` have no answer before the gate opens.
     #[derive(Default)]
     struct Gate {
         open: Mutex<bool>,
@@ -264,7 +264,7 @@ mod tests {
     #[tokio::test]
     async fn names_that_hang_hold_up_nobody_else() {
         let (resolver, gate) = resolver();
-        // Many pods with many names each: more than there are threads.
+        // Many pods with many names each: more names than threads.
         let hanging: Vec<_> = (0..40)
             .flat_map(|pod| (0..20).map(move |name| (format!("pod-{pod}"), format!("hang.{pod}.{name}"))))
             .map(|(pod, host)| {
@@ -283,10 +283,10 @@ mod tests {
         assert!(found.iter().all(Result::is_ok), "{found:?}");
         let threads = resolver.state().threads;
         assert!(threads <= THREADS_MAX + 40, "{threads}");
-        // Those whose turn has not come and whose askers are gone are never asked for.
+        // Names that waited for a thread are never looked up once their askers are gone.
         hanging.iter().for_each(tokio::task::JoinHandle::abort);
         join_all(hanging).await;
-        // A thread that had taken its name before that still asks for it.
+        // A thread that had taken its name before that still looks it up.
         let hanging = || gate.asked.lock().unwrap().iter().filter(|host| host.starts_with("hang")).count();
         while hanging() < resolver.state().threads {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -336,7 +336,7 @@ mod tests {
         let tries = [tried(hangs, Ok(1)), tried(hangs, Ok(2)), tried(20, Err(3)), tried(30, Ok(4))];
         assert_eq!(first_of(tries).await, Ok(4));
         assert_eq!(begun.elapsed(), Duration::from_millis(300 + 300 + 20 + 30));
-        // One that is only slow is not given up.
+        // An address that is only slow is not given up.
         let begun = tokio::time::Instant::now();
         assert_eq!(first_of([tried(500, Ok(1)), tried(hangs, Ok(2))]).await, Ok(1));
         assert_eq!(begun.elapsed(), Duration::from_millis(500));

@@ -1,8 +1,8 @@
-//! The authorities whose certificates this machine trusts.
+//! The certificate authorities that this machine trusts.
 //!
-//! `rustls-native-certs` reads them; where they lie is decided here as Go does, whose programs an administrator has set
-//! `SSL_CERT_FILE` and `SSL_CERT_DIR` up for: each variable replaces its own half of the usual places alone, while the crate
-//! takes either one for the whole.
+//! `rustls-native-certs` reads them. Their paths are chosen here as Go chooses them, since administrators set
+//! `SSL_CERT_FILE` and `SSL_CERT_DIR` for Go programs: each variable replaces only its own half of the usual paths,
+//! while in the crate either one replaces both halves.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,20 +21,20 @@ const FILES: [&str; 6] = [
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-/// Where they keep them one by one: Debian and SUSE, Fedora.
+/// Where distributions keep one file per authority: Debian and SUSE, Fedora.
 const DIRECTORIES: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
-/// Where authorities lie.
+/// The paths of trusted authorities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Files with many; the first that is there counts.
+    /// Files with many authorities; only the first that exists is read.
     pub files: Vec<PathBuf>,
-    /// Directories with many files; all count.
+    /// Directories of files with authorities; all are read.
     pub directories: Vec<PathBuf>,
 }
 
 impl Places {
-    /// The usual places, as `SSL_CERT_FILE` and `SSL_CERT_DIR` change them.
+    /// The usual paths, as `SSL_CERT_FILE` and `SSL_CERT_DIR` change them.
     pub fn of_this_machine() -> Self {
         Self::of(std::env::var_os("SSL_CERT_FILE"), std::env::var_os("SSL_CERT_DIR"))
     }
@@ -50,7 +50,7 @@ impl Places {
     }
 }
 
-/// The authorities at these places.
+/// The authorities at these paths.
 ///
 /// # Errors
 /// There are none; the text is for people.
@@ -74,10 +74,10 @@ pub fn store(places: &Places) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// TLS that trusts them.
+/// A TLS client configuration that trusts the authorities at these paths.
 ///
 /// # Errors
-/// As [`store`].
+/// The same as [`store`].
 pub fn config(places: &Places) -> Result<Arc<ClientConfig>, String> {
     let roots = store(places)?;
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

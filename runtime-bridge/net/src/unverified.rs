@@ -1,4 +1,4 @@
-//! TLS that verifies nothing: a probe asks whether something answers, not who.
+//! TLS that verifies no certificate: a probe asks whether a server answers, not which one.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// A client that takes every certificate and speaks HTTP/2 or HTTP/1.1, without resumption of sessions.
+/// A client configuration that accepts every certificate and speaks HTTP/2 or HTTP/1.1, without resumption of sessions.
 pub fn config() -> Arc<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let verifier = verifies_nothing();
@@ -19,12 +19,12 @@ pub fn config() -> Arc<ClientConfig> {
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Each probe is a connection of its own, from the start.
+    // Each probe is a connection of its own.
     config.resumption = Resumption::disabled();
     Arc::new(config)
 }
 
-/// Takes every certificate.
+/// A verifier that accepts every certificate.
 pub fn verifies_nothing() -> Arc<dyn ServerCertVerifier> {
     Arc::new(AcceptAny { provider: Arc::new(ring::default_provider()) })
 }

@@ -1,6 +1,6 @@
-//! The machine that the kubelet runs on: mounts, cgroups, directories and files of pods, checkpoints, figures; each a
-//! trait with a real implementation and, behind the feature `fake`, one that keeps the same contract in memory.
-// The bridge owns time and effects, so that no actor has to.
+//! The machine that the kubelet runs on: mounts, cgroups, directories and files of pods, checkpoints, statistics. Each
+//! is a trait with a real implementation and, behind the feature `fake`, one that keeps the same contract in memory.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 pub mod cgroups;

@@ -1,23 +1,23 @@
-//! Waits that grow from failure to failure.
+//! Waits that grow with every failure.
 
 use std::time::Duration;
 
-/// Waits that grow by one factor from the first to the longest.
+/// Waits that grow by a constant factor, from the first to the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
     longest: Duration,
-    /// A wait is so many hundredths of the one before.
+    /// Each wait is this percentage of the one before.
     percent: u32,
 }
 
 impl Backoff {
-    /// Each wait is twice the one before.
+    /// Waits that double.
     pub const fn doubling(first: Duration, longest: Duration) -> Self {
         Self::growing(first, longest, 200)
     }
 
-    /// Each wait is so many hundredths of the one before.
+    /// Waits of which each is `percent` per cent of the one before.
     pub const fn growing(first: Duration, longest: Duration, percent: u32) -> Self {
         Self { first, longest, percent }
     }
@@ -27,17 +27,17 @@ impl Backoff {
         self.first.min(self.longest)
     }
 
-    /// No wait is longer.
+    /// The longest wait.
     pub fn longest(&self) -> Duration {
         self.longest
     }
 
-    /// The wait that follows this one.
+    /// The wait that follows `wait`.
     pub fn following(&self, wait: Duration) -> Duration {
         (wait.saturating_mul(self.percent) / 100).min(self.longest)
     }
 
-    /// The wait after so many failures in a row; none counts as one.
+    /// The wait after this many failures in a row; 0 counts as 1.
     pub fn after(&self, failures: u32) -> Duration {
         let mut wait = self.first();
         for _ in 1..failures {
@@ -51,14 +51,14 @@ impl Backoff {
     }
 }
 
-/// A number from 0 up to 1, of 64 random bits: of its upper 53, which a double holds exactly.
+/// A number from 0 up to but not including 1, from the upper 53 of 64 random bits, which a double holds exactly.
 pub fn fraction(random: u64) -> f64 {
     #[allow(clippy::cast_precision_loss)]
     let (part, all) = ((random >> 11) as f64, (1_u64 << 53) as f64);
     part / all
 }
 
-/// A wait that chance makes longer by up to this share of it, so that those who began together do not go on in step.
+/// The wait, made longer at random by up to `share` of it, so that waits that began together end apart.
 pub fn stretched(wait: Duration, share: f64, random: u64) -> Duration {
     wait.mul_f64(1.0 + share * fraction(random))
 }

@@ -1,8 +1,8 @@
-//! A bucket of tokens: so many at once, and so many a second in the long run.
+//! A token bucket: a bounded burst at once, and a bounded rate in the long run.
 
 use std::time::Duration;
 
-/// Refilled at one rate up to a bound. Moments are durations since one fixed moment.
+/// A bucket that refills at a constant rate up to a bound. Moments are durations since one fixed moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenBucket {
     per_second: f64,
@@ -11,17 +11,17 @@ pub struct TokenBucket {
     filled: Duration,
 }
 
-/// A hair: parts of a token add up to a whole one only nearly.
+/// A tolerance: parts of a token add up to a whole one only approximately.
 const HAIR: f64 = 1e-9;
 
 impl TokenBucket {
-    /// A full one. With a rate of 0 or less there is no limit.
+    /// A full bucket of `burst` tokens. A rate of 0 or less means no limit.
     pub fn new(per_second: f64, burst: u32, now: Duration) -> Self {
         let most = f64::from(burst);
         Self { per_second, most, tokens: most, filled: now }
     }
 
-    /// Takes a token if there is one.
+    /// Takes a token if there is one; returns whether it did.
     pub fn take(&mut self, now: Duration) -> bool {
         if self.per_second <= 0.0 {
             return true;
@@ -34,7 +34,7 @@ impl TokenBucket {
         true
     }
 
-    /// How long it takes until there are so many tokens; zero if there are.
+    /// The time until there are `tokens` tokens; zero if there are.
     pub fn until(&mut self, tokens: u32, now: Duration) -> Duration {
         if self.per_second <= 0.0 {
             return Duration::ZERO;

@@ -1,7 +1,9 @@
-//! PURE: how often, and when again: waits that grow from failure to failure, a little chance in them, and buckets of tokens.
+//! PURE: when to try again, and how often: waits that grow from failure to failure, random stretching of waits, and
+//! token buckets.
 //!
-//! Neither a clock nor a source of chance is in here: moments are durations since one fixed moment, and random numbers come
-//! from whoever calls, so that a seed repeats a run. This crate knows none of the others, and all may know it.
+//! This crate reads neither a clock nor random numbers: moments are durations since one fixed moment, and the caller
+//! passes random numbers in, so that a run can be repeated from its seed. It depends on none of our other crates, and
+//! all of them may use it.
 
 mod backoff;
 mod bucket;

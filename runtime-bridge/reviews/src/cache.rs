@@ -1,4 +1,4 @@
-//! Answers that are remembered for a while: a bounded map whose entries end.
+//! A bounded map of answers that are remembered for a limited time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl<K: Ord + Clone, V: Clone> Remembered<K, V> {
         self.entries.get(key).filter(|(end, _)| *end > now).map(|(_, value)| value.clone())
     }
 
-    /// When it is full, what has ended goes, and else what ends first.
+    /// Adds an entry. A full map first drops expired entries, or else the one that expires first.
     pub(super) fn put(&mut self, key: K, value: V, now: Instant, ttl: Duration) {
         if ttl.is_zero() {
             return;

@@ -1,4 +1,4 @@
-//! TokenReview and SubjectAccessReview at the API server.
+//! Asks the API server by TokenReview and SubjectAccessReview.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,15 +14,16 @@ use super::flights::Flights;
 use super::{NodeAccess, ReviewError, Reviews, User};
 use bridge_kube::{ApiClient, ApiError};
 
-/// Answers of each kind that are remembered.
+/// The most answers of each kind that are remembered.
 const ANSWERS_MAX: usize = 4096;
-/// Questions of each kind that the API server is asked at a time.
+/// The most questions of each kind that are sent to the API server at the same time.
 const AT_ONCE: usize = 32;
-/// A token of nobody is remembered for no longer, however long others are: it may be a new one.
+/// The longest time that an unknown token is remembered, however long other answers are: the token may be issued
+/// meanwhile.
 const UNKNOWN_TTL: Duration = Duration::from_secs(10);
-/// A caller is not kept waiting for longer.
+/// The longest time that a caller waits for an answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Waits between the attempts of one review.
+/// The waits between the attempts of one review.
 const RETRY: [Duration; 4] = [
     Duration::from_millis(500),
     Duration::from_millis(750),
@@ -33,28 +34,28 @@ const RETRY: [Duration; 4] = [
 /// How long answers are remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReviewTtls {
-    /// Whose a token is: `authentication.webhook.cacheTTL`.
+    /// The user of a token: `authentication.webhook.cacheTTL`.
     pub token: Duration,
-    /// Yes: `authorization.webhook.cacheAuthorizedTTL`.
+    /// Permissions: `authorization.webhook.cacheAuthorizedTTL`.
     pub allowed: Duration,
-    /// No: `authorization.webhook.cacheUnauthorizedTTL`.
+    /// Refusals: `authorization.webhook.cacheUnauthorizedTTL`.
     pub refused: Duration,
 }
 
-/// Tokens are remembered by their hash alone.
+/// The SHA-256 hash of a token: tokens themselves are not kept.
 type TokenKey = [u8; 32];
 
 #[derive(Debug)]
 struct Answers {
     tokens: Mutex<Remembered<TokenKey, User>>,
-    /// Apart from the others, which they would push out.
+    /// Unknown tokens, in a map of their own, since a flood of them would push out the other answers.
     unknown: Mutex<Remembered<TokenKey, ()>>,
     accesses: Mutex<Remembered<NodeAccess, bool>>,
     token_flights: Flights<TokenKey, Option<User>>,
     access_flights: Flights<NodeAccess, bool>,
 }
 
-/// Asks the API server. Tokens of strangers do not hold up what is asked about known users.
+/// Reviews by the API server. Questions about unknown tokens do not hold up questions about known users.
 #[derive(Clone, Debug)]
 pub struct ClusterReviews {
     tokens: ApiClient,
@@ -64,7 +65,7 @@ pub struct ClusterReviews {
 }
 
 impl ClusterReviews {
-    /// Remembers nothing yet. Each kind of question has turns of its own, at the rate of `api`.
+    /// Reviews without remembered answers. Each kind of question has a queue of its own, at the rate of `api`.
     pub fn new(api: &ApiClient, ttls: ReviewTtls) -> Self {
         let answers = Answers {
             tokens: Mutex::new(Remembered::new(ANSWERS_MAX)),
@@ -106,7 +107,7 @@ impl ClusterReviews {
     }
 }
 
-/// Tries again what may go better the next time.
+/// Repeats a question after failures that may pass.
 async fn asked<T, F>(ask: impl Fn() -> F) -> Result<T, ReviewError>
 where
     F: Future<Output = Result<T, ApiError>>,

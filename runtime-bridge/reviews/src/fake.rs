@@ -1,4 +1,4 @@
-//! An API server's answers, written down beforehand.
+//! Reviews with answers that a test sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use futures::future::BoxFuture;
 
 use super::{NodeAccess, ReviewError, Reviews, User};
 
-/// Knows some tokens and some rights; everything else is a no.
+/// Knows the given tokens and permissions; every other question is answered with no.
 #[derive(Clone, Debug, Default)]
 pub struct FakeReviews {
-    /// Whose each token is.
+    /// The user of each token.
     pub tokens: BTreeMap<String, User>,
-    /// User, verb and subresource that are allowed.
+    /// The allowed combinations of user, verb and subresource.
     pub allowed: BTreeSet<(String, String, String)>,
-    /// Set: nothing is answered.
+    /// When set, every question fails.
     pub silent: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Questions that are being asked: equal ones at a time are one.
+//! Questions under way; callers that ask the same question share one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use super::ReviewError;
 
 type Asking<V> = BoxFuture<'static, Result<V, ReviewError>>;
-/// By key, which of all askings it is and what is asked.
+/// Questions by key; the number tells apart two that were asked one after the other.
 type ByKey<K, V> = BTreeMap<K, (u64, WeakShared<Asking<V>>)>;
 type Askings<K, V> = Arc<Mutex<ByKey<K, V>>>;
 
-/// Questions under way by what they ask. One ends when nobody waits for its answer any more.
+/// The questions under way, by their content. A question is cancelled when its last caller has gone.
 #[derive(Debug)]
 pub(super) struct Flights<K: Ord, V>(Askings<K, V>, AtomicU64);
 
-/// Forgets a question that has ended, and not a newer one that has taken its place: one that is given up is gone before
-/// its landing.
+/// Forgets a question when it ends, but not a newer one under the same key: a cancelled question is replaceable before
+/// this runs.
 struct Landing<K: Ord, V: Clone>(Askings<K, V>, K, u64);
 
 fn locked<K, V: Clone>(askings: &Askings<K, V>) -> MutexGuard<'_, ByKey<K, V>> {
@@ -40,7 +40,7 @@ impl<K: Ord + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Flights<
         Self(Arc::default(), AtomicU64::new(0))
     }
 
-    /// The answer to a question, which is `ask`ed unless it is being asked already.
+    /// The answer to a question; `ask` is called unless the question is under way.
     pub(super) fn join<F>(&self, key: K, ask: impl FnOnce() -> F) -> Shared<Asking<V>>
     where
         F: Future<Output = Result<V, ReviewError>> + Send + 'static,
@@ -99,7 +99,7 @@ mod tests {
 
     type Kept = Arc<Mutex<Option<Shared<Asking<u32>>>>>;
 
-    /// Asks the same again while the earlier question is being given up.
+    /// Asks the same question again while the earlier one is being cancelled.
     struct AskAgain(Arc<Flights<u32, u32>>, Kept);
 
     impl Drop for AskAgain {

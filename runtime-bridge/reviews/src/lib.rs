@@ -1,5 +1,6 @@
-//! What the API server says of the kubelet's own callers: who has a token, and what somebody may do with the node.
-// The bridge owns time and effects, so that no actor has to.
+//! The API server's reviews of the kubelet's own callers: which user a token belongs to, and what that user may do with
+//! the node. NodeApi asks.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 mod cache;
@@ -17,42 +18,43 @@ pub use cluster::{ClusterReviews, ReviewTtls};
 #[cfg(feature = "fake")]
 pub use fake::FakeReviews;
 
-/// Somebody.
+/// A user, as the API server knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct User {
-    /// Unique at one time.
+    /// The user name, unique at one time.
     pub name: String,
-    /// Unique for ever; empty if nobody says.
+    /// An ID that is never used again; empty if the API server states none.
     pub uid: String,
-    /// Groups.
+    /// The user's groups.
     pub groups: Vec<String>,
-    /// What else is known, by lower-case name.
+    /// Further attributes, by lower-case name.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// May this user do this with the node?
+/// The question whether a user may access a part of the node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeAccess {
-    /// Who.
+    /// The user.
     pub user: Arc<User>,
     /// `get`, `create`, …; empty for a method without a verb.
     pub verb: String,
     /// The Node object's name.
     pub node: String,
-    /// `proxy`, `pods`, …
+    /// The part of the Node: `proxy`, `pods`, …
     pub subresource: String,
 }
 
-/// The API server has not said.
+/// The API server gave no answer; the text is for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ReviewError(pub String);
 
-/// Asks for what is not remembered. Yes and no are answers; only silence is an error.
+/// Answers questions about callers, asking the API server unless the answer is remembered. Yes and no are answers; only
+/// a missing answer is an error.
 pub trait Reviews: Send + Sync + std::fmt::Debug {
-    /// Whose token this is; nobody's is `None`.
+    /// The user that a token belongs to; `None` for an unknown token.
     fn token(&self, token: &str) -> BoxFuture<'static, Result<Option<User>, ReviewError>>;
 
-    /// Whether this is allowed.
+    /// Whether the access is allowed.
     fn access(&self, access: NodeAccess) -> BoxFuture<'static, Result<bool, ReviewError>>;
 }

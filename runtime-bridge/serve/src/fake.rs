@@ -1,4 +1,4 @@
-//! Listeners without sockets, and a proxy that only notes where it would have gone.
+//! Listeners without sockets, and a proxy that only records its targets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,13 +15,13 @@ use tokio::sync::oneshot;
 
 use super::{Bounds, Connection, Listeners, StreamProxy, Target};
 
-/// A port that is served, and what ends it.
+/// A port that is served, and the sender that ends it.
 struct Open {
     routes: Router,
     fail: oneshot::Sender<io::Error>,
 }
 
-/// Ports in memory: their routes can be asked for as long as they are served.
+/// Ports in memory: a test can ask for their routes as long as they are served.
 #[derive(Clone, Default)]
 pub struct FakeListeners(Arc<Mutex<BTreeMap<SocketAddr, Open>>>);
 
@@ -30,13 +30,13 @@ impl FakeListeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is served at an address; none if nothing is.
+    /// The routes that are served at an address; `None` if there are none.
     #[must_use]
     pub fn routes(&self, address: SocketAddr) -> Option<Router> {
         self.open().get(&address).map(|open| open.routes.clone())
     }
 
-    /// Breaks the listener at an address; whether there was one.
+    /// Breaks the listener at an address; returns whether there was one.
     pub fn fail(&self, address: SocketAddr) -> bool {
         let open = self.open().remove(&address);
         open.is_some_and(|open| open.fail.send(io::ErrorKind::ConnectionAborted.into()).is_ok())
@@ -64,7 +64,7 @@ impl Listeners for FakeListeners {
     }
 }
 
-/// Closes the port when it is not served any more.
+/// Closes the port when it is dropped.
 struct Closing(FakeListeners, SocketAddr);
 
 impl Drop for Closing {
@@ -78,7 +78,7 @@ impl Drop for Closing {
 pub struct FakeStreams(Arc<Mutex<Vec<Target>>>);
 
 impl FakeStreams {
-    /// Where callers would have been joined to, in their order.
+    /// The targets of all requests, in their order.
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()

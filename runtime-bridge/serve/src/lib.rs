@@ -1,9 +1,9 @@
-//! Serving HTTP: listeners with bounds for routes that an actor makes, and callers joined to the runtime's streaming
+//! Serves HTTP: bounded listeners for an actor's routes, and a proxy between callers and the runtime's streaming
 //! server.
 //!
-//! [`Listeners`] and [`StreamProxy`] are the traits; [`System`] does both with sockets, and behind the feature `fake` the
-//! types `FakeListeners` and `FakeStreams` do without.
-// The bridge owns time and effects, so that no actor has to.
+//! [`Listeners`] and [`StreamProxy`] are the traits; [`System`] implements both with sockets, and behind the feature
+//! `fake` the types `FakeListeners` and `FakeStreams` implement them without.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 #[cfg(feature = "fake")]
@@ -33,10 +33,11 @@ pub use server::{Bounds, Connection, Place, serve_on};
 
 /// Opens ports.
 pub trait Listeners: Send + Sync + 'static {
-    /// Serves `routes` at `address`, over TLS if there is some. Every request has a [`Connection`] among its extensions.
+    /// Serves `routes` at `address`, over TLS if `tls` is given. Every request has a [`Connection`] among its
+    /// extensions.
     ///
-    /// Lasts until the listener cannot be opened or has broken, which is the error; dropping the future closes the
-    /// listener with all its connections.
+    /// Lasts until the listener cannot be opened or has broken, and returns that error; dropping the future closes the
+    /// listener and all its connections.
     fn serve(
         &self,
         address: SocketAddr,
@@ -46,10 +47,10 @@ pub trait Listeners: Send + Sync + 'static {
     ) -> BoxFuture<'static, io::Error>;
 }
 
-/// Joins callers to the runtime's streaming server.
+/// Connects callers to the runtime's streaming server.
 pub trait StreamProxy: Send + Sync + 'static {
-    /// Answers a request with what the server at `target` answers, and joins both connections when it switches
-    /// protocols: then bytes pass both ways as long as something is said, and no longer than the connection lives.
+    /// Answers a request with the answer of the server at `target`, and joins both connections when that server
+    /// switches protocols. Bytes then pass both ways until neither side sends for too long, or the connection ends.
     fn proxied(
         &self,
         connection: Connection,
@@ -58,14 +59,14 @@ pub trait StreamProxy: Send + Sync + 'static {
     ) -> BoxFuture<'static, Response>;
 }
 
-/// Both, with the machine's sockets, which live on the I/O runtime.
+/// Both traits on the machine's sockets, which live on the I/O runtime.
 #[derive(Clone, Debug)]
 pub struct System {
     io: Io,
 }
 
 impl System {
-    /// Sockets on `io`.
+    /// Listeners and proxies with their sockets on `io`.
     #[must_use]
     pub fn new(io: Io) -> Self {
         Self { io }

@@ -1,4 +1,4 @@
-//! Streams on which something has to move: a client that does not take what it is sent is not waited for without end.
+//! Streams that must make progress: a client that does not read is not waited for without end.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// How long one side may be still once the other has ended. Streams end within their connection; a connection of which
-/// one side has ended has only left to pass on what is under way.
+/// How long the other side may be silent once one side has ended: such a connection only has to pass on what is under
+/// way.
 const AFTER_END: Duration = Duration::from_secs(30);
 
-/// How long a client may leave what it is sent: longer while it is sent a stream, which people pause.
+/// How long a client may leave its answer unread: longer for a stream, which people may pause.
 #[derive(Clone, Debug)]
 pub struct Patience {
     answers: Duration,
@@ -24,17 +24,17 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// So long for an answer, and so long for a stream.
+    /// A time for answers, and a time for streams.
     pub fn new(answers: Duration, streams: Duration) -> Self {
         Self { answers, streams, is_stream: Arc::default() }
     }
 
-    /// What is sent from now on is a stream, or is none.
+    /// Sets whether the answer from now on is a stream.
     pub fn streaming(&self, is_stream: bool) {
         self.is_stream.store(is_stream, Ordering::Relaxed);
     }
 
-    /// Longest time of a stream.
+    /// The time for streams.
     pub fn streams(&self) -> Duration {
         self.streams
     }
@@ -44,7 +44,7 @@ impl Patience {
     }
 }
 
-/// A stream whose writes fail when nothing of them moves for too long.
+/// A stream on which a write fails when no byte of it is taken for too long.
 pub struct Moving<S> {
     stream: S,
     patience: Patience,
@@ -110,7 +110,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     }
 }
 
-/// When something was said last, and whether one side has ended.
+/// When bytes passed last, and whether one side has ended.
 struct Heard {
     begun: Instant,
     last_ms: AtomicU64,
@@ -133,7 +133,7 @@ impl Heard {
         self.end.notify_one();
     }
 
-    /// Until nothing has moved for `idle`, or for the shorter time when one side has ended.
+    /// Ends when no byte has passed for `idle`, or for the shorter time after one side has ended.
     async fn silence(&self, idle: Duration) {
         loop {
             let ended = self.ended.load(Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Heard {
     }
 }
 
-/// Notes when something was read from it or written to it.
+/// A stream that records when bytes are read from it or written to it.
 struct Noted<S> {
     stream: S,
     heard: Arc<Heard>,
@@ -188,8 +188,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
     }
 }
 
-/// Passes bytes both ways until both have ended, or until nothing has moved for `idle`: for a shorter time once one side
-/// has ended.
+/// Passes bytes both ways until both sides have ended, or until no byte has passed for `idle`; that time is shorter
+/// once one side has ended.
 pub async fn joined<A, B>(one: A, other: B, idle: Duration) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -282,7 +282,7 @@ mod tests {
                 runtime.write_all(b"y").await.unwrap();
                 assert_eq!(client.read_u8().await.unwrap(), b'y');
             }
-            // From here on it is as still as if it hung.
+            // From here on the stream is as silent as if it hung.
         };
         let (ended, ()) = tokio::join!(joined(ours, theirs, 14_400 * SECOND), talk);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -1,13 +1,13 @@
-//! PURE: whose the connections of a listener are, and which one gives up its place when there is none left.
+//! PURE: the owners of a listener's connections, and which connection is closed when there are too many.
 //!
-//! Strangers keep no place from anybody: nobody knows them. Of those that are known, a user and a peer have a share each;
-//! what is beyond it is as good as a stranger's.
+//! A connection without an allowed request is a stranger's and never keeps another one out. A user and a peer each have
+//! a share of the places; connections beyond that share rank like strangers'.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Whoever is behind an address: with IPv6, all of a network belong to one.
+/// The client behind an address; all addresses of one IPv6 network count as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer(u128);
 
@@ -20,12 +20,12 @@ impl From<IpAddr> for Peer {
     }
 }
 
-/// What a connection knows of its user. While it is held, the connection is there.
+/// The record of a connection's user. As long as it is held, the connection exists.
 #[derive(Debug, Default)]
 pub struct Card(OnceLock<Arc<str>>);
 
 impl Card {
-    /// A request of this user was allowed. The first one counts.
+    /// Records that a request of this user was allowed; only the first call counts.
     pub fn known(&self, user: &str) {
         self.0.get_or_init(|| Arc::from(user));
     }
@@ -38,14 +38,15 @@ struct Seat<T> {
     leave: T,
 }
 
-/// Connections by the order in which they came, each with what ends it.
+/// The connections in the order in which they came, each with the value that ends it.
 #[derive(Debug)]
 pub struct Seats<T> {
     seats: VecDeque<Seat<T>>,
     max: usize,
 }
 
-/// Connections of one peer without a right to stay: how many, and the oldest of strangers and of others.
+/// The connections of one peer beyond its and its users' shares: their number, the oldest of a stranger and the oldest
+/// of a known user.
 #[derive(Clone, Copy, Debug, Default)]
 struct Crowd {
     count: usize,
@@ -54,12 +55,12 @@ struct Crowd {
 }
 
 impl<T> Seats<T> {
-    /// Nobody is there. The share of one user, and of one peer, is half of `max`.
+    /// No connections. The share of one user, and of one peer, is half of `max`.
     pub fn new(max: usize) -> Self {
         Self { seats: VecDeque::new(), max: max.max(1) }
     }
 
-    /// A connection has come.
+    /// Adds a connection.
     pub fn come(&mut self, peer: Peer, leave: T) -> Arc<Card> {
         if self.seats.len() >= 2 * self.max {
             self.forget_the_gone();
@@ -73,8 +74,8 @@ impl<T> Seats<T> {
         self.seats.retain(|seat| seat.card.strong_count() > 0);
     }
 
-    /// Takes out the one that has to go: of the peer that has most without a right to stay, a stranger before others, and
-    /// the oldest. None, if all have one.
+    /// Takes out the connection to close: of the peer with the most connections beyond its share, strangers before
+    /// known users, the oldest first. `None` if every connection is within a share.
     pub fn send_away(&mut self) -> Option<T> {
         self.forget_the_gone();
         let share = (self.max / 2).max(1);
@@ -98,7 +99,7 @@ impl<T> Seats<T> {
             let oldest = if is_stranger { &mut crowd.stranger } else { &mut crowd.known };
             oldest.get_or_insert(at);
         }
-        // Of crowds of one size, that of the oldest.
+        // Among crowds of one size, the one with the oldest connection.
         let oldest = |crowd: &Crowd| crowd.stranger.into_iter().chain(crowd.known).min();
         let largest =
             crowds.into_values().max_by_key(|crowd| (crowd.count, std::cmp::Reverse(oldest(crowd))))?;
@@ -114,7 +115,7 @@ mod tests {
         Peer::from(text.parse::<IpAddr>().unwrap())
     }
 
-    /// With a share of so many.
+    /// Seats with a share of this many.
     fn of(share: usize, connections: &[(&str, Option<&str>)]) -> (Seats<usize>, Vec<Arc<Card>>) {
         let mut seats = Seats::new(2 * share);
         let come = |(n, (address, user)): (usize, &(&str, Option<&str>))| {
@@ -159,7 +160,7 @@ mod tests {
     #[test]
     fn who_takes_more_than_a_share_does_not_outlast_a_newcomer() {
         let (mut seats, _cards) = of(2, &[("1.1.1.1", Some("hog")); 6]);
-        // Each of the newcomers is still nobody when the hog comes again.
+        // Each newcomer is still a stranger when the next connection is closed.
         let _newcomer = seats.come(peer("2.2.2.2"), 100);
         assert_eq!(seats.send_away(), Some(2));
         let _again = seats.come(peer("1.1.1.1"), 6);

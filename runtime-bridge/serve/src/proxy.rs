@@ -1,7 +1,7 @@
-//! The caller's connection, joined to the runtime's streaming server.
+//! Joins a caller's connection to the runtime's streaming server.
 //!
-//! The request goes on as it came, to the address that the runtime gave; once both sides have switched protocols, bytes
-//! pass both ways without being looked at: SPDY and the runtime's own WebSocket protocols alike.
+//! The request goes on to the address that the runtime gave. Once both sides have switched protocols, bytes pass both
+//! ways without being parsed: SPDY and the runtime's own WebSocket protocols alike.
 
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ use hyper_util::rt::TokioIo;
 use super::moving;
 use super::server::Connection;
 
-/// The runtime's server is on this machine: it answers soon or never.
+/// How long the runtime's server may take to answer: it is on this machine, so it answers soon or never.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
-/// Of an answer that is no switch of protocols.
+/// The most bytes of an answer that does not switch protocols.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
-/// What a caller and the runtime tell each other to agree on a protocol, beside `Sec-WebSocket-…`. Nothing else passes:
-/// neither who asks nor by which way, and nothing that the runtime would have the caller keep or do.
+/// The headers, besides `Sec-WebSocket-…`, by which a caller and the runtime agree on a protocol. No other header
+/// passes: none that identifies the caller or its route, and none that the runtime addresses to the caller.
 const NEGOTIATION: [&str; 5] =
     ["upgrade", "origin", "user-agent", "x-stream-protocol-version", "x-accepted-stream-protocol-versions"];
 
-/// Where the runtime serves a stream.
+/// The address and path at which the runtime serves a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     authority: String,
@@ -38,10 +38,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// From the URL that the runtime gave.
+    /// The target of a URL that the runtime gave.
     ///
     /// # Errors
-    /// It is none that can be reached, for people.
+    /// The URL is none that can be reached; the text is for people.
     pub fn of(url: &str) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|error| format!("the runtime's URL {url:?}: {error}"))?;
         let wrong = |what: &str| format!("the runtime's URL {url:?}: {what}");
@@ -65,7 +65,7 @@ fn negotiates(name: &HeaderName) -> bool {
     name.as_str().starts_with("sec-websocket-") || NEGOTIATION.contains(&name.as_str())
 }
 
-/// The headers that pass between caller and runtime.
+/// The headers that pass between caller and runtime, in both directions.
 fn passing(headers: &HeaderMap) -> HeaderMap {
     let passing = headers.iter().filter(|(name, _)| negotiates(name));
     let mut passing: HeaderMap = passing.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -73,14 +73,14 @@ fn passing(headers: &HeaderMap) -> HeaderMap {
     passing
 }
 
-/// The headers that go on to the runtime.
+/// The headers of the request to the runtime.
 fn onward(headers: &HeaderMap, authority: &str) -> Option<HeaderMap> {
     let mut onward = passing(headers);
     onward.insert(HOST, HeaderValue::from_str(authority).ok()?);
     Some(onward)
 }
 
-/// Answers a request with what the runtime's server answers, and joins both connections when it switches protocols.
+/// Answers a request with the answer of the runtime's server, and joins both connections when it switches protocols.
 /// The request asks for an upgrade.
 pub async fn proxied(io: &Io, connection: Connection, mut request: Request, target: Target) -> Response {
     let upgraded = hyper::upgrade::on(&mut request);
@@ -121,7 +121,7 @@ async fn asked(
     let _ = stream.set_nodelay(true);
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    // Ends with the connection, which ends when sender and upgrade are gone.
+    // The connection's task ends when sender and upgrade are dropped.
     drop(io.spawn(connection.with_upgrades()));
     let mut request = hyper::Request::new(Empty::<axum::body::Bytes>::new());
     *request.method_mut() = method;

@@ -17,62 +17,64 @@ use tokio_util::sync::CancellationToken;
 use super::moving::{Moving, Patience};
 use super::places::{Card, Seats};
 
-/// Bytes of a head, and of what waits to be written: longer commands than a shell takes do not come.
+/// The most bytes of a request's head, and of an answer that waits to be written: no shell command is longer.
 const BUFFER_BYTES_MAX: usize = 128 * 1024;
-/// A TLS client must have ended its handshake by then.
+/// The longest time of a client's TLS handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Longest silence on a stream, and longest time of a request (row 21.1).
+/// The longest silence on a stream, and the longest time of a request (row 21.1).
 const STREAM_DEADLINE: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// The bounds of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Connections at once, upgraded ones included; more wait in the kernel's backlog. A new one takes the place of one
-    /// on which nothing was allowed yet, so that strangers keep nobody out, or of one beyond the half that a user or a
-    /// peer may have.
+    /// The most connections at once, upgraded ones included; further ones wait in the kernel's backlog. A new
+    /// connection replaces one on which no request was allowed yet, or one beyond the half of the places that a user or
+    /// a peer may have.
     pub connections_max: usize,
-    /// A client must have sent the head of a request by then, counted from the connection or the answer before.
+    /// The time for a client to send the head of a request, counted from the start of the connection or the end of the
+    /// last answer.
     pub head_deadline: Duration,
-    /// A client must take something of its answer by then.
+    /// The time for a client to take some bytes of its answer.
     pub write_deadline: Duration,
-    /// Longest time of a request, and in which nothing moves on a stream.
+    /// The longest time of a request, and the longest silence on a stream.
     pub stream_deadline: Duration,
 }
 
 impl Bounds {
-    /// Of a listener for people and probes.
+    /// The bounds of a listener for people and probes.
     pub const PLAIN: Self = Self {
         connections_max: 256,
         head_deadline: Duration::from_secs(10),
         write_deadline: Duration::from_secs(30),
         stream_deadline: STREAM_DEADLINE,
     };
-    /// Of the listener that the API server keeps connections to: they may be idle for a while (row 21.1).
+    /// The bounds of the listener for the API server, whose connections may be idle for a while (row 21.1).
     pub const SECURED: Self =
         Self { connections_max: 1024, head_deadline: Duration::from_secs(90), ..Self::PLAIN };
 }
 
-/// The place of a connection, held as long as anything goes on over it, also when it is no HTTP any more.
+/// A connection's place, held as long as bytes pass over the connection, also after it was upgraded.
 #[derive(Debug)]
 pub struct Place {
-    /// Who has it.
+    /// The record of the connection's user.
     pub card: Arc<Card>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// What every request knows of its connection.
+/// A connection, as each of its requests sees it.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// The client's certificates.
     pub chain: Chain,
     /// The client's address.
     pub peer: Option<SocketAddr>,
-    /// One of those that there are.
+    /// The connection's place among those of the listener.
     pub place: Arc<Place>,
-    /// How long the client is waited for.
+    /// How long the server waits for the client to read.
     pub patience: Patience,
-    /// The place was given to another one, or the listener has ended: so does everything that came through it.
+    /// Cancelled when the connection's place went to another connection, or the listener has ended: every stream over
+    /// the connection ends with it.
     pub ended: CancellationToken,
 }
 
@@ -89,7 +91,7 @@ pub async fn serve(
     }
 }
 
-/// [`serve`] on a listener that is open.
+/// Does what [`serve`] does, on an open listener.
 pub async fn serve_on(
     listener: TcpListener,
     routes: Router,
@@ -99,7 +101,7 @@ pub async fn serve_on(
     let places = Arc::new(Semaphore::new(bounds.connections_max));
     let mut seats: Seats<CancellationToken> = Seats::new(bounds.connections_max);
     let ended = CancellationToken::new();
-    // Dropping these ends the connections, and what they were upgraded to, with the listener.
+    // Dropping this guard ends the connections, and what they were upgraded to, with the listener.
     let _ending = ended.clone().drop_guard();
     let mut connections = JoinSet::new();
     loop {
@@ -108,7 +110,7 @@ pub async fn serve_on(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!(%error, "Accept failed");
-                // Out of file descriptors: accepting again at once would spin.
+                // No file descriptors are left: accepting again at once would spin.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

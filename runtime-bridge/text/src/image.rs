@@ -1,35 +1,35 @@
-//! Names of images: what a pod spec writes, checked as upstream checks it, and given `:latest` when it names neither
-//! a tag nor a digest (row 6.1).
+//! Image names: checked as upstream checks them, and given `:latest` when they name neither a tag nor a digest (row
+//! 6.1).
 
 use std::fmt;
 
 const DEFAULT_DOMAIN: &str = "docker.io";
 const DEFAULT_TAG: &str = "latest";
-/// Longest repository path without its registry.
+/// The longest repository path without its registry, bytes.
 const REPOSITORY_BYTES_MAX: usize = 255;
-/// Longest tag.
+/// The longest tag, bytes.
 const TAG_BYTES_MAX: usize = 128;
-/// Fewest digits a digest may have, whatever its algorithm.
+/// The fewest digits of a digest of any algorithm.
 const DIGEST_DIGITS_MIN: usize = 32;
 
 /// A checked image name, with Docker Hub's short forms written out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageName {
-    /// Registry and path, e.g. `docker.io/library/busybox`: what credentials are looked up by.
+    /// Registry and path, e.g. `docker.io/library/busybox`: the key by which credentials are looked up.
     pub repository: String,
-    /// The tag as written; `latest` when there was neither tag nor digest.
+    /// The tag as written; `latest` when the name has neither tag nor digest.
     pub tag: Option<String>,
     /// The digest as written, with its algorithm.
     pub digest: Option<String>,
 }
 
-/// Why a text names no image. The words are upstream's: people search for them.
+/// Why a text names no image. The words are upstream's, since people search for them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("couldn't parse image name {image:?}: {cause}")]
 pub struct NameError {
     /// The name as the pod spec writes it.
     pub image: String,
-    /// The rule it breaks.
+    /// The rule that the name breaks.
     pub cause: NameFault,
 }
 
@@ -40,9 +40,9 @@ pub enum NameFault {
     Identifier(String),
     /// The repository (as completed) has capital letters.
     Uppercase(String),
-    /// A capital letter elsewhere is all that is wrong.
+    /// The name breaks no rule but the one on capital letters.
     MustBeLowercase,
-    /// No image name at all.
+    /// The text has not the form of an image name.
     Format,
     /// The repository's path has more than 255 bytes.
     TooLong,
@@ -75,19 +75,19 @@ impl fmt::Display for NameFault {
     }
 }
 
-/// Checks an image name and takes it apart.
+/// Checks an image name and splits it into its parts.
 ///
 /// # Errors
-/// [`NameError`] when it breaks a rule of image references.
+/// [`NameError`] when the name breaks a rule of image references.
 pub fn parse(image: &str) -> Result<ImageName, NameError> {
     parse_parts(image).map_err(|cause| NameError { image: image.to_owned(), cause })
 }
 
-/// The name that is asked of the runtime: as written, with `:latest` added where neither tag nor digest is given.
-/// Short names stay short; what they mean is the runtime's configuration.
+/// The name to ask the runtime for: as written, with `:latest` added where it has neither tag nor digest. Short names
+/// stay short; the runtime's configuration says what they mean.
 ///
 /// # Errors
-/// [`NameError`] when it breaks a rule of image references.
+/// [`NameError`] when the name breaks a rule of image references.
 pub fn with_default_tag(image: &str) -> Result<String, NameError> {
     let name = parse(image)?;
     match (&name.tag, &name.digest) {
@@ -96,13 +96,13 @@ pub fn with_default_tag(image: &str) -> Result<String, NameError> {
     }
 }
 
-/// Whether a pull policy left out means `Always` for this image: its tag is `latest`, or it names neither tag nor digest.
-/// A text that names no image does not count as latest.
+/// Whether an absent pull policy means `Always` for this image: its tag is `latest`, or it has neither tag nor digest.
+/// False for a text that names no image.
 pub fn is_latest(image: &str) -> bool {
     parse(image).is_ok_and(|name| name.tag.as_deref() == Some(DEFAULT_TAG))
 }
 
-/// A name as written without its tag and digest: what records of pulls and allowlists go by.
+/// The name as written without its tag and digest: the key of records of pulls and of allowlists.
 pub fn without_tag(image: &str) -> String {
     let (bare, _) = image.split_once('@').unwrap_or((image, ""));
     let last = bare.rfind('/').map_or(0, |at| at + 1);
@@ -139,7 +139,7 @@ fn parse_parts(image: &str) -> Result<ImageName, NameFault> {
     Ok(ImageName { repository: format!("{domain}/{path}"), tag, digest: digest.map(str::to_owned) })
 }
 
-/// Registry and remainder, with Docker Hub's short forms completed.
+/// Registry and remainder of a name, with Docker Hub's short forms completed.
 fn split_domain(image: &str) -> (String, String) {
     let Some((first, rest)) = image.split_once('/') else {
         return (DEFAULT_DOMAIN.to_owned(), format!("library/{image}"));
@@ -169,7 +169,7 @@ fn match_reference<'a>(domain: &str, rest: &'a str) -> Option<Parts<'a>> {
         Some((path, tag)) => (path, Some(tag)),
         None => (named, None),
     };
-    // What looks like a host but is none may still be the first component of a path, as in `a_b.c/d`.
+    // A text that looks like a host and is none may still be the first component of a path, as in `a_b.c/d`.
     let domain_fits = is_host_and_port(domain) || is_path_component(domain);
     let fits = domain_fits
         && path.split('/').all(is_path_component)
@@ -317,7 +317,7 @@ mod tests {
             "Host/a",
             "a__b/c-d.e",
             "r.io:443/x:latest",
-            // What looks like a host and is none is the first part of a path.
+            // A text that looks like a host and is none is the first component of a path.
             "a_b.c/d",
         ];
         for image in latest {

@@ -1,4 +1,4 @@
-//! JSON text to a tree, telling what serde_json lets pass: a key given twice.
+//! Reads JSON text into a tree, and reports repeated keys, which serde_json accepts silently.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,8 +24,8 @@ pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
     Ok(Text { document, further: 0, twice: twice.into_inner() })
 }
 
-/// What Go's decoder makes of a field that is given again: it reads the second value into what the first one has left, so
-/// that objects and the items of lists are merged.
+/// The value of a repeated field in Go's decoder, which reads the second value into the first one, so that objects and
+/// the items of lists are merged.
 fn merged(first: Node, second: Node) -> Node {
     match (first, second) {
         (Node::Mapping(mut entries), Node::Mapping(further)) => {

@@ -1,25 +1,25 @@
-//! What a text says before its meaning is known: a tree that keeps numbers as they were written.
+//! The tree of a text before it is decoded; it keeps numbers as they were written.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Deepest nesting that a text may have; a Pod needs about 20.
+/// The deepest nesting of a text; a Pod needs about 20.
 pub(crate) const DEPTH_MAX: usize = 64;
-/// Most values that a text may have once its YAML aliases are written out.
+/// The most values of a text once its YAML aliases are expanded.
 pub(crate) const NODES_MAX: usize = 200_000;
-/// Most bytes of text that a text may have once its YAML aliases are written out.
+/// The most bytes of a text once its YAML aliases are expanded.
 pub(crate) const TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// Most fields of a text that may be given again: each costs a search.
+/// The most repeated fields that are reported: each one costs a search.
 pub(crate) const TWICE_MAX: usize = 100;
 
-/// A value.
+/// A value of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// None.
+    /// The null value.
     Null,
-    /// A truth value and, for YAML, its text: `n` is false.
+    /// A truth value and, for YAML, its spelling: `n` is false.
     Bool(bool, String),
     /// A number.
     Number(Number),
@@ -27,18 +27,18 @@ pub enum Node {
     String(String),
     /// A list.
     Sequence(Vec<Node>),
-    /// Keys in the order of the file, each once.
+    /// A mapping: keys in the order of the text, each once.
     Mapping(Vec<(String, Node)>),
 }
 
-/// A number, and for YAML its text: a quantity must not pass through a float.
+/// A number, and for YAML its spelling, since a quantity must not pass through a float.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Number {
     /// An integer.
     Int(i64),
-    /// An integer that only an unsigned type holds.
+    /// An integer that fits only an unsigned type.
     Unsigned(u64),
-    /// Any other, with its text.
+    /// Any other number, with its spelling.
     Float(f64, String),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Number {
 }
 
 impl Node {
-    /// The value of a key, if this is a mapping that has it.
+    /// The value of a key; `None` if this is no mapping or lacks the key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Mapping(entries) => entries.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -61,15 +61,15 @@ impl Node {
         }
     }
 
-    /// Whether the text held nothing but comments and blanks.
+    /// Whether the value is null: the text held nothing but comments and blanks.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
 
-    /// The same as JSON has it; each bool and number without its text.
+    /// The value as JSON; bools and numbers lose their spelling.
     ///
     /// # Errors
-    /// A number that JSON does not have, by its field.
+    /// A number that JSON does not have, named by its field.
     pub(crate) fn into_json(self) -> Result<Value, String> {
         self.json_at(&Path::Root)
     }
@@ -100,7 +100,8 @@ impl Node {
         })
     }
 
-    /// The value in a few words for an error message: short values as they are, long ones cut, trees by their size.
+    /// The value in short form for an error message: short values as they are, long ones cut, lists and mappings by
+    /// their size.
     pub fn excerpt(&self) -> String {
         const CHARS_MAX: usize = 60;
         match self {
@@ -121,7 +122,7 @@ impl Node {
     }
 }
 
-/// Where in a document a value stands: `spec.containers[0].image`. The segments live on the stack of the walk.
+/// The place of a value in a document: `spec.containers[0].image`. The segments live on the stack of the walk.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'a> {
     /// The document itself.
@@ -144,7 +145,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// What may still be built of one text.
+/// The values and bytes that may still be built of one text.
 #[derive(Debug)]
 pub(crate) struct Budget {
     nodes: usize,
@@ -156,12 +157,12 @@ impl Budget {
         Self { nodes: NODES_MAX, bytes: TEXT_BYTES_MAX }
     }
 
-    /// Values and bytes of text taken so far.
+    /// The values and bytes taken so far.
     pub(crate) fn spent(&self) -> (usize, usize) {
         (NODES_MAX - self.nodes, TEXT_BYTES_MAX - self.bytes)
     }
 
-    /// Takes values and bytes of text; `Err` names the limit that is exceeded.
+    /// Takes values and bytes; `Err` names the limit that is exceeded.
     pub(crate) fn take(&mut self, nodes: usize, bytes: usize) -> Result<(), String> {
         self.nodes = self.nodes.checked_sub(nodes).ok_or_else(|| format!("more than {NODES_MAX} values"))?;
         self.bytes = self

@@ -1,5 +1,5 @@
-//! What a plain YAML scalar means. Kubernetes reads YAML 1.1: `yes` is true and `0644` is octal, and manifests and
-//! configuration rely on it, so a YAML 1.2 reading would silently give other modes and flags.
+//! The meaning of a plain YAML scalar. Kubernetes reads YAML 1.1, in which `yes` is true and `0644` is octal; manifests
+//! and configuration rely on this, and a YAML 1.2 reading would silently yield other modes and flags.
 
 use crate::node::{Node, Number};
 
@@ -18,7 +18,7 @@ pub(crate) fn resolve(text: &str) -> Node {
     number(text).map_or_else(|| Node::String(text.to_owned()), Node::Number)
 }
 
-/// The number that a plain scalar denotes, if it denotes one.
+/// The number that a plain scalar denotes, or `None`.
 pub(crate) fn number(text: &str) -> Option<Number> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return None;
@@ -55,7 +55,7 @@ fn integer(text: &str) -> Option<Number> {
     Some(i64::try_from(magnitude).map_or(Number::Unsigned(magnitude), Number::Int))
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Whether the text matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_float(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {

@@ -1,5 +1,5 @@
-//! YAML text to a tree: the first document, with aliases and merge keys written out within a budget, so that no
-//! text of a few lines can grow to gigabytes.
+//! Reads YAML text into a tree: the first document, with aliases and merge keys expanded within a budget, so that a
+//! short text cannot grow to gigabytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use crate::node::{Budget, DEPTH_MAX, Node, Number, TWICE_MAX};
 use crate::scalar;
 use crate::{Text, TextError, Twice};
 
-/// Further documents are counted up to here only.
+/// The number up to which further documents are counted.
 const DOCUMENTS_MAX: usize = 100;
 
-/// Reads the first document and counts those after it, which Kubernetes does not read either.
+/// Reads the first document and counts the later ones, which Kubernetes does not read either.
 pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
     let mut builder = Builder::new(text);
     let document = builder.document()?.unwrap_or(Node::Null);
@@ -23,7 +23,7 @@ pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
             Ok(Some(node)) if node.is_null() => {}
             Ok(Some(_)) => further += 1,
             Ok(None) => break,
-            // What is not read need not be right; it is counted, since it is there.
+            // A later document need not be valid, since it is not read; it counts all the same.
             Err(_) => {
                 further += 1;
                 break;
@@ -33,14 +33,14 @@ pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
     Ok(Text { document, further, twice })
 }
 
-/// An anchored value and what it costs to repeat it.
+/// An anchored value, and the cost of repeating it.
 struct Anchored {
     node: Node,
     nodes: usize,
     bytes: usize,
 }
 
-/// A collection that is still open.
+/// A collection that is not complete yet.
 struct Open {
     collection: Collection,
     anchor: usize,
@@ -55,9 +55,10 @@ enum Collection {
 
 enum Key {
     Text(String),
-    /// The mapping has it already: the last value counts. Its number in the list of such fields stands beside it.
+    /// The mapping has the key already, and the last value counts. The number is the field's index in the list of
+    /// repeated fields.
     Again(String, usize),
-    /// `<<`, whose value's entries become entries of this mapping.
+    /// `<<`: the entries of its value become entries of this mapping.
     Merge,
 }
 
@@ -88,7 +89,7 @@ impl<'t> Builder<'t> {
         TextError { reason: format!("line {}: {}", self.line, reason.into()), unfinished: false }
     }
 
-    /// The next document, `None` at the end of the stream.
+    /// Reads the next document; `None` at the end of the stream.
     fn document(&mut self) -> Result<Option<Node>, TextError> {
         self.open.clear();
         self.anchors.clear();
@@ -99,7 +100,7 @@ impl<'t> Builder<'t> {
                 Some(Err(error)) => {
                     let marker = error.marker();
                     self.line = marker.line();
-                    // An open quote is reported where it began, other things where they are missed.
+                    // An open quote is reported at its beginning, other errors where they are noticed.
                     let unfinished = marker.index() >= self.end || error.info().contains("end of stream");
                     return Err(TextError { unfinished, ..self.error(error.info()) });
                 }
@@ -111,7 +112,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    /// Takes one event; gives the document when it is complete.
+    /// Takes one event; returns the document when it is complete.
     fn event(&mut self, event: Event<'_>) -> Result<Option<Node>, TextError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -199,7 +200,8 @@ impl<'t> Builder<'t> {
         self.place(node)
     }
 
-    /// Keeps a copy of an anchored value, and pays for it: nested anchors would else multiply a file's size.
+    /// Keeps a copy of an anchored value and charges it to the budget: nested anchors would else multiply a file's
+    /// size.
     fn remember(&mut self, anchor: usize, node: &Node, nodes: usize, bytes: usize) -> Result<(), TextError> {
         if anchor == 0 {
             return Ok(());
@@ -240,7 +242,7 @@ impl<'t> Builder<'t> {
         Ok(true)
     }
 
-    /// Puts a value where it belongs; gives it back when it is the whole document.
+    /// Puts a value into the innermost open collection; returns it when it is the whole document.
     fn place(&mut self, node: Node) -> Result<Option<Node>, TextError> {
         let line = self.line;
         let fail = |reason: &str| TextError { reason: format!("line {line}: {reason}"), unfinished: false };

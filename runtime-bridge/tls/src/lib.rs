@@ -1,5 +1,5 @@
-//! Certificates and keys: the node's own on disk, and TLS for the kubelet's server.
-// The bridge owns time and effects, so that no actor has to.
+//! Certificates and keys: the node's own certificates on disk, and TLS for the kubelet's server.
+// The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
 pub mod certificates;

@@ -1,4 +1,4 @@
-//! What this program does with each field and flag, so that nothing is ignored in silence.
+//! The effect of each field and flag in this program, so that no setting is ignored silently.
 
 use std::collections::BTreeSet;
 
@@ -6,37 +6,37 @@ use serde_json::{Map, Value as Json};
 
 use super::KubeletConfiguration;
 
-/// What a field or flag does.
+/// The effect of a field or flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It works.
+    /// The setting works.
     Used,
-    /// Upstream accepts it and does nothing with it, and so does this program.
+    /// The setting is accepted and has no effect, as upstream.
     AcceptedNoEffectUpstream,
-    /// It is parsed, validated and shown, but nothing acts on it yet.
+    /// The setting is parsed, validated and shown, but has no effect yet.
     NotYet,
-    /// The same, and upstream does something even where it is left at its default.
+    /// The same as [`Effect::NotYet`], and upstream acts on it even at its default.
     NotYetByDefault,
 }
 
 impl Effect {
-    /// Whether nothing acts on it yet.
+    /// Whether the setting has no effect yet.
     pub fn is_missing(self) -> bool {
         matches!(self, Self::NotYet | Self::NotYetByDefault)
     }
 }
 
-/// Fields without effect yet, by their names in the file.
+/// The fields without effect yet, by their names in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Missing {
-    /// Those that were set, or are away from their default.
+    /// Fields that are set, or differ from their default.
     pub set: Vec<&'static str>,
-    /// Those that nobody spoke of and that upstream acts on all the same.
+    /// Fields that are not set and on whose default upstream acts.
     pub by_default: Vec<&'static str>,
 }
 
-/// Fields of `config` without effect yet: those that `named` has or that differ from `baseline`, and those whose default
-/// has an effect upstream.
+/// The fields of `config` without effect yet: those that are in `named` or differ from `baseline`, and those with a
+/// default on which upstream acts.
 pub fn missing(
     config: &KubeletConfiguration,
     baseline: &KubeletConfiguration,
@@ -54,7 +54,7 @@ pub fn missing(
     missing
 }
 
-/// The fields that a file sets: what is zero in Go's eyes leaves a field unset.
+/// The fields that a file sets: a value that is zero in Go leaves its field unset.
 pub fn names_set(object: &Map<String, Json>) -> impl Iterator<Item = &String> {
     let is_set = |json: &Json| match json {
         Json::Null => false,

@@ -87,11 +87,11 @@ pub enum FieldError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: Invalid value: {value:?}: {reason}")]
 pub struct SettingError {
-    /// The configuration's field.
+    /// The field's name.
     pub field: &'static str,
-    /// Its value.
+    /// The field's value.
     pub value: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! Feature gates: which exist, which are on, and which settings are refused.
+//! Feature gates: which ones exist, which are on, and which settings are refused.
 
 mod table;
 
@@ -8,21 +8,21 @@ use prometheus::{IntGaugeVec, Opts, Registry};
 
 use table::{GATES, NEEDS};
 
-/// How settled a gate's feature is.
+/// The maturity of a gate's feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// May change or go; off unless asked for.
+    /// The feature may change or be removed; off by default.
     Alpha,
-    /// Settled enough to be on for most.
+    /// The feature is mature enough to be on in most clusters.
     Beta,
-    /// Settled; setting it is pointless and will become an error.
+    /// The feature is stable; setting the gate is pointless and will become an error.
     Ga,
-    /// On its way out.
+    /// The feature will be removed.
     Deprecated,
 }
 
 impl Stage {
-    /// Upstream's word, as help texts and the metric `kubernetes_feature_enabled` print it.
+    /// The stage as help texts and the metric `kubernetes_feature_enabled` print it.
     pub fn as_str(self) -> &'static str {
         match self {
             Stage::Alpha => "ALPHA",
@@ -38,20 +38,20 @@ impl Stage {
 pub struct Gate {
     /// The gate's name.
     pub name: &'static str,
-    /// Whether it is on when nobody says anything.
+    /// Whether the gate is on by default.
     pub default: bool,
-    /// How settled it is.
+    /// The stage of its feature.
     pub stage: Stage,
-    /// Whether the default is the only value.
+    /// Whether the gate cannot be changed from its default.
     pub locked: bool,
 }
 
-/// Sets every alpha gate that is not set by name.
+/// The pseudo-gate that sets every alpha gate not set by name.
 const ALL_ALPHA: &str = "AllAlpha";
-/// Sets every beta gate that is not set by name.
+/// The pseudo-gate that sets every beta gate not set by name.
 const ALL_BETA: &str = "AllBeta";
 
-/// The gates that something here goes by; a test reads the sources to keep it so.
+/// The gates that this program acts on; a test compares them with the sources.
 const EFFECTIVE: &[&str] = &[
     "ContainerRestartRules",
     "ContainerStopSignals",
@@ -79,8 +79,8 @@ impl FeatureGates {
     /// Applies `settings` over the defaults.
     ///
     /// # Errors
-    /// Every unknown gate, every locked gate set to the other value and every gate that is on while one that it
-    /// needs is off, in upstream's words.
+    /// Every unknown gate, every locked gate that is set to the other value, and every gate that is on while a gate
+    /// that it needs is off; in upstream's words.
     pub fn from_settings(settings: &BTreeMap<String, bool>) -> Result<Self, Vec<String>> {
         let mut gates = Self::default();
         let mut errors = Vec::new();
@@ -147,7 +147,7 @@ impl FeatureGates {
         GATES.iter().map(|gate| (gate, self.enabled(gate.name)))
     }
 
-    /// The gates that are away from their default and that nothing here goes by, with their state.
+    /// The gates that differ from their default and on which this program does not act, with their state.
     pub fn without_effect(&self) -> impl Iterator<Item = (&'static Gate, bool)> + '_ {
         self.states().filter(|(gate, on)| *on != gate.default && !EFFECTIVE.contains(&gate.name))
     }
@@ -155,7 +155,7 @@ impl FeatureGates {
     /// The metric that shows the stage and the state of every gate (row 23.4).
     ///
     /// # Errors
-    /// The registry has one of that name.
+    /// The registry already has a metric of that name.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         let gauge = IntGaugeVec::new(
             Opts::new(
@@ -175,7 +175,7 @@ impl FeatureGates {
         registry.register(Box::new(gauge))
     }
 
-    /// Settings that are accepted but will not be in a later release.
+    /// Warnings about settings that are accepted but will be refused by a later release.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -185,7 +185,7 @@ impl FeatureGates {
         GATES.iter().map(|gate| gate.name).collect()
     }
 
-    /// The lines of `--help` that list the gates, in upstream's form. Settled gates are left out, as there.
+    /// The lines of `--help` that list the gates, in upstream's form. Stable gates are left out, as upstream.
     pub fn help_lines() -> Vec<String> {
         let special = [(ALL_ALPHA, "ALPHA"), (ALL_BETA, "BETA")]
             .map(|(name, stage)| format!("{name}=true|false ({stage} - default=false)"));
@@ -268,7 +268,7 @@ mod tests {
         assert!(refused.is_err_and(|errors| errors.contains(&text.to_owned())));
     }
 
-    /// The sources of this crate that are no tests.
+    /// The sources of this crate without tests.
     fn sources(directory: &std::path::Path, text: &mut String) {
         for entry in std::fs::read_dir(directory).expect("sources") {
             let path = entry.expect("an entry").path();

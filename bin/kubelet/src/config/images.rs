@@ -3,7 +3,7 @@
 use super::duration::GoDuration;
 use super::section::section;
 
-/// Pulls in flight at most when neither file nor flags say anything about parallel pulls.
+/// The most pulls in flight when neither file nor flags set parallel pulls.
 pub const PARALLEL_PULLS_DEFAULT: i32 = 5;
 
 section! {
@@ -42,8 +42,8 @@ section! {
 }
 
 impl ImageConfiguration {
-    /// Settles how images are pulled, once every file and flag has spoken. Silence means parallel pulls with a cap;
-    /// a word from the operator is obeyed, and then upstream's rule decides the other field.
+    /// Settles how images are pulled, after file, drop-ins and flags were read. If none of them sets it, pulls are
+    /// parallel with a cap; if the operator sets one field, upstream's rule decides the other.
     pub fn settle_parallel_pulls(&mut self) {
         match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
             (None, None) => {

@@ -12,7 +12,7 @@ section! {
     pub struct LoggingConfiguration {
         /// `text` or `json`.
         "format" format: String = Value("text".to_owned()), Used;
-        /// Longest time before a log line is written; ours are never held back.
+        /// Longest time before a log line is written; this kubelet never holds lines back.
         "flushFrequency" flush_frequency: FlushFrequency = Always(FlushFrequency::default()), Used;
         /// Lines up to this V level are written.
         "verbosity" verbosity: u32 = Always(0), Used;

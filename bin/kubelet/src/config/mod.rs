@@ -1,7 +1,7 @@
-//! The kubelet's configuration: `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`, and ours beside it.
+//! The kubelet's configuration: `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`, and Understudy's own kind.
 //!
-//! Every field is one row of a [`section`](section::Section); [`load`](crate::load) puts defaults, file, drop-ins
-//! and flags together, [`validation`] checks the result, [`effects`] says what each field does.
+//! Every field is one row of a [`section`](section::Section); [`load`](crate::load) puts defaults, file, drop-ins and
+//! flags together, [`validation`] checks the result, [`effects`] lists the effect of each field.
 
 pub mod cgroups;
 pub(crate) mod document;
@@ -86,11 +86,11 @@ macro_rules! each_group {
 }
 
 impl KubeletConfiguration {
-    /// Decodes an object whose `kind` and `apiVersion` were already taken out. Defaults fill what is absent. Every
-    /// unknown or wrongly typed field is added to `errors`; the result is then not to be used.
+    /// Decodes an object without its `kind` and `apiVersion`. Absent fields get their defaults. Every unknown or
+    /// wrongly typed field is added to `errors`; the result must then not be used.
     pub fn from_object(mut object: Map<String, Json>, errors: &mut Vec<FieldError>) -> Self {
         let set = |name: &str| object.get(name).is_some_and(|json| !json.is_null() && json != "0s");
-        // Who sets only the update frequency means both; so did releases before the report frequency existed.
+        // Setting only the update frequency sets both, as in releases without the report frequency.
         let report_follows_update = set("nodeStatusUpdateFrequency") && !set("nodeStatusReportFrequency");
         let mut config = Self::default();
         macro_rules! take {
@@ -158,7 +158,7 @@ impl KubeletConfiguration {
         config
     }
 
-    /// Fills the defaults that hang on a feature gate.
+    /// Sets the defaults that depend on a feature gate.
     pub fn apply_gated_defaults(&mut self, gates: &FeatureGates) {
         let period = &mut self.pods.crash_loop_back_off.max_container_restart_period;
         if gates.enabled("KubeletCrashLoopBackOffMax") && period.is_none() {

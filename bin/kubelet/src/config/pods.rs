@@ -1,4 +1,4 @@
-//! What holds for every pod of the node: how many, their network, limits, logs and restarts.
+//! Settings that apply to every pod of the node: their number, network, limits, logs and restarts.
 
 use super::duration::GoDuration;
 use super::section::section;

@@ -1,4 +1,5 @@
-//! Kubernetes quantities, as far as configuration needs them: well-formed or not, zero or not.
+//! Kubernetes quantities, as far as the configuration needs them: whether they are well-formed, and whether they are
+//! zero.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use serde_json::Value as Json;
 use super::error::FieldError;
 use super::section::FieldValue;
 
-/// A well-formed `resource.Quantity`, kept in the words it was written in.
+/// A well-formed `resource.Quantity`, kept as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity {
     text: String,
@@ -20,7 +21,7 @@ impl Quantity {
         Self { text: "0".to_owned(), is_zero: true }
     }
 
-    /// Reads a quantity as pods' are read.
+    /// Parses a quantity with the rules of pod specs.
     ///
     /// # Errors
     /// Upstream's text when the form is not that of a quantity.

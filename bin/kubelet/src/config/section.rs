@@ -1,15 +1,15 @@
-//! One row per configuration field.
+//! Groups of configuration fields, with one row per field.
 //!
-//! A `section!` names each field once: its name in the file, its Rust name and type, when the default
-//! applies, the default, and what this program does with it. Decoding, defaulting, encoding, `Default` and the list of
-//! effects all come from that row, so they cannot drift apart.
+//! A `section!` names each field once: its name in the file, its Rust name and type, when the default applies, the
+//! default, and its effect in this program. Decoding, defaulting, encoding, `Default` and the list of effects are all
+//! generated from that row, so they cannot disagree.
 
 use serde_json::{Map, Value as Json};
 
 use super::effects::Effect;
 use super::error::FieldError;
 
-/// When a field's default applies and when the field is left out of the JSON, as Go's types decide upstream.
+/// When a field's default applies, and when the field is left out of the JSON, as the Go type decides upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A Go value with `omitempty`: zero means unset, so zero takes the default and is not printed.
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The value that holds after defaulting.
+    /// The value after defaulting.
     pub fn settle<T: FieldValue>(self, decoded: Option<T>, default: impl FnOnce() -> T) -> T {
         match (self, decoded) {
             (Kind::Pointer | Kind::List, Some(value)) => value,
@@ -41,16 +41,16 @@ impl Kind {
     }
 }
 
-/// A field's row as the list of effects shows it.
+/// A field's name and effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldRow {
     /// The field's name in the configuration file.
     pub name: &'static str,
-    /// What this program does with the field.
+    /// The field's effect in this program.
     pub effect: Effect,
 }
 
-/// Something that a configuration field can hold.
+/// A type of configuration field.
 pub trait FieldValue: Sized {
     /// Decodes `json`, found at `path`. A wrong type or an unknown nested field is added to `errors`, one error
     /// each; the value is then `None`.
@@ -73,7 +73,7 @@ pub trait Section: Sized {
     /// The section's rows, in upstream's order.
     const ROWS: &'static [FieldRow];
 
-    /// Takes this section's fields out of `object`; what is left belongs to somebody else.
+    /// Takes this section's fields out of `object`; the remaining fields belong to other sections.
     fn take(object: &mut Map<String, Json>, path: &str, errors: &mut Vec<FieldError>) -> Self;
 
     /// Adds this section's fields to `object`.
@@ -98,14 +98,14 @@ pub fn take_field<T: FieldValue>(
     }
 }
 
-/// Reports every field that no section took.
+/// Reports every field that no section has taken.
 pub fn refuse_leftovers(object: Map<String, Json>, path: &str, errors: &mut Vec<FieldError>) {
     for (name, json) in object {
         errors.push(FieldError::unknown(&join(path, &name), &json));
     }
 }
 
-/// Decodes a whole object as one section, refusing what the section does not know.
+/// Decodes a whole object as one section; unknown fields are errors.
 pub fn decode_object<S: Section>(json: Json, path: &str, errors: &mut Vec<FieldError>) -> Option<S> {
     match json {
         Json::Object(mut object) => {
@@ -127,7 +127,7 @@ pub fn encode_object<S: Section>(section: &S) -> Json {
     Json::Object(object)
 }
 
-/// Declares a section; see the module's words on rows.
+/// Declares a section; the module's header describes the rows.
 macro_rules! section {
     (
         $(#[$struct_meta:meta])*

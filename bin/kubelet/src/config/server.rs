@@ -1,4 +1,4 @@
-//! The kubelet's HTTP servers: where they listen, how they identify themselves and whom they believe.
+//! The kubelet's HTTP servers: their addresses, certificates, and the authentication and authorisation of callers.
 
 use super::duration::GoDuration;
 use super::section::section;
@@ -28,9 +28,9 @@ section! {
         "rotateCertificates" rotate_certificates: bool = Value(false), Used;
         /// Whether the serving certificate is requested from the API server.
         "serverTLSBootstrap" server_tls_bootstrap: bool = Value(false), Used;
-        /// Who a caller is.
+        /// How callers are authenticated.
         "authentication" authentication: Authentication = Value(Authentication::default()), Used;
-        /// What a caller may do.
+        /// How callers' requests are authorised.
         "authorization" authorization: Authorization = Value(Authorization::default()), Used;
         /// Whether logs, exec, attach, port-forward and the debugging handlers are offered.
         "enableDebuggingHandlers" enable_debugging_handlers: bool = Pointer(true), Used;
@@ -51,19 +51,19 @@ section! {
         "enableProfilingHandler" enable_profiling_handler: bool = Pointer(true), NotYetByDefault;
         /// Whether `/debug/flags/v` is offered.
         "enableDebugFlagsHandler" enable_debug_flags_handler: bool = Pointer(true), NotYetByDefault;
-        /// Release whose hidden metrics are shown, as `1.35`.
+        /// The release with hidden metrics to show, as `1.35`.
         "showHiddenMetricsForVersion" show_hidden_metrics_for_version: String = Value(String::new()), NotYet;
     }
 }
 
 section! {
-    /// The ways a caller can prove who it is.
+    /// The ways to authenticate a caller.
     pub struct Authentication {
         /// Client certificates.
         "x509" x509: X509Authentication = Value(X509Authentication::default()), Used;
         /// Bearer tokens, checked by the API server.
         "webhook" webhook: WebhookAuthentication = Value(WebhookAuthentication::default()), Used;
-        /// Callers who prove nothing.
+        /// Callers without credentials.
         "anonymous" anonymous: AnonymousAuthentication = Value(AnonymousAuthentication::default()), Used;
     }
 }
@@ -71,7 +71,7 @@ section! {
 section! {
     /// Client certificates.
     pub struct X509Authentication {
-        /// PEM file with the authorities whose client certificates are believed.
+        /// PEM file with the authorities that client certificates are verified against.
         "clientCAFile" client_ca_file: String = Value(String::new()), Used;
     }
 }
@@ -89,7 +89,7 @@ section! {
 section! {
     /// Callers without credentials.
     pub struct AnonymousAuthentication {
-        /// Whether they are let in, as `system:anonymous`.
+        /// Whether they are accepted, as `system:anonymous`.
         "enabled" enabled: bool = Pointer(false), Used;
     }
 }
@@ -107,9 +107,9 @@ section! {
 section! {
     /// How long answers of SubjectAccessReview are remembered.
     pub struct WebhookAuthorization {
-        /// For a yes.
+        /// How long a permission is remembered.
         "cacheAuthorizedTTL" cache_authorized_ttl: GoDuration = Value(GoDuration::from_mins(5)), Used;
-        /// For a no.
+        /// How long a refusal is remembered.
         "cacheUnauthorizedTTL" cache_unauthorized_ttl: GoDuration = Value(GoDuration::from_secs(30)), Used;
     }
 }

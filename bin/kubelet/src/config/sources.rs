@@ -1,4 +1,4 @@
-//! Where pods come from besides the API server, and how often everything is looked at again.
+//! The sources of pods besides the API server, and the periods at which they are read again.
 
 use std::collections::BTreeMap;
 

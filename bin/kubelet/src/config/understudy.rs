@@ -1,7 +1,7 @@
-//! `UnderstudyConfiguration` (`understudy.dev/v1alpha1`): what this kubelet has and Kubernetes' does not.
+//! `UnderstudyConfiguration` (`understudy.dev/v1alpha1`): the settings that this kubelet has in addition to upstream's.
 //!
-//! It is a kind of its own, from `--understudy-config`, so that a KubeletConfiguration stays usable with either kubelet.
-//! Every field may be left out; a value of zero is meant as zero.
+//! The kind has a file of its own (`--understudy-config`), so that a KubeletConfiguration stays usable with either
+//! kubelet. Every field may be left out; a value of zero means zero.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,9 +22,9 @@ pub const KIND: &str = "UnderstudyConfiguration";
 section! {
     /// Supervision, budgets and periods of this kubelet.
     pub struct UnderstudyConfiguration {
-        /// When subsystems are restarted and given up.
+        /// When subsystems are restarted, and when they are given up.
         "supervision" supervision: SupervisionPolicy = Pointer(SupervisionPolicy::default()), Used;
-        /// When a pod that makes a subsystem panic is set aside.
+        /// When a pod that makes a subsystem panic is quarantined.
         "quarantine" quarantine: QuarantinePolicy = Pointer(QuarantinePolicy::default()), Used;
         /// Budgets of the workers, one of which belongs to each pod.
         "podWorker" pod_worker: PodWorkerBudget = Pointer(PodWorkerBudget::default()), Used;
@@ -34,7 +34,7 @@ section! {
         "podSubmission" pod_submission: PodSubmission = Pointer(PodSubmission::default()), NotYet;
         /// The HTTPS server.
         "server" server: ServerPolicy = Pointer(ServerPolicy::default()), Used;
-        /// How often the runtime is asked what runs.
+        /// How often the runtime is asked for its containers.
         "relist" relist: RelistPeriods = Pointer(RelistPeriods::default()), Used;
         /// Directory of the symbolic links that older log collectors follow; empty makes none.
         "legacyLogSymlinkDir" legacy_log_symlink_dir: String = Pointer("/var/log/containers".to_owned()), Used;
@@ -68,33 +68,34 @@ section! {
 }
 
 section! {
-    /// A pod that makes a subsystem panic again and again is set aside in that subsystem (guarantee G11).
+    /// When a pod that makes a subsystem panic again and again is quarantined in that subsystem (guarantee G11).
     pub struct QuarantinePolicy {
-        /// Panics over one pod within `window` that set it aside.
+        /// Panics over one pod within `window` after which it is quarantined.
         "panicsMax" panics_max: u32 = Pointer(3), Used;
-        /// The time over which they are counted.
+        /// The time over which panics are counted.
         "window" window: GoDuration = Pointer(GoDuration::from_mins(10)), Used;
     }
 }
 
 section! {
-    /// Budgets of one pod's worker, and of all of them together.
+    /// Restart budgets of one pod's worker, and of all workers together.
     pub struct PodWorkerBudget {
-        /// Restarts of one worker within `restartsWindow` at most; one more and only that pod is set aside.
+        /// Restarts of one worker within `restartsWindow` at most; one more and only that pod is quarantined.
         "restartsMax" restarts_max: u32 = Pointer(5), Used;
         /// The time over which one worker's restarts are counted.
         "restartsWindow" restarts_window: GoDuration = Pointer(GoDuration::from_secs(60)), Used;
-        /// Different pods whose workers crash within `restartsWindow` before the pool itself counts as failing.
+        /// The number of different pods with crashing workers within `restartsWindow` at which the pool itself counts
+        /// as failing.
         "crashingPodsMax" crashing_pods_max: u32 = Pointer(10), Used;
     }
 }
 
 section! {
-    /// How many messages may wait.
+    /// The bounds of mailboxes.
     pub struct MailboxBounds {
-        /// Messages waiting for one actor at most, where nothing else is said.
+        /// Messages that may wait for one actor, unless `perActor` sets another bound.
         "default" default: u32 = Pointer(1024), Used;
-        /// Actor to the messages waiting for it at most.
+        /// Messages that may wait, by actor.
         "perActor" per_actor: BTreeMap<String, u32> = Value(BTreeMap::new()), Used;
     }
 }
@@ -117,11 +118,11 @@ section! {
 }
 
 section! {
-    /// How often the runtime is asked what runs, as a safety net below events.
+    /// How often the runtime is asked for its containers, in addition to its events.
     pub struct RelistPeriods {
-        /// For pods whose exits are announced.
+        /// The period of a list of all pods, as a safety net for pods whose exits are announced.
         "notified" notified: GoDuration = Pointer(GoDuration::from_secs(10)), Used;
-        /// For pods whose exits cannot be.
+        /// The period of looks at a pod with a running container whose exit is not announced.
         "unnotified" unnotified: GoDuration = Pointer(GoDuration::from_secs(1)), Used;
     }
 }
@@ -130,7 +131,7 @@ impl UnderstudyConfiguration {
     /// Reads `file`, as strictly as a KubeletConfiguration.
     ///
     /// # Errors
-    /// Everything that is wrong with the file, each error naming field and value.
+    /// All problems of the file, each naming field and value.
     pub fn load(file: &Path) -> Result<Self, Vec<ConfigError>> {
         let object = read_document(file, KIND, API_VERSION).map_err(|error| vec![error])?;
         let mut errors = Vec::new();
@@ -207,7 +208,7 @@ impl UnderstudyConfiguration {
         broken.into_iter().map(|text| format!("invalid understudy configuration: {text}")).collect()
     }
 
-    /// Fields without effect yet that are not at their default.
+    /// The fields without effect yet that differ from their default.
     pub fn not_yet_away_from_default(&self) -> Vec<String> {
         let (ours, theirs) = (self.encode(), Self::default().encode());
         Self::ROWS

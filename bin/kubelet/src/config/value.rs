@@ -1,4 +1,4 @@
-//! What configuration fields hold: scalars, lists and maps, each decoded without any conversion between types.
+//! The types of configuration fields: scalars, lists and maps, decoded without conversion between types.
 
 use std::collections::BTreeMap;
 

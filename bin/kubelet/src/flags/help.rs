@@ -27,7 +27,7 @@ pub fn help_text() -> String {
     let mut text = LONG.to_owned();
     for (row, name) in rows.iter().zip(names) {
         let default = match (row.name, row.type_name, row.value(&settings).as_str()) {
-            // Silence about parallel pulls has no value of its own to show.
+            // Parallel pulls that are not configured have no value to show.
             ("serialize-image-pulls", ..) => " (default false, at most 5 in flight)".to_owned(),
             (_, _, "" | "false" | "0" | "0s" | "[]") => String::new(),
             (_, "string", value) => format!(" (default {value:?})"),

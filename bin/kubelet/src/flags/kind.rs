@@ -1,4 +1,4 @@
-//! The types of flags: how each reads its text, as pflag and component-base read it, and how it shows its value.
+//! The types of flags: each parses its text as pflag and component-base do, and prints its value.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use crate::config::{GoDuration, Quantity};
 
 /// A type of flag.
 pub(super) trait FlagKind {
-    /// What the flag sets.
+    /// The type of the field that the flag sets.
     type Target;
     /// The type's name in `--help`; empty for booleans.
     const NAME: &'static str;
-    /// The value of a flag without one; none when a value must follow.
+    /// The value of a flag that is given without one; `None` when a value must follow.
     const WITHOUT_VALUE: Option<&'static str> = None;
 
-    /// Sets `target` from `text`. `first` says that the flag has not been seen before on this command line, which
-    /// is when lists and maps forget what the file said.
+    /// Sets `target` from `text`. `first` is true at the flag's first use on the command line, when lists and maps drop
+    /// the file's values.
     fn set(target: &mut Self::Target, text: &str, first: bool) -> Result<(), String>;
 
-    /// The value as `--help` shows a default.
+    /// The value in the form in which `--help` shows defaults.
     fn show(target: &Self::Target) -> String;
 }
 
-/// The sign, the base and the digits of an integer as Go writes literals.
+/// The sign, base and digits of an integer, written as a Go literal.
 fn split_base(text: &str) -> (bool, u32, &str) {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -118,7 +118,7 @@ fn joined<'a, V: std::fmt::Display + 'a>(
     pairs.join(",")
 }
 
-/// `--flag`, `--flag=false`.
+/// A boolean: `--flag`, `--flag=false`.
 pub(super) struct Bool;
 impl FlagKind for Bool {
     type Target = bool;
@@ -132,7 +132,7 @@ impl FlagKind for Bool {
     }
 }
 
-/// A boolean that can also be unset, which shows as nothing.
+/// A boolean that can also be unset; `--help` shows an unset one as empty.
 pub(super) struct OptionalBool;
 impl FlagKind for OptionalBool {
     type Target = Option<bool>;
@@ -197,7 +197,7 @@ impl FlagKind for Ip {
         if text.is_empty() {
             return Ok(());
         }
-        // Upstream still takes IPv4 octets with leading zeros, and means them as decimal.
+        // Upstream still accepts IPv4 octets with leading zeros, and reads them as decimal.
         let without_zeros = |octet: &str| match octet.trim_start_matches('0') {
             "" if !octet.is_empty() => "0".to_owned(),
             trimmed => trimmed.to_owned(),
@@ -247,7 +247,7 @@ impl FlagKind for Strings {
     }
 }
 
-/// `key=value,…`, repeatable.
+/// A map: `key=value,…`, repeatable.
 pub(super) struct KeyValues;
 impl FlagKind for KeyValues {
     type Target = BTreeMap<String, String>;
@@ -265,7 +265,7 @@ impl FlagKind for KeyValues {
     }
 }
 
-/// One `key=value` per use, commas belonging to the value.
+/// A map: one `key=value` per use; commas belong to the value.
 pub(super) struct OneKeyValue;
 impl FlagKind for OneKeyValue {
     type Target = BTreeMap<String, String>;
@@ -284,7 +284,7 @@ impl FlagKind for OneKeyValue {
     }
 }
 
-/// `key=value,…` where the value may be missing and nothing is ever forgotten.
+/// A map: `key=value,…`, where the value may be missing; no use drops earlier values.
 pub(super) struct Labels;
 impl FlagKind for Labels {
     type Target = BTreeMap<String, String>;
@@ -301,7 +301,7 @@ impl FlagKind for Labels {
     }
 }
 
-/// `signal<threshold,…`, repeatable.
+/// Thresholds: `signal<threshold,…`, repeatable.
 pub(super) struct Thresholds;
 impl FlagKind for Thresholds {
     type Target = BTreeMap<String, String>;
@@ -319,7 +319,7 @@ impl FlagKind for Thresholds {
     }
 }
 
-/// `gate=bool,…`, repeatable.
+/// Feature gates: `gate=bool,…`, repeatable.
 pub(super) struct Gates;
 impl FlagKind for Gates {
     type Target = BTreeMap<String, bool>;
@@ -340,7 +340,7 @@ impl FlagKind for Gates {
     }
 }
 
-/// `header:value,…`, repeatable, a header keeping all its values.
+/// Headers: `header:value,…`, repeatable; a repeated header keeps all its values.
 pub(super) struct Headers;
 impl FlagKind for Headers {
     type Target = BTreeMap<String, Vec<String>>;
@@ -386,7 +386,7 @@ impl FlagKind for Level {
     }
 }
 
-/// `pattern=N,…`, added to what the file says.
+/// V levels of files: `pattern=N,…`, added to those of the file.
 pub(super) struct VModule;
 impl FlagKind for VModule {
     type Target = Vec<VModuleItem>;

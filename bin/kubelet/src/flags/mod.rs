@@ -1,7 +1,7 @@
 //! The command line: every flag of the kubelet, in upstream's spelling and with pflag's rules.
 //!
-//! A flag is one row of a table: name, type, what it sets, what it does. Parsing, `--help`, deprecation
-//! notes and the list of settings without effect all read the table.
+//! A flag is one row of a table: name, type, the setting that it sets, and its effect. Parsing, `--help`, deprecation
+//! notes and the list of settings without effect are all derived from the table.
 
 mod help;
 mod kind;
@@ -20,7 +20,7 @@ use crate::config::logging::LoggingConfiguration;
 use crate::config::section::Section;
 use crate::config::{Effect, GoDuration, KubeletConfiguration};
 
-/// What a command line sets: fields of the configuration, and settings that exist as flags only.
+/// The settings that a command line changes: fields of the configuration, and settings that exist as flags only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The configuration.
@@ -29,10 +29,10 @@ pub struct Settings {
     pub flags: KubeletFlags,
 }
 
-/// Whether and how the version is asked for.
+/// Whether and how `--version` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VersionRequest {
-    /// It is not.
+    /// The version was not asked for.
     #[default]
     No,
     /// `--version`.
@@ -41,7 +41,7 @@ pub enum VersionRequest {
     Raw,
 }
 
-/// Settings that exist as flags only. Paths are as given; an empty text means that the flag was not given.
+/// Settings that exist as flags only. Paths are as given; a flag that was not given is an empty text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KubeletFlags {
     /// File of the KubeletConfiguration.
@@ -56,9 +56,9 @@ pub struct KubeletFlags {
     pub cert_dir: String,
     /// Name of the node instead of the machine's.
     pub hostname_override: String,
-    /// File that says how to reach the API server.
+    /// Kubeconfig with the API server and the kubelet's identity.
     pub kubeconfig: String,
-    /// File that says how to ask the API server for a first certificate.
+    /// Kubeconfig with which the first certificate is requested.
     pub bootstrap_kubeconfig: String,
     /// Addresses of the node, comma-separated.
     pub node_ip: String,
@@ -76,7 +76,7 @@ pub struct KubeletFlags {
     pub seccomp_default: bool,
     /// File that is locked while the kubelet runs.
     pub lock_file: String,
-    /// Whether the kubelet exits when somebody else wants the lock.
+    /// Whether the kubelet exits when another process wants the lock.
     pub exit_on_lock_contention: bool,
     /// Time between two looks at a container's usage.
     pub housekeeping_interval: GoDuration,
@@ -131,11 +131,11 @@ impl Default for KubeletFlags {
     }
 }
 
-/// What a flag sets.
+/// The setting that a flag sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// A field of the configuration, by its top-level name in the file, or one of `logging`'s by both names; the field's
-    /// effect is the flag's.
+    /// A field of the configuration, by its top-level name in the file; fields of `logging` by both names. The flag has
+    /// the field's effect.
     Config(&'static str),
     /// A setting that exists as a flag only.
     Process(Effect),
@@ -148,22 +148,22 @@ pub struct FlagRow {
     pub name: &'static str,
     /// Its one-letter form.
     pub shorthand: Option<char>,
-    /// Its type as `--help` prints it; empty for booleans.
+    /// The name of its type in `--help`; empty for booleans.
     pub type_name: &'static str,
-    /// The value of a flag without one; none when a value must follow.
+    /// The value of a flag that is given without one; `None` when a value must follow.
     pub without_value: Option<&'static str>,
-    /// What the note says when the flag is on its way out.
+    /// The deprecation note, if the flag is deprecated.
     pub deprecated: Option<&'static str>,
-    /// What it sets.
+    /// The setting that it sets.
     pub target: Target,
-    /// What it is for.
+    /// Its purpose, as `--help` prints it.
     pub usage: &'static str,
     set: fn(&mut Settings, &str, bool) -> Result<(), String>,
     show: fn(&Settings) -> String,
 }
 
 impl FlagRow {
-    /// What this program does with the flag.
+    /// The flag's effect in this program.
     pub fn effect(&self) -> Effect {
         match self.target {
             Target::Process(effect) => effect,
@@ -176,7 +176,7 @@ impl FlagRow {
         }
     }
 
-    /// The flag's value in `settings`, as `--help` prints a default.
+    /// The flag's value in `settings`, in the form in which `--help` prints defaults.
     pub fn value(&self, settings: &Settings) -> String {
         (self.show)(settings)
     }

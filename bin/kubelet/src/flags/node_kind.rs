@@ -12,7 +12,7 @@ use crate::config::node::Taint;
 use crate::config::resources::MemoryReservation;
 use crate::config::validation::{label_value_errors, qualified_name_errors, quoted};
 
-/// `key=value:effect,…`.
+/// Taints: `key=value:effect,…`.
 pub(super) struct Taints;
 impl FlagKind for Taints {
     type Target = Vec<Taint>;
@@ -21,7 +21,7 @@ impl FlagKind for Taints {
         let mut taints = Vec::new();
         let mut seen = BTreeSet::new();
         for spec in text.split(',').filter(|_| !text.is_empty()) {
-            // A taint to remove is well-formed, and nothing is there to be removed.
+            // A taint to remove is checked and dropped, since there is none to be removed.
             let (spec, removed) = spec.strip_suffix('-').map_or((spec, false), |kept| (kept, true));
             let taint = parse_taint(spec)?;
             if removed {
@@ -71,7 +71,7 @@ fn parse_taint(spec: &str) -> Result<Taint, String> {
     Ok(Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned(), time_added: None })
 }
 
-/// `numa:type=quantity,…;numa:…`, repeatable.
+/// Reserved memory: `numa:type=quantity,…;numa:…`, repeatable.
 pub(super) struct ReservedMemory;
 impl FlagKind for ReservedMemory {
     type Target = Vec<MemoryReservation>;
@@ -124,7 +124,7 @@ fn parse_reservation(text: &str) -> Result<MemoryReservation, String> {
     Ok(MemoryReservation { numa_node, limits })
 }
 
-/// `--version`, `--version=raw`.
+/// `--version` and `--version=raw`.
 pub(super) struct Version;
 impl FlagKind for Version {
     type Target = VersionRequest;

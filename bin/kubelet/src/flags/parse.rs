@@ -6,19 +6,19 @@ use super::{FlagRow, Settings, Target, defaults, rows};
 use crate::config::ConfigError;
 use crate::config::validation::quoted;
 
-/// A command line that was read.
+/// A parsed command line.
 pub struct Parsed {
-    /// The flags over the defaults of a kubelet without a configuration file.
+    /// The flags' values over the defaults of a kubelet without a configuration file.
     pub settings: Settings,
     /// Words that are no flags.
     pub positional: Vec<String>,
     uses: Vec<(&'static FlagRow, String)>,
 }
 
-/// Reads `args`, without the program's name.
+/// Parses `args`, which do not include the program's name.
 ///
 /// # Errors
-/// The first word that does not parse, in pflag's text.
+/// The first word that does not parse, in pflag's words.
 pub fn parse(args: &[String]) -> Result<Parsed, ConfigError> {
     let mut reader = Reader { rows: rows(), rest: args.iter(), uses: Vec::new(), positional: Vec::new() };
     reader.read().map_err(ConfigError::Flag)?;
@@ -47,15 +47,15 @@ fn apply(uses: &[(&'static FlagRow, String)], settings: &mut Settings) -> Result
 }
 
 impl Parsed {
-    /// Applies the flags again, over `settings` that came from files.
+    /// Applies the flags again, over `settings` that were read from files.
     ///
     /// # Errors
-    /// A flag's value does not parse; it did before, so this does not happen.
+    /// A flag's value does not parse. It did before, so this does not happen.
     pub fn apply(&self, settings: &mut Settings) -> Result<(), ConfigError> {
         apply(&self.uses, settings)
     }
 
-    /// A line for every use of a flag that is on its way out.
+    /// A line for every use of a deprecated flag.
     pub fn deprecations(&self) -> impl Iterator<Item = String> + '_ {
         self.uses.iter().filter_map(|(row, _)| {
             row.deprecated.map(|note| format!("Flag --{} has been deprecated, {note}", row.name))
@@ -70,7 +70,7 @@ impl Parsed {
         })
     }
 
-    /// Flags that were given, have no effect yet and set no top-level field, each once.
+    /// The flags that were given, have no effect yet and set no top-level field; each once.
     pub fn flags_without_effect(&self) -> impl Iterator<Item = &'static str> + '_ {
         let beside_fields = |target| matches!(target, Target::Process(_) | Target::Config("logging.options"));
         let given = self.uses.iter().map(|(row, _)| row);
@@ -124,7 +124,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// One or more letters after a single dash; the last may carry a value.
+    /// Parses one or more letters after a single dash; the last one may have a value.
     fn read_short(&mut self, letters: &str) -> Result<(), String> {
         let mut letters = letters;
         while let Some(letter) = letters.chars().next() {

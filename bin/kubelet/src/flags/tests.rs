@@ -1,4 +1,4 @@
-//! Flags against the fields they set, and pflag's rules.
+//! Flags and the fields that they set, and pflag's rules.
 
 use serde_json::{Value as Json, json};
 
@@ -110,7 +110,7 @@ fn each_flag_sets_its_field() {
     for (line, field, expected) in cases {
         let shown = Json::Object(parsed(line).settings.config.to_object());
         let value = shown.pointer(field).cloned().unwrap_or(Json::Null);
-        // Headers are shown as they are: only the whole document masks them.
+        // Headers are shown unmasked here: only the whole document masks them.
         assert_eq!(&value, expected, "{line:?} sets {field}");
     }
 }
@@ -259,7 +259,7 @@ fn there_are_as_many_flags_as_upstream_has_and_one_of_ours() {
     assert_eq!(rows.len(), 151);
     assert_eq!(kept.len(), 26, "{kept:?}");
     for row in &rows {
-        // Looks up the field that the flag names.
+        // Fails if the field that the flag names does not exist.
         row.effect();
     }
 }

@@ -1,4 +1,4 @@
-//! Rules of settings that exist as flags only.
+//! Rules on settings that exist as flags only.
 
 use pod_rules::labels::OF_NODE;
 
@@ -8,7 +8,7 @@ use crate::config::validation::{label_value_errors, qualified_name_errors};
 /// Namespaces of labels that a node may set on itself.
 const LABEL_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// Checks the flags that no configuration file has.
+/// Checks the flags that have no field in a configuration file.
 ///
 /// # Errors
 /// Labels that are malformed or that a node may not set on itself, in upstream's words.

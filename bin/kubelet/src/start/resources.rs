@@ -1,4 +1,4 @@
-//! CPUs, memory and their managers: what upstream's managers do not start with.
+//! CPUs, memory and their managers: configurations with which upstream's managers do not start.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::load::Loaded;
 const CPU_POLICY: &str = "cpuManagerPolicy";
 const CPU_OPTIONS: &str = "cpuManagerPolicyOptions";
 const TOPOLOGY_OPTIONS: &str = "topologyManagerPolicyOptions";
-/// NUMA nodes that upstream's topology manager takes on without being told to.
+/// The most NUMA nodes that upstream's topology manager accepts by default.
 const NUMA_NODES_DEFAULT: u32 = 8;
 
 pub(super) fn check(loaded: &Loaded, machine: &Surroundings, verdict: &mut Verdict) {
@@ -69,7 +69,7 @@ fn is_true(options: &BTreeMap<String, String>, name: &str) -> bool {
     options.get(name).is_some_and(|value| go_bool(value) == Some(true))
 }
 
-/// As Go's `strconv.ParseBool`.
+/// Parses a boolean as Go's `strconv.ParseBool` does.
 fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -159,7 +159,7 @@ fn memory_manager(loaded: &Loaded, verdict: &mut Verdict) {
 
 fn topology_manager(loaded: &Loaded, verdict: &mut Verdict) {
     let resources = &loaded.config.resources;
-    // Without a policy upstream does not look at its options.
+    // Without a policy, upstream ignores the options.
     if resources.topology_manager_policy == "none" {
         return;
     }

@@ -1,4 +1,4 @@
-//! Who may ask the node, and how it shows who it is.
+//! Checks of the server's authentication, authorisation and certificates.
 
 use bridge_tls::serving::{ServingError, protocol};
 
@@ -12,7 +12,7 @@ pub(super) fn check(loaded: &Loaded, verdict: &mut Verdict) {
     tls(loaded, verdict);
 }
 
-/// As upstream even where there is no server: a configuration that waits for one is no less open.
+/// Checked even without a server, as upstream.
 fn authentication(loaded: &Loaded, verdict: &mut Verdict) {
     let authentication = &loaded.config.server.authentication;
     let tokens = authentication.webhook.enabled;
@@ -43,7 +43,7 @@ fn authorization(loaded: &Loaded, verdict: &mut Verdict) {
 fn tls(loaded: &Loaded, verdict: &mut Verdict) {
     let server = &loaded.config.server;
     let (certificate, key) = (server.tls_cert_file.as_str(), server.tls_private_key_file.as_str());
-    // A certificate of the kubelet's own making in place of the one that was meant would be believed by nobody.
+    // Callers would not trust a self-signed certificate in place of the configured one.
     let alone = |other| format!("certificate and key must be supplied as a pair: {other} is not set");
     verdict.refuse(!certificate.is_empty() && key.is_empty(), "tlsCertFile", certificate, || {
         alone("tlsPrivateKeyFile")

@@ -6,7 +6,7 @@ use crate::flags::KubeletFlags;
 
 const HEADINGS: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
 
-/// What starts on the machine of these tests, as a member of a cluster.
+/// A configuration that starts on the machine of these tests, as a member of a cluster.
 fn member() -> Loaded {
     let flags =
         KubeletFlags { kubeconfig: "/etc/kubernetes/kubelet.conf".to_owned(), ..KubeletFlags::default() };
@@ -20,7 +20,7 @@ fn member() -> Loaded {
     }
 }
 
-/// The same without an API server.
+/// The same configuration without an API server.
 fn alone() -> Loaded {
     let mut loaded = member();
     loaded.flags.kubeconfig.clear();

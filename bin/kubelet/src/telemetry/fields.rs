@@ -1,4 +1,4 @@
-//! The fields of an event or span, rendered once and printed by either format.
+//! The fields of an event or span, rendered once for both formats.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -8,9 +8,9 @@ use tracing::field::{Field, Visit};
 /// A field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Rendered {
-    /// Text, which is quoted.
+    /// Text, which is printed in quotes.
     Text(String),
-    /// A number or boolean, which is not.
+    /// A number or boolean, which is printed without quotes.
     Bare(String),
 }
 
@@ -19,7 +19,7 @@ pub(super) enum Rendered {
 pub(super) struct Fields {
     /// The message.
     pub(super) message: String,
-    /// The V level that the event gives itself.
+    /// The event's own V level, if it has one.
     pub(super) level: Option<u32>,
     /// The other fields, in the order they were written.
     pub(super) pairs: Vec<(&'static str, Rendered)>,
@@ -82,7 +82,7 @@ impl Visit for Fields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let text = format!("{value:?}");
-        // `?name` of a text arrives already quoted; quoting it twice would only hide it.
+        // A text recorded as `?name` arrives already quoted, so its quotes are removed.
         let unquoted = serde_json::from_str::<String>(&text).ok().filter(|_| field.name() != "message");
         self.text(field, unquoted.unwrap_or(text));
     }

@@ -1,4 +1,4 @@
-//! component-base's JSON.
+//! Log lines in component-base's JSON.
 
 use jiff::Zoned;
 use serde_json::Value as Json;
@@ -6,7 +6,7 @@ use tracing::{Level, Metadata};
 
 use super::fields::{Fields, Rendered};
 
-/// One line, with its line feed. `level` is the event's V level; errors have none.
+/// One line with its line feed. `level` is the event's V level; errors have none.
 pub(super) fn line(
     now: &Zoned,
     metadata: &Metadata<'_>,
@@ -37,7 +37,7 @@ pub(super) fn line(
     line
 }
 
-/// A file's name with the directory that it is in.
+/// A file's name with its parent directory.
 fn short(file: &str) -> &str {
     file.rmatch_indices('/').nth(1).map_or(file, |(at, _)| &file[at + 1..])
 }

@@ -28,7 +28,7 @@ impl KlogLayer {
     /// Lines in `format` on standard error, at the local time.
     pub fn to_stderr(format: Format, verbosity: Verbosity) -> Self {
         let sink = |line: &[u8]| {
-            // Nobody is left to tell when standard error is closed.
+            // A closed standard error cannot be reported.
             let _ = std::io::stderr().lock().write_all(line);
         };
         Self { format, verbosity, pid: std::process::id(), now: Zoned::now, sink: Box::new(sink) }

@@ -1,8 +1,8 @@
 //! The log, in the form of klog.
 //!
 //! Text lines are `I1121 01:30:59.123456   12345 actor.rs:42] "message" key="value"`, JSON lines those of
-//! component-base (`ts` in milliseconds, `caller`, `msg`, `v`, then the keys). Both go to standard error; a closed
-//! one loses lines and nothing else.
+//! component-base (`ts` in milliseconds, `caller`, `msg`, `v`, then the keys). Both go to standard error; if it is
+//! closed, lines are lost without other effects.
 //!
 //! # Verbosity
 //! | tracing | klog | written from |
@@ -17,8 +17,8 @@
 //! that speak HTTP and TLS need `-v 8` below a warning. The fields of the spans around an event are printed
 //! with it.
 //!
-//! `--vmodule pattern=N` raises the verbosity for source files whose name without extension, or any part of whose
-//! module path (the crate's name, for example), matches the pattern.
+//! `--vmodule pattern=N` raises the verbosity for source files if the pattern matches the file's name without
+//! extension, or a part of its module path (the crate's name, for example).
 
 mod fields;
 mod json;
@@ -35,7 +35,7 @@ pub use self::verbosity::Verbosity;
 use crate::config::ConfigError;
 use crate::config::logging::LoggingConfiguration;
 
-/// How a line is written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// klog's text.
@@ -44,8 +44,7 @@ pub enum Format {
     Json,
 }
 
-/// The log as `config` describes it, to be added to a subscriber together with other layers, and the verbosity that
-/// can be changed while it runs.
+/// The log that `config` describes, as a layer to combine with others, and its verbosity, which can be changed later.
 pub fn layer<S>(config: &LoggingConfiguration) -> (impl tracing_subscriber::Layer<S> + Send + Sync, Verbosity)
 where
     S: tracing::Subscriber + for<'span> LookupSpan<'span>,
@@ -55,7 +54,7 @@ where
     (KlogLayer::to_stderr(format, verbosity.clone()).with_filter(verbosity.clone()), verbosity)
 }
 
-/// Makes the log of `config` the process's log.
+/// Installs the log of `config` as the log of the process.
 ///
 /// # Errors
 /// The process already has one.

@@ -1,4 +1,4 @@
-//! klog's text.
+//! Log lines in klog's text format.
 
 use jiff::Zoned;
 use tracing::{Level, Metadata};
@@ -6,7 +6,7 @@ use tracing::{Level, Metadata};
 use super::fields::{Fields, Rendered};
 use crate::config::validation::quoted;
 
-/// One line, with its line feed.
+/// One line with its line feed.
 pub(super) fn line(
     now: &Zoned,
     pid: u32,
@@ -40,7 +40,7 @@ fn push_pair(line: &mut String, key: &str, value: &Rendered) {
     match value {
         Rendered::Bare(text) => line.push_str(text),
         Rendered::Text(text) if text.contains('\n') => {
-            // klog keeps the lines of a longer text readable, indented between angle brackets.
+            // klog prints a text of several lines indented between angle brackets.
             line.push_str("<\n");
             for part in text.strip_suffix('\n').unwrap_or(text).split('\n') {
                 line.push('\t');

@@ -1,4 +1,4 @@
-//! Which events are written.
+//! Decides which events are written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,22 +26,22 @@ pub struct Verbosity {
 }
 
 impl Verbosity {
-    /// V level `level` everywhere, and at least the levels of `modules` where they match.
+    /// V level `level` everywhere, and at least the levels of `modules` in the files that they match.
     pub fn new(level: u32, modules: &[VModuleItem]) -> Self {
         Self { level: Arc::new(AtomicU32::new(level)), modules: modules.into() }
     }
 
-    /// The V level that holds everywhere.
+    /// The V level of all files.
     pub fn level(&self) -> u32 {
         self.level.load(Ordering::Relaxed)
     }
 
-    /// Changes the V level that holds everywhere, as `/debug/flags/v` does.
+    /// Changes the V level of all files, as `/debug/flags/v` does.
     pub fn set_level(&self, level: u32) {
         self.level.store(level, Ordering::Relaxed);
     }
 
-    /// Whether an event from `metadata`'s place with V level `level` is written.
+    /// Whether an event of V level `level` at `metadata`'s place is written.
     pub(super) fn allows(&self, metadata: &Metadata<'_>, level: u32) -> bool {
         self.level() >= level
             || self.modules.iter().any(|item| item.verbosity >= level && item_matches(item, metadata))
@@ -50,8 +50,8 @@ impl Verbosity {
 
 impl<S: Subscriber> Filter<S> for Verbosity {
     fn enabled(&self, metadata: &Metadata<'_>, _context: &Context<'_, S>) -> bool {
-        // Spans carry fields for the events inside, whose level decides; so they are kept whatever their own, but for
-        // those that a connection makes for every frame.
+        // Spans carry fields for the events inside them, which have levels of their own; so every span is kept, except
+        // for those that a connection makes for every frame.
         if metadata.is_span() {
             return !is_wire(metadata) || self.allows(metadata, WIRE_LEVEL);
         }
@@ -59,7 +59,7 @@ impl<S: Subscriber> Filter<S> for Verbosity {
     }
 }
 
-/// The V level of an event that does not say its own.
+/// The V level of an event without a field `v`.
 pub(super) fn level_of(metadata: &Metadata<'_>) -> u32 {
     let level = match *metadata.level() {
         Level::ERROR | Level::WARN => return 0,
@@ -86,7 +86,7 @@ fn item_matches(item: &VModuleItem, metadata: &Metadata<'_>) -> bool {
 
 /// Whether `name` matches `pattern`, in which `*` stands for any number of characters and `?` for one.
 fn glob_matches(pattern: &[u8], name: &[u8]) -> bool {
-    // Greedy with one step back: the last `*` takes one character more whenever what follows it fails.
+    // Greedy with one step back: the last `*` takes one character more whenever the rest of the pattern fails to match.
     let (mut p, mut n) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {

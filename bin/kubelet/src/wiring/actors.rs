@@ -1,4 +1,4 @@
-//! Every actor, seated.
+//! The seats of all actors, and their addresses.
 
 use certificate_manager::CertificateManager;
 use event_recorder::EventRecorder;
@@ -22,7 +22,7 @@ use volume_manager::VolumeManager;
 
 use super::{Bridge, Settings};
 
-/// The actors' seats, each of which is given to the `wire` of its subsystem, which starts the actor.
+/// The actors' seats. The `wire` of each subsystem is given its actor's seat, and starts the actor.
 pub(super) struct Seats {
     pub(super) sources: Seated<PodSources>,
     pub(super) manager: Seated<PodManager>,
@@ -39,9 +39,9 @@ pub(super) struct Seats {
     pub(super) objects: Seated<ObjectCache>,
     pub(super) events: Seated<EventRecorder>,
     pub(super) api: Seated<NodeApi>,
-    /// On a member of a cluster.
+    /// Present on a member of a cluster.
     pub(super) node: Option<(Seated<NodeStatus>, Seated<Lease>)>,
-    /// Where the cluster signs certificates of the node.
+    /// Present where the cluster signs certificates of the node.
     pub(super) certificates: Option<Seated<CertificateManager>>,
 }
 
@@ -70,7 +70,7 @@ impl Seats {
         }
     }
 
-    /// The actors as the others know them.
+    /// The actors' addresses.
     pub(super) fn actors(&self) -> Actors {
         Actors {
             sources: self.sources.handle(),
@@ -93,7 +93,7 @@ impl Seats {
     }
 }
 
-/// The actors, of which each `wire` takes the addresses that its own actor is to know.
+/// The actors' addresses, of which each `wire` takes those that its own actor may use.
 pub(super) struct Actors {
     pub(super) sources: Supervised<PodSources>,
     pub(super) manager: Supervised<PodManager>,
@@ -114,7 +114,7 @@ pub(super) struct Actors {
 }
 
 impl Actors {
-    /// NodeStatus, to be asked for the Node again.
+    /// The address for asking NodeStatus to send the Node again; `None` without an API server.
     pub(super) fn resend_node(&self) -> Option<Address<ResendNode>> {
         self.node.as_ref().map(Supervised::address)
     }

@@ -1,4 +1,4 @@
-//! CertificateManager, where the cluster signs the node's certificates.
+//! Wires CertificateManager, which requests and renews the node's certificates where the cluster signs them.
 
 use certificate_manager::{CertificateManager, CertificateManagerDeps, CertificateMetrics};
 use supervision::Seated;

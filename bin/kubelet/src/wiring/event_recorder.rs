@@ -1,4 +1,4 @@
-//! EventRecorder: events, here and at the API server.
+//! Wires EventRecorder, which keeps events and sends them to the API server.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! EvictionManager: what the node runs out of, who is told, and who makes room.
+//! Wires EvictionManager, which measures the node's resources, reports pressure to its observers, and evicts pods.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! GarbageCollector: dead containers, superseded sandboxes, orphaned logs.
+//! Wires GarbageCollector, which removes dead containers, superseded sandboxes and orphaned logs.
 
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, Ways};
 use supervision::Seated;

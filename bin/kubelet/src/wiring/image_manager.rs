@@ -1,4 +1,4 @@
-//! ImageManager: pulls, and the images that are there.
+//! Wires ImageManager, which pulls images and keeps records of them.
 
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics};
 use supervision::Seated;

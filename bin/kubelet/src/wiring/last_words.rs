@@ -1,4 +1,4 @@
-//! What the cluster is told of a kubelet that ends by a failure of its own.
+//! The message to the cluster of a kubelet that ends by a failure of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use serde_json::json;
 use supervision::{AskPort, Failure, Outside};
 use tokio::time::{Instant, timeout};
 
-/// How long a vital failure waits for the cluster to be told.
+/// How long the kubelet's end is delayed for that message.
 pub const NOT_READY_WITHIN: Duration = Duration::from_secs(2);
 
-/// The ways to the Node's Ready condition.
+/// The two ways to write the Node's Ready condition.
 #[derive(Clone)]
 pub struct LastWords {
     pub(super) status: AskPort<Outside, PostNotReady>,
@@ -25,9 +25,9 @@ pub struct LastWords {
 }
 
 impl LastWords {
-    /// Has the Node not ready because of this failure, if that can be done in time, so that nobody need wait until the
-    /// lease has run out. NodeStatus does it; if it cannot, because it is what has failed, the condition is written
-    /// without it.
+    /// Sets the Node's Ready condition to false because of this failure, within a bounded time, so that the cluster
+    /// need not wait until the lease has run out. NodeStatus writes the condition; if NodeStatus has failed itself, the
+    /// condition is written without it.
     pub async fn not_ready(&self, failure: &Failure) {
         let why: Arc<str> = Arc::from(format!("subsystem {} has failed: {}", failure.actor, failure.reason));
         let end = Instant::now() + NOT_READY_WITHIN;
@@ -47,7 +47,7 @@ impl LastWords {
             "type": conditions::READY, "status": conditions::status(false), "reason": KUBELET_NOT_READY, "message": why,
             "lastHeartbeatTime": now, "lastTransitionTime": now,
         });
-        // Merged by type: the other conditions stay.
+        // Conditions are merged by type, so the others stay.
         let patch = Patch::Strategic(json!({ "status": { "conditions": [ready] } }));
         self.heartbeat.patch_status(&self.node_name, &patch).await.map(drop)
     }

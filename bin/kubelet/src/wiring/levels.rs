@@ -1,19 +1,19 @@
-//! What the wiring itself states to an actor, kept as levels: told when it changes, told again to a new incarnation of the
-//! receiver, and tried again after a refusal.
+//! Facts that the wiring itself states to an actor, kept as levels: sent when they change, sent again to a new
+//! incarnation of the receiver, and sent again after a refusal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What holds, by subject; a subject that is absent is as it should be.
+/// The present levels by subject; a subject without a level is in order.
 pub(super) struct Levels<K, T> {
-    /// Says whether the receiver has taken it.
+    /// Sends a level; returns whether the receiver has accepted it.
     tell: T,
     stated: Mutex<Stated<K>>,
 }
 
 struct Stated<K> {
     holds: BTreeMap<K, Arc<str>>,
-    /// Subjects of which the receiver does not know how they are.
+    /// Subjects whose present level the receiver has not accepted yet.
     untold: BTreeSet<K>,
 }
 
@@ -22,7 +22,8 @@ impl<K: Ord + Clone, T: Fn(&K, Option<&Arc<str>>) -> bool> Levels<K, T> {
         Self { tell, stated: Mutex::new(Stated { holds: BTreeMap::new(), untold: BTreeSet::new() }) }
     }
 
-    /// The subject is so from now on, or as it should be. What was refused before is told with it.
+    /// Sets a subject's level, or clears it with `None`, and sends it together with all levels that were refused
+    /// before.
     pub(super) fn state(&self, subject: K, level: Option<Arc<str>>) {
         let mut stated = self.stated.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = match level {
@@ -35,7 +36,7 @@ impl<K: Ord + Clone, T: Fn(&K, Option<&Arc<str>>) -> bool> Levels<K, T> {
         self.tell_untold(&mut stated);
     }
 
-    /// The receiver begins anew: it is told everything that holds.
+    /// Sends every level again, since the receiver has restarted.
     pub(super) fn tell_again(&self) {
         let mut stated = self.stated.lock().unwrap_or_else(PoisonError::into_inner);
         let Stated { holds, untold } = &mut *stated;

@@ -1,4 +1,4 @@
-//! LogManager: the logs of running containers.
+//! Wires LogManager, which rotates the logs of running containers.
 
 use log_manager::{LogManager, LogManagerDeps, Ways};
 use supervision::Seated;

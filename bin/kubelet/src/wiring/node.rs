@@ -1,4 +1,4 @@
-//! The ways into the node, running.
+//! The handles of a running node.
 
 use std::sync::Arc;
 
@@ -21,63 +21,63 @@ use supervision::{Address, AskPort, Outside};
 
 use super::{LastWords, Wiring, node_status, object_cache};
 
-/// The node, running.
+/// A running node: the ports and addresses by which the process and tests reach its actors.
 pub struct Node {
-    /// Pods as desired.
+    /// Asks for the desired pods.
     pub pods: AskPort<Outside, GetPods>,
-    /// Static pods by their mirrors.
+    /// Asks for the static pod of a mirror pod.
     pub static_of: AskPort<Outside, GetStaticOf>,
-    /// Pods as they are.
+    /// Asks for the statuses of pods.
     pub statuses: AskPort<Outside, GetPodStatuses>,
-    /// Workers' reports.
+    /// Asks for the workers' reports.
     pub workers: AskPort<Outside, GetWorkers>,
-    /// Events.
+    /// Asks for the recorded events.
     pub events: AskPort<Outside, GetEvents>,
-    /// Takes events.
+    /// Records an event.
     pub record: Address<RecordEvent>,
-    /// Takes events with annotations.
+    /// Records an event with annotations.
     pub record_annotated: Address<RecordAnnotatedEvent>,
     /// PodManager: the pods of the API server.
     pub api_pods: Address<ApiPodsChanged>,
     /// Ends pods for a reason of the node.
     pub evict: Address<EvictPod>,
-    /// Has the garbage collected now.
+    /// Starts a garbage collection now.
     pub collect: Address<CollectNow>,
-    /// Has all dead containers removed.
+    /// Asks for the removal of all dead containers.
     pub remove_dead: AskPort<Outside, RemoveDeadContainers>,
-    /// Has all unused images deleted.
+    /// Asks for the deletion of all unused images.
     pub delete_images: AskPort<Outside, DeleteUnusedImages>,
-    /// Probe verdicts.
+    /// Asks for the probes' verdicts.
     pub verdicts: AskPort<Outside, GetVerdicts>,
-    /// Mounted volumes.
+    /// Asks for the mounted volumes.
     pub volumes: AskPort<Outside, GetVolumes>,
-    /// Takes news of what pods refer to.
+    /// Receive changes of the objects that pods refer to.
     pub objects_changed: Vec<Address<PodObjectsChanged>>,
-    /// Secrets.
+    /// Asks for a secret.
     pub secrets: AskPort<Outside, GetSecret>,
-    /// Config maps.
+    /// Asks for a config map.
     pub config_maps: AskPort<Outside, GetConfigMap>,
-    /// Runtime classes.
+    /// Asks for a runtime class.
     pub runtime_classes: AskPort<Outside, GetRuntimeClass>,
-    /// Services.
+    /// Asks for the services.
     pub services: AskPort<Outside, GetServices>,
-    /// Tokens of service accounts.
+    /// Asks for a token of a service account.
     pub tokens: AskPort<Outside, GetToken>,
-    /// What the runtime holds.
+    /// Asks for the pods in the runtime.
     pub runtime_pods: AskPort<Outside, GetRuntimePods>,
-    /// What it holds of one pod.
+    /// Asks for one pod in the runtime.
     pub runtime_pod: AskPort<Outside, GetRuntimePod>,
-    /// Pods of which it holds anything.
+    /// Asks for every pod of which the runtime holds a sandbox or container.
     pub held_pods: AskPort<Outside, GetHeldPods>,
-    /// Takes quarantines.
+    /// Receives quarantines.
     pub quarantined: Address<PodQuarantined>,
-    /// Who is told of the Node.
+    /// Receive the Node.
     pub node_observers: Vec<Address<NodeObserved>>,
-    /// Who is told of the node's addresses.
+    /// Receive the node's addresses.
     pub address_observers: Vec<Address<NodeAddressesObserved>>,
-    /// Has the Node written not ready, on a member of a cluster.
+    /// Sets the Node not ready at a failure; present on a member of a cluster.
     pub last_words: Option<LastWords>,
-    /// Calls to the runtime, as the actors make them.
+    /// The calls to the runtime that the actors use.
     pub operations: Arc<Operations>,
 }
 

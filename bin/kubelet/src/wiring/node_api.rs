@@ -1,4 +1,4 @@
-//! NodeApi: the HTTP servers, and whom they ask for their answers.
+//! Wires NodeApi, which serves HTTP, and the ports through which it asks other actors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +28,10 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
     seat.start(&wiring.places.actors, move || NodeApi::new(deps.clone()));
 }
 
-/// The HTTPS server, if there is one.
+/// The HTTPS server's settings; `None` without one.
 fn secured(wiring: &Wiring<'_>) -> Option<Secured> {
     let settings = &wiring.settings.server;
-    // Handed out in any case: the proof that asks form no circle is made on nodes without HTTPS, too.
+    // Taken even without HTTPS, so that the test that asks form no circle sees all edges on every node.
     let containers = containers(wiring);
     let tls = wiring.bridge.serving.clone()?;
     let reviews = wiring.bridge.cluster.as_ref().map(|cluster| {
@@ -60,7 +60,7 @@ fn containers(wiring: &Wiring<'_>) -> Containers {
     }
 }
 
-/// What `/metrics/probes` shows besides the probes.
+/// The registry of `/metrics/probes` for everything besides the probes.
 pub(super) fn probe_registry(bridge: &Bridge) -> prometheus::Result<Registry> {
     let registry = Registry::new();
     let help = "Start time of the process since unix epoch in seconds.";

@@ -1,4 +1,4 @@
-//! NodeStatus and Lease, on a member of a cluster.
+//! Wires NodeStatus and Lease, on a member of a cluster.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, status: Seated<NodeStatus>, lease: Seate
     lease.start(place, move || Lease::new(lease_deps.clone()));
 }
 
-/// PodManager, which admits pods, knows the Node before PodSources, which lists them.
+/// The receivers of the Node. PodManager, which admits pods, gets it before PodSources, which lists them.
 pub(super) fn node_observers(actors: &Actors) -> Vec<Address<NodeObserved>> {
     vec![actors.manager.address(), actors.sources.address()]
 }
@@ -55,7 +55,7 @@ pub(super) fn address_observers(actors: &Actors) -> Vec<Address<NodeAddressesObs
     vec![actors.status.address(), actors.pool.address()]
 }
 
-/// The ways to the Node's Ready condition for a kubelet that ends by a failure of its own.
+/// The ways to the Node's Ready condition for a kubelet that ends by a failure of its own; `None` without a cluster.
 pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
     let (status, cluster) = wiring.actors.node.as_ref().zip(wiring.bridge.cluster.as_ref())?;
     Some(LastWords {
@@ -66,8 +66,8 @@ pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
     })
 }
 
-/// A subsystem that is left alone after too many crashes degrades the node: a condition and an event say so. The condition
-/// is told again to every incarnation of NodeStatus.
+/// Reports a subsystem that is dormant after too many crashes by a condition of the Node and an event. The condition is
+/// sent again to every incarnation of NodeStatus.
 fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Address<RecordEvent>) {
     let levels = Levels::new(move |subsystem: &Arc<str>, dormant: Option<&Arc<str>>| {
         let told = SubsystemReported { subsystem: subsystem.clone(), dormant: dormant.cloned() };
@@ -77,7 +77,7 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
         if event.actor == NodeStatus::NAME && matches!(event.what, What::Started { .. }) {
             levels.tell_again();
         }
-        // A worker is its pod's affair.
+        // A dormant worker concerns only its pod, which `quarantine` reports.
         if event.actor.starts_with(PodWorker::NAME) {
             return;
         }

@@ -1,4 +1,4 @@
-//! ObjectCache: what pods refer to at the API server.
+//! Wires ObjectCache, which reads the objects that pods refer to from the API server.
 
 use messages::object_cache::PodObjectsChanged;
 use object_cache::{ObjectCache, ObjectCacheDeps};
@@ -17,7 +17,8 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ObjectCache>) {
     seat.start(&wiring.places.actors, move || ObjectCache::new(deps.clone()));
 }
 
-/// The pool is told last: its workers ask for what VolumeManager has heard of by then.
+/// The receivers of changed objects. The pool is last, since its workers ask VolumeManager, which must know of the
+/// change by then.
 pub(super) fn observers(actors: &Actors) -> Vec<Address<PodObjectsChanged>> {
     vec![actors.volumes.address(), actors.pool.address()]
 }

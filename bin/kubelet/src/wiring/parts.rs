@@ -1,4 +1,4 @@
-//! What the node is made of: its effects and its settings.
+//! The parts that a node is made from: its effects and its settings.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,19 +35,19 @@ use supervision::Place;
 /// Every effect on the outside world: real in the daemon, fake in tests and simulation.
 #[derive(Clone)]
 pub struct Bridge {
-    /// Where sockets and blocking calls live.
+    /// The I/O runtime for sockets and blocking calls.
     pub io: Io,
-    /// Ports that the node listens on.
+    /// Opens the node's listening ports.
     pub listeners: Arc<dyn Listeners>,
-    /// Callers joined to the runtime's streaming server.
+    /// Connects callers to the runtime's streaming server.
     pub proxy: Arc<dyn StreamProxy>,
     /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
-    /// Ends of containers' processes.
+    /// Reports the ends of containers' processes.
     pub exits: Arc<dyn ExitWatcher>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// What survives the process.
+    /// State that survives the process.
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Static-pod manifests.
     pub files: Arc<dyn StaticFiles>,
@@ -63,62 +63,62 @@ pub struct Bridge {
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.
     pub cgroups: Arc<dyn Cgroups>,
-    /// What the node and its pods use.
+    /// Measures the usage of the node and its pods.
     pub stats: Arc<dyn NodeStats>,
     /// The node's credentials for registries.
     pub docker_configs: Arc<dyn DockerConfigs>,
-    /// What is known on disk of the images that have been pulled.
+    /// The records on disk of the images that have been pulled.
     pub pull_records: Arc<dyn PullRecords>,
-    /// The node's resolver configuration; none if pods get no DNS from the node.
+    /// Reads the node's resolver configuration; `None` if pods get no DNS from the node.
     pub resolv_conf: Option<pod_worker::ReadResolvConf>,
     /// The machine's addresses.
     pub addresses: Arc<dyn HostAddresses>,
-    /// The cluster that the node is a member of; none if it stands alone.
+    /// The cluster that the node is a member of; `None` if it stands alone.
     pub cluster: Option<Cluster>,
-    /// The HTTPS server's side of TLS; none without such a server.
+    /// The HTTPS server's side of TLS; `None` without such a server.
     pub serving: Option<ServingTls>,
     /// The node's certificates that the cluster signs.
     pub certificates: Vec<Role>,
-    /// Where it is said that the kubelet must end for want of an identity.
+    /// Where CertificateManager reports that the kubelet must end for want of an identity.
     pub lost: Lost,
 }
 
 impl Bridge {
-    /// The client for pods and what they need, on a member of a cluster.
+    /// The client for pods and the objects that they need; `None` without a cluster.
     pub(super) fn cluster_api(&self) -> Option<Arc<ApiClient>> {
         self.cluster.as_ref().map(|cluster| Arc::new(cluster.api.clone()))
     }
 }
 
-/// The API server, each way with connections and a rate of its own: no crowd of pods delays a heartbeat.
+/// Clients of the API server, each with connections and a rate of its own, so that many pods do not delay a heartbeat.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// For pods and what they need (`kubeAPIQPS`, `kubeAPIBurst`).
+    /// For pods and the objects that they need (`kubeAPIQPS`, `kubeAPIBurst`).
     pub api: ApiClient,
-    /// For the Node's status and its lease: no rate limit, and no call outlasts the time to the next one.
+    /// For the Node's status and its lease: without a rate limit, and with a deadline before the next heartbeat is due.
     pub heartbeat: ApiClient,
     /// For events (`eventRecordQPS`, `eventBurst`).
     pub events: ApiClient,
-    /// For what is asked about callers of the HTTPS port: at the rate of `api`, beside it.
+    /// For reviews of the HTTPS server's callers: at the same rate as `api`, but counted apart.
     pub reviews: ApiClient,
     /// The Node object's name.
     pub node_name: String,
 }
 
-/// What the HTTPS server goes by.
+/// The HTTPS server's settings.
 #[derive(Clone, Debug, Default)]
 pub struct ServerSettings {
-    /// Who may ask.
+    /// Authentication and authorisation of callers.
     pub access: AccessConfig,
-    /// How long the API server's answers about callers are remembered.
+    /// How long the API server's reviews are remembered.
     pub ttls: ReviewTtls,
-    /// What is on.
+    /// The handlers that are on.
     pub offers: Offers,
     /// The feature gate PodLogsQuerySplitStreams.
     pub split_streams: bool,
 }
 
-/// What the subsystems go by.
+/// The subsystems' settings.
 #[derive(Clone)]
 pub struct Settings {
     /// The node's name.
@@ -127,7 +127,7 @@ pub struct Settings {
     pub host_ips: Vec<String>,
     /// `staticPodPath`.
     pub static_pod_path: Option<PathBuf>,
-    /// Which restart rules of containers hold.
+    /// The restart rules of containers that are enabled.
     pub restart_rules: pod_sources::RestartRules,
     /// The feature gate PodReadyToStartContainersCondition.
     pub ready_to_start_condition: bool,
@@ -135,7 +135,7 @@ pub struct Settings {
     pub file_check: Duration,
     /// `httpCheckFrequency`.
     pub url_check: Duration,
-    /// What the node has, and what of it pods may have.
+    /// The node's resources and the part that pods may use.
     pub node_resources: Arc<NodeResources>,
     /// Pod workers.
     pub worker: PodWorkerConfig,
@@ -155,13 +155,13 @@ pub struct Settings {
     pub api: NodeApiConfig,
     /// The HTTPS server.
     pub server: ServerSettings,
-    /// The node that pods are admitted to.
+    /// The node as admission sees it.
     pub admission: NodeView,
-    /// When it is looked for directories and cgroups of pods that are gone.
+    /// When VolumeManager searches for directories and ResourceManager for cgroups of pods that are gone.
     pub sweep: volume_manager::SweepPolicy,
-    /// The node as a member of a cluster; none if it stands alone.
+    /// How the node presents itself to its cluster; `None` if it stands alone.
     pub membership: Option<Membership>,
-    /// Only in tests: called before each step of a worker's work.
+    /// A test's hook, called before each step of a worker's work; `None` in the shipped binary.
     pub fault_point: Option<pod_worker::FaultPoint>,
 }
 
@@ -174,17 +174,17 @@ pub struct Membership {
     pub lease: Arc<LeaseConfig>,
 }
 
-/// Which thread each actor lives on.
+/// The threads of the actors.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// All but the heartbeat.
+    /// The thread of all actors but those of the heartbeat.
     pub actors: Place,
-    /// NodeStatus and Lease: nothing that pods keep busy is on their thread.
+    /// The thread of NodeStatus and Lease, which work for pods never keeps busy.
     pub heartbeat: Place,
 }
 
 impl Places {
-    /// Everything in one place.
+    /// All actors on one thread.
     pub fn one(place: Place) -> Self {
         Self { actors: place.clone(), heartbeat: place }
     }

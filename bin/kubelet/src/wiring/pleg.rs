@@ -1,4 +1,4 @@
-//! Pleg: what the runtime holds, and who is told of it.
+//! Wires Pleg, which observes the runtime, and the receivers of its observations.
 
 use pleg::{Pleg, PlegDeps, PlegMetrics};
 use supervision::{Seated, Supervised};

@@ -1,4 +1,4 @@
-//! PodManager: which pods there shall be, and who is told of them.
+//! Wires PodManager, which decides the desired pods, and the receivers of its facts.
 
 use messages::facts::Source;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
@@ -39,7 +39,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus:
     Ok(())
 }
 
-/// The sources that have to be heard before absence means removal.
+/// The configured sources, all of which have to be heard before a pod's absence means its removal.
 fn sources(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
     let file = settings.static_pod_path.iter().map(|_| Source::File);
     let url = bridge.url.iter().map(|_| Source::Http);

@@ -1,4 +1,4 @@
-//! PodSources: the manifests, the manifest URL and the API server's pods.
+//! Wires PodSources, which reads pods from manifests, the manifest URL and the API server.
 
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use supervision::Seated;

@@ -1,4 +1,4 @@
-//! PodWorkerPool and, through it, every PodWorker: what makes pods run and end.
+//! Wires PodWorkerPool and, through it, every PodWorker, which start and stop pods.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodWorkerPool>) -> promethe
     Ok(())
 }
 
-/// What each worker is given.
+/// The dependencies of each worker.
 fn worker(wiring: &Wiring<'_>, metrics: PodWorkerMetrics) -> PodWorkerDeps {
     let Wiring { bridge, settings, actors, .. } = wiring;
     PodWorkerDeps {

@@ -1,4 +1,4 @@
-//! ProbeManager: probes, and who is told their verdicts.
+//! Wires ProbeManager, which probes containers, and the receivers of its verdicts.
 
 use std::sync::Arc;
 

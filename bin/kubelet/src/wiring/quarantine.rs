@@ -1,4 +1,4 @@
-//! A pod that is left alone says so.
+//! Shows quarantined pods in their status and by events.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use supervision::{Address, Subsystem, SupervisionEvent, Tree, What};
 
 use super::levels::Levels;
 
-/// A quarantined pod says so in its status and in an event. A worker that sleeps after too many crashes is its pod's
-/// quarantine. What holds is told again to every incarnation of StatusManager.
+/// Reports a quarantined pod in its status and by an event. A worker that is dormant after too many crashes counts as
+/// its pod's quarantine. Present quarantines are sent again to every incarnation of StatusManager.
 pub(super) fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, events: Address<RecordEvent>) {
     let levels = Levels::new(move |(subsystem, uid): &(Arc<str>, PodUid), panic: Option<&Arc<str>>| {
         let told = PodQuarantined { uid: uid.clone(), subsystem: subsystem.clone(), panic: panic.cloned() };

@@ -1,4 +1,4 @@
-//! ResourceManager: the cgroups of pods, of their classes and of the node.
+//! Wires ResourceManager, which manages the cgroups of pods, of their classes and of the node.
 
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
 use supervision::Seated;

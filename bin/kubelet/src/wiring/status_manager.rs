@@ -1,4 +1,4 @@
-//! StatusManager: every pod's status, on disk and at the API server.
+//! Wires StatusManager, which writes every pod's status to disk and to the API server.
 
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::Seated;

@@ -1,4 +1,4 @@
-//! VolumeManager: the volumes of pods, and what is in them.
+//! Wires VolumeManager, which mounts the volumes of pods.
 
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
@@ -35,7 +35,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> promethe
     Ok(())
 }
 
-/// The bound of tmpfs volumes without one of their own.
+/// The bytes of memory that pods may use: the bound of tmpfs volumes without a size of their own.
 fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
     let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
     u64::try_from(memory.units_rounded_up()).unwrap_or(0)

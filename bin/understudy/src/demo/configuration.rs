@@ -1,4 +1,4 @@
-//! PURE: where the demo's files are, and the kubelet's configuration for them.
+//! PURE: the paths of the demo's files, and the kubelet's configuration for them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,26 +7,26 @@ use serde_json::json;
 /// The node's name.
 pub const NODE: &str = "demo";
 
-/// Where the demo's files and listeners are.
+/// The paths and ports of the demo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Static pods.
+    /// The directory of static pod manifests.
     pub manifests: PathBuf,
-    /// The kubelet's state.
+    /// The kubelet's root directory.
     pub root: PathBuf,
-    /// Certificates, should it want any.
+    /// The directory of certificates, if the kubelet needs any.
     pub certificates: PathBuf,
-    /// Containers' logs.
+    /// The directory of containers' logs.
     pub logs: PathBuf,
-    /// Links to them.
+    /// The directory of legacy links to the logs.
     pub log_links: PathBuf,
-    /// Where images are said to lie.
+    /// The directory that the runtime reports for images.
     pub images: PathBuf,
     /// The runtime's socket.
     pub socket: PathBuf,
-    /// The KubeletConfiguration.
+    /// The file of the KubeletConfiguration.
     pub kubelet_config: PathBuf,
-    /// The UnderstudyConfiguration.
+    /// The file of the UnderstudyConfiguration.
     pub understudy_config: PathBuf,
     /// The kubelet's read-only port.
     pub read_only_port: u16,
@@ -35,7 +35,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Everything in one directory.
+    /// Paths within one directory.
     pub fn within(directory: &Path, [read_only_port, healthz_port]: [u16; 2]) -> Self {
         let at = |name: &str| directory.join(name);
         Self {
@@ -53,13 +53,14 @@ impl Places {
         }
     }
 
-    /// The directories that must be there.
+    /// The directories that must exist before the kubelet starts.
     pub fn directories(&self) -> [&Path; 6] {
         [&self.manifests, &self.root, &self.certificates, &self.logs, &self.log_links, &self.images]
     }
 }
 
-/// A standalone kubelet that stays within its directory: no cgroups, no node settings, loopback only.
+/// The configuration of a standalone kubelet that stays within its directory: no cgroups, no node settings, loopback
+/// only.
 pub fn kubelet_configuration(places: &Places) -> String {
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -75,9 +76,9 @@ pub fn kubelet_configuration(places: &Places) -> String {
         "volumePluginDir": places.root.join("volume-plugins"),
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
-        // A full disk at home should not end the demo.
+        // A full disk on the user's machine should not end the demo.
         "evictionHard": {},
-        // What any process may have without asking.
+        // Limits that any process may have without privileges.
         "maxOpenFiles": 1024,
         "oomScoreAdj": 0,
         "failCgroupV1": false,
@@ -85,7 +86,8 @@ pub fn kubelet_configuration(places: &Places) -> String {
         "makeIPTablesUtilChains": false,
         "registerNode": false,
         "resolvConf": "",
-        // There is no one to ask who somebody is, and so no HTTPS server; a kubelet wants to be told all the same.
+        // Without an API server there are no reviews of callers, so there is no HTTPS server; a kubelet requires these
+        // settings all the same.
         "enableServer": false,
         "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
         "authorization": { "mode": "AlwaysAllow" },
@@ -93,7 +95,7 @@ pub fn kubelet_configuration(places: &Places) -> String {
     format!("{configuration:#}\n")
 }
 
-/// No links outside the directory.
+/// The configuration without links outside the directory.
 pub fn understudy_configuration(places: &Places) -> String {
     let configuration = json!({
         "apiVersion": "understudy.dev/v1alpha1",

@@ -1,4 +1,4 @@
-//! The demo's directory: it goes with everything in it, also what the kubelet mounted there.
+//! The demo's directory, which is removed with everything in it, also with the kubelet's mounts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,36 +14,37 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes it.
+    /// Makes the directory.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub fn make() -> io::Result<Self> {
         let temporary = tempfile::Builder::new().prefix("understudy-demo-").tempdir()?;
-        // As the kernel names mount points.
+        // The path as the kernel lists mount points.
         let path = temporary.path().canonicalize()?;
         Ok(Self { temporary: Some(temporary), path })
     }
 
-    /// Where it is.
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes it.
+    /// Unmounts and removes everything in the directory.
     ///
     /// # Errors
-    /// Something in it cannot be unmounted or removed.
+    /// A file in it cannot be unmounted or removed.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.unmount_all()?;
         let Some(temporary) = self.temporary.take() else { return Ok(()) };
         temporary.close().with_context(|| format!("remove {}", self.path.display()))
     }
 
-    /// A kubelet with the privilege to do so mounts its directory on itself, and volumes below.
+    /// Unmounts everything in the directory: a kubelet with that privilege mounts its root directory on itself, and
+    /// volumes below it.
     fn unmount_all(&self) -> anyhow::Result<()> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
-        // The last mount first: it lies on top.
+        // The last mount first, since it may be on top of an earlier one.
         for point in mount_points(&mounts, &self.path).into_iter().rev() {
             let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
             unmount(&point, flags).with_context(|| format!("unmount {}", point.display()))?;
@@ -54,7 +55,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // An error is on its way already; removing what is left tells nobody anything new.
+        // Another error is being returned already, so this one is dropped.
         let _ = self.unmount_all();
     }
 }
@@ -65,7 +66,7 @@ fn mount_points(mountinfo: &str, below: &Path) -> Vec<PathBuf> {
     points.map(PathBuf::from).filter(|point| point.starts_with(below)).collect()
 }
 
-/// The kernel writes white space and backslashes in octal.
+/// A field of mountinfo with its octal escapes of white space and backslashes replaced.
 fn unescaped(field: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .into_iter()

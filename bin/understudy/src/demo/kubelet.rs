@@ -1,4 +1,4 @@
-//! The kubelet's process: started, listened to, stopped.
+//! The kubelet's process: started, its log read, stopped.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -16,11 +16,11 @@ use tokio::task::JoinHandle;
 use super::configuration::{NODE, Places};
 use crate::view::text::neutralised;
 
-/// A kubelet that has not ended by then is killed.
+/// How long the kubelet may take to stop before it is killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
-/// Lines of its log that are kept.
+/// The number of the log's last lines that are kept.
 const LINES_MAX: usize = 20;
-/// Of a longer line the rest is a line of its own.
+/// The longest line, bytes; the rest of a longer one becomes a line of its own.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// The kubelet's process; killed if it is dropped.
@@ -31,10 +31,10 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts it on the prepared configuration.
+    /// Starts the kubelet with the prepared configuration.
     ///
     /// # Errors
-    /// If the program or the log's file cannot be opened.
+    /// The program cannot be started, or the log's file cannot be opened.
     pub fn start(binary: &Path, places: &Places, log: Option<&Path>) -> anyhow::Result<Self> {
         let log = match log {
             Some(path) => {
@@ -56,7 +56,7 @@ impl Kubelet {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // Ctrl-C on the terminal is ours: we stop it in order.
+            // Ctrl-C on the terminal must not reach the kubelet, which the demo stops in order.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -67,29 +67,29 @@ impl Kubelet {
         Ok(Self { child, lines, reading })
     }
 
-    /// Waits until it ends by itself, its log read to the end.
+    /// Waits until the kubelet ends by itself and its log is read to the end; returns the exit status as text.
     pub async fn ended(&mut self) -> String {
         let status = self.child.wait().await;
-        // Whatever inherited the pipe may hold it open.
+        // A process that has inherited the pipe may hold it open.
         let _ = tokio::time::timeout(Duration::from_secs(1), &mut self.reading).await;
         status.map_or_else(|error| error.to_string(), |status| status.to_string())
     }
 
-    /// The end of its log.
+    /// The last lines of the log.
     pub fn last_words(&self) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
     }
 
-    /// SIGTERM, and SIGKILL when that does not help.
+    /// Sends SIGTERM, and SIGKILL after a deadline.
     ///
     /// # Errors
-    /// If it had to be killed.
+    /// The kubelet had to be killed.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) else {
             return Ok(());
         };
-        // It has just ended by itself if this fails.
+        // This fails if the kubelet has just ended by itself.
         let _ = kill_process(pid, Signal::TERM);
         match tokio::time::timeout(STOP_DEADLINE, self.child.wait()).await {
             Ok(status) => status.map(|_: ExitStatus| ()).context("wait for the kubelet"),
@@ -114,7 +114,7 @@ async fn listen(
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // A full disk shall not end the demo.
+        // A full disk must not end the demo.
         if file.as_mut().is_some_and(|file| file.write_all(&line).is_err()) {
             file = None;
         }

@@ -1,4 +1,4 @@
-//! The pods that are played: the samples, or files of a directory.
+//! The manifests of the demo's pods: the samples, or the files of a directory.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// More pods than this fit no node.
+/// The most files: no node runs more pods.
 const FILES_MAX: usize = 110;
-/// A manifest is text written by people.
+/// The largest manifest, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Its file's name.
+    /// The file's name.
     pub name: String,
-    /// As written.
+    /// The file's text.
     pub text: String,
 }
 
@@ -31,10 +31,10 @@ pub fn embedded() -> Vec<Sample> {
     ]
 }
 
-/// The manifests of a directory, by name.
+/// The manifests of a directory, sorted by name.
 ///
 /// # Errors
-/// If a file cannot be read or is too large, or there are none or too many.
+/// A file cannot be read or is too large, or there are none or too many.
 pub fn read(directory: &Path) -> anyhow::Result<Vec<Sample>> {
     let shown = directory.display();
     let mut samples = Vec::new();
@@ -64,10 +64,10 @@ pub fn read(directory: &Path) -> anyhow::Result<Vec<Sample>> {
 }
 
 impl Sample {
-    /// The manifest with everything in it, right or wrong.
+    /// The manifest as a value, with unknown and invalid fields.
     ///
     /// # Errors
-    /// If the file is not even YAML.
+    /// The text is not YAML.
     pub fn manifest(&self) -> anyhow::Result<Value> {
         bridge_text::value(&self.text)
             .map_err(anyhow::Error::msg)
@@ -75,7 +75,7 @@ impl Sample {
     }
 }
 
-/// The pod in a manifest, if it can be read here; the kubelet judges the others.
+/// The pod in a manifest; `None` if it cannot be decoded, since the kubelet reports such manifests itself.
 pub fn pod(manifest: &Value) -> Option<Pod> {
     let named = manifest["kind"] == "Pod";
     named.then(|| Pod::deserialize(manifest).ok()).flatten()

@@ -1,7 +1,7 @@
 //! `understudy demo`: the sample pods on a runtime in memory, with a real kubelet between it and the screen.
 //!
-//! The runtime is the fake of runtime-bridge behind a Unix socket: no container runs, so it needs neither a
-//! container runtime nor privileges. Everything is in a temporary directory that goes with the demo.
+//! The runtime is the fake of runtime-bridge behind a Unix socket: no container runs, so it needs neither a container
+//! runtime nor privileges. All files are in a temporary directory that is removed at the end.
 
 mod configuration;
 mod directory;
@@ -26,22 +26,22 @@ use directory::Directory;
 use kubelet::Kubelet;
 use responder::Responder;
 
-/// Said above every table, so that nobody takes the demo for a node.
+/// The line above every table, so that users do not take the demo for a node.
 const BANNER: &str = "Demo on the fake runtime: no container runs, their lives are played from a script.";
-/// With `--once`, the samples have shown all their turns by then.
+/// The seconds after which `--once` prints: by then the samples have gone through all their states.
 const ONCE_SECONDS: u32 = 15;
 
 /// Runs `understudy demo`.
 ///
 /// # Errors
-/// If there is no kubelet, no sample, or the kubelet ends by itself.
+/// There is no kubelet binary or no sample, or the kubelet ends by itself.
 pub async fn demo(args: DemoArgs) -> anyhow::Result<()> {
     let binary = kubelet_binary(args.kubelet.as_deref())?;
     let samples = match &args.manifests {
         Some(directory) => manifests::read(directory)?,
         None => manifests::embedded(),
     };
-    // From now on no signal leaves the kubelet or the directory behind.
+    // From here on, a signal ends the demo in order, so that no kubelet and no directory is left behind.
     let mut interrupts = Interrupts::listen()?;
     let stage = Stage::set(&samples).await?;
     let mut kubelet = Kubelet::start(&binary, &stage.places, args.log.as_deref())?;
@@ -93,7 +93,7 @@ async fn show(
     }
 }
 
-/// The kubelet that was named, or the one beside this program.
+/// The kubelet's binary: the one given, or the one beside this program.
 fn kubelet_binary(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let binary = match named {
         Some(named) => named.to_owned(),
@@ -108,13 +108,13 @@ fn kubelet_binary(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(binary)
 }
 
-/// What stands before the kubelet starts.
+/// The parts that are set up before the kubelet starts.
 struct Stage {
     places: Places,
     server: Server,
     _responder: Responder,
     serving: bridge_cri::fake::Serving,
-    // The last to go.
+    // Declared last, so that it is dropped after the others.
     directory: Directory,
 }
 
@@ -161,7 +161,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// Two ports that nobody listens on: both are held until both are known.
+/// Two free ports: both are held until both are known, so that they differ.
 fn free_ports() -> std::io::Result<[u16; 2]> {
     let held = [TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];
     Ok([held[0].local_addr()?.port(), held[1].local_addr()?.port()])

@@ -1,5 +1,5 @@
-//! Answers for the probes: the fake's pods have addresses that lead nowhere, so probes over the network are pointed
-//! at listeners of ours, which answer well while the probed container runs.
+//! Answers the pods' probes. The fake's pods have addresses that lead nowhere, so network probes are redirected to
+//! listeners of the demo, which answer well while the probed container runs.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,24 +15,24 @@ use tokio::task::JoinSet;
 
 use super::configuration::NODE;
 
-/// Listeners of one demo; further probes go to the fake addresses and fail.
+/// The most listeners of one demo; further probes go to the fake addresses and fail.
 const LISTENERS_MAX: usize = 256;
 /// The fields of a container that are probes.
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
-/// Probes answered at once by one listener.
+/// The most connections that one listener serves at once.
 const CONNECTIONS_MAX: usize = 32;
-/// A probe has asked by then.
+/// How long a probe may take to send its request.
 const DEADLINE: Duration = Duration::from_secs(5);
 const WELL: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\nok\n";
 const ABSENT: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// The listeners; they close with it.
+/// The listeners, which close when this is dropped.
 pub struct Responder {
     runtime: FakeRuntime,
     listeners: JoinSet<()>,
 }
 
-/// Whose probe a listener answers.
+/// The container for which a listener answers probes.
 #[derive(Clone)]
 struct Probed {
     runtime: FakeRuntime,
@@ -42,16 +42,16 @@ struct Probed {
 }
 
 impl Responder {
-    /// Without listeners.
+    /// A responder without listeners.
     pub fn new(runtime: FakeRuntime) -> Self {
         Self { runtime, listeners: JoinSet::new() }
     }
 
-    /// Points the HTTP and TCP probes of a pod's manifest at listeners of its own. Probes that name a host stay as
-    /// they are, and so does everything else, also what is wrong: the kubelet shall judge it.
+    /// Redirects the HTTP and TCP probes in a pod's manifest to listeners. Probes that name a host stay as they are,
+    /// and so do all other fields, even invalid ones, which the kubelet reports.
     ///
     /// # Errors
-    /// The operating system's, if there is no free port.
+    /// The operating system's error, if there is no free port.
     pub async fn take_over_probes(&mut self, manifest: &mut Value) -> io::Result<()> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let pod = text(&manifest["metadata"]["name"]).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Responder {
                 for action in actions {
                     action.insert("host".to_owned(), Ipv4Addr::LOCALHOST.to_string().into());
                     action.insert("port".to_owned(), port.into());
-                    // There is no certificate to show.
+                    // The listener has no certificate for HTTPS.
                     action.remove("scheme");
                 }
                 self.listeners.spawn(answer(listener, probed));
@@ -84,7 +84,7 @@ impl Responder {
     }
 }
 
-/// The probes' actions over the network that name no host.
+/// The actions of the container's network probes that name no host.
 fn open_actions(container: &mut Value) -> Vec<&mut Map<String, Value>> {
     let probes = container.as_object_mut().into_iter().flatten();
     let probes = probes.filter(|(field, _)| PROBES.contains(&field.as_str()));
@@ -99,7 +99,7 @@ fn open_actions(container: &mut Value) -> Vec<&mut Map<String, Value>> {
 impl Probed {
     fn runs(&self) -> bool {
         let running = i32::from(ContainerState::ContainerRunning);
-        // A static pod's name has the node's name behind it.
+        // A static pod's name ends in the node's name.
         let pod = format!("{}-{NODE}", self.pod);
         self.runtime.containers().iter().any(|container| {
             let labelled = |key: &str, value: &str| container.labels.get(key).is_some_and(|it| it == value);
@@ -122,18 +122,18 @@ async fn answer(listener: TcpListener, probed: Probed) {
             Ok((stream, _)) => {
                 let probed = probed.clone();
                 connections.spawn(async move {
-                    // A probe that gives up is counted by the kubelet, not here.
+                    // The kubelet notices a probe without an answer by itself.
                     let _ = tokio::time::timeout(DEADLINE, reply(stream, &probed)).await;
                 });
             }
-            // Out of file descriptors: accepting again at once would spin.
+            // No file descriptors are left: accepting again at once would spin.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
 }
 
 async fn reply(mut stream: TcpStream, probed: &Probed) -> io::Result<()> {
-    // A request's head without a body fits one read; a TCP probe closes without a word.
+    // A request's head fits one read; a TCP probe closes without sending.
     let mut head = [0; 4096];
     let mut filled = 0;
     while filled < head.len() && !head[..filled].ends_with(b"\r\n\r\n") {

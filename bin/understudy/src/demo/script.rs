@@ -1,16 +1,16 @@
-//! How the pods' containers behave: as the sample image's commands would, as far as that shows from outside.
+//! The behaviour of the pods' containers: that of the sample image's commands, as far as it is visible from outside.
 
 use std::time::Duration;
 
 use bridge_cri::fake::{Behaviour, FakeRuntime, Match, RegistryImage};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-/// A pull takes so long that it can be seen.
+/// The time of a pull, long enough to be seen.
 const PULL: Duration = Duration::from_millis(800);
-/// An ordinary init container works so long.
+/// The time that an ordinary init container works.
 const INIT: Duration = Duration::from_secs(1);
 
-/// Scripts the runtime for these pods.
+/// Scripts the runtime for the containers of these pods.
 pub fn script(runtime: &FakeRuntime, pods: &[Pod]) {
     let mut scripts = Vec::new();
     for spec in pods.iter().filter_map(|pod| pod.spec.as_ref()) {
@@ -26,7 +26,7 @@ pub fn script(runtime: &FakeRuntime, pods: &[Pod]) {
             }
         }
     }
-    // Of several that fit the last one is played: the most particular one.
+    // Of several scripts that match, the last one is played, so the most specific one goes last.
     scripts.sort_by_key(|(which, _)| match which {
         Match::Command(words) => words.len() + 1,
         _ => 0,
@@ -40,7 +40,7 @@ fn words(container: &Container) -> Vec<&str> {
     container.command.iter().chain(&container.args).flatten().map(String::as_str).collect()
 }
 
-/// By its words: names recur from pod to pod.
+/// Matches a container by its command, since names recur in several pods.
 fn which(container: &Container) -> Match {
     match words(container).join(" ") {
         words if words.is_empty() => Match::Container(container.name.clone()),

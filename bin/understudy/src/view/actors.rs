@@ -1,30 +1,31 @@
-//! PURE: what is said of actors. Children are many, so one line speaks for those of a kind that are well.
+//! PURE: the rows of actors. Children are many, so those of a kind that are well share one row.
 
 use std::collections::BTreeMap;
 
 use super::text::{latency, neutralised};
 use crate::model::{Actor, Crash};
 
-/// What an actor's row says.
+/// The columns of an actor's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActorRow {
-    /// Its name; for children that are well their kind and number.
+    /// The actor's name; for children that are well, their kind and number.
     pub name: String,
-    /// Where it is in its life.
+    /// The actor's state.
     pub state: String,
-    /// Incarnation and restarts.
+    /// Its incarnation and its restarts.
     pub lives: String,
-    /// Messages waiting of those that may wait.
+    /// The waiting messages and the most that may wait.
     pub mailbox: String,
     /// 99th percentile of handling time.
     pub p99: String,
-    /// At what it crashed last, and the pods it leaves alone.
+    /// Its last crash, and the pods that it has in quarantine.
     pub trouble: String,
-    /// Nothing about it needs a look.
+    /// Whether the actor needs no attention.
     pub well: bool,
 }
 
-/// Subsystems by name, then their children: a summary per kind, and each that is not well.
+/// The rows of subsystems by name, then of their children: a summary per kind, and a row for each child that is not
+/// well.
 pub fn actor_rows(actors: &[Actor]) -> Vec<ActorRow> {
     let (children, subsystems): (Vec<&Actor>, Vec<&Actor>) =
         actors.iter().partition(|actor| actor.parent.is_some());
@@ -58,7 +59,7 @@ fn row(actor: &Actor) -> ActorRow {
     }
 }
 
-/// A crash in a line.
+/// A crash in one line.
 pub fn crash(crash: &Crash) -> String {
     let place = crash.place.as_ref().map(|place| format!(" at {place}")).unwrap_or_default();
     format!("{}: {}{place}", crash.handling, crash.reason)

@@ -1,4 +1,4 @@
-//! PURE: what happened lately: Kubernetes' events and what supervision saw, newest first.
+//! PURE: the rows of recent events: Kubernetes' events and those of supervision, newest first.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -6,24 +6,24 @@ use serde_json::Value;
 use super::text::{neutralised, span};
 use crate::model::{ActorEvent, Event, Supervision};
 
-/// What an event's row says.
+/// The columns of an event's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
-    /// How long ago.
+    /// The time since the event.
     pub age: String,
-    /// `Normal`, `Warning`, or `Actor` for what supervision saw.
+    /// `Normal`, `Warning`, or `Actor` for an event of supervision.
     pub kind: String,
-    /// CamelCase.
+    /// The CamelCase reason.
     pub reason: String,
-    /// Pod and container, node, file or actor.
+    /// The pod and container, the node, the file or the actor.
     pub object: String,
-    /// For people, with how often.
+    /// The message, with the number of times.
     pub message: String,
-    /// It needs no look.
+    /// Whether the event needs no attention.
     pub well: bool,
 }
 
-/// The newest `rows_max` events. `read` is when the server was asked.
+/// The newest `rows_max` events. `read` is the time at which the server answered.
 pub fn event_rows(
     events: &[Event],
     supervision: &Supervision,
@@ -41,7 +41,7 @@ pub fn event_rows(
         (born.checked_add(after).unwrap_or(read), seen(event))
     });
     let mut rows: Vec<(Timestamp, EventRow)> = recorded.chain(seen).collect();
-    // Stable, so that of two of one moment the one recorded last comes first.
+    // The sort is stable, so that of two events at one moment the one recorded last comes first.
     rows.reverse();
     rows.sort_by(|(one, _), (other, _)| other.cmp(one));
     rows.truncate(rows_max);
@@ -50,9 +50,9 @@ pub fn event_rows(
         .collect()
 }
 
-/// Every actor starts once and may stop: nobody wants to read that.
+/// Whether an actor's event is left out: every actor starts once and may stop.
 fn is_ordinary(event: &ActorEvent) -> bool {
-    // A later start is told by `restarted`.
+    // A later start has the event `restarted`.
     matches!(event.event.as_str(), "started" | "stopped")
 }
 
@@ -68,7 +68,7 @@ fn recorded(event: &Event) -> EventRow {
     }
 }
 
-/// What an event is about, short.
+/// The short name of an event's object.
 pub fn object(event: &Event) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let about = if let Some(pod) = event.object.get("pod") {

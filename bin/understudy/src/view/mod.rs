@@ -1,4 +1,4 @@
-//! PURE: the screen as lines of text, from what the server said, a size and a time.
+//! PURE: the screen as lines of text, made from the server's state, a size and a time.
 
 pub mod actors;
 pub mod events;
@@ -21,40 +21,40 @@ use share::shares;
 use table::{Column, lay_out};
 use text::{Align, fitted, neutralised, span};
 
-/// Events shown where the height has no limit.
+/// The number of events that are shown where the height has no limit.
 const EVENTS_MAX: usize = 20;
 
-/// What is known of a kubelet.
+/// The last known state of a kubelet.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Said above everything.
+    /// A line above the heading.
     pub banner: Option<String>,
-    /// Who is asked.
+    /// The address of the server.
     pub server: String,
-    /// When an answer came last.
+    /// When the server answered last.
     pub read: Option<Timestamp>,
-    /// Why the last round brought nothing, in part or at all.
+    /// Why the last round brought no answer, or only a part.
     pub notes: Vec<String>,
     /// Pods with their statuses.
     pub pods: Vec<Pod>,
-    /// Actors and what happened to them.
+    /// The actors and the events of supervision.
     pub supervision: Supervision,
-    /// What was recorded, oldest first.
+    /// The recorded events, oldest first.
     pub events: Vec<Event>,
 }
 
-/// What it is shown on.
+/// The size and colours of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns.
+    /// The width in columns.
     pub width: usize,
-    /// Lines; none for as many as there are.
+    /// The height in lines; `None` for no limit.
     pub height: Option<usize>,
-    /// With colours.
+    /// Whether to use colours.
     pub colour: bool,
 }
 
-/// How a line is shown.
+/// The colour of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tone {
     Plain,
@@ -66,12 +66,12 @@ enum Tone {
 struct Section {
     titles: String,
     lines: Vec<(Tone, String)>,
-    /// Newer lines first: what is cut needs no mention.
+    /// Newer lines come first, so that lines that do not fit are left out without a note.
     newest_first: bool,
 }
 
-/// The screen: at most `look.height` lines of at most `look.width` columns each, with nothing in them that a
-/// terminal would act on but the colours that are asked for.
+/// The screen: at most `look.height` lines of at most `look.width` columns each, without control characters except for
+/// the colours.
 pub fn render(view: &View, look: &Look, now: Timestamp) -> Vec<String> {
     let mut lines = heading(view, look.width, now);
     if view.read.is_some() {
@@ -134,14 +134,14 @@ fn body(view: &View, look: &Look, now: Timestamp, lines: &mut Vec<(Tone, String)
         }
         return;
     };
-    // A blank line and the titles for each section, fewer where the screen is low.
+    // A blank line and the titles for each section; without the blank line where the screen is low.
     let room = height.saturating_sub(lines.len());
     let blank = usize::from(room >= 12);
     let shown = if room >= 9 { 3 } else { (room / 3).max(1) };
     let budget = room.saturating_sub(shown * (1 + blank));
     let mut given = shares(&wants(&sections[..shown]), budget);
     if sections[0].lines.len() > given[0] {
-        // Containers of pods that are well give way first.
+        // The containers of pods that are well are left out first.
         sections[0] = pod_section(&pods, |pod| !pod.well, look.width);
         given = shares(&wants(&sections[..shown]), budget);
     }
@@ -195,7 +195,7 @@ fn pod_section(pods: &[PodRow], with_containers: impl Fn(&PodRow) -> bool, width
         column("READY", 5, 7, 6),
         right(column("RESTARTS", 8, 8, 4)),
         right(column("AGE", 4, 8, 5)),
-        // A pod has the one, a container the other.
+        // A pod's row shows its IP, a container's row its last exit.
         column("IP / LAST EXIT", 10, 40, 3),
     ];
     let tone = |well: bool, ordinary: Tone| if well { ordinary } else { Tone::Trouble };

@@ -1,4 +1,4 @@
-//! PURE: what is said of a pod and its containers.
+//! PURE: the rows of pods and their containers.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
@@ -6,43 +6,43 @@ use pod_rules::{phases, reasons, restart};
 
 use super::text::{neutralised, span};
 
-/// What a pod's row and its containers' rows say.
+/// The columns of a pod's row, and the rows of its containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRow {
     /// `namespace/name`.
     pub name: String,
-    /// The phase, or the waiting reason that tells more.
+    /// The phase, or a more telling waiting reason.
     pub status: String,
-    /// Ready containers and sidecars of all.
+    /// The number of ready containers and sidecars, and of all of them.
     pub ready: (usize, usize),
-    /// Of all containers.
+    /// The restarts of all containers.
     pub restarts: i64,
-    /// Empty while there is none.
+    /// The pod's IP; empty while it has none.
     pub ip: String,
-    /// Since it started.
+    /// The time since its start.
     pub age: String,
-    /// Nothing about it needs a look.
+    /// Whether the pod needs no attention.
     pub well: bool,
-    /// Init containers first, as they run.
+    /// The containers' rows; init containers first, in the order in which they run.
     pub containers: Vec<ContainerRow>,
 }
 
-/// What a container's row says.
+/// The columns of a container's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRow {
-    /// With what it is, if not an ordinary container.
+    /// The container's name, with its kind unless it is an ordinary container.
     pub name: String,
-    /// Running, or the reason why not.
+    /// Running, or the reason why it does not run.
     pub status: String,
-    /// It is ready.
+    /// Whether it is ready.
     pub ready: bool,
-    /// So often.
+    /// Its restarts.
     pub restarts: i32,
-    /// Since it started or ended.
+    /// The time since its start or its end.
     pub age: String,
     /// How it ended last time.
     pub last_exit: String,
-    /// Nothing about it needs a look.
+    /// Whether it needs no attention.
     pub well: bool,
 }
 
@@ -53,7 +53,7 @@ enum Role {
     Main,
 }
 
-/// The pod's rows at this moment.
+/// The rows of a pod at the time `now`.
 pub fn pod_row(pod: &Pod, now: Timestamp) -> PodRow {
     let meta = &pod.metadata;
     let text = |field: &Option<String>| neutralised(field.as_deref().unwrap_or_default());
@@ -85,7 +85,7 @@ fn ago(then: Timestamp, now: Timestamp) -> String {
 
 type Part<'a> = (&'a Container, Role, Option<&'a ContainerStatus>);
 
-/// Containers with their statuses, init containers first.
+/// The containers with their statuses, init containers first.
 fn parts(pod: &Pod) -> Vec<Part<'_>> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let status = pod.status.as_ref();
@@ -106,7 +106,7 @@ fn parts(pod: &Pod) -> Vec<Part<'_>> {
         .collect()
 }
 
-/// One word, as `kubectl get pods` has it: the reason that tells most.
+/// The pod's status in one word, as `kubectl get pods` prints it: the most telling reason.
 fn pod_status(pod: &Pod, parts: &[Part<'_>]) -> String {
     let status = pod.status.as_ref();
     let given = |field: Option<&String>| field.filter(|text| !text.is_empty()).map(|text| neutralised(text));
@@ -130,13 +130,13 @@ fn pod_status(pod: &Pod, parts: &[Part<'_>]) -> String {
     let mains = || parts.iter().filter(|(_, role, _)| *role == Role::Main);
     let troubles = mains().filter_map(|(_, _, status)| trouble(status.as_ref()?.state.as_ref()?));
     match troubles.max_by_key(|(weight, _)| *weight) {
-        // "Pending" says less than why.
+        // A container's reason tells more than "Pending".
         Some((_, reason)) => reason,
         None => phase,
     }
 }
 
-/// Set while init containers run.
+/// The status while init containers run; `None` afterwards.
 fn init_status(parts: &[Part<'_>]) -> Option<String> {
     let inits: Vec<_> = parts.iter().filter(|(_, role, _)| *role != Role::Main).collect();
     let done = |(_, role, status): &&&Part<'_>| {
@@ -158,7 +158,7 @@ fn init_status(parts: &[Part<'_>]) -> Option<String> {
     }
 }
 
-/// Why a container does not run, and how telling that is.
+/// Why a container does not run, and how telling that reason is.
 fn trouble(state: &ContainerState) -> Option<(u8, String)> {
     if let Some(waiting) = &state.waiting {
         let reason = waiting.reason.as_deref().filter(|reason| !reason.is_empty());

@@ -1,6 +1,7 @@
-//! PURE: who gets how many lines.
+//! PURE: divides lines among sections.
 
-/// Divides `budget` lines fairly: nobody gets more than wanted, and what one does not want goes to the others.
+/// Divides `budget` lines fairly: no section gets more than it wants, and lines that one does not want go to the
+/// others.
 pub fn shares(wants: &[usize], budget: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
     order.sort_by_key(|index| wants[*index]);

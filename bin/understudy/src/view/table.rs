@@ -2,21 +2,21 @@
 
 use super::text::{Align, padded, width};
 
-/// Columns between columns.
+/// The space between two columns.
 const GAP: usize = 2;
 
-/// How a column behaves when there is little room.
+/// A column, and how it behaves when there is little room.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Heads it.
+    /// The heading.
     pub title: &'static str,
-    /// Where its text stands.
+    /// The alignment of its cells.
     pub align: Align,
-    /// It is never narrower than this while it is there.
+    /// The least width while the column is shown.
     pub width_min: usize,
-    /// It is never wider than this.
+    /// The greatest width.
     pub width_max: usize,
-    /// The lowest goes first when not even the narrowest columns fit. The first column never goes.
+    /// The column with the lowest worth is left out first when not even the least widths fit. The first column stays.
     pub worth: u8,
 }
 
@@ -40,7 +40,7 @@ pub fn lay_out(columns: &[Column], rows: &[Vec<String>], room: usize) -> (String
     (titles, lines)
 }
 
-/// Every column's width; none for those that had to go.
+/// The width of every column; `None` for those that are left out.
 fn widths(columns: &[Column], rows: &[Vec<String>], room: usize) -> Vec<Option<usize>> {
     let natural = |(index, column): (usize, &Column)| {
         let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| width(cell));
@@ -58,7 +58,7 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: usize) -> Vec<Option<u
         let Some(least_worth) = there.min_by_key(|index| columns[*index].worth) else { break };
         widths[least_worth] = None;
     }
-    // The widest gives way first; ties go to the right.
+    // The widest column shrinks first; among equals, the rightmost.
     loop {
         let excess = total(&widths, &|_, width| width).saturating_sub(room);
         if excess == 0 {

@@ -1,12 +1,12 @@
-//! PURE: text that is safe on a terminal, of a known width.
+//! PURE: text that is safe to print on a terminal, and its width.
 
 use unicode_width::UnicodeWidthChar;
 
-/// More of a text is never looked at: no line is that long.
+/// The most characters of a text that are used: no line is longer.
 const CHARS_MAX: usize = 2048;
 
-/// The text with everything made harmless that a terminal would act on: control characters are shown as pictures,
-/// line breaks as spaces; characters that reorder, join or hide others are left out.
+/// The text without effects on a terminal: control characters become pictures, line breaks become spaces, and
+/// characters that reorder, join or hide others are left out.
 pub fn neutralised(text: &str) -> String {
     text.chars().take(CHARS_MAX).filter_map(harmless).collect()
 }
@@ -16,7 +16,7 @@ fn harmless(char: char) -> Option<char> {
         '\t' | '\n' | '\r' | '\u{2028}' | '\u{2029}' => Some(' '),
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(char)),
         '\x7f' => Some('␡'),
-        // C1 controls: some terminals take them for escape sequences.
+        // C1 controls, which some terminals take for escape sequences.
         '\u{80}'..='\u{9f}' => Some('\u{fffd}'),
         // Zero-width and directional characters, joiners, variation selectors, tags.
         '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' => None,
@@ -29,12 +29,12 @@ fn columns(char: char) -> usize {
     char.width().unwrap_or(0)
 }
 
-/// How many columns of a terminal the (harmless) text takes.
+/// The number of terminal columns that a harmless text takes.
 pub fn width(text: &str) -> usize {
     text.chars().map(columns).sum()
 }
 
-/// The text in at most `room` columns; where something is cut, the last column says so.
+/// The text in at most `room` columns; a cut text ends in a mark.
 pub fn fitted(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -52,12 +52,12 @@ pub fn fitted(text: &str, room: usize) -> String {
     kept
 }
 
-/// Where a cell's text stands.
+/// The alignment of a cell's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Names.
+    /// To the left, for names.
     Left,
-    /// Numbers.
+    /// To the right, for numbers.
     Right,
 }
 
@@ -71,7 +71,7 @@ pub fn padded(text: &str, room: usize, align: Align) -> String {
     }
 }
 
-/// A span as people say it: the two largest units. Negative spans (a clock that is behind) are 0s.
+/// A time span in its two largest units. A negative span (of a clock that is behind) is 0s.
 pub fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -90,7 +90,7 @@ pub fn span(seconds: i64) -> String {
     }
 }
 
-/// Microseconds with three digits at most.
+/// A time in microseconds, printed with at most three digits.
 pub fn latency(micros: u64) -> String {
     match micros {
         0 => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! What the fake says about itself.
+//! The fake's version, status and configuration.
 
 use std::sync::Arc;
 

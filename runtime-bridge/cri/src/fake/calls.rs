@@ -1,4 +1,4 @@
-//! How a call goes through the fake: logged, faulted, acted, answered.
+//! The way of a call through the fake: logged, delayed or failed by a fault, carried out, answered.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,18 +18,18 @@ use crate::rpc::{Rpc, for_each_rpc};
 use crate::runtime::{ContainerEvents, Reply, Runtime};
 use crate::wire::*;
 
-/// Calls kept in the log; later ones are counted only.
+/// The most calls kept in the log; later ones are only counted.
 const CALLS_MAX: usize = 100_000;
 
-/// A call that was made.
+/// A call that the fake received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The RPC.
     pub rpc: Rpc,
-    /// What it was about: a pod UID, a sandbox's or container's ID, `<sandbox>/<container name>`, `<container>/log`, an
-    /// image.
+    /// The object of the call: a pod UID, a sandbox's or container's ID, `<sandbox>/<container name>`,
+    /// `<container>/log`, or an image.
     pub subject: String,
-    /// Since the fake was made.
+    /// The time since the fake was made.
     pub at: Duration,
 }
 
@@ -91,7 +91,7 @@ impl FakeRuntime {
             return body.boxed();
         }
         async move {
-            // A task, because dropping the asker's future does not undo what was asked.
+            // A task of its own, because dropping the caller's future does not undo the call.
             tokio::spawn(body).await.unwrap_or_else(|lost| {
                 Err(CriError::new(
                     rpc,
@@ -135,7 +135,7 @@ where
         return Err(CriError::new(rpc, CriErrorKind::Unavailable, "connection refused"));
     }
     let late = || {
-        // The words of a deadline in Go, which people and tools look for.
+        // The wording of a deadline in Go, which people and tools search for.
         CriError::new(rpc, CriErrorKind::DeadlineExceeded, "context deadline exceeded")
     };
     match fault {
@@ -174,7 +174,7 @@ where
     }
 }
 
-/// What a request is about.
+/// The object of a request, as [`Call::subject`] has it.
 fn subject(request: &dyn Any) -> String {
     macro_rules! named_by {
         ($($request:ident $field:ident),* $(,)?) => {

@@ -1,4 +1,4 @@
-//! The fake's containers: made, started, stopped, gone. They exit when their script says so.
+//! The fake's containers: created, started, stopped and removed. They exit when their script says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct FakeContainer {
     exit: Option<Exit>,
 }
 
-/// When and how a running container ends, as things stand.
+/// When and how a running container will end, unless something changes.
 #[derive(Clone, Copy)]
 struct Exit {
     at: Instant,
@@ -51,7 +51,7 @@ impl FakeContainer {
         self.exit.filter(|_| self.is_running()).map(|exit| exit.at)
     }
 
-    /// It ends then, unless it ends sooner.
+    /// Plans an exit, unless an earlier one is planned.
     fn plan(&mut self, exit: Exit) {
         if self.is_running() && self.exit.is_none_or(|known| exit.at < known.at) {
             self.exit = Some(exit);
@@ -106,7 +106,7 @@ impl FakeContainer {
         std::path::Path::new(&self.log_directory).join(&self.config.log_path)
     }
 
-    /// The log is there, and what it holds stays.
+    /// Creates the log file; an existing one keeps its content.
     fn begin_log(&self) -> std::io::Result<()> {
         std::fs::File::options().append(true).create(true).open(self.log_path()).map(drop)
     }
@@ -161,12 +161,12 @@ impl State {
         self.containers.get_mut(id).ok_or_else(|| absent(rpc, id))
     }
 
-    /// When the next container exits, as things stand.
+    /// When the next container exits, as planned now.
     pub(super) fn next_exit(&self) -> Option<Instant> {
         self.containers.values().filter_map(FakeContainer::exits_at).min()
     }
 
-    /// Lets happen what is due, in the order of its time.
+    /// Carries out the exits that are due, in the order of their times.
     pub(super) fn advance(&mut self, now: Instant) {
         let mut due: Vec<(Instant, String)> = self
             .containers
@@ -307,7 +307,7 @@ impl State {
         Ok(())
     }
 
-    /// The stop signal now, SIGKILL when the grace is over.
+    /// Plans the stop signal for now and SIGKILL for the end of the grace period.
     fn signal(&mut self, id: &str, grace: Duration) -> Result<(), CriError> {
         let now = Instant::now();
         let container = self.container(Rpc::StopContainer, id)?;
@@ -358,7 +358,7 @@ impl Node {
         let grace = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
         let id = request.container_id;
         let found = self.update(|state| state.signal(&id, grace));
-        // What is gone is stopped.
+        // A container that is gone counts as stopped.
         if found.is_ok() {
             self.wait_for(|state| {
                 state.containers.get(&id).is_none_or(|container| !container.is_running()).then_some(())

@@ -1,4 +1,4 @@
-//! The ends of the fake's processes, as a pidfd would show them.
+//! The ends of the fake's processes, reported as a pidfd would report them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use super::node::Node;
 use crate::exits::{ExitWatchError, ExitWatcher, Exited};
 
-/// As many containers as the real watcher of a big node.
+/// The bound of the real watcher on a large node.
 const WATCHED_MAX: usize = 4096;
 
 /// The [`ExitWatcher`] of a [`FakeRuntime`](super::FakeRuntime).
@@ -45,7 +45,7 @@ impl ExitWatcher for FakeExits {
             watched.by_container.insert(container_id.to_owned(), pid);
             Ok(())
         })?;
-        // Wakes the subscriber, who looks whether the process is there.
+        // Wakes the subscriber, which then checks whether the process exists.
         self.node.update(|_| {});
         Ok(())
     }
@@ -59,7 +59,7 @@ impl ExitWatcher for FakeExits {
             watched.subscriber += 1;
             watched.subscriber
         });
-        // Wakes the subscriber before, whose stream ends.
+        // Wakes the earlier subscriber, so that its stream ends.
         self.node.update(|_| {});
         futures::stream::unfold(
             (Arc::clone(&self.node), Arc::clone(&self.watched)),

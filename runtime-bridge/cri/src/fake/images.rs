@@ -8,7 +8,7 @@ use crate::error::{CriError, CriErrorKind};
 use crate::rpc::Rpc;
 use crate::wire::*;
 
-/// Requests that are kept to be looked at.
+/// Pull requests that are kept for tests to inspect.
 const PULLS_KEPT_MAX: usize = 1000;
 
 /// A reference as containerd knows it: with a registry, a repository and a tag or digest.
@@ -26,7 +26,7 @@ pub(super) fn normalised(reference: &str) -> String {
 }
 
 fn digest(text: &str) -> String {
-    // FNV-1a: the same digest for the same reference on every run.
+    // FNV-1a: one reference has the same digest in every run.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

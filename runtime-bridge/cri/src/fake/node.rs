@@ -1,4 +1,4 @@
-//! The state of the fake, and waiting for it to change.
+//! The fake's state, and waiting for it to change.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::rpc::Rpc;
 use crate::wire;
 use bridge_node::host::FakeDisk;
 
-/// Events kept for streams that read slowly.
+/// Events kept for streams that are read slowly.
 const EVENTS_MAX: usize = 10_000;
 
 pub(super) struct Node {
@@ -55,7 +55,7 @@ pub(super) struct State {
     pub(super) pulls: Vec<wire::PullImageRequest>,
 }
 
-/// The events so far, numbered, of which the last are kept.
+/// The numbered events so far, of which the last [`EVENTS_MAX`] are kept.
 pub(super) struct Events {
     pub(super) on: bool,
     pub(super) next: u64,
@@ -121,21 +121,21 @@ impl Node {
         Self { state: Mutex::new(state), changed: watch::Sender::new(()) }
     }
 
-    /// Looks without telling anybody: what is due has happened first.
+    /// Runs `f` on the state after what is due has happened, without waking waiters.
     fn look<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.advance(Instant::now());
         f(&mut state)
     }
 
-    /// Looks or changes, and wakes whoever waits for a change.
+    /// The same as `look`, and wakes the waiters for a change.
     pub(super) fn update<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         let result = self.look(f);
         self.changed.send_replace(());
         result
     }
 
-    /// Waits until `f` finds what it looks for.
+    /// Waits until `f` returns a value.
     pub(super) async fn wait_for<T>(self: Arc<Self>, mut f: impl FnMut(&mut State) -> Option<T>) -> T {
         let mut changed = self.changed.subscribe();
         loop {
@@ -173,7 +173,7 @@ impl State {
         self.ns_of(Instant::now())
     }
 
-    /// 64 hexadecimal digits, as containerd's.
+    /// A new ID of 64 hexadecimal digits, as containerd's.
     pub(super) fn new_id(&mut self) -> String {
         self.ids += 1;
         hex64(self.seed ^ self.ids.rotate_left(32))

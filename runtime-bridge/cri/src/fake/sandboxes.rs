@@ -11,7 +11,7 @@ use crate::error::{CriError, CriErrorKind};
 use crate::rpc::Rpc;
 use crate::wire::*;
 
-/// Addresses of the pod network 10.244.0.0/16 that can be given out.
+/// The addresses of the pod network 10.244.0.0/16 that sandboxes are given.
 const ADDRESSES: std::ops::Range<u16> = 2..u16::MAX;
 
 pub(super) struct FakeSandbox {
@@ -25,7 +25,7 @@ pub(super) struct FakeSandbox {
     pid: u32,
 }
 
-/// Whether an object with these labels is meant by a selector.
+/// Whether an object with these labels matches a selector.
 pub(super) fn labelled(labels: &BTreeMap<String, String>, selector: &BTreeMap<String, String>) -> bool {
     selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
@@ -77,7 +77,7 @@ impl FakeSandbox {
         }
     }
 
-    /// containerd's name for it, which can be used once at a time.
+    /// The name by which containerd reserves it; only one sandbox can hold a name.
     fn name(&self) -> String {
         self.config.metadata.as_ref().map(sandbox_name).unwrap_or_default()
     }
@@ -93,7 +93,7 @@ fn absent(rpc: Rpc, id: &str) -> CriError {
 }
 
 impl State {
-    /// The sandbox that must be there.
+    /// The sandbox of this ID, or the error that there is none.
     pub(super) fn sandbox(&self, rpc: Rpc, id: &str) -> Result<&FakeSandbox, CriError> {
         self.sandboxes.get(id).ok_or_else(|| absent(rpc, id))
     }
@@ -148,7 +148,7 @@ impl State {
         Ok(id)
     }
 
-    /// Kills what runs in the sandbox and gives its address back; whether it was ready.
+    /// Kills the sandbox's containers and frees its address; returns whether it was ready.
     pub(super) fn end_sandbox(&mut self, id: &str) -> bool {
         let Some(sandbox) = self.sandboxes.get_mut(id).filter(|sandbox| sandbox.ready) else { return false };
         sandbox.ready = false;

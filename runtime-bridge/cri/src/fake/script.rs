@@ -1,17 +1,17 @@
-//! What a test writes down for the fake to play: how containers behave, what a registry holds, how calls fail.
+//! What a test scripts for the fake: how containers behave, which images a registry holds, how calls fail.
 
 use std::time::Duration;
 
 use super::super::error::CriErrorKind;
 
-/// Which containers a script is for. Of several that fit, the one added last is played.
+/// Which containers a script is for. Of several scripts that match, the one added last applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
     /// Every container.
     Any,
     /// Containers of this image, as named in their configuration.
     Image(String),
-    /// Containers whose command and arguments, joined by spaces, contain this.
+    /// Containers with a command line (command and arguments, joined by spaces) that contains this.
     Command(String),
     /// Containers of this name in any pod.
     Container(String),
@@ -20,42 +20,42 @@ pub enum Match {
 /// What SIGTERM does to a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnTerm {
-    /// It exits with `code` after `after`.
+    /// The container exits.
     Exits {
-        /// From the signal on.
+        /// The time from the signal to the exit.
         after: Duration,
-        /// 143 for a process without a handler.
+        /// The exit code: 143 for a process without a handler.
         code: i32,
     },
-    /// Nothing: it is killed when the grace period ends, with exit code 137.
+    /// The container ignores the signal; it is killed when the grace period ends, with exit code 137.
     Ignored,
 }
 
 /// How a container behaves once it is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Runs this long and then exits by itself; forever when absent.
+    /// How long the container runs before it exits by itself; `None` is forever.
     pub runs_for: Option<Duration>,
     /// The exit code after `runs_for`.
     pub exit_code: i32,
-    /// Whether that exit is the kernel's OOM killer's doing.
+    /// Whether the kernel's OOM killer causes that exit.
     pub oom: bool,
     /// What SIGTERM does.
     pub on_term: OnTerm,
-    /// `CreateContainer` fails with this.
+    /// The error with which `CreateContainer` fails.
     pub create_error: Option<String>,
-    /// `StartContainer` fails with this; the container is then exited with code 128, reason `StartError`.
+    /// The error with which `StartContainer` fails; the container has then exited with code 128, reason `StartError`.
     pub start_error: Option<String>,
-    /// Lines of standard output, written to the log when it starts, if the fake writes logs.
+    /// Lines of standard output, written to the log at the start if the fake writes logs.
     pub log: Vec<String>,
-    /// CPU used while it runs, thousandths of a core.
+    /// CPU use while the container runs, thousandths of a core.
     pub cpu_millis: u64,
-    /// Memory in use while it runs, bytes.
+    /// Memory use while the container runs, bytes.
     pub memory_bytes: u64,
 }
 
 impl Behaviour {
-    /// Runs until it is stopped, and exits with 143 at SIGTERM.
+    /// A container that runs until it is stopped, and exits with 143 at SIGTERM.
     #[must_use]
     pub fn forever() -> Self {
         Self {
@@ -71,20 +71,20 @@ impl Behaviour {
         }
     }
 
-    /// Exits with `code` after `runs_for`. Played for every attempt it is a crash loop.
+    /// A container that exits with `code` after `runs_for`: for every attempt, that is a crash loop.
     #[must_use]
     pub fn exits(runs_for: Duration, code: i32) -> Self {
         Self { runs_for: Some(runs_for), exit_code: code, ..Self::forever() }
     }
 
-    /// Runs until it is killed: SIGTERM does nothing.
+    /// A container that runs until it is killed: it ignores SIGTERM.
     #[must_use]
     pub fn stubborn() -> Self {
         Self { on_term: OnTerm::Ignored, ..Self::forever() }
     }
 }
 
-/// What a command run by `ExecSync` does. It is chosen by a part of the command.
+/// What `ExecSync` does for commands that contain a scripted part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecScript {
     /// Its standard output.
@@ -93,24 +93,24 @@ pub struct ExecScript {
     pub stderr: Vec<u8>,
     /// Its exit code.
     pub exit_code: i32,
-    /// How long it runs; past the request's timeout the call fails with `DeadlineExceeded`.
+    /// How long the command runs; beyond the request's timeout the call fails with `DeadlineExceeded`.
     pub takes: Duration,
 }
 
 /// An image that can be pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryImage {
-    /// Bytes.
+    /// The size, bytes.
     pub size_bytes: u64,
     /// How long a pull takes.
     pub takes: Duration,
-    /// A pull fails with this when it would be complete.
+    /// The error with which a pull fails at its end.
     pub error: Option<(CriErrorKind, String)>,
     /// The user name and password without which a pull is refused.
     pub credentials: Option<(String, String)>,
     /// The numeric user of the image's configuration.
     pub uid: Option<i64>,
-    /// The user's name, where it is not numeric.
+    /// The name of the user, where it is not numeric.
     pub username: String,
 }
 
@@ -130,16 +130,16 @@ impl Default for RegistryImage {
 /// How a call fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It begins this much later.
+    /// The call begins this much later.
     Latency(Duration),
-    /// It fails and does nothing.
+    /// The call fails and changes nothing.
     Error(CriErrorKind, String),
-    /// It does nothing; the asker sees `DeadlineExceeded` when its deadline has passed.
+    /// The call changes nothing; its caller gets `DeadlineExceeded` at the deadline.
     Hang,
-    /// It acts; the asker sees `DeadlineExceeded` when its deadline has passed.
+    /// The call acts; its caller gets `DeadlineExceeded` at the deadline.
     LostReply,
-    /// It acts; the asker sees `Unavailable` at once, as when the connection breaks.
+    /// The call acts; its caller gets `Unavailable` at once, as when the connection breaks.
     BrokenConnection,
-    /// It acts only after this long, even when its asker saw `DeadlineExceeded` before.
+    /// The call acts only after this time, even if its caller got `DeadlineExceeded` before.
     ActsLate(Duration),
 }

@@ -19,17 +19,17 @@ use crate::wire::image_service_server::{ImageService, ImageServiceServer};
 use crate::wire::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use crate::wire::*;
 
-/// A fake that is served, on a thread of its own as if it were another process. Dropping it breaks every connection
-/// and removes the socket; what the fake holds stays, as with a runtime that is killed and started again.
+/// A fake that is served on a thread of its own, as if it were another process. Dropping it breaks every connection and
+/// removes the socket; the fake keeps its state, as a runtime does that is killed and started again.
 #[derive(Debug)]
 pub struct Serving {
     path: PathBuf,
-    // Taken only while dropping.
+    // `None` only while it is being dropped.
     tokio: Option<Tokio>,
 }
 
 impl Serving {
-    /// Where it listens.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

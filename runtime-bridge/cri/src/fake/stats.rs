@@ -1,4 +1,4 @@
-//! What the fake's containers use: a constant rate of CPU and a constant amount of memory while they run.
+//! The fake's statistics: a container uses CPU at a constant rate and a constant amount of memory while it runs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::error::CriError;
 use crate::rpc::Rpc;
 use crate::wire::*;
 
-/// Bytes said to be written by each container.
+/// The bytes that each container is reported to have written.
 const WRITTEN_BYTES: u64 = 4096;
 
 fn value(value: u64) -> Option<UInt64Value> {
@@ -101,7 +101,7 @@ impl State {
     }
 }
 
-/// What a container uses now: nothing when it does not run.
+/// The present usage of a container: 0 when it does not run.
 struct Behaved {
     cpu_millis: u64,
     memory: u64,

@@ -1,25 +1,26 @@
-//! Making sure of a sandbox or container: after an unknown outcome, or when the name is held, look before trying again
-//! and adopt what an earlier call did create (row 30.3).
+//! Ensures a sandbox or container: after an unknown outcome, or when the name is held, lists what exists before trying
+//! again, and adopts what an earlier call did create (row 30.3).
 
 use pod_rules::labels::POD_UID;
 
 use super::*;
 
-/// Pauses before each look, milliseconds. They span the restart of a runtime.
+/// The pauses before the looks, milliseconds. Together they span a restart of the runtime.
 const LOOK_PAUSES_MS: [u64; 5] = [0, 500, 1000, 2000, 4000];
-/// Lists that must show nothing usable: a runtime may still be rolling back, or finishing, when the call has ended.
+/// The number of lists that must show nothing usable: a runtime may still be rolling back, or finishing, after the call
+/// has ended.
 const EMPTY_LOOKS: usize = 2;
 
 impl Operations {
-    /// `RunPodSandbox` of an attempt, or the sandbox of that attempt which an earlier call made.
+    /// `RunPodSandbox` of an attempt, or the sandbox that an earlier call of this attempt made.
     ///
-    /// One run per pod at a time; the same attempt joins the one in flight. After an unknown outcome, or when the name
-    /// is held, sandboxes are listed by the pod's label and the attempt, and a ready one is adopted; of two, the one
-    /// with running containers.
+    /// There is one run per pod at a time; the same attempt joins the one in flight. After an unknown outcome, or when
+    /// the name is held, sandboxes are listed by the pod's label and the attempt, and a ready one is adopted; of two,
+    /// the one with running containers.
     ///
     /// # Errors
-    /// See [`EnsureError`]: whether to try the same attempt or the next. `InvalidArgument` when `config.metadata` does
-    /// not name the pod and the attempt.
+    /// See [`EnsureError`], which tells whether to try the same attempt or the next. `InvalidArgument` when
+    /// `config.metadata` does not name the pod and the attempt.
     pub fn ensure_sandbox(
         &self,
         pod_uid: &str,
@@ -39,10 +40,10 @@ impl Operations {
         self.flights.submit(key, Rpc::RunPodSandbox, Some(pod_uid), Same::Attempt(attempt), work).boxed()
     }
 
-    /// `CreateContainer` of an attempt, or the container of that attempt which an earlier call made.
+    /// `CreateContainer` of an attempt, or the container that an earlier call of this attempt made.
     ///
-    /// One creation per sandbox and container name at a time; the same attempt joins the one in flight. An adopted
-    /// container may be running already; one that has exited is not adopted.
+    /// There is one creation per sandbox and container name at a time; the same attempt joins the one in flight. An
+    /// adopted container may be running already; one that has exited is not adopted.
     ///
     /// # Errors
     /// See [`EnsureError`]. `InvalidArgument` when `config.metadata` does not name a container and the attempt.
@@ -76,14 +77,14 @@ fn misnamed(rpc: Rpc, pod_uid: &str, attempt: u32) -> BoxFuture<'static, Outcome
     std::future::ready(Err(EnsureError::Failed(error))).boxed()
 }
 
-/// What one look showed.
+/// The result of one look.
 enum Seen {
     Usable(String),
     Unusable(String),
     Nothing,
 }
 
-/// Looks until something usable appears, or enough looks showed nothing.
+/// Looks until a usable object appears, or until enough looks have shown none.
 async fn look<F>(error: CriError, mut once: F) -> Outcome
 where
     F: FnMut() -> BoxFuture<'static, Result<Seen, CriError>>,

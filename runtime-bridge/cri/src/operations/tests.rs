@@ -1,4 +1,4 @@
-//! What actors rely on, against the fake on a paused clock.
+//! The guarantees that actors rely on, tested against the fake on a paused clock.
 
 use std::time::Duration;
 
@@ -220,7 +220,7 @@ async fn pulls_join_within_their_share_and_are_cancelled_with_it_alone() {
         operations.pull_image(request, PullShare::of([user]))
     };
     let (first, second, other) = (pull("one", "a"), pull("one", "b"), pull("other", "a"));
-    // Only a pull that has begun shows that it is the call that is cancelled.
+    // Only a pull that has begun can prove which call is cancelled.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(count(&fake, Rpc::PullImage), 2, "one for each share, side by side");
     assert_eq!(operations.pulls_in_flight().len(), 2);

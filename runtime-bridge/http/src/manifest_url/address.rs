@@ -1,4 +1,4 @@
-//! PURE: the URL and the headers to ask with.
+//! PURE: the manifest URL and the headers of its requests.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,16 @@ use percent_encoding::percent_decode_str;
 
 use crate::probes::target::Target;
 
-/// Sent unless a header says otherwise.
+/// The header `User-Agent`, unless the configuration sets another.
 const USER_AGENT: &str = "understudy-kubelet";
 
-/// A URL that cannot be asked, or headers that cannot be sent. Values of headers are not shown.
+/// The error of a URL that cannot be requested, or of headers that cannot be sent. It does not show the headers'
+/// values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadUrl(String);
 
-/// Where the manifest is, and what to say when asking for it.
+/// The manifest's URL, and the headers to request it with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ManifestAddress {
     pub(super) target: Target,
@@ -24,7 +25,7 @@ pub struct ManifestAddress {
 }
 
 impl std::fmt::Debug for ManifestAddress {
-    /// Without the headers' values, which may be credentials.
+    /// Leaves out the headers' values, which may be credentials.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&String> = self.headers.iter().map(|(name, _)| name).collect();
         f.debug_struct("ManifestAddress").field("url", &self.target.url()).field("headers", &names).finish()
@@ -32,13 +33,13 @@ impl std::fmt::Debug for ManifestAddress {
 }
 
 impl ManifestAddress {
-    /// An absolute `http` or `https` URL. A name and password in it become the header `Authorization`, unless that is
-    /// given.
+    /// An absolute `http` or `https` URL. A user name and password in it become the header `Authorization`, unless
+    /// `headers` has one.
     ///
     /// # Errors
     /// What is wrong with the URL or with a header's name or value.
     pub fn new(url: &str, headers: &BTreeMap<String, Vec<String>>) -> Result<Self, BadUrl> {
-        // A password may stand in it: what is wrong is told without it.
+        // The URL may hold a password, so the error leaves that part out.
         let rest = ["http://", "https://"].iter().find_map(|scheme| {
             let (start, rest) = url.split_at_checked(scheme.len())?;
             start.eq_ignore_ascii_case(scheme).then_some(rest)
@@ -65,7 +66,7 @@ impl ManifestAddress {
         Ok(Self { target, headers: all })
     }
 
-    /// The URL without a name and password.
+    /// The URL without its user name and password.
     pub fn shown(&self) -> String {
         self.target.url()
     }

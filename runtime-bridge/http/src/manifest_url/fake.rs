@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 
 use super::{ManifestUrl, ManifestUrlError};
 
-/// A manifest that exists in scripts only. Clones share it.
+/// A manifest that a test scripts. Clones share it.
 #[derive(Debug, Clone)]
 pub struct FakeManifestUrl {
     url: String,
@@ -19,29 +19,29 @@ struct Server {
 }
 
 impl FakeManifestUrl {
-    /// A server at `url` that nobody has started yet.
+    /// A server at `url` that refuses connections until it is told to serve.
     pub fn new(url: &str) -> Self {
         let answer = Err(refused(url));
         Self { url: url.to_owned(), server: Arc::new(Mutex::new(Server { answer, gets: 0 })) }
     }
 
-    /// From now on it answers with this body.
+    /// Answers with this body from now on.
     pub fn serve(&self, body: &str) {
         self.locked().answer = Ok(body.as_bytes().to_vec());
     }
 
-    /// From now on it answers with this status instead of a manifest.
+    /// Answers with this status instead of a manifest from now on.
     pub fn fail(&self, status: &str) {
         self.locked().answer =
             Err(ManifestUrlError::Status { url: self.url.clone(), status: status.to_owned() });
     }
 
-    /// From now on nobody listens.
+    /// Refuses connections from now on.
     pub fn stop(&self) {
         self.locked().answer = Err(refused(&self.url));
     }
 
-    /// How often it was asked.
+    /// The number of requests so far.
     pub fn gets(&self) -> u64 {
         self.locked().gets
     }

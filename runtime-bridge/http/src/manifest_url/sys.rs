@@ -1,4 +1,4 @@
-//! The GET over this machine's network, directly: no proxy is asked.
+//! The GET over this machine's network, without a proxy.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::probes::{Scheme, location, words};
 use bridge_io::{Lane, NotRun};
 use bridge_net::roots::{self, Places};
 
-/// Requests that one GET makes at most: the first, and one per redirect.
+/// The most requests of one GET: the first, and one per redirect.
 const REQUESTS_MAX: usize = 10;
-/// Who looks the names up.
+/// The asker under which names are looked up.
 const ASKER: &str = "manifest URL";
 
-/// A manifest on the network. With `https` the server's certificate is verified.
+/// A manifest on the network. With `https`, the server's certificate is verified.
 #[derive(Debug, Clone)]
 pub struct NetManifestUrl {
     io: Handle,
@@ -34,7 +34,7 @@ pub struct NetManifestUrl {
 }
 
 impl NetManifestUrl {
-    /// Sockets live on `io`, which has I/O and time enabled.
+    /// A client with its sockets on `io`, which has I/O and time enabled.
     pub fn new(io: Handle, address: ManifestAddress) -> Self {
         Self {
             lane: Lane::new("PodSources", io.clone()),
@@ -44,7 +44,7 @@ impl NetManifestUrl {
         }
     }
 
-    /// The same with the authorities of this file alone.
+    /// The same client, trusting only the authorities in this file.
     #[cfg(test)]
     pub(super) fn trusting(mut self, file: std::path::PathBuf) -> Self {
         self.authorities = Arc::new(Places { files: vec![file], directories: Vec::new() });
@@ -94,7 +94,7 @@ impl NetManifestUrl {
                 }
                 let next = target.follow(&location).map_err(failed)?;
                 if next.host != target.host {
-                    // Credentials are for whom they were given.
+                    // Credentials are sent only to the host that they were given for.
                     headers.retain(|(name, _)| !is_secret(name));
                 }
                 target = next;
@@ -114,7 +114,7 @@ impl NetManifestUrl {
         unreachable!("each request returns, or is followed by another up to the last")
     }
 
-    /// The machine's authorities, read when they are needed and anew for each GET: they change while a kubelet runs.
+    /// The machine's authorities, read anew for each GET, since they can change while the kubelet runs.
     async fn tls(
         &self,
         target: &Target,
@@ -134,12 +134,13 @@ impl NetManifestUrl {
     }
 }
 
-/// Every header but those that say nothing about who asks: what a configuration adds is often a token.
+/// Whether a header may hold credentials: every header but `User-Agent` and `Accept`, since a configured header is
+/// often a token.
 fn is_secret(name: &str) -> bool {
     !["user-agent", "accept"].iter().any(|harmless| name.eq_ignore_ascii_case(harmless))
 }
 
-/// The body; `None` if it is too large.
+/// The body; `None` if it is longer than the bound.
 async fn read(body: &mut Incoming) -> Result<Option<Vec<u8>>, String> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::*;
 
-/// Answers one connection after the other with these bytes; gives what it was asked.
+/// Answers connections one after the other with these bytes; returns the address and the requests.
 fn serve(answers: Vec<Vec<u8>>) -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -23,7 +23,7 @@ fn serve(answers: Vec<Vec<u8>>) -> (SocketAddr, Receiver<String>) {
                 }
             }
             let _ = asked.send(String::from_utf8_lossy(&request).to_lowercase());
-            // The other side may have gone: it has read as much as it wants.
+            // The client may have closed the connection: it reads no more than it wants.
             let _ = stream.write_all(&answer);
         }
     });

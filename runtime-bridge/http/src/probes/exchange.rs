@@ -19,23 +19,23 @@ use super::target::Target;
 use super::{BODY_BYTES_MAX, Scheme, words};
 use bridge_net::names;
 
-/// A response, whose body is still on the way, and the connection that brings it.
+/// A response with its body still on the way, and the connection that brings it.
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
     _connection: AbortOnDropHandle<()>,
 }
 
-/// What a request says besides its address.
+/// The headers of a request.
 #[derive(Debug)]
 pub(crate) struct Say {
-    /// Without `Host` and `Connection`.
+    /// All headers but `Host` and `Connection`.
     headers: HeaderMap,
     /// The header `Host` that the probe sets.
     pub(crate) host: Option<String>,
 }
 
 impl Say {
-    /// The headers of a probe with the defaults, or why they cannot be sent.
+    /// The probe's headers completed with the defaults, or why they cannot be sent.
     pub(crate) fn new(given: &[(String, String)]) -> Result<Self, String> {
         let mut headers = HeaderMap::new();
         let mut host = None;
@@ -45,7 +45,7 @@ impl Say {
             let value = HeaderValue::from_bytes(value.as_bytes())
                 .map_err(|_| format!("net/http: invalid header field value for {name:?}"))?;
             if header == HOST {
-                // The first counts.
+                // The first `Host` counts.
                 host.get_or_insert_with(|| String::from_utf8_lossy(value.as_bytes()).into_owned());
             } else if header != CONNECTION {
                 headers.append(header, value);
@@ -72,7 +72,7 @@ impl Say {
     }
 }
 
-/// Makes the connection, sends the request and waits for the response's head. The error is in Go's words.
+/// Opens the connection, sends the request and waits for the response's head. The error is worded as Go's.
 pub(crate) async fn exchange(
     asker: &str,
     target: &Target,
@@ -99,7 +99,7 @@ pub(crate) async fn exchange(
     }
 }
 
-/// Opens a connection to the first address of `host` that takes one.
+/// Opens a connection to the first address of `host` that accepts one.
 pub(super) async fn dial(asker: &str, host: &str, port: u16) -> Result<Socket, String> {
     let found = names::resolve(asker, host).await.unwrap_or_default();
     let tries = found.into_iter().map(|ip| async move {
@@ -115,13 +115,13 @@ where
 {
     let failed = |error: hyper::Error| request_failed(&error, between);
     let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-        // As Go writes them: some servers look for just that.
+        // Header names are capitalised as Go does: some servers look for exactly that spelling.
         .title_case_headers(true)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(failed)?;
     let connection = AbortOnDropHandle::new(tokio::spawn(async move {
-        // Its error reaches the request as well.
+        // The request gets the connection's error as well.
         let _ = connection.await;
     }));
     let uri: Uri = target.path_and_query.parse().map_err(|error| format!("invalid URL: {error}"))?;
@@ -166,7 +166,7 @@ fn request(uri: Uri, say: &Say) -> Request<Empty<Bytes>> {
     request
 }
 
-/// The first [`BODY_BYTES_MAX`] bytes of the body; longer ones are cut without an error.
+/// Reads the first [`BODY_BYTES_MAX`] bytes of the body; a longer body is cut without an error.
 pub(crate) async fn read_body(body: &mut Incoming) -> Result<String, String> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -194,13 +194,13 @@ fn request_failed(error: &hyper::Error, between: &str) -> String {
             format!("read tcp {between}: read: {}", words::system(cause))
         }
         Some(_) => "EOF".into(),
-        // Closed before, or in the middle of, the response's head.
+        // The connection closed before the response's head, or in the middle of it.
         None if error.is_incomplete_message() || error.is_canceled() || error.is_closed() => "EOF".into(),
         None => error.to_string(),
     }
 }
 
-/// The system's error at the bottom, if there is one.
+/// The operating system's error at the root of the chain, if there is one.
 fn root_cause(error: &hyper::Error) -> Option<&std::io::Error> {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -15,26 +15,26 @@ use super::{
 /// How a fake server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FakeAnswer {
-    /// Nobody listens.
+    /// The port refuses connections.
     Refuse,
-    /// Packets are lost: connections never open.
+    /// Packets are lost: a connection never opens.
     Lost,
-    /// Connections open, and nothing comes.
+    /// A connection opens, and the server sends nothing.
     Hang,
-    /// A response after a while; with a redirect status it is one to another host.
+    /// The server responds after a while; a redirect status leads to another host.
     Respond {
         /// The status code.
         status: u16,
         /// The body.
         body: String,
-        /// How long it takes.
+        /// The time until the response.
         after: Duration,
     },
-    /// Answers 200 to plain HTTP, and in plain HTTP too where TLS is spoken to it.
+    /// The server answers 200 over plain HTTP, and answers TLS in plain HTTP too.
     PlainOnly,
-    /// The response begins, and its body breaks off with this reason.
+    /// The response begins, and its body breaks off for this reason.
     BreakOff(String),
-    /// gRPC's health checking, with these services.
+    /// The server offers gRPC health checks of these services.
     Health(BTreeMap<String, FakeHealth>),
 }
 
@@ -45,8 +45,8 @@ impl FakeAnswer {
     }
 }
 
-/// Probes of servers that exist in scripts only; time is that of `tokio::time`. Where nothing is scripted nobody
-/// listens. Clones share their scripts.
+/// Probes of scripted servers, on the time of `tokio::time`. Ports without a script refuse connections. Clones share
+/// their scripts.
 #[derive(Debug, Clone, Default)]
 pub struct FakeProber {
     servers: Arc<Mutex<BTreeMap<(String, u16), Server>>>,
@@ -61,12 +61,12 @@ struct Server {
 }
 
 impl FakeProber {
-    /// No servers.
+    /// A prober without servers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From now on `host:port` answers so.
+    /// Lets `host:port` answer so from now on.
     pub fn set(&self, host: &str, port: u16, answer: FakeAnswer) {
         let mut servers = self.locked();
         let server = servers.entry((host.to_owned(), port)).or_default();
@@ -74,17 +74,17 @@ impl FakeProber {
         server.then = Some(answer);
     }
 
-    /// The next probes of `host:port` are answered so, one each; later ones as before.
+    /// Scripts the next probes of `host:port`, one answer each; later probes are answered as before.
     pub fn push(&self, host: &str, port: u16, answers: impl IntoIterator<Item = FakeAnswer>) {
         self.locked().entry((host.to_owned(), port)).or_default().next.extend(answers);
     }
 
-    /// How often `host:port` was probed.
+    /// The number of probes of `host:port`.
     pub fn probes(&self, host: &str, port: u16) -> u64 {
         self.locked().get(&(host.to_owned(), port)).map_or(0, |server| server.probes)
     }
 
-    /// The last HTTP request that `host:port` got.
+    /// The last HTTP request to `host:port`.
     pub fn last_request(&self, host: &str, port: u16) -> Option<HttpProbe> {
         self.locked().get(&(host.to_owned(), port)).and_then(|server| server.last.clone())
     }

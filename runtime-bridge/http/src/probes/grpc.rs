@@ -1,4 +1,4 @@
-//! Asks a server for its health over HTTP/2 without TLS (row 7.5).
+//! Checks a server's health by gRPC, over HTTP/2 without TLS (row 7.5).
 
 use std::io;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ pub(super) mod wire {
 use wire::health_check_response::ServingStatus;
 use wire::health_client::HealthClient;
 
-/// Wait after the first failed connection; each further one multiplies it, as gRPC's own clients do.
+/// The wait after the first failed connection; each further one multiplies it, as gRPC's own clients do.
 const RETRY: Backoff = Backoff::growing(Duration::from_secs(1), Duration::from_secs(120), 160);
 /// The type of the frame with which every HTTP/2 server begins, and where in a frame the type stands.
 const SETTINGS: u8 = 4;
@@ -71,7 +71,7 @@ pub(super) async fn check(probe: GrpcProbe) -> Result<ProbeReport, ProbeError> {
     })
 }
 
-/// What an answer says: only one word of it is good.
+/// The report on an answer: only SERVING is a success.
 pub(super) fn verdict(status: i32) -> ProbeReport {
     match ServingStatus::try_from(status) {
         Ok(ServingStatus::Serving) => ProbeReport::success("service healthy"),
@@ -80,7 +80,7 @@ pub(super) fn verdict(status: i32) -> ProbeReport {
     }
 }
 
-/// What an error instead of an answer says.
+/// The report on an error in place of an answer.
 pub(super) fn refused(status: &Status, timeout: Duration) -> ProbeReport {
     ProbeReport::failure(match status.code() {
         Code::Unimplemented => words::health_unimplemented(status.message()),
@@ -89,7 +89,7 @@ pub(super) fn refused(status: &Status, timeout: Duration) -> ProbeReport {
     })
 }
 
-/// gRPC's names as Go writes them.
+/// The name of a gRPC code as Go writes it.
 fn code_name(code: Code) -> String {
     match code {
         Code::Ok => "OK".to_owned(),
@@ -98,7 +98,7 @@ fn code_name(code: Code) -> String {
     }
 }
 
-/// Connects until it works: a server that is not there yet has until the probe's deadline to come.
+/// Connects until a connection opens: a server may still be starting, and has until the probe's deadline.
 async fn connect(probe: &GrpcProbe) -> Connected {
     let mut wait = RETRY.first();
     loop {
@@ -110,25 +110,25 @@ async fn connect(probe: &GrpcProbe) -> Connected {
     }
 }
 
-/// `None` when nobody listens, or whoever listens does not speak HTTP/2.
+/// `None` when the port refuses the connection, or the server does not speak HTTP/2.
 async fn connect_once(probe: &GrpcProbe) -> Option<Connected> {
     let socket = dial(&probe.host, &probe.host, probe.port).await.ok()?;
     let (socket, greeting) = Greeted::new(socket);
     let (sender, connection) =
         Builder::new(TokioExecutor::new()).handshake(TokioIo::new(socket)).await.ok()?;
     let connection = AbortOnDropHandle::new(tokio::spawn(async move {
-        // Its error reaches the request as well.
+        // The request gets the connection's error as well.
         let _ = connection.await;
     }));
     greeting.await.ok().filter(|proper| *proper)?;
     Some(Connected { sender, _connection: connection })
 }
 
-/// A connection that tells whether the server's first frame is the one that has to come first: until then it is not
-/// known to speak HTTP/2 at all.
+/// A connection that reports whether the server's first frame is SETTINGS, as HTTP/2 demands: until then the server is
+/// not known to speak HTTP/2.
 struct Greeted {
     socket: Socket,
-    /// Taken with the answer.
+    /// `None` once the report has been sent.
     tell: Option<oneshot::Sender<bool>>,
     bytes: usize,
 }
@@ -143,7 +143,7 @@ impl Greeted {
         if let Some(kind) = FRAME_TYPE_AT.checked_sub(self.bytes).and_then(|at| new.get(at))
             && let Some(tell) = self.tell.take()
         {
-            // Nobody waits any more when the probe is over.
+            // The receiver is gone once the probe is over.
             let _ = tell.send(*kind == SETTINGS);
         }
         self.bytes = self.bytes.saturating_add(new.len());

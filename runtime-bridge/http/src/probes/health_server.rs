@@ -1,4 +1,4 @@
-//! A server of gRPC's health checking, to be probed.
+//! A server of gRPC health checks, for tests to probe.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,25 +13,25 @@ use tonic::{Request, Response, Status};
 use super::grpc::wire::health_server::{Health, HealthServer as Service};
 use super::grpc::wire::{HealthCheckRequest, HealthCheckResponse};
 
-/// What is answered about a service.
+/// The server's answer about one service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FakeHealth {
     /// SERVING.
     Serving,
     /// NOT_SERVING.
     NotServing,
-    /// Nothing, ever.
+    /// The server never answers.
     Silent,
-    /// The server does not know of health at all.
+    /// The server does not offer health checks at all.
     Unimplemented,
 }
 
-/// A server that answers for the services it has been told of, and NOT_FOUND for others; it ends when it is dropped.
+/// A server that answers about the services it was given, and NOT_FOUND about others; it stops when it is dropped.
 #[derive(Debug)]
 pub struct HealthServer {
     address: SocketAddr,
     said: Said,
-    // Taken only while dropping.
+    // `None` only while it is being dropped.
     tokio: Option<Tokio>,
 }
 
@@ -42,7 +42,7 @@ struct Said {
 }
 
 impl HealthServer {
-    /// Listens on an address, whose port may be 0, on a thread of its own.
+    /// Listens on `address`, on a thread of its own; port 0 picks a free port.
     ///
     /// # Errors
     /// The operating system's error when the address cannot be listened on.
@@ -50,10 +50,10 @@ impl HealthServer {
         Self::on(std::net::TcpListener::bind(address)?)
     }
 
-    /// Serves those who connect to this listener, on a thread of its own.
+    /// Serves the connections of this listener, on a thread of its own.
     ///
     /// # Errors
-    /// The operating system's error when there can be no such thread.
+    /// The operating system's error when the thread cannot be started.
     pub fn on(listener: std::net::TcpListener) -> io::Result<Self> {
         let tokio = Builder::new_multi_thread()
             .worker_threads(1)
@@ -76,19 +76,19 @@ impl HealthServer {
         Ok(Self { address, said, tokio: Some(tokio) })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on this is answered about a service.
+    /// Sets the answer about a service from now on.
     pub fn set(&self, service: &str, health: FakeHealth) {
         let mut services = self.said.services.lock().unwrap_or_else(PoisonError::into_inner);
         services.insert(service.to_owned(), health);
     }
 
-    /// The user agents that have asked.
+    /// The user agents of the requests so far.
     #[must_use]
     pub fn agents(&self) -> Vec<String> {
         self.said.agents.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,5 +1,5 @@
-//! Probes over the network (FEATURES 7.3, 7.5): an HTTP GET, a TCP connection and gRPC's health checking, with the words
-//! of Kubernetes' own kubelet.
+//! Probes over the network (rows 7.3, 7.5): an HTTP GET, a TCP connection, and gRPC's health check, worded as the Go
+//! kubelet words them. ProbeManager and, for hooks, PodWorker ask.
 
 pub(crate) mod exchange;
 #[cfg(any(test, feature = "fake"))]
@@ -28,51 +28,51 @@ pub(crate) use sys::location;
 
 use bridge_io::NotRun;
 
-/// Bytes of a response's body that are read.
+/// The most bytes of a response's body that are read.
 pub const BODY_BYTES_MAX: usize = 10 * 1024;
-/// Sent unless the probe sets a header `User-Agent` of its own.
+/// The header `User-Agent`, unless the probe sets one of its own.
 pub const USER_AGENT: &str = "kube-probe/1.36";
 
-/// How a probe is to be taken.
+/// The outcomes of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeOutcome {
-    /// It answers as it should.
+    /// The server answers as the probe demands.
     Success,
-    /// It does not.
+    /// The server does not answer, or answers otherwise.
     Failure,
-    /// Success, with something to report: a redirect to another host, which is not followed.
+    /// The probe succeeded with a remark: the server redirects to another host, and the redirect is not followed.
     Warning,
     /// The probe could not be made.
     Unknown,
 }
 
-/// What came of a probe.
+/// The report of one probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeReport {
-    /// How it is to be taken.
+    /// The outcome.
     pub outcome: ProbeOutcome,
-    /// What to tell about it: of a success the body, else the reason.
+    /// The text for people: the body of a success, else the reason.
     pub output: String,
 }
 
-/// A probe that gave no verdict; it may be tried again at once.
+/// A probe without a result; the caller may repeat it at once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// The response has begun, and its body could not be read.
+    /// The response began, and its body could not be read.
     #[error("{0}")]
     Body(String),
-    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    /// The work was not done: too much work already waits, or the I/O runtime has shut down.
     #[error(transparent)]
     NotRun(#[from] NotRun),
 }
 
-/// A request that nobody answered.
+/// A request without a response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Why, in Go's words.
+    /// The reason, worded as Go's.
     #[error("{0}")]
     NoAnswer(String),
-    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    /// The work was not done: too much work already waits, or the I/O runtime has shut down.
     #[error(transparent)]
     NotRun(#[from] NotRun),
 }
@@ -80,29 +80,29 @@ pub enum RequestError {
 /// The scheme of an HTTP probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// Plain.
+    /// Plain HTTP.
     Http,
-    /// With TLS; the certificate is not verified.
+    /// HTTP over TLS; the certificate is not verified.
     Https,
 }
 
 /// An HTTP GET to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpProbe {
-    /// Plain or TLS.
+    /// Whether to use TLS.
     pub scheme: Scheme,
     /// Name or address, without brackets; by default the pod's address.
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Path, with a query if any.
+    /// The path, with a query if there is one.
     pub path: String,
     /// Further headers, in their order; `Host`, `User-Agent` and `Accept` replace the default, the latter two also
     /// when empty, and are then not sent.
     pub headers: Vec<(String, String)>,
-    /// Most time from the first packet to the end of the body, redirects included.
+    /// The longest time from the first packet to the end of the body, redirects included.
     pub timeout: Duration,
-    /// Whose share of name lookups it takes: its pod.
+    /// The pod whose share of name lookups the probe uses.
     pub asker: Arc<str>,
 }
 
@@ -113,13 +113,13 @@ pub struct TcpProbe {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Most time until it is open.
+    /// The longest time until the connection is open.
     pub timeout: Duration,
-    /// Whose share of name lookups it takes: its pod.
+    /// The pod whose share of name lookups the probe uses.
     pub asker: Arc<str>,
 }
 
-/// grpc.health.v1's question about a service.
+/// A health check of one service by grpc.health.v1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcProbe {
     /// Name or address, without brackets.
@@ -128,18 +128,18 @@ pub struct GrpcProbe {
     pub port: u16,
     /// The service; empty for the server as a whole.
     pub service: String,
-    /// Most time from the first packet to the answer.
+    /// The longest time from the first packet to the answer.
     pub timeout: Duration,
 }
 
 /// Makes probes. Dropping a future ends its probe.
 pub trait Prober: Send + Sync + std::fmt::Debug {
-    /// Success for a status from 200 to 299, a warning for another below 400 that is left when redirects to the
-    /// same host (at most 10 requests in all) have been followed, else a failure.
+    /// Makes a GET: a success for a status from 200 to 299; a warning for another status below 400 that remains after
+    /// redirects to the same host (at most 10 requests in all); else a failure.
     fn http_get(&self, probe: HttpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>>;
 
-    /// A GET that any response answers, whatever its status; the final status. Redirects are followed as in
-    /// [`http_get`](Self::http_get). Lifecycle hooks want to be heard, not judged.
+    /// Makes a GET for a lifecycle hook, for which any response counts; returns the final status. Redirects are
+    /// followed as in [`http_get`](Self::http_get).
     ///
     /// # Errors
     /// [`RequestError`] when no response came.
@@ -148,8 +148,8 @@ pub trait Prober: Send + Sync + std::fmt::Debug {
     /// Success when the connection opens, else a failure.
     fn tcp(&self, probe: TcpProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>>;
 
-    /// Success when the server says SERVING, else a failure. A connection that does not open is tried again until the
-    /// timeout.
+    /// A success when the server answers SERVING, else a failure. A connection that does not open is tried again until
+    /// the timeout.
     fn grpc(&self, probe: GrpcProbe) -> BoxFuture<'static, Result<ProbeReport, ProbeError>>;
 }
 
@@ -162,7 +162,7 @@ impl ProbeReport {
         Self { outcome: ProbeOutcome::Failure, output }
     }
 
-    /// The verdict on a final status and body.
+    /// The report on a final status and body.
     fn of_response(status: u16, body: String) -> Self {
         match status {
             200..=299 => Self { outcome: ProbeOutcome::Success, output: body },
@@ -170,7 +170,7 @@ impl ProbeReport {
                 outcome: ProbeOutcome::Warning,
                 output: format!("Probe terminated redirects, Response body: {body}"),
             },
-            // Without the body, which may hold what should not go into an event.
+            // The body is left out, since it may hold text that does not belong in an event.
             _ => Self::failure(format!("HTTP probe failed with statuscode: {status}")),
         }
     }

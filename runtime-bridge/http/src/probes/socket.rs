@@ -9,28 +9,28 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// As upstream sets it (row 7.6).
+/// The linger time that upstream sets (row 7.6).
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
-/// A TCP connection that would linger when it is closed. That blocks a thread and changes nothing for the peer: Linux
-/// sends what is left whether or not somebody waits for it. So it is taken back before the end.
+/// A TCP connection with SO_LINGER. Closing such a socket blocks its thread and changes nothing for the peer, since
+/// Linux sends the remaining bytes in any case. So the option is reset before the socket is closed.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
 }
 
 impl Socket {
-    /// Connects; dropping the future gives up.
+    /// Connects; dropping the future gives the attempt up.
     pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         rustix::net::sockopt::set_socket_linger(&socket, Some(LINGER))?;
         let stream = socket.connect(address).await?;
-        // As Go has it.
+        // Go sets this option, too.
         stream.set_nodelay(true)?;
         Ok(Self { stream })
     }
 
-    /// `local->peer`, while both are known.
+    /// `local->peer`, as long as both addresses are known.
     pub(super) fn between(&self) -> Option<String> {
         Some(format!("{}->{}", self.stream.local_addr().ok()?, self.stream.peer_addr().ok()?))
     }
@@ -47,7 +47,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // An open socket takes the option; if not, closing it waits for a second at most.
+        // An open socket accepts the option; if it does not, closing blocks for one second at most.
         let _ = rustix::net::sockopt::set_socket_linger(&self.stream, None);
     }
 }

@@ -16,10 +16,10 @@ use super::{
 };
 use bridge_io::NotRun;
 
-/// Requests that one probe makes at most: the first, and one per redirect.
+/// The most requests of one probe: the first, and one per redirect.
 const REQUESTS_MAX: usize = 10;
 
-/// Probes over this machine's network, directly: no proxy is asked.
+/// Probes over this machine's network, without a proxy.
 #[derive(Debug, Clone)]
 pub struct NetProber {
     io: Handle,
@@ -27,7 +27,7 @@ pub struct NetProber {
 }
 
 impl NetProber {
-    /// Sockets live on `io`, which has I/O and time enabled.
+    /// A prober with its sockets on `io`, which has I/O and time enabled.
     pub fn new(io: Handle) -> Self {
         Self { io, tls: bridge_net::unverified::config() }
     }
@@ -59,7 +59,7 @@ impl Prober for NetProber {
     fn request(&self, request: HttpProbe) -> BoxFuture<'static, Result<u16, RequestError>> {
         let tls = Arc::clone(&self.tls);
         self.run(async move {
-            // What it says is read so that the server can say it, and is nobody's business.
+            // The body is read so that the server can finish sending it, and is not used.
             let answered = fetch(&request, &tls).await;
             answered.map(|(status, _body)| status).map_err(RequestError::NoAnswer)
         })
@@ -119,7 +119,7 @@ async fn fetch(probe: &HttpProbe, tls: &Arc<ClientConfig>) -> Result<(u16, Resul
                 if request >= REQUESTS_MAX {
                     return failure(&location, &format!("stopped after {REQUESTS_MAX} redirects"));
                 }
-                // As Go does it: the own header stays while the server does not name another place.
+                // The probe's own header `Host` stays, as in Go, until a redirect names another host.
                 say.host = own_host.clone().filter(|_| !is_absolute(&location));
                 match (target.scheme, next.scheme) {
                     (Scheme::Https, Scheme::Http) => say.forget_referer(),
@@ -136,7 +136,7 @@ async fn fetch(probe: &HttpProbe, tls: &Arc<ClientConfig>) -> Result<(u16, Resul
     unreachable!("each request returns, or is followed by another up to the last")
 }
 
-/// Where a redirect leads; `None` for another response, also for a redirect that does not say.
+/// The address that a redirect names; `None` for another response, and for a redirect without an address.
 pub(crate) fn location<B>(response: &http::Response<B>) -> Option<String> {
     let redirect = matches!(
         response.status(),

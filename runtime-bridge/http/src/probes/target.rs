@@ -1,4 +1,4 @@
-//! The address of a request: put together from a probe, or from a redirect's `Location`.
+//! The address of a request, made from a probe or from a redirect's `Location`.
 
 use super::words::join_host_port;
 use super::{HttpProbe, Scheme};
@@ -7,18 +7,18 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) scheme: Scheme,
-    /// Without brackets.
+    /// The host, without brackets.
     pub(crate) host: String,
-    /// As written: a redirect may leave it out.
+    /// The port as written; a redirect may leave it out.
     port: Option<u16>,
-    /// Begins with a slash and holds only what may stand in a request.
+    /// Begins with a slash, and holds only characters that may stand in a request.
     pub(crate) path_and_query: String,
 }
 
 impl Target {
     pub(crate) fn of(probe: &HttpProbe) -> Self {
         let path = probe.path.split('#').next().unwrap_or_default();
-        // Kubernetes takes a path with a broken escape as it is, question mark included.
+        // Kubernetes takes a path with a broken escape literally, question mark included.
         let mut path = if has_broken_escape(path) { escape(path, BROKEN) } else { escape(path, ODD) };
         if !path.starts_with('/') {
             path.insert(0, '/');
@@ -41,7 +41,7 @@ impl Target {
         })
     }
 
-    /// What the header `Host` says unless the probe sets it.
+    /// The value of the header `Host`, unless the probe sets one.
     pub(crate) fn authority(&self) -> String {
         match self.port {
             Some(port) => join_host_port(&self.host, port),
@@ -58,7 +58,7 @@ impl Target {
         format!("{scheme}://{}{}", self.authority(), self.path_and_query)
     }
 
-    /// Where `location` leads from here (RFC 3986, 5.2), or why nowhere.
+    /// The target of `location` relative to this one (RFC 3986, 5.2), or why there is none.
     pub(crate) fn follow(&self, location: &str) -> Result<Self, String> {
         let location = location.split('#').next().unwrap_or_default();
         let broken = |reason: &str| Err(format!("failed to parse Location header {location:?}: {reason}"));
@@ -91,7 +91,7 @@ impl Target {
     }
 }
 
-/// Whether a location names a scheme: then the probe's own header `Host` is for another.
+/// Whether a location names a scheme: the probe's own header `Host` does not apply to it then.
 pub(crate) fn is_absolute(location: &str) -> bool {
     scheme_of(location).is_some()
 }
@@ -105,7 +105,7 @@ fn scheme_of(location: &str) -> Option<(&str, &str)> {
 }
 
 fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
-    // A name and password are not used: they would be sent to whoever the server says.
+    // A user name and password are left out: the redirecting server could have them sent to any host.
     let address = authority.rsplit('@').next()?;
     let (host, port) = match address.strip_prefix('[') {
         Some(bracketed) => {
@@ -119,7 +119,7 @@ fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
     (!odd).then(|| (host.to_owned(), port))
 }
 
-/// A path without `.` and `..`, with what may not stand in a request escaped.
+/// A path without `.` and `..`, in which characters that may not stand in a request are escaped.
 fn clean(path_and_query: &str) -> String {
     let (path, query) = match path_and_query.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -134,7 +134,7 @@ fn clean(path_and_query: &str) -> String {
                 if *segment == ".." {
                     kept.pop();
                 }
-                // What it ends on is a directory.
+                // A path that ends in `.` or `..` names a directory.
                 if last {
                     kept.push("");
                 }
@@ -153,7 +153,7 @@ fn has_broken_escape(text: &str) -> bool {
     })
 }
 
-/// What may not stand in a path and query as it is.
+/// The characters that may not stand in a path and query unescaped.
 const ODD: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -166,7 +166,7 @@ const ODD: &AsciiSet = &CONTROLS
     .add(b'{')
     .add(b'|')
     .add(b'}');
-/// In a path with a broken escape, which is taken as text.
+/// The characters to escape in a path with a broken escape, which is taken literally.
 const BROKEN: &AsciiSet = &ODD.add(b'%').add(b'?');
 
 fn escape(text: &str, odd: &'static AsciiSet) -> String {

@@ -22,7 +22,7 @@ fn report(outcome: ProbeOutcome, output: impl Into<String>) -> Result<ProbeRepor
     Ok(ProbeReport { outcome, output: output.into() })
 }
 
-/// Brings a server up that answers so; its address.
+/// Starts a server that answers so; returns its host and port.
 trait Servers {
     async fn serve(&self, answer: FakeAnswer) -> (String, u16);
 }
@@ -143,7 +143,7 @@ async fn a_fake_answers_in_turn_and_counts() {
 
     prober.set("10.0.0.1", 8443, FakeAnswer::PlainOnly);
     let tls = HttpProbe { scheme: Scheme::Https, ..http("10.0.0.1", 8443, "/hook") };
-    // The same words as a real server gives, which another test looks at.
+    // The wording of a real server's error, which another test checks.
     let words = "Get \"https://10.0.0.1:8443/hook\": http: server gave HTTP response to HTTPS client";
     assert_eq!(prober.request(tls).await, Err(RequestError::NoAnswer(words.to_owned())));
 }
@@ -160,7 +160,8 @@ async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// A server on this machine that answers each request with `answer(head)` and closes. The heads it saw.
+/// A server on this machine that answers each request with `answer(head)` and closes; returns its port and the heads it
+/// saw.
 async fn raw_server(answer: impl Fn(&str) -> String + Send + 'static) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -232,7 +233,7 @@ async fn real_probes_keep_the_contract() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grpc_probe_says_who_asks_and_waits_for_a_server_that_comes_late() {
     let prober = NetProber::new(Handle::current());
-    // Bound, so that nobody else takes the port; until it listens, connections are refused.
+    // The port is bound, so that no other process takes it; connections are refused until it listens.
     let bound = tokio::net::TcpSocket::new_v4().unwrap();
     bound.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let port = bound.local_addr().unwrap().port();
@@ -243,7 +244,7 @@ async fn a_grpc_probe_says_who_asks_and_waits_for_a_server_that_comes_late() {
     let server = HealthServer::on(bound.listen(8).unwrap().into_std().unwrap()).unwrap();
     server.set("a", FakeHealth::Serving);
     let answer = asked.await.unwrap().unwrap();
-    // It may have been asked before it was told what to say.
+    // The probe may have come before the server had its answer.
     let early = "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service";
     assert!(answer.output == "service healthy" || answer.output == early, "{answer:?}");
     assert_eq!(server.agents(), [USER_AGENT]);
@@ -300,7 +301,7 @@ async fn what_a_probe_sends() {
 #[tokio::test]
 async fn redirects_on_the_same_host_are_followed_up_to_ten_requests() {
     let prober = NetProber::new(Handle::current());
-    // /n leads to /n-1, and /0 answers.
+    // The path /n redirects to /n-1, and /0 answers.
     let (port, seen) = raw_server(|head| {
         let left: u32 = head.split(['/', ' ']).nth(2).unwrap().parse().unwrap();
         match left {
@@ -366,7 +367,7 @@ async fn an_endless_body_is_cut() {
     });
     let expected = report(ProbeOutcome::Success, "x".repeat(BODY_BYTES_MAX));
     assert_eq!(prober.http_get(http("127.0.0.1", port, "/")).await, expected);
-    // The connection does not stay open behind the verdict.
+    // The connection is closed after the report.
     tokio::time::timeout(Duration::from_secs(10), endless).await.expect("the connection is closed").unwrap();
 }
 
@@ -386,7 +387,7 @@ async fn broken_servers_and_names_fail_in_known_words() {
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(response("400 Bad Request", "", "").as_bytes()).await.unwrap();
-        // Closed with unread bytes it would be reset, and the answer lost.
+        // Closing a socket with unread bytes would reset it, and the answer would be lost.
         let _ = stream.read(&mut [0; 4096]).await;
     });
     let https = output(HttpProbe { scheme: Scheme::Https, ..http("127.0.0.1", plain, "/") }).await;
@@ -398,7 +399,7 @@ async fn broken_servers_and_names_fail_in_known_words() {
     assert!(bad.ends_with("net/http: invalid header field name \"not a name\""), "{bad}");
 }
 
-/// A TLS server whose certificate is not even one: nothing of it may be looked at.
+/// A TLS server with a certificate that cannot even be parsed: the probe must not look at it.
 async fn tls_server(alpn: &[&[u8]]) -> u16 {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
     use rustls::server::{ClientHello, ResolvesServerCert};
@@ -411,7 +412,7 @@ async fn tls_server(alpn: &[&[u8]]) -> u16 {
             Some(Arc::clone(&self.0))
         }
     }
-    // PKCS#8 of an Ed25519 key, whose seed may be any 32 bytes.
+    // PKCS#8 of an Ed25519 key; its seed may be any 32 bytes.
     let prefix = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from([&prefix[..], &[7; 32]].concat()));
     let key = rustls::crypto::ring::sign::any_eddsa_type(match &key {
@@ -447,8 +448,8 @@ async fn serve_tls(mut stream: tokio_rustls::server::TlsStream<TcpStream>) {
         let _ = stream.shutdown().await;
         return;
     }
-    // The client's preface and first frames, then as little HTTP/2 as makes a response: our settings, and a head on
-    // stream 1 whose only field is `:status: 204`, number 9 of the static table.
+    // Reads the client's preface and first frames, then sends the shortest HTTP/2 response: our settings, and on stream
+    // 1 a head with the single field `:status: 204`, number 9 of the static table.
     let mut buffer = [0; 1024];
     let _ = stream.read(&mut buffer).await;
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];

@@ -9,7 +9,7 @@ fn start() -> Timestamp {
     "2026-05-01T12:00:00Z".parse().unwrap()
 }
 
-/// What every clock promises.
+/// The contract that every clock keeps.
 fn contract(clock: &dyn Clock) {
     let first = clock.now();
     assert!(clock.now() >= first, "nobody set the clock, so it must not go back");

@@ -1,4 +1,4 @@
-//! A request, understood: which verb on which object.
+//! A request after parsing: a verb on an object.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use serde_json::Value;
 use super::refusal::Refusal;
 use super::resources::{self, Resource};
 
-/// What is done, as RBAC and audit logs name it.
+/// The verbs, as RBAC and audit logs name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
     /// Reads one object.
     Get,
-    /// Reads all that are selected.
+    /// Reads all selected objects.
     List,
-    /// Hears of changes.
+    /// Streams changes.
     Watch,
-    /// Makes an object, or posts to a subresource.
+    /// Creates an object, or posts to a subresource.
     Create,
     /// Replaces an object.
     Update,
     /// Changes an object.
     Patch,
-    /// Removes an object.
+    /// Deletes an object.
     Delete,
 }
 
 impl Verb {
-    /// In lower case.
+    /// The verb in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -42,7 +42,7 @@ impl Verb {
     }
 }
 
-/// How the body of a patch is meant.
+/// The type of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatchKind {
     Merge,
@@ -75,7 +75,7 @@ impl Call {
         }
     }
 
-    /// `pods`, or `pods/status`.
+    /// The kind and subresource: `pods`, or `pods/status`.
     pub fn target(&self) -> String {
         match &self.subresource {
             Some(subresource) => format!("{}/{subresource}", self.resource.plural),
@@ -83,7 +83,7 @@ impl Call {
         }
     }
 
-    /// Understands a request; `bytes` is its body.
+    /// Parses a request; `bytes` is its body.
     pub fn read<B>(request: &Request<B>, bytes: &[u8]) -> Result<Self, Refusal> {
         let path: Vec<String> =
             request.uri().path().split('/').filter(|part| !part.is_empty()).map(unescaped).collect();
@@ -130,7 +130,7 @@ impl Call {
     }
 }
 
-/// `/api/v1/namespaces/NAME/status` is about the namespace itself.
+/// Whether the path is about the namespace itself, such as `/api/v1/namespaces/NAME/status`.
 fn is_own(rest: &[&str]) -> bool {
     matches!(rest, ["status" | "finalize"])
 }
@@ -148,7 +148,7 @@ fn verb(method: &Method, named: bool, watch: bool) -> Result<Verb, Refusal> {
     })
 }
 
-/// A part of a path.
+/// A part of a path, percent-decoded.
 fn unescaped(part: &str) -> String {
     percent_encoding::percent_decode_str(part).decode_utf8_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! What the API server fills in where a pod says nothing.
+//! The defaults that the API server sets in pods and nodes.
 
 use serde_json::{Map, Value, json};
 
@@ -75,7 +75,7 @@ fn container(container: &mut Map<String, Value>) {
     }
 }
 
-/// A Node as the server shows it: the name of a runtime's handler is there, and be it empty.
+/// Sets the defaults of a Node: a runtime handler's name is present even when it is empty.
 pub(super) fn node(node: &mut Value) {
     let handlers = node.pointer_mut("/status/runtimeHandlers").and_then(Value::as_array_mut);
     for handler in handlers.into_iter().flatten().filter_map(Value::as_object_mut) {

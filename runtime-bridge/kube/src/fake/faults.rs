@@ -1,4 +1,4 @@
-//! What goes wrong, by script, and what was asked.
+//! The scripted faults, and the log of calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::call::{Call, Verb};
 
-/// Calls that the log holds at most; counts go on.
+/// The most calls in the log; later ones are only counted.
 const LOG_MAX: usize = 10_000;
 
-/// What goes wrong with a call.
+/// How a call fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Refused with this code and reason, without being done.
+    /// The call is refused with this code and reason, and changes nothing.
     Refused {
         /// The HTTP status code, such as 500.
         code: u16,
@@ -22,13 +22,13 @@ pub enum Fault {
         /// `Retry-After`, in seconds.
         retry_after_s: Option<u64>,
     },
-    /// The connection is refused; nothing is done.
+    /// The connection is refused; the call changes nothing.
     Unreachable,
-    /// It is done after this time.
+    /// The call is carried out after this time.
     Latency(Duration),
-    /// It is never answered, nor done.
+    /// The call is never answered nor carried out.
     Hang,
-    /// It is done, and the connection breaks before the answer.
+    /// The call is carried out, and the connection breaks before the answer.
     LostReply,
 }
 
@@ -51,25 +51,25 @@ impl Fault {
         Self::Refused { code, reason: reason.to_owned(), retry_after_s: None }
     }
 
-    /// 429 with the time after which to ask again.
+    /// A refusal with 429 and the time after which to ask again.
     pub fn too_many(retry_after_s: u64) -> Self {
         Self::Refused { code: 429, reason: "TooManyRequests".to_owned(), retry_after_s: Some(retry_after_s) }
     }
 }
 
-/// Which calls a fault is for; what is absent matches all.
+/// Which calls a fault is for; an absent field matches every call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct On {
-    /// What is done.
+    /// The verb.
     pub verb: Option<Verb>,
-    /// `pods`, or `pods/status`.
+    /// The kind and subresource: `pods`, or `pods/status`.
     pub target: Option<String>,
     /// The object's name.
     pub name: Option<String>,
 }
 
 impl On {
-    /// A verb on a kind, such as `patch` of `pods/status`.
+    /// Calls of a verb on a kind, such as `patch` of `pods/status`.
     pub fn call(verb: Verb, target: &str) -> Self {
         Self { verb: Some(verb), target: Some(target.to_owned()), name: None }
     }
@@ -86,27 +86,27 @@ impl On {
     }
 }
 
-/// A call that came in.
+/// A call that the server received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logged {
     /// The server's wall time.
     pub at: jiff::Timestamp,
-    /// What was to be done.
+    /// The verb.
     pub verb: Verb,
-    /// `pods`, or `pods/status`.
+    /// The kind and subresource: `pods`, or `pods/status`.
     pub target: String,
-    /// Of the object or objects.
+    /// The namespace of the object or objects.
     pub namespace: Option<String>,
-    /// Of the object; of a created one, the name it was sent with.
+    /// The name of the object; for a created one, the name that was sent.
     pub name: Option<String>,
-    /// What was sent; null if nothing was.
+    /// The body; null if there was none.
     pub body: Value,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Script {
     faults: Vec<(On, usize, Fault)>,
-    /// What goes wrong with every call that no other fault is for, and with the questions how the server is.
+    /// The fault of every call without another fault, health checks included.
     always: Option<Fault>,
     log: VecDeque<Logged>,
     counts: BTreeMap<(Verb, String), u64>,
@@ -127,7 +127,7 @@ impl Script {
         self.always = None;
     }
 
-    /// Somebody tries to call, whether the server can be reached or not.
+    /// Counts an attempt to call, whether or not the server can be reached.
     pub fn attempt(&mut self, verb: Verb, target: String) {
         *self.attempts.entry((verb, target)).or_default() += 1;
     }
@@ -136,13 +136,13 @@ impl Script {
         self.attempts.clone()
     }
 
-    /// Somebody asks how the server is.
+    /// Counts a health check, and returns its fault.
     pub fn arrive_health(&mut self, path: &str) -> Option<Fault> {
         *self.counts.entry((Verb::Get, path.to_owned())).or_default() += 1;
         self.always.clone()
     }
 
-    /// Writes a call down and says what goes wrong with it: the oldest fault that is for it.
+    /// Logs a call, and returns its fault: the oldest one that matches.
     pub fn arrive(&mut self, call: &Call, at: jiff::Timestamp) -> Option<Fault> {
         let (verb, target) = (call.verb, call.target());
         *self.counts.entry((verb, target.clone())).or_default() += 1;

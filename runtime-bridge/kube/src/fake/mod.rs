@@ -1,8 +1,8 @@
-//! An API server in memory, under the same [`ApiClient`] as the real one: without sockets, so that it runs on a paused
+//! An API server in memory, under the same [`ApiClient`] as a real one: it needs no sockets, so it runs on a paused
 //! clock.
 //!
-//! Objects are JSON; what a stock server does with them is done here as far as a kubelet can tell. What it does not do:
-//! validation beyond the obvious, label selectors, paging, and who may do what (scripts refuse by [`Fault`]s).
+//! Objects are JSON, and behave as on a stock server as far as a kubelet can tell. Not implemented are validation
+//! beyond the obvious, label selectors, paging, and permissions (tests refuse calls by [`Fault`]s).
 
 mod call;
 mod defaults;
@@ -42,7 +42,7 @@ use super::{ApiClient, Object, Patch, RateLimit};
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 
-/// Of the clients made here.
+/// The deadline of clients made here.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ enum Link {
     Paused,
 }
 
-/// How open watches end.
+/// How open watches are broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     Cut,
@@ -61,7 +61,7 @@ enum Broken {
     Muted,
 }
 
-/// What watches wait for: any change of it.
+/// The state that watches wait on; every change wakes them.
 #[derive(Clone, Copy, Debug)]
 struct LinkState {
     state: Link,
@@ -96,13 +96,13 @@ impl Shared {
 
     fn perform(&self, call: &Call) -> Result<(u16, Value), Refusal> {
         let outcome = self.locked().state.perform(call);
-        // Watches look for themselves whether it concerns them.
+        // Each watch checks for itself whether the change concerns it.
         self.link.send_modify(|_| {});
         outcome
     }
 }
 
-/// What an API server held at one time.
+/// The objects of a server at one time.
 #[derive(Clone, Debug)]
 pub struct Backup(state::Backup);
 
@@ -114,7 +114,7 @@ impl Redial for Shared {
 
 /// An API server in memory. Cheap to clone; clones are the same server.
 ///
-/// What tests do through its own methods is neither logged nor subject to faults.
+/// Changes that tests make through its own methods are neither logged nor subject to faults.
 #[derive(Clone, Debug)]
 pub struct FakeApi {
     shared: Arc<Shared>,
@@ -142,7 +142,7 @@ impl FakeApi {
         this
     }
 
-    /// A client without a rate limit, whose calls may take 30 s.
+    /// A client without a rate limit; its calls have a deadline of 30 s.
     pub fn client(&self, io: &Io) -> ApiClient {
         self.limited_client(io, RateLimit { per_second: 0.0, burst: 0 }, DEADLINE)
     }
@@ -155,20 +155,20 @@ impl FakeApi {
         ApiClient::new(client, io.clone(), limit, deadline).by_clock(clock).redialing(self.shared.clone())
     }
 
-    // ---- what goes wrong ----
+    // ---- faults ----
 
-    /// The next `times` calls that are `on` go wrong like this. The first fault that fits a call is taken.
+    /// Lets the next `times` calls that match `on` fail with `fault`. The first fault that matches a call applies.
     pub fn fault(&self, on: On, times: usize, fault: Fault) {
         self.shared.locked().script.add(on, times, fault);
     }
 
-    /// Every call goes wrong like this, questions how the server is included, until it is told otherwise. Open watches
-    /// go on.
+    /// Lets every call fail with `fault`, health checks included, until this is called with `None`. Open watches
+    /// continue.
     pub fn fault_always(&self, fault: Option<Fault>) {
         self.shared.locked().script.set_always(fault);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.shared.locked().script.clear();
     }
@@ -177,12 +177,12 @@ impl FakeApi {
         self.shared.link.send_modify(|link| link.state = state);
     }
 
-    /// Down, it refuses connections and watches break. What it holds is still there when it is up again.
+    /// While down, the server refuses connections and breaks watches. It keeps its objects.
     pub fn set_down(&self, down: bool) {
         self.set_link(if down { Link::Down } else { Link::Up });
     }
 
-    /// Paused, it takes calls and answers none until it goes on; watches are silent.
+    /// While paused, the server accepts calls and answers none; watches are silent.
     pub fn set_paused(&self, paused: bool) {
         self.set_link(if paused { Link::Paused } else { Link::Up });
     }
@@ -199,51 +199,51 @@ impl FakeApi {
         self.break_with(Broken::Cut);
     }
 
-    /// Ends all open watches, as their time-out does.
+    /// Ends all open watches, as at their time-out.
     pub fn end_watches(&self) {
         self.break_with(Broken::Ended);
     }
 
-    /// The connections of all open watches are dead, and nobody tells: nothing is heard on them any more.
+    /// Makes the connections of all open watches dead without closing them: nothing arrives on them any more.
     pub fn mute_watches(&self) {
         self.break_with(Broken::Muted);
     }
 
-    /// Ends all open watches with 410: whoever watched must list anew.
+    /// Ends all open watches with 410, so that their clients must list anew.
     pub fn expire_watches(&self) {
         self.break_with(Broken::Expired);
     }
 
-    /// Forgets what changes there were: a watch from an earlier version gets 410.
+    /// Forgets the history of changes: a watch from an earlier version gets 410.
     pub fn compact(&self) {
         self.shared.locked().state.compact();
     }
 
-    /// Everything that is there, as a backup of etcd holds it.
+    /// All objects, as a backup of etcd holds them.
     pub fn backup(&self) -> Backup {
         Backup(self.shared.locked().state.backup())
     }
 
-    /// Puts everything back, the version included, as etcd does that is restored from a backup. A real server has to be
-    /// stopped for it: watches break.
+    /// Restores all objects and the version, as etcd does from a backup. A real server has to be stopped for that, so
+    /// watches break.
     pub fn restore(&self, backup: &Backup) {
         self.shared.locked().state.restore(&backup.0);
         self.break_with(Broken::Cut);
     }
 
-    // ---- what was asked ----
+    // ---- the log of calls ----
 
-    /// Calls so far of a verb on `pods`, `pods/status`, …, or `get` of `/readyz`.
+    /// The number of calls so far of a verb on `pods`, `pods/status`, …, or of `get` on `/readyz`.
     pub fn count(&self, verb: Verb, target: &str) -> u64 {
         self.shared.locked().script.count(verb, target)
     }
 
-    /// All calls so far.
+    /// The numbers of all calls so far.
     pub fn counts(&self) -> BTreeMap<(Verb, String), u64> {
         self.shared.locked().script.counts()
     }
 
-    /// All calls that were tried so far, those included that a server which is down or paused has not heard.
+    /// The numbers of all attempted calls, those included that a down or paused server did not receive.
     pub fn attempts(&self) -> BTreeMap<(Verb, String), u64> {
         self.shared.locked().script.attempts()
     }
@@ -253,7 +253,7 @@ impl FakeApi {
         self.shared.locked().script.log()
     }
 
-    /// Starts counts and log anew.
+    /// Clears counts and log.
     pub fn forget_log(&self) {
         self.shared.locked().script.forget();
     }
@@ -263,19 +263,19 @@ impl FakeApi {
         self.shared.locked().redials
     }
 
-    /// Watches that are open.
+    /// The number of open watches.
     pub fn watches(&self) -> usize {
         self.shared.locked().watches
     }
 
-    // ---- what is there ----
+    // ---- objects ----
 
-    /// Makes a namespace, if it is not there.
+    /// Creates a namespace unless it exists.
     pub fn add_namespace(&self, name: &str) {
         let resource = resources::find("", "v1", "namespaces").expect("a kind that is known");
         let mut call = Call::of(Verb::Create, resource, None, None);
         call.body = serde_json::json!({"metadata": {"name": name}});
-        // It may be there already.
+        // The namespace may exist already.
         let _ = self.shared.perform(&call);
     }
 
@@ -286,10 +286,10 @@ impl FakeApi {
         }
     }
 
-    /// Makes an object or replaces it, status and all; its namespace is made if need be. Gives what is there then.
+    /// Creates or replaces an object, its status included, and its namespace if needed. Returns the stored object.
     ///
     /// # Panics
-    /// If the object is refused, or is of an unknown kind.
+    /// When the object is refused, or is of an unknown kind.
     pub fn put<K: Object>(&self, object: &K) -> K {
         let resource = resource::<K>();
         let mut body = serde_json::to_value(object).expect("objects are JSON");
@@ -353,10 +353,10 @@ impl FakeApi {
             .collect()
     }
 
-    /// Changes an object, or with `Some("status")` its status.
+    /// Changes an object by a patch, or with `Some("status")` its status.
     ///
     /// # Panics
-    /// If there is no such object or the change is refused.
+    /// When the object does not exist or the change is refused.
     pub fn change<K: Object>(
         &self,
         namespace: Option<&str>,
@@ -373,17 +373,17 @@ impl FakeApi {
         typed(&self.must(&call))
     }
 
-    /// Gives an object a form that its kind does not have, by a merge patch.
+    /// Gives an object a form that its kind does not allow, by a merge patch.
     ///
     /// # Panics
-    /// If there is no such object.
+    /// When the object does not exist.
     pub fn spoil<K: Object>(&self, namespace: Option<&str>, name: &str, patch: &Value) {
         let mut call = Call::of(Verb::Patch, resource::<K>(), namespace, Some(name));
         (call.patch, call.body) = (PatchKind::Merge, patch.clone());
         self.must(&call);
     }
 
-    /// Deletes an object, with the grace in seconds that it has or that is asked for. Whether it was there.
+    /// Deletes an object with the given grace in seconds, or its own; returns whether it existed.
     pub fn delete<K: Object>(&self, namespace: Option<&str>, name: &str, grace_seconds: Option<i64>) -> bool {
         let mut call = Call::of(Verb::Delete, resource::<K>(), namespace, Some(name));
         if let Some(seconds) = grace_seconds {
@@ -392,14 +392,15 @@ impl FakeApi {
         self.shared.perform(&call).is_ok()
     }
 
-    // ---- who may do what ----
+    // ---- permissions ----
 
-    /// TokenReviews say that `token` is that of a user.
+    /// Lets TokenReviews answer that `token` belongs to this user.
     pub fn accept_token(&self, token: &str, username: &str, groups: &[&str]) {
         self.shared.locked().state.reviews.accept(token, username, groups);
     }
 
-    /// SubjectAccessReviews allow it: `resource` with its subresource as in `nodes/proxy`, or a path; `*` is any.
+    /// Lets SubjectAccessReviews allow this access: `resource` with its subresource, as in `nodes/proxy`, or a path;
+    /// `*` matches all.
     pub fn allow(&self, user: &str, verb: &str, resource: &str) {
         self.shared.locked().state.reviews.allow(user, verb, resource);
     }

@@ -5,11 +5,11 @@ use serde_json::{Map, Value};
 /// What a strategic merge patch does to a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListRule {
-    /// The patch's list takes the old one's place.
+    /// The patch's list replaces the old one.
     Atomic,
     /// Items are merged with those that have the same value of this field.
     Keyed(&'static str),
-    /// A set of plain values, to which the patch adds.
+    /// The list is a set of plain values, and the patch adds to it.
     Set,
 }
 
@@ -45,7 +45,7 @@ fn rule(kind: &str, parent: &str, field: &str) -> ListRule {
     }
 }
 
-/// RFC 7396.
+/// Applies a JSON merge patch (RFC 7396).
 pub(super) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
@@ -64,10 +64,10 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// A strategic merge patch of an object of `kind`.
+/// Applies a strategic merge patch to an object of `kind`.
 ///
 /// # Errors
-/// A directive that is unknown, or an item without its merge key.
+/// An unknown directive, or an item without its merge key.
 pub(super) fn strategic(target: &mut Value, patch: &Value, kind: &str) -> Result<(), String> {
     let (Value::Object(fields), Value::Object(patch)) = (target, patch) else {
         return Err("a patch must be an object".to_owned());

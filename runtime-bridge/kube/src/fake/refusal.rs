@@ -1,10 +1,10 @@
-//! What the server in memory refuses, in Kubernetes' own form.
+//! The refusals of the server in memory, in Kubernetes' own form.
 
 use serde_json::{Value, json};
 
 use super::resources::Resource;
 
-/// A `Status` of failure.
+/// A refusal: a `Status` object of failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub code: u16,
@@ -59,7 +59,7 @@ impl Refusal {
         Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
     }
 
-    /// The object `Status`.
+    /// The refusal as a `Status` object.
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

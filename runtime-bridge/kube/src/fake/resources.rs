@@ -1,4 +1,4 @@
-//! What kinds of objects the server in memory knows, and how each behaves.
+//! The kinds of objects that the server in memory has, and how each kind behaves.
 
 /// A kind of object.
 #[derive(Debug, PartialEq, Eq)]
@@ -8,11 +8,11 @@ pub(super) struct Resource {
     pub plural: &'static str,
     pub kind: &'static str,
     pub namespaced: bool,
-    /// A subresource `status`, so that the object itself does not change it.
+    /// The kind has a subresource `status`, and a write to the object does not change its status.
     pub status: bool,
-    /// A replacement without a resource version is taken.
+    /// A replacement without a resource version is accepted.
     pub unconditional: bool,
-    /// A replacement of what is not there creates it.
+    /// A replacement of a missing object creates it.
     pub creates_on_update: bool,
 }
 
@@ -45,17 +45,17 @@ impl Resource {
         }
     }
 
-    /// `leases.coordination.k8s.io`, as errors name it.
+    /// The name in errors, such as `leases.coordination.k8s.io`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// `Lease.coordination.k8s.io`, as errors about a whole object name it.
+    /// The name in errors about a whole object, such as `Lease.coordination.k8s.io`.
     pub fn qualified_kind(&self) -> String {
         if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
     }
 
-    /// Only asked, never kept.
+    /// Whether objects of this kind are questions that are answered and never stored.
     pub fn is_review(&self) -> bool {
         matches!(self.plural, "tokenreviews" | "subjectaccessreviews")
     }

@@ -1,4 +1,4 @@
-//! Tokens, and what is asked about them and about what their bearers may do.
+//! Tokens, and the reviews of tokens and of their users' permissions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use super::resources::Resource;
 use super::rules::{text, time};
 
-/// Tokens that are known at a time; the oldest are forgotten.
+/// The most tokens that are known at a time; older ones are forgotten.
 const TOKENS_MAX: usize = 1000;
 const AUDIENCE: &str = "https://kubernetes.default.svc";
 
@@ -28,7 +28,7 @@ struct Bearer {
 pub(super) struct Reviews {
     bearers: BTreeMap<String, Bearer>,
     order: VecDeque<String>,
-    /// User, verb, resource with its subresource; `*` is any.
+    /// The allowed combinations of user, verb and resource with its subresource; `*` matches all.
     allowed: BTreeSet<(String, String, String)>,
 }
 
@@ -48,7 +48,7 @@ impl Reviews {
         self.bearers.insert(token, bearer);
     }
 
-    /// A token that is good for a user of these groups.
+    /// Adds a token that is valid for a user of these groups.
     pub fn accept(&mut self, token: &str, username: &str, groups: &[&str]) {
         let bearer = Bearer {
             username: username.to_owned(),
@@ -64,7 +64,7 @@ impl Reviews {
         self.allowed.insert((user.to_owned(), verb.to_owned(), resource.to_owned()));
     }
 
-    /// A token for a service account, as a `TokenRequest` asks for it.
+    /// Issues a token for a service account, as a `TokenRequest` asks for it.
     pub fn issue(
         &mut self,
         account: &Value,

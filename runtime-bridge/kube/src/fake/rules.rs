@@ -1,4 +1,4 @@
-//! How objects of each kind live: what is set when they are made, kept when they are changed, and how they end.
+//! The lifecycle of each kind of objects: the fields set at creation, the fields kept at updates, and deletion.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use super::refusal::Refusal;
 use super::resources::Resource;
 
-/// Whole seconds, as `metav1.Time` has them.
+/// A time in whole seconds, as `metav1.Time` has it.
 pub(super) fn time(at: Timestamp) -> Value {
     Timestamp::from_second(at.as_second()).map_or(Value::Null, |at| at.to_string().into())
 }
 
-/// The text at a JSON pointer, or nothing.
+/// The text at a JSON pointer; empty if there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -35,7 +35,7 @@ fn has_finalizers(object: &Value) -> bool {
     object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }
 
-/// A label of a DNS subdomain: what names of most objects are made of.
+/// Whether a name is a DNS subdomain, as the names of most objects must be.
 fn is_name(name: &str) -> bool {
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -46,14 +46,14 @@ fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// Whether an object's contents can be taken.
+/// Whether an object's content is accepted.
 pub(super) fn validate(resource: &Resource, object: &Value) -> Result<(), Refusal> {
     let name = text(object, "/metadata/name");
     let invalid = |why: &str| Err(Refusal::invalid(resource, name, why));
     if name.is_empty() {
         return invalid("metadata.name: Required value: name or generateName is required");
     }
-    // Requests for certificates may be called anything.
+    // The names of certificate signing requests are free.
     if !is_name(name) && resource.plural != "certificatesigningrequests" {
         let why = format!(
             "metadata.name: Invalid value: {name:?}: a lowercase RFC 1123 subdomain must consist of lower case \
@@ -81,7 +81,7 @@ pub(super) fn validate(resource: &Resource, object: &Value) -> Result<(), Refusa
     Ok(())
 }
 
-/// What a new object gets that its maker does not say.
+/// Sets the fields of a new object that its creator leaves out.
 pub(super) fn born(resource: &Resource, object: &mut Value, now: Timestamp, uid: String) {
     object["apiVersion"] = resource.api_version().into();
     object["kind"] = resource.kind.into();
@@ -99,12 +99,12 @@ pub(super) fn born(resource: &Resource, object: &mut Value, now: Timestamp, uid:
         "nodes" => super::defaults::node(object),
         "certificatesigningrequests" => object["status"] = json!({}),
         "namespaces" => object["status"] = json!({"phase": "Active"}),
-        // Others keep the status that they are made with: a node registers with its own.
+        // Other kinds keep the status that they are created with: a node registers with its own.
         _ => {}
     }
 }
 
-/// What of `new` may not follow from an update of `old`.
+/// Undoes the parts of `new` that an update of `old` may not change.
 pub(super) fn updated(
     resource: &Resource,
     old: &Value,
@@ -116,7 +116,7 @@ pub(super) fn updated(
     let uid = text(old, "/metadata/uid");
     let other = text(new, "/metadata/uid");
     if !other.is_empty() && other != uid {
-        // A patch is held to be a change of the UID, a replacement to be of another object.
+        // The server treats another UID in a patch as a change of the UID, and in a replacement as another object.
         if patched {
             let why = format!("metadata.uid: Invalid value: {other:?}: field is immutable");
             return Err(Refusal::invalid(resource, name, &why));
@@ -146,7 +146,7 @@ pub(super) fn updated(
         }
     };
     match subresource {
-        // Of a status update, labels and annotations are taken too.
+        // A status update may change labels and annotations, too.
         Some("status") => {
             keep(new, "spec");
             set_meta(new, "ownerReferences", old["metadata"].get("ownerReferences").cloned());
@@ -177,7 +177,7 @@ fn object_kind(resource: &Resource, object: &mut Value) {
     object["kind"] = resource.kind.into();
 }
 
-/// Only few fields of a pod's spec may change, each of which makes a new generation.
+/// Checks an update of a pod's spec: only few fields may change, and each change makes a new generation.
 fn pod_spec_updated(resource: &Resource, old: &Value, new: &mut Value) -> Result<(), Refusal> {
     let without = |pod: &Value| {
         let mut spec = pod["spec"].clone();
@@ -210,18 +210,18 @@ fn pod_spec_updated(resource: &Resource, old: &Value, new: &mut Value) -> Result
     Ok(())
 }
 
-/// What a deletion does.
+/// The result of a deletion.
 #[derive(Debug, PartialEq)]
 pub(super) enum End {
-    /// The object is no more.
+    /// The object is removed.
     Removed,
-    /// It is still there, as this.
+    /// The object stays, marked as deleted, in this form.
     Marked(Value),
-    /// Nothing new.
+    /// The object does not change.
     Unchanged,
 }
 
-/// Deletes an object with the grace that is asked for, in seconds.
+/// Deletes an object with the requested grace, in seconds.
 pub(super) fn deleted(resource: &Resource, object: &Value, asked_s: Option<i64>, now: Timestamp) -> End {
     let grace = if resource.plural == "pods" { pod_grace(object, asked_s) } else { 0 };
     let leaving = object["metadata"].get("deletionTimestamp").is_some();
@@ -234,7 +234,7 @@ pub(super) fn deleted(resource: &Resource, object: &Value, asked_s: Option<i64>,
     }
     let mut marked = object.clone();
     let asked_at = if leaving {
-        // From when it was first deleted, but never in the past.
+        // The grace counts from the first deletion, but never ends in the past.
         let end = text(object, "/metadata/deletionTimestamp").parse::<Timestamp>().unwrap_or(now);
         let begun = end.as_second().saturating_sub(before.unwrap_or(0));
         Timestamp::from_second(begun.max(now.as_second().saturating_sub(grace))).unwrap_or(now)
@@ -263,7 +263,7 @@ fn pod_grace(pod: &Value, asked_s: Option<i64>) -> i64 {
     }
 }
 
-/// Whether an object that is being deleted has nothing left that holds it.
+/// Whether an object that is being deleted can be removed: nothing holds it any more.
 pub(super) fn is_finished(object: &Value) -> bool {
     object["metadata"].get("deletionTimestamp").is_some()
         && object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0

@@ -5,15 +5,15 @@ use serde_json::Value;
 use super::refusal::Refusal;
 use super::resources::Resource;
 
-/// Which objects of a kind, all conditions holding.
+/// A selection of objects of one kind; all its conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     namespace: Option<String>,
-    /// Field, whether it must be equal, value.
+    /// Conditions: the field, whether it must be equal, and the value.
     fields: Vec<(String, bool, String)>,
 }
 
-/// The fields that can be selected by, beside name and namespace.
+/// The fields that a selector may use, besides name and namespace.
 fn selectable(resource: &Resource) -> &'static [&'static str] {
     match resource.plural {
         "pods" => &[

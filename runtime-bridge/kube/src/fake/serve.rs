@@ -1,4 +1,4 @@
-//! The server as a tower service: requests in, answers and watches out, with what goes wrong on the way.
+//! The server in memory as a tower service: it takes requests, applies faults, and answers with objects or watches.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,12 +37,12 @@ impl Service<Request<Body>> for MemoryServer {
     }
 }
 
-/// What a client hears whose connection is refused.
+/// The error that a client gets when its connection is refused.
 pub(super) fn unreachable() -> BoxError {
     std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "Connection refused").into()
 }
 
-/// What a client hears whose connection breaks.
+/// The error that a client gets when its connection breaks.
 pub(super) fn broken() -> BoxError {
     std::io::Error::new(std::io::ErrorKind::ConnectionReset, "Connection reset by peer").into()
 }
@@ -62,14 +62,14 @@ fn refused(refusal: &Refusal) -> Result<Response<AnswerBody>, BoxError> {
     answer(refusal.code, refusal.retry_after_s, &refusal.status())
 }
 
-/// Waits while the server does not run on.
+/// Waits while the server is paused.
 async fn reached(shared: &Shared) -> Result<(), BoxError> {
     let mut link = shared.link.subscribe();
     let up = link.wait_for(|link| link.state != Link::Paused).await.map(|link| link.state);
     if up.is_ok_and(|state| state == Link::Up) { Ok(()) } else { Err(unreachable()) }
 }
 
-/// What a call ends with that is not done, if it is not; a slow one waits here.
+/// The answer or error of a call that a fault prevents; a slow call waits here.
 async fn struck(shared: &Shared, fault: Option<&Fault>) -> Option<Result<Response<AnswerBody>, BoxError>> {
     match fault? {
         Fault::Unreachable => Some(Err(unreachable())),

@@ -1,4 +1,4 @@
-//! What a cluster's controllers and its administrator do with requests for certificates.
+//! Certificate signing requests, handled as the cluster's controllers and administrators handle them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl FakeApi {
         self.change::<CertificateSigningRequest>(None, name, Some(subresource), &conditions);
     }
 
-    /// Requests that nobody has answered, oldest name first.
+    /// The requests that are neither signed nor refused, sorted by name.
     pub fn pending_requests(&self) -> Vec<CertificateSigningRequest> {
         let answered = |csr: &CertificateSigningRequest| {
             csr.status
@@ -29,7 +29,8 @@ impl FakeApi {
         self.list::<CertificateSigningRequest>().into_iter().filter(|csr| !answered(csr)).collect()
     }
 
-    /// Approves and signs every pending request, for so long from now. Gives their names.
+    /// Approves and signs every pending request; the certificates are valid for `lifetime` from now. Returns the
+    /// requests' names.
     pub fn sign_requests(&self, authority: &FakeAuthority, lifetime: Duration) -> Vec<String> {
         let now = self.shared.locked().state.clock.now();
         let signed = self.pending_requests().into_iter().map(|csr| {

@@ -1,4 +1,4 @@
-//! What the server in memory holds, and what calls do to it.
+//! The objects of the server in memory, and the effect of calls on them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::rules::{self, End, set_meta, text};
 use super::select::Selector;
 use bridge_io::clock::Clock;
 
-/// Changes that watches can still hear of.
+/// The most changes that are kept for watches.
 const HISTORY_MAX: usize = 10_000;
-/// Letters of generated names: no vowels, so that no words come about.
+/// The letters of generated names: without vowels, so that no words appear.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// What happened to one object.
+/// A change of one object.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub version: u64,
     pub plural: &'static str,
     pub before: Option<Arc<Value>>,
-    /// None when it is gone.
+    /// The object after the change; `None` when it is gone.
     pub after: Option<Arc<Value>>,
 }
 
@@ -34,16 +34,16 @@ type Key = (&'static str, String, String);
 #[derive(Debug)]
 pub(super) struct State {
     pub clock: Arc<dyn Clock>,
-    /// Of the newest change.
+    /// The version of the newest change.
     pub version: u64,
-    /// Changes up to this one are forgotten.
+    /// The version up to which changes are forgotten.
     pub compacted: u64,
     objects: BTreeMap<Key, Arc<Value>>,
     history: VecDeque<Change>,
     pub reviews: Reviews,
 }
 
-/// What there was, and at which version.
+/// The objects, and their version.
 #[derive(Clone, Debug)]
 pub(super) struct Backup {
     version: u64,
@@ -58,7 +58,7 @@ impl State {
         Self { clock, version: 1, compacted: 0, objects, history, reviews: Reviews::default() }
     }
 
-    /// Answers a call; the code is that of success.
+    /// Answers a call; the code is that of a success.
     pub fn perform(&mut self, call: &Call) -> Answer {
         let resource = call.resource;
         if resource.is_review() {
@@ -108,7 +108,7 @@ impl State {
         self.objects.get(&(plural, namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// All objects of a kind that are selected, by namespace and name.
+    /// All selected objects of a kind, sorted by namespace and name.
     pub fn selected(&self, resource: &Resource, selector: &Selector) -> Vec<Arc<Value>> {
         let of_kind = self.objects.iter().filter(|((plural, ..), _)| *plural == resource.plural);
         of_kind.map(|(_, object)| object).filter(|object| selector.matches(object)).cloned().collect()
@@ -132,7 +132,7 @@ impl State {
         Selector::read(call.resource, call.namespace.as_deref(), fields)
     }
 
-    /// Stores what has become of an object, with a new resource version.
+    /// Stores an object, or its removal, with a new resource version.
     fn store(&mut self, key: Key, object: Option<Value>) -> Value {
         self.version += 1;
         let before = self.objects.remove(&key);
@@ -163,15 +163,15 @@ impl State {
         Backup { version: self.version, objects: self.objects.clone() }
     }
 
-    /// All is as it was, and nothing is known of what came before: a watch from a later version hears nothing until
-    /// that version has come again.
+    /// Restores a backup and forgets the history: a watch from a later version gets nothing until that version is
+    /// reached again.
     pub fn restore(&mut self, backup: &Backup) {
         (self.version, self.objects) = (backup.version, backup.objects.clone());
         self.compacted = self.version;
         self.history.clear();
     }
 
-    /// Forgets all changes so far: whoever wants to watch from before now must list anew.
+    /// Forgets all changes so far, so that a watch from an earlier version must list anew.
     pub fn compact(&mut self) {
         self.version += 1;
         self.compacted = self.version;
@@ -211,7 +211,7 @@ impl State {
         Ok(self.store(key, Some(object)))
     }
 
-    /// The object in a call's body, in the call's namespace.
+    /// The object in a call's body, with the call's namespace set.
     fn sent(&self, call: &Call) -> Result<Value, Refusal> {
         let mut object = call.body.clone();
         if !object.is_object() {
@@ -377,7 +377,7 @@ impl State {
 }
 
 impl State {
-    /// Gives a new object the UID that a test wants it to have.
+    /// Gives a new object the UID that a test chose for it.
     pub fn set_uid(&mut self, resource: &Resource, namespace: &str, name: &str, uid: &str) -> Value {
         let key = (resource.plural, namespace.to_owned(), name.to_owned());
         let object = self.objects.get(&key).map(|object| (**object).clone()).unwrap_or_default();

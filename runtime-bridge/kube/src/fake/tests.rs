@@ -1,4 +1,5 @@
-//! The fake's own: scripted faults, on a paused clock. What it shares with a real server is in `api_contract`.
+//! The fake's own tests: scripted faults, on a paused clock. Its behaviour in common with a real server is tested in
+//! `api_contract`.
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -27,7 +28,7 @@ async fn faults_are_scripted_and_calls_are_counted() {
     fake.fault(On::call(Verb::Create, "nodes"), 1, Fault::LostReply);
     let error = api.create(&node("n")).await.unwrap_err();
     assert_eq!((error.code, error.reason.as_str()), (500, "InternalError"));
-    // The client comes again when it is told to.
+    // The client repeats the call when the server asks for it.
     let begun = tokio::time::Instant::now();
     let error = api.create(&node("n")).await.unwrap_err();
     assert!(begun.elapsed() >= Duration::from_secs(7), "{:?}", begun.elapsed());

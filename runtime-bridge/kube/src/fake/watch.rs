@@ -1,4 +1,4 @@
-//! Watches: the changes of one kind after a version, as lines, until the time is over or the connection breaks.
+//! Watches: the changes of one kind after a version, as lines, until the time-out or until the connection breaks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use super::serve::{AnswerBody, broken};
 use super::state::{Change, State};
 use super::{Broken, Link, LinkState, Shared};
 
-/// Between two bookmarks.
+/// The interval of bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Of a watch that asks for no other.
+/// The length of a watch that asks for none.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(1800);
 
 struct Watcher {
     shared: Arc<Shared>,
     link: Receiver<LinkState>,
-    /// Breaks up to this one were before this watch.
+    /// The number of breaks before this watch was opened.
     breaks: u64,
     resource: &'static Resource,
     selector: Selector,
-    /// All up to here has been told.
+    /// Every change up to this version has been sent.
     version: u64,
     lines: VecDeque<Value>,
     bookmarks: bool,
@@ -47,14 +47,14 @@ fn event(r#type: &str, object: Value) -> Value {
     json!({"type": r#type, "object": object})
 }
 
-/// What a watch with this selector hears of a change.
+/// The event that a watch with this selector gets of a change, if any.
 fn told(selector: &Selector, change: &Change) -> Option<Value> {
     let seen = |object: &Option<Arc<Value>>| object.clone().filter(|object| selector.matches(object));
     match (seen(&change.before), seen(&change.after)) {
         (None, Some(now)) => Some(event("ADDED", (*now).clone())),
         (Some(_), Some(now)) => Some(event("MODIFIED", (*now).clone())),
         (Some(last), None) => {
-            // It is told as it last was, at the version at which it went.
+            // A deleted object is sent as it last was, with the version of its deletion.
             let mut last = (*last).clone();
             last["metadata"]["resourceVersion"] = change.version.to_string().into();
             Some(event("DELETED", last))
@@ -67,7 +67,7 @@ fn initial(state: &State, resource: &Resource, selector: &Selector) -> VecDeque<
     state.selected(resource, selector).iter().map(|object| event("ADDED", (**object).clone())).collect()
 }
 
-/// Opens a watch; its body goes on.
+/// Opens a watch; returns its body, which continues.
 pub(super) fn watch(shared: &Arc<Shared>, call: &Call) -> Result<AnswerBody, Refusal> {
     let asked = call.query.get("resourceVersion").map(String::as_str).unwrap_or_default();
     let asked: u64 = match asked {
@@ -152,7 +152,7 @@ impl Watcher {
                     let metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
                     let object = json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(),
                         "metadata": metadata});
-                    // What happened up to there must have been told before.
+                    // A bookmark may only be sent after all changes up to its version.
                     if self.link.borrow().state == Link::Up && self.version == version && !self.muted {
                         return line(event("BOOKMARK", object));
                     }
@@ -164,7 +164,7 @@ impl Watcher {
     fn step(&mut self) -> Next {
         let now = *self.link.borrow_and_update();
         if self.muted {
-            // Not even its end is heard.
+            // A muted connection does not show its end either.
             return Next::Wait;
         }
         if now.breaks > self.breaks || now.state == Link::Down {

@@ -1,4 +1,4 @@
-//! The kubeconfig that a node writes for itself, once it may ask for a certificate.
+//! The kubeconfig that a node writes for itself after its first certificate was signed.
 
 use std::path::Path;
 
@@ -9,26 +9,26 @@ use super::super::error::ConnectError;
 use super::{Kubeconfig, Pem, User};
 use bridge_tls::certificates::{CertificateError, KeyPem, Pair, write_private};
 
-/// In double quotes, as YAML and JSON have it.
+/// A text in double quotes, as YAML and JSON write it.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 impl Kubeconfig {
-    /// The client certificate with its key, if that is who the user is.
+    /// The client certificate with its key; `None` if the user has other credentials.
     ///
     /// # Errors
-    /// A file cannot be read, or they are no pair.
+    /// A file cannot be read, or certificate and key do not belong together.
     pub fn client_pair(&self) -> Result<Option<Pair>, ConnectError> {
         let Some((certificate, key, named)) = self.client_pem()? else { return Ok(None) };
         let read = Pair::read(&certificate, key.text().as_bytes(), &named);
         read.map(Some).map_err(|error| ConnectError::file(&named, error.to_string()))
     }
 
-    /// The same as PEM, and where the certificate is from.
+    /// The client certificate and its key as PEM, with the certificate's path.
     ///
     /// # Errors
-    /// A file cannot be read, or does not hold a key.
+    /// A file cannot be read, or holds no key.
     pub fn client_pem(&self) -> Result<Option<(Vec<u8>, KeyPem, std::path::PathBuf)>, ConnectError> {
         let User::Certificate { certificate, key } = &self.user else { return Ok(None) };
         let field = "client-key";
@@ -39,7 +39,7 @@ impl Kubeconfig {
         Ok(Some((certificate.bytes(field)?, text, named)))
     }
 
-    /// Certificate and key, if they are files.
+    /// The paths of certificate and key, if they are files.
     pub fn client_files(&self) -> Option<(&Path, &Path)> {
         match &self.user {
             User::Certificate { certificate, key } => certificate.path().zip(key.path()),
@@ -47,7 +47,7 @@ impl Kubeconfig {
         }
     }
 
-    /// A kubeconfig for the same server, whose user is the pair in a file.
+    /// A kubeconfig for the same server whose user is the pair in a file.
     pub fn text_with(&self, pair: &Path) -> String {
         let mut cluster = format!("    server: {}\n", quoted(self.server.to_string().trim_end_matches('/')));
         match &self.certificate_authority {
@@ -75,10 +75,10 @@ impl Kubeconfig {
         )
     }
 
-    /// Writes [`Kubeconfig::text_with`] to a file, whole or not at all, readable by root alone. Blocks.
+    /// Writes [`Kubeconfig::text_with`] to a file, completely or not at all, readable by root alone. Blocks.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write_with(&self, pair: &Path, path: &Path) -> Result<(), CertificateError> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             std::fs::create_dir_all(directory).map_err(|error| CertificateError::Io {

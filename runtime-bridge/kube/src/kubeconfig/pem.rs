@@ -5,11 +5,11 @@ use std::path::Path;
 use super::super::error::ConnectError;
 use super::Pem;
 
-/// Bytes of a token or PEM file.
+/// The most bytes of a token or PEM file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 impl Pem {
-    /// The file, if it is one.
+    /// The file's path; `None` for inline text.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -17,7 +17,7 @@ impl Pem {
         }
     }
 
-    /// `field` is the one of the kubeconfig that names the file.
+    /// The PEM bytes; `field` is the kubeconfig's field, for errors.
     pub(crate) fn bytes(&self, field: &str) -> Result<Vec<u8>, ConnectError> {
         match self {
             Self::Inline(bytes) => Ok(bytes.clone()),
@@ -25,7 +25,7 @@ impl Pem {
         }
     }
 
-    /// What is wrong with it, naming the file and the field.
+    /// The error of unusable PEM, which names the file and the field.
     pub(crate) fn wrong(&self, field: &str, reason: impl std::fmt::Display) -> ConnectError {
         match self {
             Self::Inline(_) => ConnectError::file(Path::new(&format!("{field}-data")), reason.to_string()),
@@ -34,7 +34,7 @@ impl Pem {
     }
 }
 
-/// At most as many bytes as a token or PEM file may have.
+/// Reads a file, at most as many bytes as a token or PEM file may have.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read;
     let failed = |error: std::io::Error| error.to_string();

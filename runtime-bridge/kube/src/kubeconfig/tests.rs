@@ -50,7 +50,7 @@ fn the_cluster_is_read() {
 fn yaml_means_what_it_means_to_the_go_kubelet() {
     let fields = format!("{SERVER}, insecure-skip-tls-verify: yes");
     assert!(read(&text(&fields, "")).unwrap().insecure_skip_tls_verify);
-    // Even this letter: whoever is called so writes it in quotes.
+    // In YAML 1.1 even the letter `n` is a truth value, so a name `n` has to be quoted.
     let wrong = refused(&text(&format!("{SERVER}, tls-server-name: n"), ""));
     assert!(wrong.starts_with("kubeconfig /etc/kubernetes/kubelet.conf: "), "{wrong}");
 }

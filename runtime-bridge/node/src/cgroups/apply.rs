@@ -1,5 +1,5 @@
-//! Has a cgroup there with its values: in every hierarchy of version 1, or in the one of version 2 with its controllers
-//! handed down.
+//! Makes a cgroup and writes its values: in every hierarchy of version 1, or in the one of version 2, handing its
+//! controllers down.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,14 +13,14 @@ use super::sys::{Tree, below, gone};
 use super::values::{Setting, version_1, version_2};
 use super::{CgroupError, CgroupValues, CgroupVersion, Ensured};
 
-/// A cgroup that somebody removes while it is being made is made again, so often.
+/// How often a cgroup is made again that another process removes while it is being made.
 const ATTEMPTS: u32 = 4;
-/// What a cgroup cannot do without where the machine has it (upstream's list).
+/// The controllers that a cgroup needs where the machine has them (upstream's list).
 const NEEDED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "hugetlb", "memory", "pids", "systemd"];
 
 /// Why one attempt failed.
 enum Failure {
-    /// Somebody removed the cgroup meanwhile.
+    /// Another process removed the cgroup meanwhile.
     Vanished(CgroupError),
     For(CgroupError),
 }
@@ -75,7 +75,7 @@ impl Tree {
         Err(CgroupError::Missing { cgroup: cgroup.to_owned(), paths: missing })
     }
 
-    /// Version 2: whether a cgroup has the controllers that the machine has and that count.
+    /// Version 2: whether a cgroup has those controllers of the machine that upstream demands.
     fn check_controllers(&self, cgroup: &str) -> Result<(), CgroupError> {
         let mut missing = Vec::new();
         for hierarchy in self.made_in() {
@@ -100,7 +100,8 @@ impl Tree {
         attempt().map_err(Failure::error)
     }
 
-    /// Hierarchies in which cgroups are made. That of version 2 in a hybrid controls nothing and is the runtime's.
+    /// The hierarchies in which cgroups are made. The version 2 hierarchy of a hybrid machine controls nothing and
+    /// belongs to the runtime.
     fn made_in(&self) -> impl Iterator<Item = &Hierarchy> {
         let unified = self.version == CgroupVersion::V2;
         self.hierarchies.iter().filter(move |hierarchy| unified || !hierarchy.controllers.is_empty())
@@ -125,8 +126,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Version 2: what is below `dir` gets all controllers that `dir` has. One that cannot be handed down (processes
-    /// are in `dir`, or it is a realtime process's) is told; whether it is missed shows when a value is written.
+    /// Version 2: hands all controllers of `dir` down to the cgroups below. A controller that cannot be handed down
+    /// (`dir` has processes, or one of them is a realtime process) is reported; whether it is needed shows when a value
+    /// is written.
     fn hand_down(&self, dir: &Path, ensured: &mut Ensured) {
         let file = dir.join("cgroup.subtree_control");
         let (Ok(own), Ok(handed)) = (words(&dir.join("cgroup.controllers")), words(&file)) else { return };
@@ -141,7 +143,7 @@ impl Tree {
         }
     }
 
-    /// Version 1: a new cpuset is empty and takes no process; it gets its parent's.
+    /// Version 1: fills a new cpuset with its parent's values, since an empty one accepts no process.
     fn inherit_cpuset(&self, dir: &Path) -> Result<(), Failure> {
         for name in ["cpuset.cpus", "cpuset.mems"] {
             let file = dir.join(name);
@@ -159,11 +161,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes what differs. Every value is tried; the first failure is told.
+    /// Writes the values that differ. Every value is tried; the first failure is returned.
     fn hold(&self, cgroup: &str, values: &CgroupValues, ensured: &mut Ensured) -> Result<(), Failure> {
         let unified = self.version == CgroupVersion::V2;
         let mut left = if unified { version_2(values, &self.sizes) } else { version_1(values, &self.sizes) };
-        // One value may be in the way of another (a quota of a period): what is refused is tried again after the rest.
+        // One value may be in the way of another (a quota of a period), so refused ones are tried again after the rest.
         for last in [false, true] {
             let mut refused = Vec::new();
             let mut failure = None;
@@ -202,7 +204,7 @@ impl Tree {
         let file = dir.join(&setting.file);
         match fs::read_to_string(&file) {
             Ok(current) if setting.held_by(&current) => return Ok(()),
-            // What cannot be read may be written yet: the kernel says.
+            // A file that cannot be read may still be writable, so the write is tried.
             Ok(_) => {}
             Err(error) if gone(&error) => {
                 if !dir.is_dir() {
@@ -222,8 +224,8 @@ impl Tree {
 }
 
 impl Ensured {
-    /// Takes down a value that this machine cannot hold, if it would have bounded anything. Without its controller,
-    /// huge pages are not bounded upstream either, and it says nothing.
+    /// Reports a value that this machine cannot hold, unless the value bounds nothing. Huge pages without their
+    /// controller are not reported, as upstream.
     fn miss(&mut self, setting: &Setting, why: &str) {
         if !setting.optional && setting.controller != "hugetlb" && !setting.is_unlimited() {
             self.not_held.push(format!("{}={}: {why}", setting.file, setting.text));

@@ -2,19 +2,19 @@ use std::path::{Path, PathBuf};
 
 use crate::mounts::MountPoint;
 
-/// Which cgroups a machine uses.
+/// The cgroup version of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupVersion {
-    /// One hierarchy per controller.
+    /// Version 1: one hierarchy per controller.
     V1,
-    /// As [`CgroupVersion::V1`], with a hierarchy of version 2 beside it that has no controllers.
+    /// The same as [`CgroupVersion::V1`], with an additional hierarchy of version 2 that has no controllers.
     Hybrid,
-    /// One hierarchy for all controllers.
+    /// Version 2: one hierarchy for all controllers.
     V2,
 }
 
 impl CgroupVersion {
-    /// 1 or 2, as upstream counts: the controllers of a hybrid are those of version 1.
+    /// 1 or 2, as upstream counts: a hybrid machine is 1, since its controllers are those of version 1.
     pub fn number(self) -> i64 {
         if self == Self::V2 { 2 } else { 1 }
     }
@@ -23,23 +23,23 @@ impl CgroupVersion {
 /// A mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Where it is mounted.
+    /// The mount point.
     pub path: PathBuf,
-    /// What it controls, by the kernel's names, and `systemd` for systemd's own of version 1; empty for version 2,
-    /// where every cgroup tells itself.
+    /// The controllers by the kernel's names, and `systemd` for systemd's own hierarchy of version 1; empty for version
+    /// 2, where each cgroup lists its own controllers.
     pub controllers: Vec<String>,
 }
 
 impl Hierarchy {
-    /// Whether it has this controller.
+    /// Whether the hierarchy has this controller.
     pub(crate) fn has(&self, controller: &str) -> bool {
         self.controllers.iter().any(|own| own == controller)
     }
 }
 
-/// Where systemd and everybody after it mounts cgroups.
+/// Where systemd and other init systems mount cgroups.
 const USUAL_PLACE: &str = "/sys/fs/cgroup";
-/// The controllers of version 1; other options of a hierarchy are not about control.
+/// The controllers of version 1; other mount options are no controllers.
 const CONTROLLERS: [&str; 14] = [
     "blkio",
     "cpu",
@@ -57,14 +57,14 @@ const CONTROLLERS: [&str; 14] = [
     "rdma",
 ];
 
-/// The version and the hierarchies that are mounted; `None` without any.
+/// The version and the mounted hierarchies; `None` without any.
 pub(super) fn hierarchies(mounts: &[MountPoint]) -> Option<(CgroupVersion, Vec<Hierarchy>)> {
     let seen_at = |place: &Path| mounts.iter().rfind(|mount| mount.path == place);
     if seen_at(Path::new(USUAL_PLACE)).is_some_and(|mount| mount.fs_type == "cgroup2") {
         let unified = Hierarchy { path: PathBuf::from(USUAL_PLACE), controllers: Vec::new() };
         return Some((CgroupVersion::V2, vec![unified]));
     }
-    // Containers' roots have hierarchies mounted again: of each the shortest path counts.
+    // Hierarchies may be mounted again in containers' roots; of each, the mount with the shortest path counts.
     let mut unique: Vec<&MountPoint> = Vec::new();
     for mount in mounts.iter().filter(|mount| mount.fs_type == "cgroup" || mount.fs_type == "cgroup2") {
         match unique.iter_mut().find(|other| other.device == mount.device) {

@@ -18,9 +18,9 @@ pub struct FakeCgroups {
 #[derive(Debug, Default)]
 struct State {
     pods: BTreeMap<PodCgroup, BTreeSet<u32>>,
-    /// By name, pods' and others alike.
+    /// The values by cgroup, of pods and others alike.
     values: BTreeMap<String, CgroupValues>,
-    /// Refuses every change.
+    /// The error with which every change is refused.
     broken: Option<CgroupError>,
     writes: u64,
 }
@@ -34,7 +34,7 @@ impl FakeCgroups {
     /// Makes a pod's cgroup, as the runtime does.
     ///
     /// # Errors
-    /// [`CgroupError::InvalidName`] as the real thing.
+    /// [`CgroupError::InvalidName`], as in the real implementation.
     pub fn add_pod(&self, qos: QosClass, uid: &str) -> Result<(), CgroupError> {
         let pod = PodCgroup { uid: uid.to_owned(), qos, name: self.names.pod(qos, uid)? };
         let mut state = self.locked();
@@ -43,7 +43,7 @@ impl FakeCgroups {
         Ok(())
     }
 
-    /// Makes a cgroup that is no pod's, as an administrator does.
+    /// Makes a cgroup outside the pods' ones, as an administrator does.
     pub fn add(&self, cgroup: &str) {
         self.locked().values.entry(cgroup.to_owned()).or_default();
     }
@@ -62,17 +62,17 @@ impl FakeCgroups {
         });
     }
 
-    /// What a cgroup holds, with everything it was ever told to; none if it is not there.
+    /// All values ever written to a cgroup; `None` if it does not exist.
     pub fn values(&self, cgroup: &str) -> Option<CgroupValues> {
         self.locked().values.get(cgroup).cloned()
     }
 
-    /// Changes that were really made: cgroups made, and values that differed.
+    /// The number of changes: cgroups made, and values that differed.
     pub fn writes(&self) -> u64 {
         self.locked().writes
     }
 
-    /// Refuses every change with this error, until it is taken back.
+    /// Refuses every change with this error until it is called with `None`.
     pub fn set_broken(&self, error: Option<CgroupError>) {
         self.locked().broken = error;
     }
@@ -83,7 +83,7 @@ impl FakeCgroups {
             return Err(error.clone());
         }
         let made = !state.values.contains_key(cgroup);
-        // Those above it come with it.
+        // The cgroups above are made as well.
         for (end, _) in cgroup.match_indices('/').filter(|(end, _)| *end > 0) {
             state.values.entry(cgroup[..end].to_owned()).or_default();
         }

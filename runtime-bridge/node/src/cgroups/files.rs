@@ -1,20 +1,20 @@
-//! What is written in a cgroup file system; tests put a tree of directories with a kernel's manners in its place.
+//! The writes to a cgroup file system; tests replace it by a tree of directories that behaves like the kernel's.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The changes that are made. Reading is plain reading of files.
+/// Changes to a cgroup file system. Reading is plain reading of files.
 pub(super) trait Files: Send + Sync + std::fmt::Debug {
-    /// Makes one directory: the kernel puts its files into it.
+    /// Makes one directory; the kernel fills it with files.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Removes one directory with the kernel's files in it.
+    /// Removes one directory together with the kernel's files in it.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Writes to a file that is there.
+    /// Writes to an existing file.
     fn write(&self, file: &Path, text: &str) -> io::Result<()>;
 }
 
-/// The kernel's own.
+/// The kernel's cgroup file system.
 #[derive(Debug)]
 pub(super) struct KernelFiles;
 

@@ -1,5 +1,5 @@
-//! A tree of directories with a kernel's manners: a new cgroup has its files, one that is removed takes them along, and
-//! controllers are handed down in version 2.
+//! A tree of directories that behaves like the kernel's cgroups: a new cgroup has its files, a removed one takes them
+//! along, and version 2 hands controllers down.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,7 @@ const SECOND: &[(&str, &str, &str)] = &[
 ];
 const CORE: [&str; 3] = ["cgroup.procs", "cgroup.controllers", "cgroup.subtree_control"];
 
-/// The tree; clones share what is refused and what was written.
+/// The tree; clones share the refusals and the record of writes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FakeKernel {
     hierarchies: Vec<Hierarchy>,
@@ -47,7 +47,7 @@ struct Seen {
     writes: Vec<String>,
     /// The error of writes to files of this name.
     refused: Vec<(String, Errno)>,
-    /// The next cgroups that are made vanish again at once.
+    /// How many of the next new cgroups vanish at once.
     vanish: u32,
 }
 
@@ -81,7 +81,7 @@ impl FakeKernel {
         self.hierarchies.clone()
     }
 
-    /// Writes since the last call, without those that hand controllers down.
+    /// The writes since the last call, without those that hand controllers down.
     pub(super) fn writes(&self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().unwrap().writes)
     }
@@ -95,7 +95,7 @@ impl FakeKernel {
         self.seen.lock().unwrap().refused.clear();
     }
 
-    /// So many of the next cgroups vanish as soon as they are made.
+    /// Lets this many of the next new cgroups vanish as soon as they are made.
     pub(super) fn let_vanish(&self, cgroups: u32) {
         self.seen.lock().unwrap().vanish = cgroups;
     }
@@ -159,7 +159,7 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// A cgroup that was there gets the files of a controller that is handed to it.
+    /// Adds the files of a controller that is handed to an existing cgroup.
     fn fill_late(&self, child: &Path, handed: &str) -> io::Result<()> {
         let kept = fs::read_to_string(child.join("cgroup.subtree_control"))?;
         self.fill(child)?;

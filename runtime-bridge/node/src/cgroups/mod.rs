@@ -1,5 +1,5 @@
-//! The cgroups of pods: how they are called, which there are, what they hold, which processes are in them, and their
-//! removal.
+//! The cgroups of pods: their names, their values, the list of them, the processes in them, and their removal.
+//! ResourceManager and EvictionManager use them.
 
 mod apply;
 mod detect;
@@ -33,45 +33,45 @@ pub use values::{CgroupValues, CpuLimit, HugePages, Limit, PageSizes, weight};
 
 use bridge_io::NotRun;
 
-/// Why a cgroup could not be named, made, looked at or removed.
+/// Why a cgroup could not be named, made, read or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CgroupError {
-    /// A name that would make another path than the one meant.
+    /// A name that would lead to another path.
     #[error("{field} {value:?} cannot be part of a cgroup's name")]
     InvalidName {
-        /// What it is.
+        /// The kind of name, such as `pod UID`.
         field: &'static str,
         /// The name.
         value: String,
     },
-    /// Nothing of type cgroup or cgroup2 is mounted.
+    /// No file system of type cgroup or cgroup2 is mounted.
     #[error("no cgroup hierarchy is mounted")]
     NotMounted,
-    /// Processes are left in a pod's cgroup, so that nothing of it was removed.
+    /// Processes are left in a pod's cgroup, so nothing of it was removed.
     #[error("cgroup of pod {uid} is not removed: processes {pids:?} are left in it")]
     ProcessesLeft {
         /// The pod's UID.
         uid: String,
-        /// Their numbers, ascending.
+        /// The process IDs, ascending.
         pids: Vec<u32>,
     },
-    /// A cgroup that others make is not there, or not wholly.
+    /// A cgroup that others have to make does not exist in every hierarchy.
     #[error(
         "cgroup {cgroup:?} has some missing paths: {}",
         paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     )]
     Missing {
-        /// Its name.
+        /// The cgroup's name.
         cgroup: String,
-        /// Where it is missing.
+        /// The paths that are missing.
         paths: Vec<PathBuf>,
     },
-    /// A cgroup of version 2 that others make has not all controllers that the machine has.
+    /// A cgroup of version 2 that others have to make lacks controllers that the machine has.
     #[error("cgroup {cgroup:?} has some missing controllers: {}", controllers.join(", "))]
     MissingControllers {
-        /// Its name.
+        /// The cgroup's name.
         cgroup: String,
-        /// Those that were not handed down to it.
+        /// The controllers that were not handed down to it.
         controllers: Vec<String>,
     },
     /// The kernel refused a value.
@@ -81,62 +81,62 @@ pub enum CgroupError {
         path: PathBuf,
         /// The value.
         value: String,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// With the cgroup driver systemd: nobody answers who would make slices.
+    /// With the cgroup driver systemd: systemd cannot be reached.
     #[error(
         "cannot reach systemd over D-Bus, which makes the cgroups with the cgroup driver systemd: {reason}"
     )]
     NoSystemd {
-        /// What the bus or the socket said.
+        /// The error of the bus or the socket.
         reason: String,
     },
-    /// systemd did not do what it was asked.
+    /// systemd refused a request, or did not carry it out.
     #[error("systemd: cannot {operation} {unit}: {reason}")]
     Unit {
-        /// What was asked.
+        /// The request.
         operation: &'static str,
-        /// Of which unit.
+        /// The unit's name.
         unit: String,
-        /// What systemd answered.
+        /// systemd's answer.
         reason: String,
     },
     /// An operation of the file system failed.
     #[error("cannot {operation} {path}: {reason}", path = path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    /// The work was not done: too much work already waits, or the I/O runtime has shut down.
     #[error(transparent)]
     NotRun(#[from] NotRun),
 }
 
-/// A pod's cgroup as found on this machine.
+/// A pod's cgroup that was found on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodCgroup {
     /// The pod's UID.
     pub uid: String,
-    /// The class whose cgroup it lies in.
+    /// The class of the cgroup that contains it.
     pub qos: QosClass,
-    /// Its name, as [`CgroupNames::pod`] gives it.
+    /// The cgroup's name, as [`CgroupNames::pod`] gives it.
     pub name: String,
 }
 
-/// What it took to have a cgroup there with its values.
+/// The changes that `ensure` or `update` made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ensured {
-    /// It was not there, or not in every hierarchy.
+    /// The cgroup did not exist in every hierarchy before.
     pub made: bool,
-    /// The files that held something else before, with what was written: `/sys/fs/cgroup/…/cpu.shares=2`.
+    /// The files that were changed, with the written value: `/sys/fs/cgroup/…/cpu.shares=2`.
     pub written: Vec<String>,
-    /// What this machine cannot hold since it lacks the controller or the file, for people. Nothing is told of what
-    /// would not have bounded anything.
+    /// The values that this machine cannot hold, since it lacks the controller or the file; for people. Values that
+    /// bound nothing are left out.
     pub not_held: Vec<String>,
 }
 
@@ -144,41 +144,42 @@ type Done<T> = BoxFuture<'static, Result<T, CgroupError>>;
 
 /// The cgroups of pods in every hierarchy of this machine.
 ///
-/// Every operation belongs to whoever asked until it begins, and once begun runs to its end even when its future is
-/// dropped. Those on one cgroup, and those on one pod, come one after another.
+/// An operation whose future is dropped before it begins has no effect; one that has begun runs to its end even when
+/// its future is dropped. Operations on one cgroup, and those on one pod, run one after another.
 pub trait Cgroups: Send + Sync + std::fmt::Debug {
-    /// Which version of cgroups this machine uses.
+    /// The cgroup version of this machine.
     fn version(&self) -> CgroupVersion;
 
-    /// How cgroups are called here.
+    /// The names of cgroups with the configured driver.
     fn names(&self) -> &CgroupNames;
 
-    /// The same cgroups for another subsystem, with places of its own for calls that hang.
+    /// The same cgroups for another subsystem, with a lane of its own, so that hanging calls of one do not stop the
+    /// other.
     fn for_owner(&self, owner: &'static str) -> Arc<dyn Cgroups>;
 
-    /// Has a cgroup there in every hierarchy, with all above it, and has it hold these values; only what differs is
-    /// written. One that is there already is taken over, whoever made it. A value that the kernel refuses is an error
-    /// that names file and value, and does not keep the others from being written.
+    /// Makes a cgroup in every hierarchy, with all cgroups above it, and sets its values; only values that differ are
+    /// written. An existing cgroup is used as it is. A value that the kernel refuses is an error that names file and
+    /// value; the other values are written all the same.
     fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured>;
 
-    /// Has a cgroup that others make hold these values; [`CgroupError::Missing`] when it is not there.
+    /// Sets the values of a cgroup that others make; [`CgroupError::Missing`] when it does not exist.
     fn update(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured>;
 
-    /// Whether a cgroup is there in every hierarchy that counts, with its controllers; [`CgroupError::Missing`] or
-    /// [`CgroupError::MissingControllers`] if not.
+    /// Checks that a cgroup exists in every hierarchy that upstream demands, with its controllers;
+    /// [`CgroupError::Missing`] or [`CgroupError::MissingControllers`] if not.
     fn check(&self, cgroup: &str) -> Done<()>;
 
-    /// All cgroups of pods, sorted by UID; one that is left in a single hierarchy counts.
+    /// All cgroups of pods, sorted by UID; a cgroup that is left in only one hierarchy counts, too.
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>>;
 
-    /// The processes in the pod's cgroup and in those below it, in any hierarchy and class, ascending. None when
-    /// there is no such cgroup.
+    /// The IDs of the processes in the pod's cgroup and in those below it, in any hierarchy and class, ascending. Empty
+    /// when there is no such cgroup.
     fn pids(&self, uid: &str) -> Done<Vec<u32>>;
 
-    /// Sends SIGKILL to every process in the pod's cgroup and in those below it. How many there were.
+    /// Sends SIGKILL to every process in the pod's cgroup and in those below it; returns their number.
     fn kill(&self, uid: &str) -> Done<usize>;
 
-    /// Removes the pod's cgroup and those below it from every hierarchy and class. With processes left nothing is
-    /// removed and the error names them. Done as well when there is none.
+    /// Removes the pod's cgroup and those below it from every hierarchy and class. If processes are left, nothing is
+    /// removed and the error names them. Succeeds when there is no such cgroup.
     fn remove_pod_cgroup(&self, uid: &str) -> Done<()>;
 }

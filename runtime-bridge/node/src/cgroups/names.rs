@@ -2,20 +2,20 @@ use pod_spec::resources::QosClass;
 
 use super::CgroupError;
 
-/// The longest UID that still fits into a file name with what stands before and after it.
+/// The longest UID, in bytes, that fits into a file name together with the driver's prefix and suffix.
 const UID_BYTES_MAX: usize = 128;
 
-/// Who makes cgroups on this node: it decides about their names.
+/// The component that makes cgroups on this node, and with it their form of names (`cgroupDriver`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupDriver {
-    /// Whoever needs one makes a directory.
+    /// Kubelet and runtime make directories themselves.
     Cgroupfs,
-    /// systemd, which names them as slices.
+    /// systemd makes cgroups, and names them as slices.
     Systemd,
 }
 
 impl CgroupDriver {
-    /// As `cgroupDriver` spells it.
+    /// The driver as `cgroupDriver` spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cgroupfs => "cgroupfs",
@@ -24,8 +24,8 @@ impl CgroupDriver {
     }
 }
 
-/// Names of the kubelet's cgroups (FEATURES 14.2), as paths below the mount of a hierarchy that begin with a slash.
-/// They are also what the runtime is told as `cgroup_parent`.
+/// Names of the kubelet's cgroups (row 14.2), as paths below a hierarchy's mount point that begin with a slash. The
+/// runtime is given the same names as `cgroup_parent`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupNames {
     driver: CgroupDriver,
@@ -33,8 +33,7 @@ pub struct CgroupNames {
 }
 
 impl CgroupNames {
-    /// Names for `driver` below `cgroup_root`, which is in the form of cgroupfs (`/`, `/outer/inner`) whatever the
-    /// driver.
+    /// Names for `driver` below `cgroup_root`, which has the form of cgroupfs (`/`, `/outer/inner`) with either driver.
     ///
     /// # Errors
     /// [`CgroupError::InvalidName`] when a part of the root is `.` or `..`.
@@ -47,18 +46,18 @@ impl CgroupNames {
         Ok(Self { driver, root: parts })
     }
 
-    /// The driver these names are for.
+    /// The driver that makes the cgroups.
     pub fn driver(&self) -> CgroupDriver {
         self.driver
     }
 
-    /// The cgroup above that of all pods: empty for the root.
+    /// The cgroup above that of all pods; empty for the root.
     pub fn root(&self) -> String {
         self.path(&[])
     }
 
-    /// A cgroup of the administrator's (`kubeReservedCgroup`, `systemReservedCgroup`), as configured in the driver's own
-    /// form or in that of cgroupfs.
+    /// The name of an administrator's cgroup (`kubeReservedCgroup`, `systemReservedCgroup`), configured in the driver's
+    /// own form or in that of cgroupfs.
     ///
     /// # Errors
     /// [`CgroupError::InvalidName`] when a part of it is `.` or `..`.
@@ -68,7 +67,7 @@ impl CgroupNames {
             return Err(CgroupError::InvalidName { field, value: name.to_owned() });
         }
         if self.driver == CgroupDriver::Systemd {
-            // The last part names all above it.
+            // The last part contains the names of all slices above.
             let last = parts.pop().unwrap_or_default();
             parts = last.strip_suffix(".slice").unwrap_or(last).split('-').collect();
             parts.retain(|part| !part.is_empty());
@@ -97,7 +96,7 @@ impl CgroupNames {
         self.path(&["kubepods"])
     }
 
-    /// The cgroup of all pods of a class; for guaranteed ones it is that of all pods.
+    /// The cgroup of all pods of a class; for guaranteed pods, the cgroup of all pods.
     pub fn qos(&self, qos: QosClass) -> String {
         self.path(parts_of(qos))
     }
@@ -107,8 +106,8 @@ impl CgroupNames {
     /// underscores.
     ///
     /// # Errors
-    /// [`CgroupError::InvalidName`] when the UID is empty, longer than 128 bytes, or has a slash, or an underscore,
-    /// from which the dash could not be told.
+    /// [`CgroupError::InvalidName`] when the UID is empty, longer than 128 bytes, or contains a slash or an underscore,
+    /// since the driver systemd writes dashes as underscores.
     pub fn pod(&self, qos: QosClass, uid: &str) -> Result<String, CgroupError> {
         let bad = uid.is_empty() || uid.len() > UID_BYTES_MAX || uid.contains(['/', '_', '\0']);
         if bad {
@@ -120,7 +119,7 @@ impl CgroupNames {
         Ok(self.path(&parts))
     }
 
-    /// The UID of the pod whose cgroup lies in that of its class under the name `file`.
+    /// The UID of the pod whose cgroup has the name `file` below that of its class; `None` if it is no pod's.
     pub(super) fn uid_of(&self, qos: QosClass, file: &str) -> Option<String> {
         let uid = match self.driver {
             CgroupDriver::Cgroupfs => file.strip_prefix("pod")?.to_owned(),
@@ -128,7 +127,7 @@ impl CgroupNames {
                 let parent = self.qos(qos);
                 let parent = parent.rsplit('/').next()?.strip_suffix(".slice")?;
                 let pod = file.strip_suffix(".slice")?.strip_prefix(parent)?.strip_prefix("-pod")?;
-                // A further dash is a slice further down.
+                // A further dash means a slice below the pod's.
                 if pod.contains('-') {
                     return None;
                 }
@@ -146,7 +145,7 @@ impl CgroupNames {
         match self.driver {
             CgroupDriver::Cgroupfs => parts.fold(String::new(), |path, part| path + "/" + part),
             CgroupDriver::Systemd => {
-                // Each slice is named by all above it, with dashes between the parts.
+                // A slice's name contains all slices above it, with dashes between them.
                 let (mut path, mut slice) = (String::new(), String::new());
                 for part in parts {
                     if !slice.is_empty() {

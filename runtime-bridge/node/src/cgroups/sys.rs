@@ -1,9 +1,9 @@
-//! Cgroups are made, written, listed and removed as plain files rather than by the crate cgroups-rs 0.5: it lists no
-//! cgroups; with version 1 it does not know the hierarchy of version 2 beside it, where a pod's cgroup would stay for
-//! ever; with version 2 it removes a cgroup only when none is below it. Nor does it serve for values, which have to be
-//! compared before they are written, with an error that names file and value: it writes without looking and says that a
-//! file could not be written. And it looks for the hierarchies in one place, where no test can put a tree that behaves
-//! like version 2. It freezes cgroups, which it does for both versions by the cgroup's own path.
+//! Cgroups as plain files. The crate cgroups-rs 0.5 is used for freezing alone, which it does for both versions by the
+//! cgroup's own path. It cannot list cgroups; with version 1 it ignores the additional hierarchy of version 2, in which
+//! a pod's cgroup would stay for ever; with version 2 it removes a cgroup only when there is none below. Values have to
+//! be compared before they are written, with an error that names file and value: the crate writes without reading, and
+//! says only that a file could not be written. And it looks for the hierarchies in one fixed place, where no test can
+//! put a tree that behaves like version 2.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,25 +28,25 @@ use crate::mounts::mountinfo;
 use bridge_io::{Lane, NotRun};
 use bridge_pace::Backoff;
 
-/// Bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
+/// The most bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
 const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Cgroups below one pod that are walked.
+/// The most cgroups below one pod that are walked.
 const BELOW_POD_MAX: usize = 100_000;
-/// The kernel says "busy" for a moment after the last process has gone.
+/// The kernel answers "busy" for a moment after the last process has gone; removals are repeated this often.
 const BUSY_ATTEMPTS: u32 = 6;
 const BUSY_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(5), Duration::from_millis(160));
 
 /// This machine's cgroups. Files are read on the blocking threads of the I/O runtime.
 ///
-/// With the driver systemd, each is a slice that systemd is asked for, is told the limits of and is asked to stop. What
-/// systemd knows nothing of is written to the kernel's files as with the other driver: the bounds of huge pages, and
-/// directories in hierarchies of version 1 that systemd leaves alone.
+/// With the driver systemd, each cgroup is a slice: systemd is asked to make it, to set its limits and to stop it.
+/// Parts that systemd does not manage are written as with the other driver: the bounds of huge pages, and directories
+/// in hierarchies of version 1 that systemd leaves alone.
 #[derive(Debug, Clone)]
 pub struct SystemCgroups {
     tree: Arc<Tree>,
     lane: Lane,
     io: Handle,
-    /// With the driver systemd.
+    /// The slices of systemd; `None` with the driver cgroupfs.
     slices: Option<Arc<Slices>>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Tree {
 }
 
 impl SystemCgroups {
-    /// The hierarchies that are mounted now.
+    /// Finds the hierarchies that are mounted now.
     ///
     /// # Errors
     /// [`CgroupError::NotMounted`] without any, [`CgroupError::Io`] when the mounts cannot be listed.
@@ -75,13 +75,13 @@ impl SystemCgroups {
     /// The version and the hierarchies that are mounted now.
     ///
     /// # Errors
-    /// As [`SystemCgroups::detect`].
+    /// The same as [`SystemCgroups::detect`].
     pub(crate) fn mounted() -> Result<(CgroupVersion, Vec<Hierarchy>), CgroupError> {
         let mounts = mountinfo::read().map_err(failed("list the mounts of", Path::new("/sys/fs/cgroup")))?;
         detect::hierarchies(&mounts).ok_or(CgroupError::NotMounted)
     }
 
-    /// Hierarchies that are mounted at these places, on a machine with pages of these sizes and without systemd.
+    /// Uses these hierarchies, on a machine with pages of these sizes, without systemd.
     pub fn at(
         version: CgroupVersion,
         hierarchies: Vec<Hierarchy>,
@@ -128,7 +128,7 @@ impl SystemCgroups {
         }
     }
 
-    /// Starts what has more than one step; it runs to its end even when the future is dropped.
+    /// Starts work of several steps, which runs to its end even when the future is dropped.
     fn start<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, CgroupError>> + Send + 'static,
@@ -202,12 +202,12 @@ impl Cgroups for SystemCgroups {
     fn kill(&self, uid: &str) -> Done<usize> {
         self.run(uid, |tree, uid| {
             let dirs = tree.with_those_below(uid)?;
-            // What is frozen makes no new processes while it is killed.
+            // A frozen cgroup makes no new processes while its processes are killed.
             let frozen = Frozen::of(&dirs);
             let pids = tree.pids(&dirs)?;
             for pid in pids.iter().filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(*pid).ok()?))
             {
-                // One that has ended meanwhile is what was wanted.
+                // A process that has ended meanwhile is no failure.
                 let _ended = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
             drop(frozen);
@@ -222,17 +222,17 @@ impl Cgroups for SystemCgroups {
             for cgroup in this.run(&uid, Tree::without_processes).await? {
                 slices.stop(&cgroup).await?;
             }
-            // Those of hierarchies that systemd leaves alone.
+            // The directories in hierarchies that systemd leaves alone.
             this.run(&uid, Tree::remove).await
         })
     }
 }
 
-/// Cgroups that are frozen until this is dropped. What cannot be frozen goes on.
+/// Cgroups that are frozen until this is dropped. A cgroup that cannot be frozen keeps running.
 struct Frozen(Vec<FreezerController>);
 
 impl Frozen {
-    /// Those with a file for it: a cgroup that is frozen stops those below it, too.
+    /// Freezes the cgroups that have a file for it; freezing a cgroup stops those below it, too.
     fn of(dirs: &[PathBuf]) -> Self {
         let freezer = |dir: &PathBuf| {
             let unified = dir.join("cgroup.freeze").exists();
@@ -279,7 +279,7 @@ impl Tree {
         Ok(found.into_iter().collect())
     }
 
-    /// The pod's cgroups that exist, each before those below it.
+    /// The pod's existing cgroups, each before those below it.
     fn with_those_below(&self, uid: &str) -> Result<Vec<PathBuf>, CgroupError> {
         let mut all = Vec::new();
         for qos in QosClass::ALL {
@@ -312,7 +312,7 @@ impl Tree {
         Ok(pids.into_iter().collect())
     }
 
-    /// The names of the pod's cgroups that are there, which must be without processes.
+    /// The names of the pod's existing cgroups; an error if any of them has processes.
     fn without_processes(&self, uid: &str) -> Result<Vec<String>, CgroupError> {
         let pids = self.pids(&self.with_those_below(uid)?)?;
         if !pids.is_empty() {
@@ -348,7 +348,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Those below go before the one above them.
+    /// Removes cgroups in reverse, so that those below go first.
     fn remove_backwards(&self, dirs: &[PathBuf]) -> Result<(), (PathBuf, io::Error)> {
         for dir in dirs.iter().rev() {
             match self.files.remove_dir(dir) {
@@ -364,7 +364,7 @@ pub(super) fn below(hierarchy: &Path, name: &str) -> PathBuf {
     hierarchy.join(name.trim_start_matches('/'))
 }
 
-/// The sizes of huge pages in bytes: directories like `hugepages-2048kB`.
+/// The sizes of huge pages in bytes, from directories like `hugepages-2048kB`.
 fn huge_page_sizes() -> Vec<u64> {
     let dirs = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
     let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok();
@@ -395,7 +395,7 @@ fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
     let read = fs::File::open(&path).and_then(|file| file.take(PROCS_BYTES_MAX).read_to_string(&mut text));
     match read {
         Err(error) if gone(&error) => return Ok(Vec::new()),
-        // A threaded cgroup of version 2: its processes are told by the cgroup above.
+        // A threaded cgroup of version 2: the cgroup above lists its processes.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => {
             return Ok(Vec::new());
         }
@@ -408,7 +408,7 @@ fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
         .collect()
 }
 
-/// Removed meanwhile: of a cgroup's open file the kernel then says "no such device".
+/// Whether a cgroup was removed meanwhile: the kernel answers "no such device" for an open file of a removed cgroup.
 pub(super) fn gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())

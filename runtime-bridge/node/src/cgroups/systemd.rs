@@ -1,8 +1,8 @@
-//! The slices of the cgroup driver systemd: systemd is asked for them over D-Bus, so that it knows them and their limits and
-//! keeps both over a `daemon-reload`.
+//! The slices of the cgroup driver systemd. The kubelet asks systemd for them over D-Bus, so that systemd knows them
+//! and their limits and keeps both over a `daemon-reload`.
 //!
-//! The proxy is our own rather than the client of `cgroups-rs`: that one makes no unit without a process in it, does not
-//! wait for systemd's jobs, and takes every error of the bus for "there is no such unit".
+//! The D-Bus proxy is our own rather than the client of `cgroups-rs`: that client makes no unit without a process in
+//! it, does not wait for systemd's jobs, and takes every error of the bus for "there is no such unit".
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use zbus::{Connection, connection};
 use super::units::{self, Property, Setting};
 use super::{CgroupError, CgroupValues, CgroupVersion};
 
-/// systemd's own socket, for root alone: it is there before any bus is, and without one.
+/// systemd's private socket, for root alone: it exists before any bus does, and on machines without one.
 const PRIVATE_SOCKET: &str = "/run/systemd/private";
-/// What systemd may take for one job, as upstream waits.
+/// How long systemd may take for one job, as upstream waits.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// A job replaces another one of the same unit.
+/// The job mode: a job replaces another one of the same unit.
 const MODE: &str = "replace";
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
@@ -55,10 +55,10 @@ trait Manager {
     fn job_removed(&self, id: u32, job: OwnedObjectPath, unit: String, result: String) -> zbus::Result<()>;
 }
 
-/// Makes a connection on which systemd answers.
+/// Opens a connection to systemd.
 pub(super) type Connect = Arc<dyn Fn() -> BoxFuture<'static, zbus::Result<Connection>> + Send + Sync>;
 
-/// systemd, when it could be reached.
+/// A connection to systemd.
 #[derive(Clone)]
 struct Reached {
     manager: ManagerProxy<'static>,
@@ -70,7 +70,7 @@ pub(super) struct Slices {
     version: CgroupVersion,
     connect: Connect,
     reached: tokio::sync::Mutex<Option<Reached>>,
-    /// What each unit was last told. A unit is told again when it shall hold something else, or was not there.
+    /// The last properties sent for each unit. They are sent again when they change, or when the unit did not exist.
     told: Mutex<BTreeMap<String, Vec<Property>>>,
 }
 
@@ -80,13 +80,13 @@ impl std::fmt::Debug for Slices {
     }
 }
 
-/// Why systemd did not do what it was asked.
+/// Why systemd did not carry out a request.
 enum Refusal {
-    /// It answered with this error, by its D-Bus name.
+    /// systemd answered with this D-Bus error: its name and its text.
     Error(String, String),
-    /// The job ended otherwise than done, or not in time.
+    /// The job ended with another result than `done`, or not in time.
     Job(String),
-    /// Nothing was answered.
+    /// There was no answer.
     Lost(String),
 }
 
@@ -118,7 +118,7 @@ impl From<zbus::Error> for Refusal {
     }
 }
 
-/// The bus of the system, or systemd's own socket where there is no bus.
+/// Connects to the system bus, or to systemd's private socket where there is no bus.
 async fn system() -> zbus::Result<Connection> {
     let on_bus = match connection::Builder::system() {
         Ok(builder) => builder.build().await,
@@ -127,7 +127,7 @@ async fn system() -> zbus::Result<Connection> {
     let Err(no_bus) = on_bus else { return on_bus };
     let socket = match tokio::net::UnixStream::connect(PathBuf::from(PRIVATE_SOCKET)).await {
         Ok(socket) => socket,
-        // What is usual is missing: that is the news.
+        // The missing bus is the unusual part, so its error is returned.
         Err(_) => return Err(no_bus),
     };
     connection::Builder::unix_stream(socket).p2p().build().await
@@ -144,12 +144,12 @@ fn given(properties: &[Property]) -> Vec<(&str, Value<'_>)> {
 }
 
 impl Slices {
-    /// Those of the machine's systemd. Nothing is connected yet.
+    /// The slices of this machine's systemd. Nothing is connected yet.
     pub(super) fn of_this_machine(version: CgroupVersion) -> Self {
         Self::over(version, Arc::new(|| Box::pin(system())))
     }
 
-    /// Those of the systemd at the other end of such a connection.
+    /// The slices of the systemd at the other end of such a connection.
     pub(super) fn over(version: CgroupVersion, connect: Connect) -> Self {
         Self { version, connect, reached: tokio::sync::Mutex::default(), told: Mutex::default() }
     }
@@ -163,7 +163,7 @@ impl Slices {
         let connection = (self.connect)().await.map_err(lost)?;
         let manager = ManagerProxy::builder(&connection).cache_properties(CacheProperties::No);
         let manager = manager.build().await.map_err(lost)?;
-        // Without it systemd tells nobody of the ends of its jobs.
+        // Without a subscription, systemd does not report the ends of its jobs.
         manager.subscribe().await.map_err(lost)?;
         let version = manager.version().await.map_or(0, |text| units::version_number(&text));
         Ok(held.insert(Reached { manager, version }).clone())
@@ -174,7 +174,7 @@ impl Slices {
         timeout(DEADLINE, self.reach()).await.map_err(|_| late())?
     }
 
-    /// Does it, once more on a new connection if systemd is gone from the other end of the one at hand.
+    /// Makes a call, and repeats it on a new connection if the present one has lost systemd.
     async fn call<T>(
         &self,
         work: impl Fn(Reached) -> BoxFuture<'static, Result<T, Refusal>>,
@@ -187,7 +187,7 @@ impl Slices {
         outcome
     }
 
-    /// Has the slice of this cgroup there with these values. `is_there` says whether its directories are.
+    /// Makes the slice of this cgroup with these values. `is_there` says whether the cgroup's directories exist.
     pub(super) async fn ensure(
         &self,
         cgroup: &str,
@@ -204,7 +204,7 @@ impl Slices {
         self.set(unit, values).await
     }
 
-    /// Has a slice that others have made hold these values.
+    /// Sets the values of a slice that others have made.
     pub(super) async fn update(&self, cgroup: &str, values: &CgroupValues) -> Result<(), CgroupError> {
         self.set(units::unit(cgroup).0, values).await
     }
@@ -221,7 +221,8 @@ impl Slices {
         Ok(())
     }
 
-    /// Stops the slice of this cgroup, which ends every process below it. One that systemd does not know is stopped.
+    /// Stops the slice of this cgroup, which ends every process below it. Succeeds for a slice that systemd does not
+    /// know.
     pub(super) async fn stop(&self, cgroup: &str) -> Result<(), CgroupError> {
         let (unit, _) = units::unit(cgroup);
         self.forget(unit);
@@ -242,7 +243,7 @@ impl Slices {
     }
 }
 
-/// What systemd does, or that it takes too long.
+/// The work's result, or the error that it takes too long.
 async fn in_time<T>(work: BoxFuture<'static, Result<T, Refusal>>) -> Result<T, Refusal> {
     let late = || Refusal::Job(format!("systemd has not done it within {} s", DEADLINE.as_secs()));
     timeout(DEADLINE, work).await.map_err(|_| late())?
@@ -265,7 +266,7 @@ async fn start(reached: Reached, unit: String, properties: Vec<Property>) -> Res
     let job = reached.manager.start_transient_unit(&unit, MODE, &given(&properties), &[]).await;
     let result = match job.map_err(Refusal::from) {
         Ok(job) => ended(&mut ends, &job).await?,
-        // Whoever made it: it is there.
+        // The unit exists already, made by the runtime or an earlier kubelet.
         Err(Refusal::Error(name, _)) if name == UNIT_EXISTS => return Ok(()),
         Err(refusal) => return Err(refusal),
     };
@@ -288,12 +289,12 @@ async fn stop(reached: Reached, unit: String) -> Result<(), Refusal> {
         Err(Refusal::Error(name, _)) if name == NO_SUCH_UNIT => return Ok(()),
         Err(refusal) => return Err(refusal),
     }
-    // One that has failed stays known until this.
+    // A failed unit stays known to systemd until it is reset.
     let _ = reached.manager.reset_failed_unit(&unit).await;
     Ok(())
 }
 
-/// How a job ended.
+/// The result of a job.
 async fn ended(ends: &mut JobRemovedStream, job: &OwnedObjectPath) -> Result<String, Refusal> {
     while let Some(end) = ends.next().await {
         let end = end.args()?;

@@ -1,5 +1,5 @@
-//! The driver systemd against a service on D-Bus that answers as systemd does, over a socket of its own.
-// The code that zbus writes for an interface has such maps.
+//! The driver systemd against a D-Bus service that answers as systemd does, over a socket of its own.
+// zbus generates such maps for an interface.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ struct State {
     units: BTreeMap<String, BTreeMap<String, String>>,
     calls: Vec<String>,
     jobs: u32,
-    /// How the next jobs end, instead of `done`.
+    /// The result of the next jobs, instead of `done`.
     result: Option<&'static str>,
     connections: Vec<Connection>,
 }
@@ -50,7 +50,7 @@ struct FakeSystemd {
     root: PathBuf,
 }
 
-/// `/a.slice/a-b.slice` for `a-b.slice`.
+/// The path `/a.slice/a-b.slice` of the unit `a-b.slice`.
 fn place(unit: &str) -> String {
     let name = unit.strip_suffix(".slice").unwrap();
     let ends = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
@@ -82,7 +82,7 @@ impl FakeSystemd {
         }
     }
 
-    /// Writes what it knows of every unit to the kernel's files, and its defaults for the rest, as a reload does.
+    /// Writes the known properties of every unit, and defaults for the rest, to the kernel's files, as a reload does.
     fn reload(&self) {
         let units = self.state().units.clone();
         for (unit, properties) in units {
@@ -105,7 +105,7 @@ impl FakeSystemd {
             (state.jobs, state.result.unwrap_or("done"))
         };
         let path: OwnedObjectPath = ObjectPath::try_from(format!("{PATH}/job/{job}")).unwrap().into();
-        // Ends of others' jobs are heard as well.
+        // The ends of other units' jobs are reported as well.
         let other: OwnedObjectPath = ObjectPath::try_from(format!("{PATH}/job/0")).unwrap().into();
         Self::job_removed(emitter, 0, other, "other.service".to_owned(), "failed".to_owned()).await.unwrap();
         Self::job_removed(emitter, job, path.clone(), unit.to_owned(), result.to_owned()).await.unwrap();
@@ -147,7 +147,7 @@ impl FakeSystemd {
         if self.state().units.contains_key(&name) {
             return Err(Refused::UnitExists(format!("Unit {name} already exists.")));
         }
-        // What systemd does not take of a slice.
+        // systemd refuses these properties for a slice.
         if properties.iter().any(|(property, _)| property == "Delegate" || property == "PIDs") {
             return Err(Refused::BadUnitSetting(name));
         }
@@ -253,14 +253,14 @@ async fn a_pods_cgroup_is_a_slice_that_systemd_knows_with_its_limits() {
         "MemoryMax=1048576 CPUWeight=20 CPUQuotaPeriodUSec=100000 CPUQuotaPerSecUSec=510000 TasksMax=32";
     assert_eq!(systemd.calls(), [format!("start {UNIT} replace"), format!("set {UNIT} true {told}")]);
     assert!(systemd.state().units[UNIT]["Wants"].contains("kubepods-burstable.slice"));
-    // The kernel's files say what systemd says, so that a reload changes nothing.
+    // The kernel's files and systemd's properties agree, so that a reload changes nothing.
     let held = |systemd: &FakeSystemd| {
         ["memory.max", "cpu.weight", "cpu.max", "pids.max"].map(|name| file(systemd, name))
     };
     assert_eq!(held(&systemd), ["1048576", "20", "51000 100000", "32"]);
     systemd.reload();
     assert_eq!(held(&systemd), ["1048576", "20", "51000 100000", "32"]);
-    // The same again costs nothing, another value one call.
+    // The same values need no call, another value one call.
     assert_eq!(cgroups.ensure(POD, values(1 << 20)).await, Ok(Ensured::default()));
     assert_eq!(systemd.calls(), <[&str; 0]>::default());
     cgroups.update(POD, values(2 << 20)).await.unwrap();
@@ -277,7 +277,7 @@ async fn a_slice_that_is_there_is_taken_over() {
     let systemd = FakeSystemd::new(dir.path());
     cgroups(&systemd).ensure(POD, values(1 << 20)).await.unwrap();
     systemd.calls();
-    // A kubelet that has just started knows of none.
+    // A kubelet that has just started has sent no properties yet.
     let again = cgroups(&systemd).ensure(POD, values(1 << 20)).await.unwrap();
     assert!(!again.made && again.written.is_empty(), "{again:?}");
     let calls = systemd.calls();
@@ -302,7 +302,7 @@ async fn a_pods_slice_is_stopped_when_it_is_removed() {
     assert_eq!(systemd.calls(), [format!("stop {UNIT} replace"), format!("reset {UNIT}")]);
     assert!(!procs.exists() && !systemd.state().units.contains_key(UNIT));
     cgroups.remove_pod_cgroup("u-1").await.unwrap();
-    // One whose directory somebody else has made is no unit, and goes as well.
+    // A directory that another process has made is no unit, and is removed as well.
     systemd.make(UNIT);
     cgroups.remove_pod_cgroup("u-1").await.unwrap();
     assert_eq!(systemd.calls(), [format!("stop {UNIT} replace")]);
@@ -319,7 +319,7 @@ async fn what_systemd_refuses_is_told() {
     assert_eq!(error, format!("systemd: cannot start {UNIT}: the job ended with \"failed\""));
     assert_eq!(systemd.calls(), [format!("start {UNIT} replace"), format!("reset {UNIT}")]);
     systemd.state().result = None;
-    // A cgroup of the administrator's that is a directory and no slice.
+    // A directory of the administrator's is no slice.
     systemd.make("kube.slice");
     let error = cgroups.update("/kube.slice", values(1 << 20)).await.unwrap_err().to_string();
     assert_eq!(error, "systemd: cannot set properties of kube.slice: Unit kube.slice not loaded.");

@@ -11,7 +11,7 @@ use super::*;
 /// Makes cgroups and processes, as a runtime does.
 trait Machine {
     fn add_pod(&self, qos: QosClass, uid: &str);
-    /// A process in the pod's cgroup; its number.
+    /// Starts a process in the pod's cgroup; returns its process ID.
     fn start(&self, qos: QosClass, uid: &str) -> u32;
     fn stop(&self, pid: u32);
 }
@@ -85,12 +85,12 @@ async fn fake_cgroups_keep_the_contract() {
 
 const SIZES: PageSizes = PageSizes { page: 4096, huge: Vec::new() };
 
-/// Hierarchies that control nothing.
+/// Hierarchies without controllers.
 fn plain(paths: &[PathBuf]) -> Vec<Hierarchy> {
     paths.iter().map(|path| Hierarchy { path: path.clone(), controllers: Vec::new() }).collect()
 }
 
-/// Directories in which only what a test writes is a file: the kernel's own vanish with their directory.
+/// Directories in which only a test's writes are files: the kernel's files vanish with their directory.
 struct DirMachine {
     names: CgroupNames,
     hierarchies: Vec<PathBuf>,
@@ -109,7 +109,7 @@ impl Machine for DirMachine {
         }
     }
     fn start(&self, qos: QosClass, uid: &str) -> u32 {
-        // In one hierarchy, two levels down.
+        // The process is in one hierarchy, two levels down.
         fs::write(self.pod(1, qos, uid).join("container/inner/cgroup.procs"), "42\n").unwrap();
         42
     }
@@ -176,7 +176,7 @@ impl Machine for KernelMachine {
         let pid = child.id();
         self.children.lock().unwrap().push(child);
         for hierarchy in 0..self.dirs.hierarchies.len() {
-            // A cpuset without CPUs takes no process; one hierarchy with it is enough.
+            // A cpuset without CPUs accepts no process; it is enough that one hierarchy has the process.
             let procs = self.dirs.pod(hierarchy, qos, uid).join("container/cgroup.procs");
             let _ = fs::write(procs, pid.to_string());
         }
@@ -227,7 +227,7 @@ async fn the_kernels_cgroups_keep_the_contract() {
     }
     let cgroups = Arc::new(cgroups);
     contract(cgroups.clone(), &machine).await;
-    // Only here are the processes real ones.
+    // Only this machine has real processes.
     machine.add_pod(QosClass::Burstable, "k-1");
     machine.start(QosClass::Burstable, "k-1");
     assert_eq!(cgroups.kill("k-1").await, Ok(1));
@@ -287,7 +287,7 @@ async fn a_pods_values_in_version_1() {
     }
     assert_eq!(cgroups.check(POD).await, Ok(()));
 
-    // Nothing is written that is there already; what another hand changed is put right.
+    // Values that already hold are not written; a value that another process changed is restored.
     let again = cgroups.ensure(POD, limited(512, 1 << 20)).await.unwrap();
     assert_eq!((again, kernel.writes()), (Ensured::default(), vec![]));
     fs::write(dir.path().join("memory").join(&POD[1..]).join("memory.limit_in_bytes"), "4096\n").unwrap();
@@ -412,7 +412,7 @@ async fn the_fake_writes_what_differs_and_finds_what_is_missing() {
     assert_eq!(cgroups.values(&pod), None);
 }
 
-/// The kernel's own: values are written and read back where this process may.
+/// The kernel's own cgroups: values are written and read back where this process is allowed to.
 #[tokio::test]
 async fn the_kernel_holds_a_pods_values() {
     let root = format!("understudy-test-values-{}", std::process::id());

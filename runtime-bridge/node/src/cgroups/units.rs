@@ -1,22 +1,23 @@
-//! PURE: a cgroup and its values as a systemd slice: what libcontainer's managers for systemd tell it, for both versions.
+//! PURE: a cgroup and its values as a systemd slice, with the properties that libcontainer's systemd managers set, for
+//! both versions.
 
 use std::borrow::Cow;
 
 use super::values::weight;
 use super::{CgroupValues, CgroupVersion, CpuLimit, Limit};
 
-/// systemd's words for "no limit".
+/// systemd's value for "no limit".
 const INFINITY: u64 = u64::MAX;
-/// The first systemd that knows `CPUQuotaPeriodUSec`.
+/// The first version of systemd that has `CPUQuotaPeriodUSec`.
 const KNOWS_PERIODS: u32 = 242;
-/// systemd keeps CPU quotas in whole hundredths of a CPU: so many microseconds of each second.
+/// systemd keeps CPU quotas in whole hundredths of a CPU: this many microseconds of each second.
 const QUOTA_STEP_US: u64 = 10_000;
 const SECOND_US: u64 = 1_000_000;
 
 /// A property of a unit.
 pub(super) type Property = (&'static str, Setting);
 
-/// What a property is set to.
+/// The value of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Flag(bool),
@@ -25,15 +26,15 @@ pub(super) enum Setting {
     Texts(Vec<String>),
 }
 
-/// The unit of a cgroup, and the one above it: `/a.slice/a-b.slice` is `a-b.slice` in `a.slice`.
+/// The unit of a cgroup, and the unit above: `/a.slice/a-b.slice` is `a-b.slice` in `a.slice`.
 pub(super) fn unit(cgroup: &str) -> (&str, &str) {
     let (above, unit) = cgroup.rsplit_once('/').unwrap_or(("", cgroup));
     let parent = above.rsplit('/').next().unwrap_or_default();
     (unit, if parent.is_empty() { "-.slice" } else { parent })
 }
 
-/// What every slice is made with: everything counted, since the kernel has trouble with what is counted late. A slice has
-/// no `Delegate`: systemd refuses it, and what is below a slice are units again.
+/// The properties of every new slice: all accounting is on, since the kernel has trouble with accounting that is
+/// switched on later. A slice has no `Delegate`: systemd refuses it, and below a slice there are only units.
 pub(super) fn made_with(cgroup: &str, version: CgroupVersion) -> Vec<Property> {
     let (unit, parent) = unit(cgroup);
     let io = if version == CgroupVersion::V2 { "IOAccounting" } else { "BlockIOAccounting" };
@@ -47,7 +48,7 @@ pub(super) fn made_with(cgroup: &str, version: CgroupVersion) -> Vec<Property> {
     properties
 }
 
-/// The values that systemd knows; of huge pages it knows nothing. `systemd` is its version.
+/// The values as properties of systemd, which has none for huge pages. `systemd` is its version.
 pub(super) fn limits(values: &CgroupValues, version: CgroupVersion, systemd: u32) -> Vec<Property> {
     let unified = version == CgroupVersion::V2;
     let number = |limit: Limit| match limit {
@@ -71,21 +72,21 @@ pub(super) fn limits(values: &CgroupValues, version: CgroupVersion, systemd: u32
         put("CPUQuotaPerSecUSec", per_second(cpu).unwrap_or(INFINITY));
     }
     if let Some(pids) = values.pids {
-        // systemd takes no bound of none.
+        // systemd accepts no bound of 0.
         put("TasksMax", number(pids).max(1));
     }
     properties
 }
 
-/// Microseconds of CPU time in each second, rounded up to what systemd can keep; none without a limit.
+/// Microseconds of CPU time per second, rounded up to systemd's step; `None` without a limit.
 fn per_second(cpu: CpuLimit) -> Option<u64> {
     let Limit::At(quota) = cpu.quota_us else { return None };
     let exact = quota.saturating_mul(SECOND_US) / cpu.period_us.max(1);
     Some(exact.div_ceil(QUOTA_STEP_US).saturating_mul(QUOTA_STEP_US))
 }
 
-/// The same values with the CPU quota that systemd keeps: the kernel's file holds it, too, or systemd and the kubelet would
-/// change it in turns.
+/// The values with the CPU quota as systemd rounds it. The kernel's file must hold the rounded value, or systemd and
+/// the kubelet would overwrite each other's.
 pub(super) fn kept(values: &CgroupValues) -> Cow<'_, CgroupValues> {
     let rounded = values.cpu.and_then(|cpu| {
         let quota = per_second(cpu)?.saturating_mul(cpu.period_us) / SECOND_US;
@@ -97,7 +98,7 @@ pub(super) fn kept(values: &CgroupValues) -> Cow<'_, CgroupValues> {
     }
 }
 
-/// The number at the beginning of a systemd's version: `v245.4-1.fc32` is 245; 0 if there is none.
+/// The number at the beginning of systemd's version text: 245 for `v245.4-1.fc32`; 0 if there is none.
 pub(super) fn version_number(text: &str) -> u32 {
     let text = text.trim_start_matches(['"', 'v']);
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

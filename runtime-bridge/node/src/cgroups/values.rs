@@ -1,67 +1,67 @@
-//! PURE: from what a cgroup shall hold to the kernel's files and texts, for both versions (row 14.3).
+//! PURE: a cgroup's values as the kernel's files and texts, for both versions (row 14.3).
 
 use std::collections::BTreeMap;
 
-/// A bound.
+/// An upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// None.
+    /// No bound.
     Unlimited,
-    /// At most so much.
+    /// At most this much.
     At(u64),
 }
 
 /// CPU time that processes may use in each period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuLimit {
-    /// Microseconds of CPU time.
+    /// Microseconds of CPU time per period.
     pub quota_us: Limit,
-    /// Microseconds.
+    /// The period, microseconds.
     pub period_us: u64,
 }
 
 /// Bounds on huge pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HugePages {
-    /// As many as there are, of every size.
+    /// No bound, for every size.
     Unlimited,
-    /// At most so many bytes, by the size of the page in bytes; none of the sizes that are not named.
+    /// At most this many bytes, by the size of the page in bytes; sizes that are not named are bounded to 0.
     Only(BTreeMap<u64, u64>),
 }
 
-/// What a cgroup shall hold. What is absent is left as it is.
+/// The values of a cgroup. A value of `None` is left unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupValues {
     /// The share of contended CPU time in version 1's scale, 2 to 262144.
     pub cpu_shares: Option<u64>,
-    /// CPU time.
+    /// The limit of CPU time.
     pub cpu: Option<CpuLimit>,
-    /// Bytes.
+    /// The limit of memory, bytes.
     pub memory: Option<Limit>,
-    /// Processes and threads.
+    /// The limit of processes and threads.
     pub pids: Option<Limit>,
-    /// Huge pages.
+    /// The limits of huge pages.
     pub huge_pages: Option<HugePages>,
 }
 
-/// What upstream takes for no limit of huge pages: a number that every size of page divides.
+/// The number with which upstream writes "no limit" of huge pages: every page size divides it.
 const HUGE_PAGES_UNLIMITED: u64 = 1 << 62;
 const SHARES_MIN: u64 = 2;
 const SHARES_MAX: u64 = 262_144;
 const WEIGHT_MAX: u64 = 10_000;
 
-/// One file of a cgroup and what it shall hold.
+/// One file of a cgroup and the value that it shall hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
-    /// Whose file it is.
+    /// The controller that the file belongs to.
     pub controller: &'static str,
-    /// Its name.
+    /// The file's name.
     pub file: String,
-    /// The text.
+    /// The value's text.
     pub text: String,
-    /// The kernel rounds down to multiples of this.
+    /// The kernel rounds values down to multiples of this.
     pub unit: u64,
-    /// Older kernels do not have the file, and nothing is missing then.
+    /// The file is absent on older kernels, which is no failure.
     pub optional: bool,
 }
 
@@ -70,20 +70,20 @@ impl Setting {
         Self { controller, file: file.into(), text, unit: 1, optional: false }
     }
 
-    /// Whether the kernel's text means the same, so that nothing needs to be written.
+    /// Whether the file's present text means the same value, so that no write is needed.
     pub fn held_by(&self, current: &str) -> bool {
         let meanings =
             |text: &'_ str| -> Vec<Word> { text.split_whitespace().map(|word| self.meaning(word)).collect() };
         meanings(current) == meanings(&self.text)
     }
 
-    /// Whether it bounds nothing, so that a kernel which cannot bound it does as well.
+    /// Whether the value bounds nothing, so that a kernel without the file is no failure.
     pub fn is_unlimited(&self) -> bool {
         self.text.split_whitespace().next().is_some_and(|word| self.meaning(word) == Word::Unlimited)
     }
 
     fn meaning(&self, word: &str) -> Word {
-        // Version 1 tells "no limit" as the largest multiple that it can count to.
+        // Version 1 shows "no limit" as the largest multiple that it can count to.
         let largest = i64::MAX.unsigned_abs() / self.unit;
         match word.parse::<u64>() {
             Ok(number) if number / self.unit >= largest => Word::Unlimited,
@@ -101,16 +101,16 @@ enum Word {
     Other(String),
 }
 
-/// The sizes of pages.
+/// The page sizes of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageSizes {
-    /// Bytes of an ordinary page, in which memory is counted.
+    /// Bytes of an ordinary page, in multiples of which memory is counted.
     pub page: u64,
-    /// Bytes of huge pages of each size that the machine has.
+    /// The sizes of huge pages on the machine, in bytes.
     pub huge: Vec<u64>,
 }
 
-/// The files of version 1.
+/// The values as files of version 1.
 pub(super) fn version_1(values: &CgroupValues, sizes: &PageSizes) -> Vec<Setting> {
     let number = |limit| match limit {
         Limit::Unlimited => "-1".to_owned(),
@@ -137,7 +137,7 @@ pub(super) fn version_1(values: &CgroupValues, sizes: &PageSizes) -> Vec<Setting
     settings
 }
 
-/// The files of version 2.
+/// The values as files of version 2.
 pub(super) fn version_2(values: &CgroupValues, sizes: &PageSizes) -> Vec<Setting> {
     let mut settings = Vec::new();
     if let Some(shares) = values.cpu_shares {
@@ -167,7 +167,7 @@ fn or_max(limit: Limit) -> String {
     }
 }
 
-/// Version 1's 2 to 262144 laid over version 2's 1 to 10000, as Kubernetes does it.
+/// Maps version 1's CPU shares (2 to 262144) to version 2's CPU weight (1 to 10000), as Kubernetes does.
 pub fn weight(shares: u64) -> u64 {
     if shares >= SHARES_MAX {
         return WEIGHT_MAX;
@@ -185,7 +185,7 @@ fn huge_pages<'a>(
         HugePages::Only(bytes) => bytes.get(size).copied().unwrap_or(0),
     };
     sizes.huge.iter().flat_map(move |size| {
-        // The second file bounds what is set aside before it is used.
+        // The second file bounds reservations, before pages are used.
         files.into_iter().enumerate().map(move |(number, file)| Setting {
             unit: (*size).max(1),
             optional: number > 0,
@@ -194,7 +194,7 @@ fn huge_pages<'a>(
     })
 }
 
-/// `2MB`, as the kernel's files have it.
+/// A size in the kernel's file names, such as `2MB`.
 fn size_name(bytes: u64) -> String {
     let units = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
     let unit = units.into_iter().find(|(unit, _)| bytes.is_multiple_of(*unit));

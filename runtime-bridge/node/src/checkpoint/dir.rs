@@ -15,11 +15,11 @@ use super::{CheckpointError, CheckpointStore, check_name, encode, file};
 
 const SUFFIX: &str = ".ckpt";
 const CORRUPT_SUFFIX: &str = ".corrupt";
-/// Enough to look at afterwards; more would fill the disk when something corrupts each one.
+/// The number of corrupt files that are kept for inspection; more could fill the disk.
 const CORRUPT_KEPT_MAX: usize = 3;
 
-/// Checkpoints as files of mode 0600 below a directory of mode 0700. A name's segments are directories, its last
-/// one a file.
+/// Checkpoints as files of mode 0600 below a directory of mode 0700. The segments of a checkpoint's name are
+/// directories, the last segment is a file.
 #[derive(Clone)]
 pub struct DirCheckpoints {
     root: Arc<PathBuf>,
@@ -33,7 +33,7 @@ impl std::fmt::Debug for DirCheckpoints {
 }
 
 impl DirCheckpoints {
-    /// A store below `root`, which the first save creates. The disk is touched on the blocking threads of `io` only.
+    /// A store below `root`, which the first save creates. The disk is accessed only on the blocking threads of `io`.
     pub fn new(root: impl Into<PathBuf>, io: Handle) -> Self {
         Self { root: Arc::new(root.into()), strand: Strand::new(io) }
     }
@@ -107,7 +107,7 @@ fn place(root: &Path, name: &str) -> (PathBuf, PathBuf) {
 
 fn beside(path: &Path, parent: &Path, suffix: &str) -> PathBuf {
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // Begins with a dot, which no name may, so it is never taken for a checkpoint.
+    // The name begins with a dot, which no checkpoint's name may, so it is never taken for a checkpoint.
     parent.join(format!(".{file}{suffix}"))
 }
 
@@ -124,7 +124,7 @@ fn save(root: &Path, name: &str, json: &[u8]) -> Result<(), CheckpointError> {
         .map_err(failed(name, "write"))
         .and_then(|()| fs::rename(&temporary, &path).map_err(failed(name, "rename")));
     if let Err(error) = written {
-        // On a full disk this gives the space back; when it fails too, the next save replaces the file.
+        // On a full disk this frees the space; if it fails too, the next save replaces the file.
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }
@@ -132,7 +132,7 @@ fn save(root: &Path, name: &str, json: &[u8]) -> Result<(), CheckpointError> {
 }
 
 pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What a crash has left goes first, so that the new file gets our mode and is no symlink.
+    // A file left by a crash is removed first, so that the new file gets our mode and is no symlink.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -142,7 +142,7 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes the names durable: the file's in its directory, and each new directory's in the one above it.
+/// Makes the directory entries durable: the file's in its directory, and each new directory's in the one above it.
 fn sync_dirs(root: &Path, parent: &Path) -> io::Result<()> {
     for dir in parent.ancestors() {
         File::open(dir)?.sync_all()?;
@@ -176,7 +176,7 @@ fn load(root: &Path, name: &str) -> Result<Option<Value>, CheckpointError> {
     Err(CheckpointError::Corrupt { name: name.to_owned(), reason })
 }
 
-/// The file's bytes, or why it cannot be a checkpoint. Neither a FIFO nor a symlink is followed into trouble.
+/// The file's bytes, or why it cannot be a checkpoint. Symlinks are not followed, and a FIFO does not block.
 pub(crate) fn read_bounded(path: &Path) -> io::Result<Result<Vec<u8>, String>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
@@ -197,7 +197,7 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<Result<Vec<u8>, String>> {
     Ok(Ok(bytes))
 }
 
-/// Renames a corrupt file so that it can be looked at, and drops the oldest of more than a few.
+/// Renames a corrupt file, so that it can be inspected, and removes the oldest of too many.
 fn set_aside(path: &Path, parent: &Path) -> io::Result<()> {
     let mut kept = Vec::new();
     for entry in fs::read_dir(parent)? {
@@ -241,7 +241,7 @@ fn list_into(
         let kind = entry.file_type()?;
         if kind.is_dir() && depth_left > 1 {
             let below = format!("{above}{file_name}/");
-            // Only the directories that can hold or extend the prefix.
+            // Only directories that can hold names with the prefix are listed.
             if below.starts_with(prefix) || prefix.starts_with(&below) {
                 list_into(&entry.path(), below, prefix, depth_left - 1, names)?;
             }

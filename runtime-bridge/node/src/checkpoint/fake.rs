@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{CheckpointError, CheckpointStore, check_name, encode};
 
-/// Checkpoints in memory, with failures on demand. Clones share their content, so that a test keeps one to look at
-/// and to carry over into the next incarnation of a node.
+/// Checkpoints in memory, with failures on demand. Clones share their content, so that a test can inspect it and hand
+/// it to the next incarnation of a node.
 #[derive(Debug, Clone, Default)]
 pub struct FakeCheckpoints {
     state: Arc<Mutex<State>>,
@@ -43,7 +43,7 @@ impl FakeCheckpoints {
         self.locked().contents.insert(name.to_owned(), Stored::Corrupt(reason.to_owned()));
     }
 
-    /// How many saves have succeeded.
+    /// The number of successful saves.
     pub fn saves(&self) -> u64 {
         self.locked().saves
     }

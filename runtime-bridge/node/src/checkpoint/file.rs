@@ -1,5 +1,5 @@
-//! The form of a checkpoint on disk: one line `understudy-checkpoint v1 sha256:<hex> <bytes>`, then that many bytes
-//! of JSON. The checksum is over the bytes as they are, so no rule for writing JSON canonically is needed.
+//! The form of a checkpoint on disk: one line `understudy-checkpoint v1 sha256:<hex> <bytes>`, then that many bytes of
+//! JSON. The checksum is over these bytes, so JSON need not be written in a canonical form.
 
 use std::fmt::Write as _;
 
@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 const MAGIC: &str = "understudy-checkpoint";
 const VERSION: &str = "v1";
-/// Longer than any header that this version writes.
+/// Longer than any header of this version.
 const HEADER_BYTES_MAX: usize = 160;
-/// The largest file that can be whole.
+/// The largest valid file, bytes.
 pub(super) const FILE_BYTES_MAX: usize = super::CHECKPOINT_BYTES_MAX + HEADER_BYTES_MAX;
 
 pub(super) fn wrap(json: &[u8]) -> Vec<u8> {
@@ -19,7 +19,7 @@ pub(super) fn wrap(json: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The content, or what is wrong with the file.
+/// The content, or why the file is invalid.
 pub(super) fn unwrap(file: &[u8]) -> Result<Value, String> {
     let head = &file[..file.len().min(HEADER_BYTES_MAX)];
     let end = head.iter().position(|b| *b == b'\n').ok_or("it has no header line")?;

@@ -1,7 +1,7 @@
 //! State that neither the API server nor the runtime knows, kept across restarts of the kubelet.
 //!
-//! A checkpoint is JSON under a name such as `pod-status/<uid>`. After a crash of the process or of the machine a
-//! load gives the content of the last save that was reported as done, or of a later one, never half of one.
+//! A checkpoint is JSON under a name such as `pod-status/<uid>`. After a crash of the process or of the machine a load
+//! returns the content of the last save that was reported as done, or of a later save, and never a part of one.
 
 mod dir;
 #[cfg(any(test, feature = "fake"))]
@@ -22,11 +22,11 @@ pub(crate) use dir::{read_bounded, write_synced};
 pub use fake::FakeCheckpoints;
 pub(crate) use strand::{Refused, Strand};
 
-/// The largest checkpoint, as JSON text.
+/// The largest checkpoint, bytes of JSON text.
 pub const CHECKPOINT_BYTES_MAX: usize = 1024 * 1024;
-/// How many segments a name may have.
+/// The most segments of a name.
 const SEGMENTS_MAX: usize = 4;
-/// Leaves room for what the store puts around a name below the 255 bytes of a file name.
+/// The longest segment of a name: it leaves room for prefix and suffix within the 255 bytes of a file name.
 const SEGMENT_BYTES_MAX: usize = 200;
 
 /// Why a checkpoint could not be saved, loaded, listed or removed.
@@ -37,44 +37,44 @@ pub enum CheckpointError {
     InvalidName {
         /// The name as given.
         name: String,
-        /// The rule it breaks.
+        /// The rule that the name breaks.
         reason: &'static str,
     },
     /// The content is larger than [`CHECKPOINT_BYTES_MAX`].
     #[error("checkpoint {name}: {bytes} bytes are more than the {CHECKPOINT_BYTES_MAX} allowed")]
     TooLarge {
-        /// The checkpoint.
+        /// The checkpoint's name.
         name: String,
         /// Its size in bytes.
         bytes: usize,
     },
-    /// The stored content does not hold together. It has been set aside: the next load finds nothing.
+    /// The stored content is damaged. It has been set aside: the next load finds nothing.
     #[error("checkpoint {name} is corrupt: {reason}")]
     Corrupt {
-        /// The checkpoint.
+        /// The checkpoint's name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The disk or the quota is full. What was saved before is still there.
+    /// The disk or the quota is full. The earlier content is still stored.
     #[error("checkpoint {name}: no space left to {operation} it")]
     DiskFull {
-        /// The checkpoint.
+        /// The checkpoint's name.
         name: String,
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
     },
-    /// Another operation on the file system failed. What was saved before is still there.
+    /// Another file system operation failed. The earlier content is still stored.
     #[error("checkpoint {name}: cannot {operation}: {reason}")]
     Io {
         /// The checkpoint or the prefix.
         name: String,
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// Thousands of operations already wait for the disk.
+    /// Too many operations already wait for the disk.
     #[error("checkpoint {name}: too many operations wait for the disk")]
     Busy {
         /// The checkpoint or the prefix.
@@ -88,24 +88,24 @@ pub enum CheckpointError {
     },
 }
 
-/// A store of checkpoints. Operations take effect in the order in which they were called, even when their futures
-/// are polled in another order. One whose future is dropped before it begins has no effect; one that has begun runs to its
-/// end, and those called later wait for it.
+/// A store of checkpoints. Operations take effect in the order of the calls, even when their futures are polled in
+/// another order. An operation whose future is dropped before it begins has no effect; one that has begun runs to its
+/// end, and later ones wait for it.
 pub trait CheckpointStore: Send + Sync + std::fmt::Debug {
-    /// The same checkpoints for another subsystem: the operations of neither wait for those of the other that hang, so
-    /// the two must not use the same names.
+    /// The same checkpoints for another subsystem: hanging operations of one do not stop the other, so the two must not
+    /// use the same names.
     fn for_owner(&self, owner: &'static str) -> Arc<dyn CheckpointStore>;
 
-    /// Replaces the checkpoint `name`; done only when the content is safe on disk.
+    /// Replaces the checkpoint `name`; ends only when the content is safe on disk.
     fn save(&self, name: &str, content: &Value) -> BoxFuture<'static, Result<(), CheckpointError>>;
 
-    /// The content of `name`, `None` when there is none.
+    /// The content of `name`; `None` when there is none.
     fn load(&self, name: &str) -> BoxFuture<'static, Result<Option<Value>, CheckpointError>>;
 
     /// All names that begin with `prefix` (for instance `pod-status/`), sorted. An empty prefix lists all.
     fn list(&self, prefix: &str) -> BoxFuture<'static, Result<Vec<String>, CheckpointError>>;
 
-    /// Removes `name`; done as well when there was none.
+    /// Removes `name`; succeeds when there is none.
     fn remove(&self, name: &str) -> BoxFuture<'static, Result<(), CheckpointError>>;
 }
 
@@ -134,7 +134,7 @@ fn check_name(name: &str) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// The text of a checkpoint, refused when too large.
+/// The text of a checkpoint; an error when it is too large.
 fn encode(name: &str, content: &Value) -> Result<Vec<u8>, CheckpointError> {
     let text = serde_json::to_vec(content).expect("a JSON value has only string keys, so it can be written");
     if text.len() > CHECKPOINT_BYTES_MAX {

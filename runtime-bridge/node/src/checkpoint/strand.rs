@@ -1,4 +1,4 @@
-//! Work that must happen in the order in which it was asked for, without a thread of its own.
+//! Work that must happen in the order of the calls, without a thread of its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Jobs that wait at most; the node has at most a few hundred pods and each has one save under way.
+/// The most jobs that wait; the node has at most a few hundred pods with one save under way each.
 const WAITING_MAX: usize = 4096;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -19,8 +19,8 @@ struct Queue {
     draining: bool,
 }
 
-/// Two saves under one name must not overtake each other, as two `spawn_blocking` calls may: the older content
-/// would stay on disk. One blocking thread drains the queue and goes home when it is empty.
+/// A queue of jobs. Two saves under one name must not overtake each other, as two `spawn_blocking` calls may: the older
+/// content would stay on disk. One blocking thread drains the queue and ends when the queue is empty.
 #[derive(Clone)]
 pub(crate) struct Strand {
     io: Handle,
@@ -30,9 +30,9 @@ pub(crate) struct Strand {
 /// Why a job was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Too many jobs wait.
+    /// Too many jobs already wait.
     Full,
-    /// The runtime is gone, or the job panicked.
+    /// The runtime has shut down, or the job panicked.
     Gone,
 }
 
@@ -41,14 +41,14 @@ impl Strand {
         Self { io, queue: Arc::default() }
     }
 
-    /// A queue of another owner on the same runtime: neither waits for work of the other that hangs.
+    /// A queue for another owner on the same runtime: hanging jobs of one do not stop the other.
     pub(crate) fn another(&self) -> Self {
         Self::new(self.io.clone())
     }
 
-    /// Queues `work` now; it runs after everything queued before it, whether or not the future is polled. Work whose
-    /// future is dropped before it begins does not run: it belongs to an incarnation that has ended, and the next one
-    /// knows better. Work that has begun runs to its end, and the next one's waits for it.
+    /// Queues `work` now; it runs after everything queued before it, whether or not the future is polled. Work is
+    /// skipped when its future is dropped before it begins, since it belongs to an incarnation that has ended. Work
+    /// that has begun runs to its end, and later work waits for it.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -56,7 +56,7 @@ impl Strand {
         let (tell, told) = oneshot::channel();
         let job: Job = Box::new(move || {
             if !tell.is_closed() {
-                // Whoever asked may have gone meanwhile.
+                // The caller may have gone meanwhile.
                 let _ = tell.send(work());
             }
         });
@@ -70,7 +70,7 @@ impl Strand {
         };
         if start {
             let queue = Arc::clone(&self.queue);
-            // Detached on purpose: it ends when the queue is empty.
+            // Not awaited: the thread ends when the queue is empty.
             drop(self.io.spawn_blocking(move || drain(&queue)));
         }
         async move { told.await.map_err(|_| Refused::Gone) }.boxed()

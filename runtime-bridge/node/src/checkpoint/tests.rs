@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::*;
 
-/// What every store promises. `corrupt` spoils the stored checkpoint of that name.
+/// The contract that every store keeps. `corrupt` damages the stored checkpoint of that name.
 async fn contract(store: Arc<dyn CheckpointStore>, corrupt: impl Fn(&str)) {
     let a = json!({"phase": "Running", "n": 1});
     assert_eq!(store.load("pod-status/a").await, Ok(None));
@@ -24,7 +24,7 @@ async fn contract(store: Arc<dyn CheckpointStore>, corrupt: impl Fn(&str)) {
     assert_eq!(store.list("pod-s").await.unwrap().len(), 3);
     assert_eq!(store.list("nothing/").await, Ok(vec![]));
 
-    // Replacing, and in the order of the calls although they are waited for in another.
+    // Saves replace each other in the order of the calls, although they are awaited in another.
     let pending: Vec<_> = (0..50).map(|n| store.save("pod-status/a", &json!(n))).collect();
     for saved in pending.into_iter().rev() {
         saved.await.unwrap();
@@ -35,7 +35,7 @@ async fn contract(store: Arc<dyn CheckpointStore>, corrupt: impl Fn(&str)) {
     store.remove("pod-status/b").await.unwrap();
     assert_eq!(store.load("pod-status/b").await, Ok(None));
 
-    // A corrupt one is reported once, then gone, and can be saved anew.
+    // A corrupt checkpoint is reported once, then it is gone and can be saved anew.
     corrupt("pod-status/a");
     match store.load("pod-status/a").await {
         Err(CheckpointError::Corrupt { name, reason }) => {

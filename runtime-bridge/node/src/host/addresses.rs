@@ -1,4 +1,4 @@
-//! Under which addresses the machine is to be found.
+//! The addresses of this machine.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,29 +14,29 @@ use bridge_net::names;
 /// Addresses by which a machine may be reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FoundAddresses {
-    /// What the resolver says of the name, in its order.
+    /// The addresses that the resolver returned for the name, in its order.
     pub looked_up: Vec<IpAddr>,
     /// Those of the addresses looked up or asked about that belong to this machine.
     pub local: BTreeSet<IpAddr>,
-    /// What packets of the default route come from: IPv4, and IPv6.
+    /// The source addresses of the default routes: IPv4, then IPv6.
     pub default_routes: Vec<IpAddr>,
 }
 
-/// Finds a machine's addresses.
+/// Finds a machine's addresses, for NodeStatus.
 pub trait HostAddresses: Send + Sync + std::fmt::Debug {
-    /// What is known of a host name, and whether further addresses are this machine's own. May take as long as the
-    /// resolver does.
+    /// Looks `name` up, and checks which of these and the `asked` addresses belong to this machine. Takes as long as
+    /// the resolver does.
     fn find(&self, name: &str, asked: &[IpAddr]) -> BoxFuture<'static, Result<FoundAddresses, NotRun>>;
 }
 
-/// This machine, and its resolver.
+/// The real machine with its resolver.
 #[derive(Debug, Clone)]
 pub struct ThisHost {
     lane: Lane,
 }
 
 impl ThisHost {
-    /// What blocks does so on a thread of `io`.
+    /// Blocking calls run on threads of `io`.
     pub fn new(io: Handle) -> Self {
         Self { lane: Lane::new("NodeStatus", io) }
     }
@@ -58,26 +58,26 @@ impl HostAddresses for ThisHost {
     }
 }
 
-/// Only an address of this machine can be bound to.
+/// Whether an address belongs to this machine: only such an address can be bound to.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
 
-/// A machine with the addresses it was given last; clones are the same machine.
+/// A machine with the addresses that a test sets; clones are the same machine.
 #[cfg(any(test, feature = "fake"))]
 #[derive(Debug, Clone, Default)]
 pub struct FakeHostAddresses(std::sync::Arc<std::sync::Mutex<FoundAddresses>>);
 
 #[cfg(any(test, feature = "fake"))]
 impl FakeHostAddresses {
-    /// With these addresses.
+    /// A machine with these addresses.
     pub fn new(found: FoundAddresses) -> Self {
         let machine = Self::default();
         machine.set(found);
         machine
     }
 
-    /// It has these addresses from now on.
+    /// Replaces the machine's addresses.
     pub fn set(&self, found: FoundAddresses) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = found;
     }

@@ -1,4 +1,4 @@
-//! Facts about the machine that every container is configured by. They do not change while the kubelet runs.
+//! Facts about the machine that every container's configuration depends on. They do not change while the kubelet runs.
 
 use std::fs;
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::path::Path;
 use crate::cgroups::CgroupVersion;
 use crate::mounts::{MountPoint, mountinfo};
 
-/// What containers are configured by.
+/// The facts that containers are configured by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerFacts {
-    /// The kernel accounts for swap by cgroup.
+    /// Whether the kernel accounts for swap by cgroup.
     pub swap_controller: bool,
     /// The sizes of huge pages in bytes, ascending.
     pub huge_page_sizes: Vec<u64>,
-    /// Files of the CPUs that tell of the machine's temperature, by CPU.
+    /// Files that show the CPUs' temperature, by CPU; containers must not read them.
     pub thermal_paths: Vec<String>,
-    /// SELinux is on, and this process is under it.
+    /// Whether SELinux is on and this process is subject to it.
     pub selinux: bool,
 }
 
 impl ContainerFacts {
-    /// Looks into /proc and /sys, which takes microseconds. What is not to be had there counts as not there.
+    /// Reads /proc and /sys, which takes microseconds. A fact that cannot be read counts as absent.
     pub fn of_this_machine(cgroups: CgroupVersion) -> Self {
         Self::below(Path::new("/"), cgroups)
     }
@@ -30,7 +30,7 @@ impl ContainerFacts {
             CgroupVersion::V1 | CgroupVersion::Hybrid => {
                 Some("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes".to_owned())
             }
-            // The root has no such file: the own cgroup tells.
+            // The root cgroup has no such file, so the kubelet's own cgroup is checked.
             CgroupVersion::V2 => own_cgroup(&read(root, "proc/self/cgroup"))
                 .map(|cgroup| format!("sys/fs/cgroup{cgroup}/memory.swap.max")),
         };
@@ -52,8 +52,8 @@ fn own_cgroup(text: &str) -> Option<String> {
     Some(path.trim_end_matches('/').to_owned())
 }
 
-/// As the container runtimes judge it: its file system is mounted and can be written, and this process is no part of
-/// the kernel.
+/// Whether SELinux is on, as container runtimes judge: its file system is mounted and writable, and this process has a
+/// label other than the kernel's.
 fn selinux(mounts: &str, label: &str) -> bool {
     let mounts = mountinfo::parse(mounts.as_bytes()).unwrap_or_default();
     let writable =
@@ -79,7 +79,7 @@ fn thermal_paths(root: &Path) -> Vec<String> {
     paths.filter(|path| root.join(path.trim_start_matches('/')).exists()).collect()
 }
 
-/// The numbers of a list such as `0-3,6`; what is no list has none.
+/// The numbers of a list such as `0-3,6`; empty for a text that is no list.
 fn cpu_list(text: &str) -> Vec<u16> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

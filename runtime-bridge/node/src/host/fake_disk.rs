@@ -56,8 +56,8 @@ impl FakeDisk {
         Self { state: Arc::default(), changes: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// Makes the next `times` calls of the trait method `operation` (for instance `unmount`) on `path` or below it
-    /// fail with `reason`.
+    /// Makes the next `times` calls of the trait method `operation` (for instance `unmount`) on `path` or below it fail
+    /// with `reason`.
     pub fn fail(&self, operation: &str, path: impl Into<PathBuf>, times: u32, reason: &str) {
         self.locked().failures.push(Failure {
             operation: operation.to_owned(),
@@ -67,18 +67,18 @@ impl FakeDisk {
         });
     }
 
-    /// Makes the next call of the trait method `operation` hang: the disk does what was asked and does not come back. All
+    /// Makes the next call of the trait method `operation` hang: its change is made, and its answer does not come. All
     /// later calls on the same path wait for it, as in a lane.
     pub fn hang(&self, operation: &str) {
         self.locked().hangs = Some(operation.to_owned());
     }
 
-    /// The paths with a call that hangs.
+    /// The paths with a hanging call.
     pub fn hung(&self) -> Vec<PathBuf> {
         self.locked().hung.iter().cloned().collect()
     }
 
-    /// Calls that hang come back.
+    /// Lets hanging calls return.
     pub fn go_on(&self) {
         self.change(|state| state.hung.clear());
     }
@@ -109,7 +109,7 @@ impl FakeDisk {
         self.put(path.as_ref(), Node::new(kind, 0o600));
     }
 
-    /// Sets the mode of what is at `path`, if there is something.
+    /// Sets the mode of the file at `path`, if there is one.
     pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) {
         self.change(|state| {
             if let Some(node) = state.nodes.get_mut(path.as_ref()) {
@@ -118,7 +118,7 @@ impl FakeDisk {
         });
     }
 
-    /// Removes `path` and everything below it. Whether there was something.
+    /// Removes `path` and everything below it; returns whether it existed.
     pub fn remove(&self, path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
         self.change(|state| {
@@ -128,17 +128,17 @@ impl FakeDisk {
         })
     }
 
-    /// What is at `path`, links not followed.
+    /// The kind of file at `path`, without following links.
     pub fn kind(&self, path: impl AsRef<Path>) -> Option<FileKind> {
         self.locked().nodes.get(path.as_ref()).map(|node| node.kind)
     }
 
-    /// What is at `path` after following links, `None` also for a dangling one.
+    /// The kind of file at `path` after following links; `None` for a dangling link.
     pub fn kind_followed(&self, path: impl AsRef<Path>) -> Option<FileKind> {
         self.follow(path.as_ref()).and_then(|path| self.kind(path))
     }
 
-    /// The permission bits of what is at `path`.
+    /// The permission bits of the file at `path`.
     pub fn mode(&self, path: impl AsRef<Path>) -> Option<u32> {
         self.locked().nodes.get(path.as_ref()).map(|node| node.mode)
     }
@@ -153,7 +153,7 @@ impl FakeDisk {
             .map(|node| node.content.clone())
     }
 
-    /// Where a symbolic link points to.
+    /// The target of a symbolic link.
     pub fn link_target(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let state = self.locked();
         state
@@ -178,27 +178,27 @@ impl FakeDisk {
         below.map(|(at, content)| (at.to_path_buf(), content.clone())).collect()
     }
 
-    /// What is mounted, in the order in which it was.
+    /// The mounts, in the order in which they were made.
     pub fn mounts(&self) -> Vec<MountPoint> {
         self.locked().mounts.clone()
     }
 
-    /// Whether what is kept in memory may be swapped out.
+    /// Whether memory may be swapped out.
     pub fn swap(&self) -> SwapFacts {
         self.locked().swap
     }
 
-    /// Makes it so.
+    /// Sets whether memory may be swapped out.
     pub fn set_swap(&self, swap: SwapFacts) {
         self.change(|state| state.swap = swap);
     }
 
-    /// Adds a mount, as somebody else on the machine might.
+    /// Adds a mount, as another process on the machine might.
     pub fn add_mount(&self, mount: MountPoint) {
         self.change(|state| state.mounts.push(mount));
     }
 
-    /// Takes down what is mounted at `path`. Whether there was something.
+    /// Removes the mounts at `path`; returns whether there was one.
     pub fn remove_mounts_at(&self, path: impl AsRef<Path>) -> bool {
         self.change(|state| {
             let before = state.mounts.len();
@@ -207,7 +207,7 @@ impl FakeDisk {
         })
     }
 
-    /// The reason of a scripted failure of `operation` at `path`, once per time it was scripted for.
+    /// Takes one scripted failure of `operation` at `path`; returns its reason.
     pub(crate) fn scripted_failure(&self, operation: &str, path: &Path) -> Option<String> {
         let mut state = self.locked();
         let failure = state.failures.iter_mut().find(|failure| {
@@ -243,7 +243,7 @@ impl FakeDisk {
         .boxed()
     }
 
-    /// Counts every change of the disk.
+    /// A receiver that counts every change of the disk.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

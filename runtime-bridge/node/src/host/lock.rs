@@ -1,4 +1,4 @@
-//! One kubelet per root directory. No trait: only the daemon's first lines take the lock, before any actor lives.
+//! Keeps a second kubelet off a root directory. There is no trait: only the daemon takes the lock, before actors start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -12,36 +12,37 @@ const LOCK_FILE: &str = "understudy.lock";
 /// Why the lock on a root directory was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    /// Another kubelet works on this root directory.
+    /// Another kubelet uses this root directory.
     #[error("root directory {root} is in use by {holder} (it holds {lock})", root = root.display(), lock = lock.display())]
     Held {
         /// The root directory.
         root: PathBuf,
         /// The lock file.
         lock: PathBuf,
-        /// Its process, for instance `process 123`.
+        /// The process that holds the lock, for instance `process 123`.
         holder: String,
     },
     /// The lock file cannot be made, locked or written.
     #[error("cannot {operation} {path}: {reason}", path = path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
 }
 
-/// The lock on a root directory. It is free again when this is dropped or the process ends, however it ends.
+/// The lock on a root directory. The lock is released when this is dropped or the process ends in any way.
 #[derive(Debug)]
 pub struct RootLock {
     _file: File,
 }
 
 impl RootLock {
-    /// Takes the lock on `root`, which is made (mode 0750) when missing, or says at once who holds it.
+    /// Takes the lock on `root`; a missing directory is made (mode 0750). Fails at once, with the holder, if another
+    /// kubelet has the lock.
     pub fn acquire(root: &Path) -> Result<Self, LockError> {
         let lock = root.join(LOCK_FILE);
         let failed = |operation, path: &Path| {
@@ -53,7 +54,7 @@ impl RootLock {
             .mode(0o750)
             .create(root)
             .map_err(failed("make the directory", root))?;
-        // Not truncated: it may be another's, with the number of its process in it.
+        // Not truncated: the file may hold the process ID of the present holder.
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -83,7 +84,7 @@ fn holder(file: &mut File) -> String {
     let read = file.take(32).read_to_string(&mut text);
     match (read, text.trim().parse::<u32>()) {
         (Ok(_), Ok(pid)) => format!("process {pid}"),
-        // It has taken the lock and not written its number yet.
+        // The holder has taken the lock and not written its process ID yet.
         _ => "another process".to_owned(),
     }
 }
@@ -115,7 +116,7 @@ mod tests {
             fs::metadata(path).unwrap().permissions().mode() & 0o7777
         };
         assert_eq!((mode(&root), mode(&root.join(LOCK_FILE))), (0o750, 0o600));
-        // What is there keeps its mode.
+        // An existing directory keeps its mode.
         let open = dir.path().join("open");
         fs::DirBuilder::new().mode(0o755).create(&open).unwrap();
         let _lock = RootLock::acquire(&open).unwrap();

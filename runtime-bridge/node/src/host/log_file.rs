@@ -1,4 +1,4 @@
-//! A container's log file: read from the end or from a place, and waited for.
+//! A container's log file: read from its end or an offset, and watched for changes. NodeApi reads it.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -13,11 +13,11 @@ use tokio::io::unix::AsyncFd;
 
 use bridge_io::Io;
 
-/// Bytes that are read at once.
+/// The most bytes of one read.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// However silent the directory is, the file is looked at this often.
+/// The file is checked at this interval even if no change is reported.
 const LOOK: Duration = Duration::from_secs(1);
-/// A log that is just being rotated is away for a moment: pauses, in milliseconds, before it is looked for again.
+/// A log that is being rotated is missing for a moment: the pauses, in milliseconds, before it is opened again.
 const AWAY_MS: [u64; 4] = [10, 40, 100, 200];
 
 /// An open log. Reading happens on threads that may block.
@@ -28,7 +28,7 @@ pub struct LogFile {
     file: Arc<File>,
 }
 
-/// Wakes when something in the log's directory has changed.
+/// Wakes when a file in the log's directory has changed.
 #[derive(Debug)]
 pub struct LogWatch {
     changes: Option<AsyncFd<OwnedFd>>,
@@ -52,7 +52,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The start of the last `lines` lines, a line that has not ended counted as none.
+/// The offset of the last `lines` lines; an incomplete last line is not counted.
 fn tail_start(file: &File, lines: u64) -> io::Result<u64> {
     let mut right = file.metadata()?.len();
     let mut seen = 0;
@@ -75,10 +75,10 @@ fn tail_start(file: &File, lines: u64) -> io::Result<u64> {
 }
 
 impl LogFile {
-    /// Opens the file that a path leads to, links followed.
+    /// Opens the file at a path, following links.
     ///
     /// # Errors
-    /// The operating system's; also for what is no regular file.
+    /// The operating system's error; also for a file that is not regular.
     pub async fn open(io: &Io, path: &Path) -> io::Result<Self> {
         for pause_ms in AWAY_MS {
             match Self::open_now(io, path).await {
@@ -102,19 +102,19 @@ impl LogFile {
         Ok(Self { io: io.clone(), path, file: Arc::new(file) })
     }
 
-    /// Where the last `lines` lines begin, bytes from the start.
+    /// The offset at which the last `lines` lines begin, bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub async fn tail_start(&self, lines: u64) -> io::Result<u64> {
         let file = self.file.clone();
         blocking(&self.io, move || tail_start(&file, lines)).await
     }
 
-    /// Up to 64 KiB from `offset` on; empty at the end.
+    /// Up to 64 KiB from `offset` on; empty at the end of the file.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's error.
     pub async fn read_at(&self, offset: u64) -> io::Result<Vec<u8>> {
         let file = self.file.clone();
         blocking(&self.io, move || {
@@ -126,10 +126,10 @@ impl LogFile {
         .await
     }
 
-    /// The file that is under the path now, if it is another one: the log was rotated.
+    /// The file that has the path now, if it is another one: the log was rotated.
     ///
     /// # Errors
-    /// The operating system's, but for a path where there is nothing.
+    /// The operating system's error; a missing file is none.
     pub async fn successor(&self) -> io::Result<Option<Self>> {
         let (path, file) = (self.path.clone(), self.file.clone());
         let opened = blocking(&self.io, move || {
@@ -152,14 +152,15 @@ impl LogFile {
         Ok(opened.map(|file| Self { file: Arc::new(file), ..self.clone() }))
     }
 
-    /// Begins to watch the file's directory. Where that cannot be (too many watches), waiting takes its whole second.
+    /// Begins to watch the file's directory. Where that fails (too many watches), `changed` waits a whole second.
     pub fn watch(&self) -> LogWatch {
         let made = self.io.enter(|| {
             let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
             let directory = self.path.parent().unwrap_or(Path::new("/"));
             let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVE | WatchFlags::DELETE;
             inotify::add_watch(&fd, directory, flags)?;
-            // Its successor is unsafe for the sake of types that change their descriptor, which an `OwnedFd` does not.
+            // `AsyncFd::try_new`'s replacement is unsafe for types that change their descriptor, which an `OwnedFd`
+            // does not.
             #[allow(deprecated)]
             let fd = AsyncFd::new(fd)?;
             Ok::<_, io::Error>(fd)
@@ -169,11 +170,11 @@ impl LogFile {
 }
 
 impl LogWatch {
-    /// Ends with the next change, after a second at the latest. Changes since the last call count.
+    /// Ends with the next change, or after a second. Changes since the last call count.
     pub async fn changed(&mut self) {
         let Some(changes) = &self.changes else { return tokio::time::sleep(LOOK).await };
         if let Ok(Ok(mut ready)) = tokio::time::timeout(LOOK, changes.readable()).await {
-            // What has changed is found out by looking: the events themselves are thrown away.
+            // The events are discarded: the file itself shows what has changed.
             let mut events = [0u8; 4096];
             while rustix::io::read(changes.get_ref(), &mut events).is_ok_and(|count| count > 0) {}
             ready.clear_ready();

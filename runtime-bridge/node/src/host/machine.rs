@@ -11,35 +11,35 @@ use tokio::runtime::Handle;
 
 use bridge_io::{Lane, NotRun};
 
-/// Why the machine did not tell.
+/// Why a fact about the machine cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MachineError {
-    /// A fact that a node cannot do without is not to be had.
+    /// A fact that a node needs cannot be read.
     #[error("cannot tell the machine's {fact}: {reason}")]
     Unknown {
-        /// Which one.
+        /// The fact.
         fact: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// A host name without letters and digits cannot name a node.
     #[error("host name {0:?} is empty")]
     EmptyHostname(String),
-    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    /// The work was not done: too much work already waits, or the I/O runtime has shut down.
     #[error(transparent)]
     NotRun(#[from] NotRun),
 }
 
-/// Facts about a machine. Text that the machine does not tell is empty.
+/// Facts about a machine. A text that the machine does not state is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineFacts {
-    /// Lower case, without space around it.
+    /// The host name, in lower case and trimmed.
     pub hostname: String,
-    /// Another one after each boot, from the kernel.
+    /// The kernel's boot ID, which differs after each boot.
     pub boot_id: String,
-    /// From `/etc/machine-id`.
+    /// The machine ID, from `/etc/machine-id`.
     pub machine_id: String,
-    /// The firmware's, from DMI; only root may read it.
+    /// The firmware's UUID, from DMI; only root may read it.
     pub system_uuid: String,
     /// Bytes of memory that the kernel manages.
     pub memory_bytes: u64,
@@ -47,47 +47,46 @@ pub struct MachineFacts {
     pub swap_bytes: u64,
     /// Logical CPUs that are online.
     pub cpu_count: u32,
-    /// How many huge pages are set aside, by their size in bytes; sizes of which there are none count, too.
+    /// The number of huge pages that are set aside, by their size in bytes; also sizes with 0 pages.
     pub huge_pages: BTreeMap<u64, u64>,
-    /// Processes and threads that the kernel lets live at once; none if it does not tell.
+    /// The most processes and threads that the kernel allows at once; `None` if it does not say.
     pub pids_max: Option<u64>,
-    /// As `uname -r` has it.
+    /// The kernel's version, as `uname -r` prints it.
     pub kernel_version: String,
-    /// As `/etc/os-release` has it in `PRETTY_NAME`.
+    /// The name of the OS, from `PRETTY_NAME` in `/etc/os-release`.
     pub os_image: String,
-    /// In Kubernetes' words: `amd64`, `arm64`.
+    /// The architecture in Kubernetes' words: `amd64`, `arm64`.
     pub architecture: String,
-    /// The kernel enforces AppArmor profiles.
+    /// Whether the kernel enforces AppArmor profiles.
     pub app_armor: bool,
 }
 
-/// What of the machine decides whether a kubelet may start on it.
+/// The facts that decide whether a kubelet may start on the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StartFacts {
-    /// `/proc/swaps`: a line of headings, and one for each place that memory is swapped to. Empty where there is no such
-    /// file.
+    /// `/proc/swaps`: a line of headings, and one line for each swap area. Empty where the file does not exist.
     pub swaps: String,
-    /// The CPUs that are online, as the kernel writes sets: `0-3,6`. Empty where the kernel does not tell.
+    /// The CPUs that are online, in the kernel's list form: `0-3,6`. Empty where the kernel does not say.
     pub cpus_online: String,
 }
 
 impl StartFacts {
-    /// Whether memory is swapped to anywhere. Upstream counts every line, whatever it is swapped to.
+    /// Whether there is a swap area of any kind, as upstream counts.
     #[must_use]
     pub fn is_swap_on(&self) -> bool {
         self.swaps.trim().lines().count() > 1
     }
 }
 
-/// A machine that tells about itself.
+/// Facts about a machine.
 pub trait Machine: Send + Sync + std::fmt::Debug {
     /// All facts.
     fn facts(&self) -> BoxFuture<'static, Result<MachineFacts, MachineError>>;
 
-    /// Bytes that the file system holds on which `path` lies.
+    /// The size, in bytes, of the file system that `path` is on.
     fn storage_bytes(&self, path: &Path) -> BoxFuture<'static, Result<u64, MachineError>>;
 
-    /// What decides whether a kubelet may start here.
+    /// The facts that decide whether a kubelet may start here.
     fn start_facts(&self) -> BoxFuture<'static, Result<StartFacts, MachineError>>;
 }
 
@@ -139,7 +138,7 @@ fn storage_bytes(path: &Path) -> Result<u64, MachineError> {
     Ok(told.f_blocks.saturating_mul(told.f_frsize))
 }
 
-/// Directories like `hugepages-2048kB` with a number of pages each.
+/// The number of huge pages by size, from directories like `hugepages-2048kB`.
 fn huge_pages(dir: &Path) -> BTreeMap<u64, u64> {
     let sizes = fs::read_dir(dir).into_iter().flatten().flatten();
     let pages = |size: PathBuf| {
@@ -154,10 +153,10 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The name a node gets from a host name or from `--hostname-override`: lower case, without space around it.
+/// A node's name from a host name or from `--hostname-override`: in lower case and trimmed.
 ///
 /// # Errors
-/// [`MachineError::EmptyHostname`] when nothing is left.
+/// [`MachineError::EmptyHostname`] when nothing is left of it.
 pub fn node_hostname(raw: &str) -> Result<String, MachineError> {
     let name = raw.trim().to_lowercase();
     if name.is_empty() { Err(MachineError::EmptyHostname(raw.to_owned())) } else { Ok(name) }
@@ -205,7 +204,7 @@ fn facts() -> Result<MachineFacts, MachineError> {
     })
 }
 
-/// Where a machine may say who it is; one that does not is known by its installation.
+/// Files with the machine's UUID; a machine without them is identified by its installation.
 const SYSTEM_UUIDS: [&str; 4] = [
     "/sys/class/dmi/id/product_uuid",
     "/proc/device-tree/system-id",
@@ -236,7 +235,7 @@ fn architecture(rust: &str) -> &str {
     }
 }
 
-/// A machine with the facts it was given.
+/// A machine with the facts that a test gives.
 #[cfg(any(test, feature = "fake"))]
 #[derive(Debug, Clone)]
 pub struct FakeMachine {
@@ -274,14 +273,14 @@ impl FakeMachine {
         Self { facts: Ok(facts), start }
     }
 
-    /// The machine with these words in `/proc/swaps`.
+    /// The same machine with this text in `/proc/swaps`.
     #[must_use]
     pub fn with_swaps(mut self, swaps: &str) -> Self {
         swaps.clone_into(&mut self.start.swaps);
         self
     }
 
-    /// A machine that tells nothing.
+    /// A machine whose facts cannot be read.
     pub fn silent(error: MachineError) -> Self {
         Self { facts: Err(error), start: StartFacts::default() }
     }
@@ -293,7 +292,7 @@ impl Machine for FakeMachine {
         Box::pin(std::future::ready(self.facts.clone()))
     }
 
-    /// 100 GiB, wherever it is.
+    /// 100 GiB for every path.
     fn storage_bytes(&self, _: &Path) -> BoxFuture<'static, Result<u64, MachineError>> {
         Box::pin(std::future::ready(self.facts.clone().map(|_| 100 << 30)))
     }
@@ -336,7 +335,7 @@ mod tests {
         for (places, on) in [
             ("", false),
             ("/dev/dm-1                               partition\t8388604\t0\t-2\n", true),
-            // Memory that is compressed counts, too, as upstream.
+            // Swap in compressed memory counts, too, as upstream.
             ("/dev/zram0                              partition\t8388604\t0\t100\n", true),
         ] {
             fs::write(&swaps, format!("{headings}{places}")).unwrap();

@@ -1,4 +1,5 @@
-//! The machine itself: its directories, static pods' files, the lock on the root directory, and facts about it.
+//! The machine: the kubelet's directories, static pods' files, logs, the lock on the root directory, and facts about
+//! it.
 
 mod addresses;
 mod container_facts;

@@ -1,10 +1,11 @@
-//! The kubelet's own process: its limits, its place before the OOM killer, its address.
+//! The kubelet's own process: its limits, its OOM score and its address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A setting of the own process that the kernel refused. A warning, not the end: containers run without it.
+/// A setting of the kubelet's own process that the kernel refused. The caller logs it as a warning, since containers
+/// run without it.
 #[derive(Debug, thiserror::Error)]
 #[error("set {what} of the own process to {value}: {error}")]
 pub struct OwnProcessError {
@@ -13,10 +14,10 @@ pub struct OwnProcessError {
     error: std::io::Error,
 }
 
-/// Raises the number of open files as far as `files`; where the hard limit cannot be raised, up to that.
+/// Raises the limit of open files to `files`, or to the hard limit where that cannot be raised.
 ///
 /// # Errors
-/// The kernel refused, or the hard limit is below `files`; the soft limit is then at the hard one.
+/// The kernel refused, or the hard limit is below `files`; the soft limit then equals the hard one.
 pub fn raise_open_files(files: u64) -> Result<(), OwnProcessError> {
     let refused = |error: rustix::io::Errno| OwnProcessError {
         what: "RLIMIT_NOFILE",
@@ -24,7 +25,7 @@ pub fn raise_open_files(files: u64) -> Result<(), OwnProcessError> {
         error: error.into(),
     };
     let hard = getrlimit(Resource::Nofile).maximum;
-    // Never lowered: what the hard limit allows, somebody meant to allow.
+    // The hard limit is never lowered: an administrator set it.
     let wanted = hard.map(|hard| hard.max(files));
     if setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: wanted }).is_ok() {
         return Ok(());
@@ -37,7 +38,7 @@ pub fn raise_open_files(files: u64) -> Result<(), OwnProcessError> {
 /// Writes `/proc/self/oom_score_adj`, -1000 to 1000.
 ///
 /// # Errors
-/// The kernel refused: lowering it needs CAP_SYS_RESOURCE.
+/// The kernel refused: lowering the score needs CAP_SYS_RESOURCE.
 pub fn set_oom_score_adj(value: i32) -> Result<(), OwnProcessError> {
     std::fs::write("/proc/self/oom_score_adj", value.to_string()).map_err(|error| OwnProcessError {
         what: "oom_score_adj",
@@ -46,18 +47,18 @@ pub fn set_oom_score_adj(value: i32) -> Result<(), OwnProcessError> {
     })
 }
 
-/// The address that this machine would send from by its default route; none without one. Nothing is sent.
+/// The source address of this machine's IPv4 default route; `None` without one. No packet is sent.
 #[must_use]
 pub fn default_address() -> Option<IpAddr> {
-    // 192.0.2.0/24 is set aside for documentation; connecting a datagram socket only looks up the route.
+    // 192.0.2.0/24 is reserved for documentation; connecting a datagram socket only looks up the route.
     let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
     socket.connect(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9))).ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// The same of IPv6.
+/// The same for IPv6.
 pub(super) fn default_address_v6() -> Option<IpAddr> {
-    // 2001:db8::/32 is set aside for documentation.
+    // 2001:db8::/32 is reserved for documentation.
     let socket = UdpSocket::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))).ok()?;
     socket.connect(SocketAddr::from((Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9))).ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified())

@@ -1,5 +1,6 @@
-//! Removing a directory that others have filled. Pods can write whatever they like into a volume: symbolic links,
-//! directories nested without end, millions of files. And where an unmount has failed, what lies below is not ours.
+//! Removes a directory that pods have filled. A pod can write anything into a volume: symbolic links, directories
+//! nested without end, millions of files. And where an unmount has failed, the files below the mount must not be
+//! removed.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,32 +11,32 @@ use rustix::io::Errno;
 
 use crate::mounts::mountinfo;
 
-/// Directories that are open at the same time; deeper ones are moved up first.
+/// The most directories that are open at the same time; deeper ones are moved up first.
 const DEPTH_MAX: usize = 64;
-/// Names read from a directory before they are removed.
+/// The most names read from a directory before they are removed.
 const BATCH: usize = 1024;
-/// Batches from one directory: whoever fills it faster than this empties it must be stopped first.
+/// The most batches from one directory: a process that fills it faster than this must be stopped first.
 const BATCHES_MAX: usize = 100_000;
 
-/// Why a tree was not, or not wholly, removed.
+/// Why a tree was not removed completely.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemoveTreeError {
-    /// Something is mounted at or below it: nothing behind the mount was touched.
+    /// A mount is at or below the path; nothing behind the mount was touched.
     #[error("{path} is not removed: {mount} is a mount point", path = path.display(), mount = mount.display())]
     MountInside {
         /// The tree.
         path: PathBuf,
-        /// The mount that is in the way.
+        /// The mount point.
         mount: PathBuf,
     },
     /// An operation of the file system failed.
     #[error("cannot {operation} {path}: {reason}", path = path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
 }
@@ -45,7 +46,7 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(Errno) -> RemoveT
     move |errno| RemoveTreeError::Io { operation, path, reason: std::io::Error::from(errno).to_string() }
 }
 
-/// The path as the kernel lists it: with links in the directories above it followed, itself not.
+/// The path as the kernel lists it: links in the directories above are followed, the last segment is not.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
     let real = path.parent().and_then(|parent| std::fs::canonicalize(parent).ok());
     match (real, path.file_name()) {
@@ -54,8 +55,8 @@ pub(crate) fn real_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Removes what is at `path`, and when it is a directory everything below. Done as well when there is nothing.
-/// With a mount at or below `path` nothing is removed; one that appears meanwhile stops the removal there.
+/// Removes the file at `path`, or the directory with everything below it; succeeds when nothing is there. With a mount
+/// at or below `path` nothing is removed; a mount that appears meanwhile stops the removal there.
 pub(crate) fn remove_tree(path: &Path) -> Result<(), RemoveTreeError> {
     let path = &real_path(path);
     let mounts = mountinfo::read().map_err(|error| RemoveTreeError::Io {
@@ -81,7 +82,7 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), RemoveTreeError> {
             removal.empty(&root, path, 1)?;
             remove_dir(&above, &name, path)
         }
-        // A link or a file in its place: it goes, what it points to stays.
+        // A link or a file in its place is removed; a link's target stays.
         Err(Errno::NOTDIR | Errno::LOOP) => {
             rustix::fs::unlinkat(&above, name.as_c_str(), AtFlags::empty()).map_err(failed("remove", path))
         }
@@ -141,8 +142,8 @@ impl Removal<'_> {
         remove_dir(dir, name, &child_path)
     }
 
-    /// Puts a deep directory directly below the top, where the next batch finds it: the number of open directories
-    /// stays bounded however deep a pod has nested them.
+    /// Moves a deep directory directly below the top, where the next batch finds it, so that the number of open
+    /// directories stays bounded for any depth.
     fn move_up(&mut self, dir: &OwnedFd, name: &CStr) -> Result<(), Errno> {
         loop {
             self.moved_up += 1;
@@ -169,7 +170,7 @@ fn remove_dir(dir: &OwnedFd, name: &CStr, path: &Path) -> Result<(), RemoveTreeE
 
 fn some_names(dir: &OwnedFd) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
-    // A descriptor of its own: reading goes on where the last read of a shared one stopped.
+    // A descriptor of its own, since a shared one would continue where its last read stopped.
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
@@ -182,13 +183,13 @@ fn some_names(dir: &OwnedFd) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
-/// Opens a directory below `dir`, and fails with `XDEV` when something is mounted on it.
+/// Opens a directory below `dir`; fails with `XDEV` when it is a mount point.
 fn open_on_same_mount(dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve) {
-        // Kernels before 5.6, and sandboxes that do not know the call. Comparing devices misses bind mounts within
-        // one file system; the look at mountinfo before has seen those.
+        // Kernels before 5.6, and sandboxes without the call. Comparing devices misses bind mounts within one file
+        // system, which the check of mountinfo has found before.
         Err(Errno::NOSYS | Errno::PERM) => {
             let child = rustix::fs::openat(dir, name, flags, Mode::empty())?;
             let device = |fd: &OwnedFd| rustix::fs::fstat(fd.as_fd()).map(|stat| stat.st_dev);
@@ -270,12 +271,12 @@ mod tests {
         assert!(remove_tree(&mount).is_err(), "at the mount itself");
         assert!(tree.join("a").exists() && mount.join("precious").exists());
 
-        // Also through a link above it, under which the kernel does not list the mount.
+        // A mount is found through a link above it, too, although the kernel does not list it under that path.
         let link = dir.path().join("link");
         symlink(&tree, &link).unwrap();
         assert!(matches!(remove_tree(&link.join("volumes")), Err(RemoveTreeError::MountInside { .. })));
 
-        // And where the look beforehand has missed it, the walk stops there.
+        // The walk stops at a mount that the check beforehand has missed.
         let root = OwnedFd::from(fs::File::open(&tree).unwrap());
         let mut removal = Removal { top: &tree, root: &root, moved_up: 0 };
         let walked = removal.empty(&root, &tree, 1);

@@ -1,6 +1,6 @@
-//! Files that appear and change all at once, as containers and the Go kubelet know them (FEATURES 10.6): they lie in a
-//! directory named after the time, `..data` is a link to it that is renamed over the earlier one, and what containers
-//! read are links through `..data`.
+//! Projects files into a volume so that they all change at once, in the layout of the Go kubelet (row 10.6): the files
+//! are in a directory named after the time, `..data` is a link to that directory and is replaced by a rename, and
+//! containers read through links that lead through `..data`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -18,20 +18,21 @@ use super::sys::failed;
 use super::{GroupChange, MountError, ProjectedFile, Projection, VolumeGroup, ownership, subpath};
 use crate::host::remove_tree;
 
-/// The link to the directory that counts.
+/// The link to the current directory.
 pub(super) const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
-/// Tries to find a name that is free.
+/// How often a free name is searched for.
 const NAMES_MAX: usize = 16;
 const OPERATION: &str = "write the files of the volume";
-/// Directories within each other that are looked through, unless a file lies deeper; and names.
+/// The depth and the number of names up to which the present files are compared, unless a wanted file is deeper.
 const DEPTH_MAX: usize = 64;
 const ENTRIES_MAX: usize = 100_000;
-/// How directories are opened: themselves, never what a link leads to.
+/// The flags to open a directory itself, never the target of a link.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A path within a volume must stay in it, and names with two dots in front are for the machinery. In upstream's words.
+/// Checks that a path stays within its volume and does not begin with two dots, which are reserved for this layout. The
+/// errors are in upstream's words.
 pub(super) fn check_name(path: &str) -> Result<(), String> {
     if path.is_empty() {
         return Err("invalid path: must not be empty: \"\"".to_owned());
@@ -56,16 +57,16 @@ pub(super) fn check_name(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The first parts of all paths: what is seen in the volume's directory.
+/// The first segments of all paths: the names in the volume's directory.
 pub(super) fn visible<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
     let first = |path: &'a str| path.split('/').find(|part| !part.is_empty() && *part != ".");
     paths.filter_map(first).collect()
 }
 
-/// Does it. Says whether anything had to be written.
+/// Projects the files into the volume; returns whether anything had to be written.
 ///
-/// A pod that mounts the node's directories may write into any volume, and the kubelet that reads and removes there is
-/// root. So everything goes through the descriptor of the volume's directory, and no link in it is followed.
+/// A pod that mounts the node's directories may write into any volume, and the kubelet reads and removes there as root.
+/// So every access goes through the descriptor of the volume's directory, and no link in it is followed.
 pub(super) fn project(volume: &Path, projection: &Projection) -> Result<bool, MountError> {
     for path in projection.files.keys() {
         check_name(path).map_err(|reason| MountError::Refused { reason })?;
@@ -88,7 +89,7 @@ pub(super) fn project(volume: &Path, projection: &Projection) -> Result<bool, Mo
     Ok(!is_current)
 }
 
-/// The name of the directory that counts: one in the volume, and none that the link leads to elsewhere.
+/// The name of the current directory; `None` if the link leads out of the volume.
 fn current(root: &OwnedFd) -> Result<Option<String>, Errno> {
     let target = match rustix::fs::readlinkat(root, DATA, Vec::new()) {
         Err(Errno::NOENT) => return Ok(None),
@@ -98,10 +99,10 @@ fn current(root: &OwnedFd) -> Result<Option<String>, Errno> {
     Ok(Some(target).filter(|_| is_ours))
 }
 
-/// Whether a directory of the volume holds these files with this content, and no others.
+/// Whether a directory of the volume holds exactly these files with this content.
 fn shows(root: &OwnedFd, current: &str, projection: &Projection) -> Result<bool, Errno> {
     let directory = match rustix::fs::openat(root, current, DIRECTORY, Mode::empty()) {
-        // It is gone, or is none.
+        // The directory is gone, or is none.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
         directory => directory?,
     };
@@ -112,18 +113,18 @@ fn shows(root: &OwnedFd, current: &str, projection: &Projection) -> Result<bool,
     Ok(compare(&directory, Path::new(""), &wanted, &mut seen)? && seen.found == wanted.len())
 }
 
-/// What was come across.
+/// What a comparison has seen.
 struct Seen {
-    /// Files that are as they should be.
+    /// The number of files that are as wanted.
     found: usize,
-    /// Names, whatever they are of.
+    /// The number of names of any kind.
     entries: usize,
-    /// Directories within each other that are looked through.
+    /// The greatest depth that is compared.
     deepest: usize,
 }
 
-/// Whether every file below a directory is wanted, and is as it should be. The first that is not ends it: however much
-/// there is, no more is read than is wanted. Empty directories may be mount points.
+/// Whether every file below a directory is wanted and as wanted. The first difference ends the comparison, so that
+/// never more is read than the wanted files have. Empty directories are ignored, since they may be mount points.
 fn compare(
     at: &OwnedFd,
     below: &Path,
@@ -159,9 +160,9 @@ fn compare(
     Ok(true)
 }
 
-/// Whether this is a regular file with just this in it.
+/// Whether the name is a regular file with exactly this content.
 fn holds(at: &OwnedFd, name: &CStr, content: &[u8]) -> Result<bool, Errno> {
-    // A FIFO must not hang whoever opens it.
+    // Opening a FIFO must not block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(at, name, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => return Ok(false),
@@ -182,7 +183,7 @@ fn clean(path: &str) -> PathBuf {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect()
 }
 
-/// Writes all files into a new directory and makes it the one that counts.
+/// Writes all files into a new directory and makes it the current one.
 fn publish(volume: &Path, root: &OwnedFd, projection: &Projection) -> Result<(), MountError> {
     let refused = |errno: Errno| failed(OPERATION, volume)(errno.into());
     let (name, directory) = new_directory(root).map_err(refused)?;
@@ -196,7 +197,7 @@ fn publish(volume: &Path, root: &OwnedFd, projection: &Projection) -> Result<(),
         }
     });
     let renamed = written.and_then(|()| {
-        // Left by a kubelet that ended just here.
+        // A link that a killed kubelet left behind.
         match rustix::fs::unlinkat(root, NEW_DATA, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(refused(errno)),
@@ -205,7 +206,7 @@ fn publish(volume: &Path, root: &OwnedFd, projection: &Projection) -> Result<(),
         rustix::fs::renameat(root, NEW_DATA, root, DATA).map_err(refused)
     });
     if renamed.is_err() {
-        // The earlier files stay; of the new ones nothing is left behind.
+        // The earlier files stay; nothing is left of the new ones.
         let _ = remove_tree::remove_tree(&volume.join(&name));
     }
     renamed
@@ -221,7 +222,7 @@ fn new_directory(root: &OwnedFd) -> Result<(String, OwnedFd), Errno> {
         match rustix::fs::mkdirat(root, &name, Mode::from_raw_mode(0o700)) {
             Ok(()) => {
                 let directory = rustix::fs::openat(root, &name, DIRECTORY, Mode::empty())?;
-                // Everybody may enter, whatever the umask.
+                // Every user may enter, independent of the umask.
                 rustix::fs::fchmod(&directory, Mode::from_raw_mode(0o755))?;
                 return Ok((name, directory));
             }
@@ -255,7 +256,7 @@ fn write(directory: &OwnedFd, projection: &Projection) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the links that containers read through.
+/// Makes the links through which containers read.
 fn show(root: &OwnedFd, projection: &Projection) -> Result<(), Errno> {
     for name in visible(projection.files.keys().map(String::as_str)) {
         match rustix::fs::readlinkat(root, name, Vec::new()) {
@@ -267,7 +268,7 @@ fn show(root: &OwnedFd, projection: &Projection) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes away the links to what is no longer there.
+/// Removes the links to files that are gone.
 fn unshow(root: &OwnedFd, before: &str, projection: &Projection) -> Result<(), Errno> {
     let wanted = visible(projection.files.keys().map(String::as_str));
     let earlier = match rustix::fs::openat(root, before, DIRECTORY, Mode::empty()) {
@@ -280,7 +281,7 @@ fn unshow(root: &OwnedFd, before: &str, projection: &Projection) -> Result<(), E
         if matches!(name.to_bytes(), b"." | b"..") || name.to_str().is_ok_and(|name| wanted.contains(name)) {
             continue;
         }
-        // Only links: it is they that were made.
+        // Only links are removed, since only links were made.
         if rustix::fs::readlinkat(root, name, Vec::new()).is_ok() {
             rustix::fs::unlinkat(root, name, AtFlags::empty())?;
         }
@@ -288,8 +289,8 @@ fn unshow(root: &OwnedFd, before: &str, projection: &Projection) -> Result<(), E
     Ok(())
 }
 
-/// Makes directories within a volume for what other volumes are mounted at below it: containers cannot, since they may
-/// only read this one.
+/// Makes directories within a volume as mount points of other volumes; containers cannot make them, since this volume
+/// is read-only to them.
 pub(super) fn make_nested(volume: &Path, nested: &[PathBuf]) -> Result<(), MountError> {
     nested.iter().try_for_each(|path| subpath::make_directory(volume, path, Some(0o755)))
 }
@@ -336,13 +337,13 @@ mod tests {
         let mode = |path: &str| fs::metadata(volume.join(path)).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode("a"), mode("d/b"), mode("..data")), (0o644, 0o400, 0o755));
 
-        // The same again writes nothing.
+        // The same files again: nothing is written.
         let before = fs::read_link(volume.join(DATA)).unwrap();
         assert!(before.to_str().unwrap().starts_with(".."));
         assert!(!project(volume, &first).unwrap());
         assert_eq!(fs::read_link(volume.join(DATA)).unwrap(), before);
 
-        // Something else: the old directory goes, and so do links to what is gone.
+        // Other files: the old directory is removed, and so are links to files that are gone.
         let second = projection(&[("a", "other", 0o600), ("n", "new", 0o644)]);
         assert!(project(volume, &second).unwrap());
         assert_ne!(fs::read_link(volume.join(DATA)).unwrap(), before);
@@ -372,7 +373,7 @@ mod tests {
         fs::remove_file(volume.join("a")).unwrap();
         assert!(!project(volume, &wanted).unwrap());
         assert_eq!(read(volume, "a"), "1", "a link that is missing is made");
-        // The directory that counts is gone.
+        // The current directory is gone.
         let current = volume.join(fs::read_link(volume.join(DATA)).unwrap());
         fs::remove_dir_all(current).unwrap();
         assert!(project(volume, &wanted).unwrap());
@@ -395,13 +396,13 @@ mod tests {
             fs::create_dir(&volume).unwrap();
             fs::write(volume.join("other"), "stays").unwrap();
             symlink(target, volume.join(DATA)).unwrap();
-            // What is shown outside is what is wanted, and counts for nothing.
+            // The right files outside the volume do not count.
             assert!(project(&volume, &wanted).unwrap(), "{target}");
             assert_eq!(read(&volume, "a"), "1");
             assert_eq!(read(&volume, "other"), "stays", "{target}");
             assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "{target}");
         }
-        // The directory that counts is itself a link, or has one in it.
+        // The current directory is itself a link, or contains one.
         let volume = dir.path().join("linked");
         fs::create_dir(&volume).unwrap();
         symlink(&outside, volume.join("..2026")).unwrap();
@@ -414,7 +415,7 @@ mod tests {
         assert!(project(&volume, &wanted).unwrap(), "a link is no file");
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 2);
 
-        // Nor is a directory made out there.
+        // No directory is made outside either.
         symlink(&outside, volume.join("out")).unwrap();
         make_nested(&volume, &["out/new".into(), "in/new".into()]).unwrap();
         assert!(volume.join("in/new").is_dir() && !outside.join("new").exists());
@@ -431,7 +432,7 @@ mod tests {
         fs::remove_file(&fifo).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
         assert!(project(volume, &wanted).unwrap(), "a FIFO");
-        // A file without end: sparse, and longer than any memory.
+        // A file without end: sparse, and larger than any memory.
         fs::File::options().write(true).open(inside().join("a")).unwrap().set_len(1 << 42).unwrap();
         assert!(project(volume, &wanted).unwrap(), "a huge file");
         fs::create_dir(inside().join("deep")).unwrap();

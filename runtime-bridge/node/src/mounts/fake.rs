@@ -151,7 +151,7 @@ impl Mounts for FakeMounts {
 
     fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()> {
         self.run("set_group", path, |disk, path| {
-            // The fake disk knows no owners; the permissions tell that it was done.
+            // The fake disk has no owners; the changed mode shows that the call was made.
             let bits = if group.read_only { 0o2550 } else { 0o2770 };
             match disk.mode(path) {
                 Some(mode) => disk.set_mode(path, mode | bits),
@@ -257,7 +257,7 @@ impl Mounts for FakeMounts {
     }
 }
 
-/// The layout of the real thing; its directories are numbered, since the fake knows no time.
+/// Makes the layout of the real implementation; directories are numbered, since the fake has no time.
 fn project(disk: &FakeDisk, volume: &Path, projection: &Projection) -> bool {
     let before = disk.link_target(volume.join(atomic::DATA)).map(|target| volume.join(target));
     let seen = before.as_ref().map(|before| {
@@ -292,7 +292,7 @@ fn project(disk: &FakeDisk, volume: &Path, projection: &Projection) -> bool {
     true
 }
 
-/// Removing a tree with the rule of the real thing: not with a mount at or below it.
+/// Removes a tree by the rule of the real implementation: not with a mount at or below it.
 pub(crate) fn fake_remove_tree(disk: &FakeDisk, path: &Path) -> Result<(), RemoveTreeError> {
     if let Some(mount) = disk.mounts().into_iter().find(|mount| mount.path.starts_with(path)) {
         return Err(RemoveTreeError::MountInside { path: path.to_path_buf(), mount: mount.path });
@@ -301,7 +301,7 @@ pub(crate) fn fake_remove_tree(disk: &FakeDisk, path: &Path) -> Result<(), Remov
     Ok(())
 }
 
-/// What is at a path within a volume. The fake follows no link there.
+/// The file at a path within a volume. The fake follows no link there.
 fn within(disk: &FakeDisk, volume: &Path, sub_path: &Path) -> Result<PathBuf, MountError> {
     refuse_outside(disk, volume, sub_path)?;
     let path = volume.join(sub_path);

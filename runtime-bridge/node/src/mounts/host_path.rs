@@ -2,7 +2,7 @@ use std::str::FromStr;
 
 use super::MountError;
 
-/// What a file is, as far as volumes care.
+/// The kinds of files, as far as volumes distinguish them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {
     /// A directory.
@@ -24,7 +24,7 @@ pub enum FileKind {
 /// The field `type` of a hostPath volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostPathType {
-    /// Empty: nothing is checked.
+    /// Empty: the path is not checked.
     Unset,
     /// A directory that exists.
     Directory,
@@ -42,18 +42,18 @@ pub enum HostPathType {
     BlockDevice,
 }
 
-/// What is to be done about a hostPath volume.
+/// The outcome of checking a hostPath volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Fine,
     MakeDirectory,
     MakeFile,
-    /// It should be this, in the words of the error.
+    /// The path is not of this kind, which is named in the error's words.
     Wrong(&'static str),
 }
 
 impl HostPathType {
-    /// Judges what was found at the path: its kind with links followed, `None` when there is nothing.
+    /// Judges the kind of file at the path, with links followed; `None` when there is no file.
     pub(super) fn judge(self, found: Option<FileKind>) -> Verdict {
         let (wanted, words) = match self {
             Self::Unset => return Verdict::Fine,
@@ -72,7 +72,7 @@ impl HostPathType {
 impl FromStr for HostPathType {
     type Err = MountError;
 
-    /// Reads the API's word for a type; the empty string is [`HostPathType::Unset`].
+    /// Reads the API's name of a type; the empty string is [`HostPathType::Unset`].
     fn from_str(word: &str) -> Result<Self, MountError> {
         Ok(match word {
             "" => Self::Unset,

@@ -1,4 +1,4 @@
-//! Mounts of this machine, and the directories and files that volumes of type emptyDir and hostPath need.
+//! The mounts of this machine, and the operations on directories and files that volumes need. VolumeManager uses them.
 
 mod atomic;
 #[cfg(any(test, feature = "fake"))]
@@ -31,77 +31,77 @@ pub(crate) use subpath::read_within;
 pub use swap::SwapFacts;
 pub use sys::SystemMounts;
 
-/// What a tmpfs is mounted with.
+/// The options of a tmpfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TmpfsOptions {
-    /// Most bytes it holds, `None` for the kernel's default of half the memory. The kernel rounds up to pages.
+    /// The most bytes that it holds; `None` for the kernel's default of half the memory. The kernel rounds up to pages.
     pub size_bytes: Option<u64>,
-    /// Mode of its root directory, for instance `0o777`.
+    /// The mode of its root directory, for instance `0o777`.
     pub mode: u32,
 }
 
-/// When a volume's files are given to its pod's group.
+/// When the ownership of a volume's files is changed to its pod's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupChange {
-    /// Every time.
+    /// Whenever the volume is set up.
     Always,
-    /// Only when the volume's root is not the group's.
+    /// Only when the volume's root does not belong to the group.
     OnRootMismatch,
 }
 
-/// Whom a volume is given to.
+/// The group that a volume's files are given to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeGroup {
-    /// `spec.securityContext.fsGroup`.
+    /// The group's ID: `spec.securityContext.fsGroup`.
     pub gid: u32,
-    /// The group may only read.
+    /// Whether the group may only read.
     pub read_only: bool,
     /// `spec.securityContext.fsGroupChangePolicy`.
     pub change: GroupChange,
 }
 
-/// The files that a volume shows, all at once.
+/// The files of a volume, which all change at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Projection {
-    /// By their path within the volume.
+    /// The files by their path within the volume.
     pub files: BTreeMap<String, ProjectedFile>,
-    /// `spec.securityContext.fsGroup`, which may then read them.
+    /// The group that may read the files: `spec.securityContext.fsGroup`.
     pub group: Option<u32>,
-    /// Directories within the volume that other volumes are mounted at.
+    /// Directories within the volume at which other volumes are mounted.
     pub nested: Vec<PathBuf>,
 }
 
-/// One of them.
+/// One projected file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectedFile {
-    /// What is in it.
+    /// The file's content.
     pub content: SecretContent,
-    /// Its permission bits.
+    /// The file's permission bits.
     pub mode: u32,
-    /// Whose it is, if not root's.
+    /// The user ID of the owner; `None` is root.
     pub owner: Option<u32>,
 }
 
-/// Why a mount or a volume's directory could not be made, looked at or taken down.
+/// Why a mount or a volume's directory could not be made, read or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
-    /// The path is not absolute, or has `.` or `..` in it.
+    /// The path is not absolute, or contains `.` or `..`.
     #[error("{path}: {reason}", path = path.display())]
     InvalidPath {
         /// The path as given.
         path: PathBuf,
-        /// The rule it breaks.
+        /// The rule that the path breaks.
         reason: &'static str,
     },
-    /// Something else is mounted where a mount should be made.
+    /// Another file system is mounted at the mount point.
     #[error("cannot mount at {target}: {by} is mounted there", target = target.display())]
     AlreadyMounted {
         /// The mount point.
         target: PathBuf,
-        /// Type and source of what is there.
+        /// Type and source of the present mount.
         by: String,
     },
-    /// A hostPath volume is not of the type it says; the text is the one Kubernetes' users know.
+    /// A hostPath volume is not of the type that it states; the text is upstream's.
     #[error("hostPath type check failed: {path} is not a {expected}", path = path.display())]
     HostPathType {
         /// The path on the host.
@@ -112,26 +112,26 @@ pub enum MountError {
     /// A hostPath volume names a type that does not exist.
     #[error("{0} is an invalid volume type")]
     InvalidHostPathType(String),
-    /// What a volume should show cannot be; the text is the one Kubernetes' users know.
+    /// The files of a volume cannot be projected; the text is upstream's.
     #[error("{reason}")]
     Refused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A tree was not removed.
+    /// A directory tree was not removed.
     #[error(transparent)]
     RemoveTree(#[from] RemoveTreeError),
     /// An operation of the file system failed.
     #[error("cannot {operation} {path}: {reason}", path = path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    /// The work was not done: too much work already waits, or the I/O runtime has shut down.
     #[error(transparent)]
     NotRun(#[from] NotRun),
 }
@@ -140,73 +140,72 @@ type Done<T> = BoxFuture<'static, Result<T, MountError>>;
 
 /// Mounts and the primitives of emptyDir and hostPath.
 ///
-/// Every operation belongs to whoever asked until it begins, and once begun runs to its end even when its future is
-/// dropped; those on one path come one after another, so that the volume of a pod has one owner over all incarnations of
-/// VolumeManager. All are
-/// idempotent. Paths are absolute, without `.` and `..`.
+/// An operation whose future is dropped before it begins has no effect; one that has begun runs to its end even when
+/// its future is dropped. Operations on one path run one after another, so that a pod's volume has one user at a time
+/// over all incarnations of VolumeManager. All are idempotent. Paths are absolute, without `.` and `..`.
 pub trait Mounts: Send + Sync + std::fmt::Debug {
-    /// The mounts at or below `path`, in the order in which they were made: to unmount all, go backwards.
+    /// The mounts at or below `path`, in the order in which they were made; unmount them in reverse.
     fn list_below(&self, path: &Path) -> Done<Vec<MountPoint>>;
 
-    /// Whether something is mounted exactly at `path`. A path that does not exist is no mount point.
+    /// Whether exactly `path` is a mount point. A path that does not exist is no mount point.
     fn is_mount_point(&self, path: &Path) -> Done<bool>;
 
-    /// Whether what is kept in a tmpfs may be swapped out.
+    /// Whether the content of a tmpfs may be swapped out.
     fn swap(&self) -> Done<SwapFacts>;
 
-    /// Mounts a tmpfs at the directory `target`, one that is never swapped out where the kernel can. Done as well when a tmpfs is mounted there already, whatever its
-    /// size.
+    /// Mounts a tmpfs at the directory `target`, with `noswap` where the kernel has it. Succeeds when a tmpfs of any
+    /// size is already mounted there.
     fn mount_tmpfs(&self, target: &Path, options: TmpfsOptions) -> Done<()>;
 
-    /// Mounts huge pages of this size at the directory `target`. Done as well when huge pages are mounted there
-    /// already: a volume's do not change their size.
+    /// Mounts huge pages of this size at the directory `target`. Succeeds when huge pages are already mounted there,
+    /// since a volume's page size does not change.
     fn mount_huge_pages(&self, target: &Path, page_bytes: u64) -> Done<()>;
 
-    /// Makes `source` visible at `target`, which exists and is of the same kind (directory or not). Done as well
-    /// when the same file or directory is mounted there already; `read_only` is then made true where it is asked.
+    /// Makes `source` visible at `target`, which must exist and be of the same kind (directory or not). Succeeds when
+    /// the same file or directory is already mounted there, which is then made read-only if `read_only` asks for it.
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()>;
 
-    /// Takes down whatever is mounted at `target`, also several mounts on top of each other. Done as well when
-    /// nothing is. A mount in use is an error; it is never detached lazily.
+    /// Unmounts everything at `target`, also several mounts on top of each other. Succeeds when there is no mount. A
+    /// mount in use is an error; mounts are never detached lazily.
     fn unmount(&self, target: &Path) -> Done<()>;
 
-    /// Makes the directory of an emptyDir: the ones above it with mode 0750, itself with exactly 0777 whatever the
-    /// umask. An existing one gets that mode and keeps its content.
+    /// Makes the directory of an emptyDir: parents with mode 0750, the directory itself with exactly 0777, independent
+    /// of the umask. An existing directory gets that mode and keeps its content.
     fn make_empty_dir(&self, path: &Path) -> Done<()>;
 
-    /// Gives a volume's files to a group: it may do what their owner may, and directories hand it on.
+    /// Gives a volume's files to a group, with the owner's permissions; new files in its directories inherit the group.
     fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()>;
 
-    /// Whether the volume at `path` has been set up completely before: `marker` holds a file `ready`, and `path` is a
-    /// directory. Upstream's mark, so that either kubelet knows the other's volumes.
+    /// Whether the volume at `path` was completely set up before: the directory `marker` holds a file `ready`, and
+    /// `path` is a directory. The mark is upstream's, so that each kubelet recognises the other's volumes.
     fn is_ready(&self, path: &Path, marker: &Path) -> Done<bool>;
 
-    /// Makes that mark; missing directories get mode 0750.
+    /// Makes the file that [`is_ready`](Self::is_ready) looks for; missing directories get mode 0750.
     fn set_ready(&self, marker: &Path) -> Done<()>;
 
-    /// Makes the volume at the directory `path` show these files and no others, for whoever reads all at once: each
-    /// file is a link through `..data`, which is renamed. Whether anything was written: nothing is while the content
-    /// is the same.
+    /// Makes the volume at the directory `path` hold exactly these files. They change for all readers at once: each
+    /// file is a link through `..data`, which is replaced by a rename. Returns whether anything was written, which is
+    /// not the case while the content is the same.
     fn project(&self, path: &Path, projection: Arc<Projection>) -> Done<bool>;
 
-    /// Whether files have been projected there before.
+    /// Whether files have been projected at `path` before.
     fn is_projected(&self, path: &Path) -> Done<bool>;
 
-    /// Makes what is missing of the directory `sub_path` within a volume, each new one with the mode of the volume's
-    /// root. What exists stays as it is. Never leaves the volume, whatever containers do to it meanwhile.
+    /// Makes the missing parts of the directory `sub_path` within a volume, each with the mode of the volume's root.
+    /// Existing directories keep theirs. Never leaves the volume, whatever containers do in it meanwhile.
     fn make_subpath(&self, volume: &Path, sub_path: &Path) -> Done<()>;
 
-    /// Makes `sub_path` of a volume, a directory or a file, visible at `target`, whose directories are made. Done as
-    /// well when the same is mounted there already; anything else is unmounted first. Never shows anything outside
-    /// the volume, whatever containers do to it meanwhile.
+    /// Makes `sub_path` of a volume, a directory or a file, visible at `target`, whose directories are made. Succeeds
+    /// when the same file is already mounted there; another mount is removed first. Never shows a file outside the
+    /// volume, whatever containers do in it meanwhile.
     fn bind_subpath(&self, volume: &Path, sub_path: &Path, target: &Path) -> Done<()>;
 
-    /// Removes `path` and everything below it, never following a symbolic link and never across a mount: with one
-    /// at or below `path` nothing is removed and the error names it. Done as well when there is nothing.
+    /// Removes `path` and everything below it, never following a symbolic link and never across a mount: with a mount
+    /// at or below `path` nothing is removed and the error names the mount. Succeeds when nothing is there.
     fn remove_tree(&self, path: &Path) -> Done<()>;
 
-    /// Checks that a hostPath volume's path is of its type, and makes a missing directory (mode 0755) or file
-    /// (0644, in a directory that exists) where the type says so. Symbolic links are followed.
+    /// Checks that a hostPath volume's path is of its type, and makes a missing directory (mode 0755) or file (0644, in
+    /// an existing directory) where the type demands it. Symbolic links are followed.
     fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()>;
 }
 

@@ -1,40 +1,41 @@
-//! `/proc/self/mountinfo`. The crate procfs reads it as well, but leaves the octal escapes in paths and refuses
-//! paths that are not UTF-8, and a mount that is overlooked is a volume that is deleted.
+//! Reads `/proc/self/mountinfo`. The crate procfs reads it as well, but keeps the octal escapes in paths and refuses
+//! paths that are not UTF-8; an overlooked mount would mean that a volume's files are removed.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The kernel's limit on mounts in a namespace (`fs.mount-max`) is 100,000; a line has a few hundred bytes.
+/// The most bytes that are read: the kernel allows 100,000 mounts in a namespace (`fs.mount-max`), a line has a few
+/// hundred bytes.
 const MOUNTINFO_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// One mount, as a line of `/proc/self/mountinfo` tells it.
+/// One mount: a line of `/proc/self/mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MountPoint {
-    /// Where it is mounted.
+    /// The mount point.
     pub path: PathBuf,
     /// The directory of the file system that is mounted there; `/` unless it is a bind mount.
     pub root: PathBuf,
-    /// Type of the file system, for instance `tmpfs`.
+    /// The type of the file system, for instance `tmpfs`.
     pub fs_type: String,
-    /// What is mounted: a device, `tmpfs`, an NFS export.
+    /// The mounted source: a device, `tmpfs`, an NFS export.
     pub source: String,
-    /// Options of this mount, for instance `ro`, `nosuid`.
+    /// The options of this mount, for instance `ro`, `nosuid`.
     pub options: Vec<String>,
     /// Major and minor number of the device.
     pub device: (u32, u32),
-    /// Options of the file system itself, for instance the controllers of a cgroup hierarchy.
+    /// The options of the file system itself, for instance the controllers of a cgroup hierarchy.
     pub fs_options: Vec<String>,
 }
 
 impl MountPoint {
-    /// Whether nothing can be written through this mount.
+    /// Whether this mount is read-only.
     pub fn read_only(&self) -> bool {
         self.options.iter().any(|option| option == "ro")
     }
 }
 
-/// All mounts this process sees, in the order in which they were made.
+/// All mounts that this process sees, in the order in which they were made.
 pub(crate) fn read() -> std::io::Result<Vec<MountPoint>> {
     use std::io::Read;
     let mut bytes = Vec::new();
@@ -53,7 +54,7 @@ pub(crate) fn at_or_below<'a>(
     mounts.iter().filter(move |mount| mount.path.starts_with(path))
 }
 
-/// Reads the lines of a mountinfo file. One that cannot be read is an error: to skip it would hide a mount.
+/// Parses the lines of a mountinfo file. A malformed line is an error, since skipping it would hide a mount.
 pub(crate) fn parse(text: &[u8]) -> Result<Vec<MountPoint>, String> {
     text.split(|b| *b == b'\n')
         .filter(|line| !line.is_empty())
@@ -61,8 +62,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Vec<MountPoint>, String> {
         .collect()
 }
 
-/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`, with any number of optional
-/// fields before the dash (proc(5)).
+/// Parses a line such as `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`, with any
+/// number of optional fields before the dash (proc(5)).
 fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let mut fields = line.split(|b| *b == b' ');
     let (_id, _parent) = (fields.next()?, fields.next()?);
@@ -88,14 +89,14 @@ fn text(field: &[u8]) -> String {
 
 fn path(field: &[u8]) -> PathBuf {
     let mut bytes = unescape(field);
-    // The kernel marks a mount whose directory was removed.
+    // The kernel's mark of a mount point that was removed.
     if let Some(alive) = bytes.strip_suffix(b"//deleted") {
         bytes = alive.to_vec();
     }
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// Space, tab, newline and backslash stand as a backslash and three octal digits.
+/// Replaces the octal escapes of space, tab, newline and backslash.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,5 +1,5 @@
-//! Giving a volume to a group (FEATURES 10.23): everything in it belongs to the group, which may do what its owner may,
-//! and directories hand the group on to what is made in them.
+//! Gives a volume to a group (row 10.23): every file in it belongs to the group with the owner's permissions, and new
+//! files in its directories inherit the group.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,16 +11,16 @@ use rustix::io::Errno;
 use super::sys::failed;
 use super::{GroupChange, MountError, VolumeGroup};
 
-/// Directories within each other; each holds a descriptor open while it is walked.
+/// The greatest depth of directories; each level holds a descriptor open.
 const DEPTH_MAX: usize = 512;
-/// What the group may do with a file: as the volume is writable, or only readable.
+/// The group's permissions on a file of a writable and of a read-only volume.
 const READ_WRITE: u32 = 0o660;
 const READ_ONLY: u32 = 0o440;
-/// What a directory gets on top.
+/// The additional bits of a directory.
 const ENTER: u32 = 0o110;
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Does it, the root last: a root that is as it should be says that the rest is done.
+/// Gives the volume to the group, its root last: a correct root means that the rest is done.
 pub(super) fn set_group(path: &Path, group: VolumeGroup) -> Result<(), MountError> {
     let refused = |errno: Errno| failed("give to the group", path)(errno.into());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -32,7 +32,7 @@ pub(super) fn set_group(path: &Path, group: VolumeGroup) -> Result<(), MountErro
     walk(&root, group, 0).map_err(refused)
 }
 
-/// Permission bits that are asked for, by kind.
+/// The wanted permission bits of a file or directory.
 fn wanted_bits(kind: FileType, read_only: bool) -> u32 {
     let mask = if read_only { READ_ONLY } else { READ_WRITE };
     if kind == FileType::Directory { mask | ENTER | SET_GROUP_ID } else { mask }
@@ -61,7 +61,7 @@ fn walk(at: &OwnedFd, group: VolumeGroup, depth: usize) -> Result<(), Errno> {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match rustix::fs::openat(at, name, flags, Mode::empty()) {
                 Ok(child) => walk(&child, group, depth + 1)?,
-                // It has gone meanwhile.
+                // The entry has gone meanwhile.
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
@@ -70,20 +70,20 @@ fn walk(at: &OwnedFd, group: VolumeGroup, depth: usize) -> Result<(), Errno> {
     change(at, kind, group)
 }
 
-/// As upstream has it, one file that cannot be changed is no reason to refuse the pod its volume.
+/// Changes one file. As upstream, a file that cannot be changed does not keep the pod from its volume.
 fn change(at: &OwnedFd, kind: FileType, group: VolumeGroup) -> Result<(), Errno> {
     let gid = Gid::from_raw(group.gid);
     if let Err(errno) = rustix::fs::chownat(at, "", None, Some(gid), AtFlags::EMPTY_PATH) {
         tracing::warn!(%errno, gid = group.gid, "A file of a volume was not given to the group");
     }
-    // A link has no permissions of its own; the file behind it is not meant.
+    // A link has no permissions of its own, and its target is not changed.
     if kind == FileType::Symlink {
         return Ok(());
     }
-    // Read anew: a change of owner may take set-user-ID bits away.
+    // Read again, since a change of the owner may clear set-user-ID bits.
     let mode = rustix::fs::fstat(at)?.st_mode & 0o7777;
     let mode = Mode::from_raw_mode(mode | wanted_bits(kind, group.read_only));
-    // fchmod refuses descriptors without read or write; the name in /proc means the same file and can be no other.
+    // fchmod refuses descriptors without read or write access; the path in /proc leads to exactly this file.
     let through = format!("/proc/self/fd/{}", at.as_raw_fd());
     if let Err(errno) = rustix::fs::chmod(through.as_str(), mode) {
         tracing::warn!(%errno, "A file of a volume did not get its permissions");
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(mode(&volume.join("link")).0, 1234);
         assert_eq!(mode(&dir.path().join("outside")), before, "no link is followed");
 
-        // Only a root that is not as it should be is a reason to go over all again.
+        // With OnRootMismatch, only a root that differs makes all files be changed again.
         fs::set_permissions(volume.join("d/f"), fs::Permissions::from_mode(0o600)).unwrap();
         let on_mismatch = VolumeGroup { change: GroupChange::OnRootMismatch, ..group };
         set_group(&volume, on_mismatch).unwrap();

@@ -1,6 +1,6 @@
-//! Parts of volumes (FEATURES 10.20). Containers write into a volume while others of its pod start: whatever lies in it
-//! may become a symbolic link between any two looks. So nothing is looked at twice by name: every step goes through the
-//! descriptor that the step before has opened, and the kernel itself refuses to leave the volume.
+//! Parts of volumes (row 10.20). Containers write into a volume while other containers of the pod start, so any file in
+//! it may be replaced by a symbolic link between two calls. So no name is resolved twice: every step goes through the
+//! descriptor that the step before has opened, and the kernel itself keeps resolution within the volume.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use super::MountError;
 use super::sys::{failed, mounted_at, unmount};
 
-/// The kernel gives up on a path below which somebody renames all the time; then it is asked again.
+/// How often a path is opened again: the kernel gives up when another process renames directories along it.
 const TRIES_MAX: usize = 32;
-/// Segments of a path; the API's limit on its bytes would allow a thousand.
+/// The most segments of a path; the API's limit on its bytes allows about a thousand.
 const SEGMENTS_MAX: usize = 2048;
 
 fn refused(operation: &'static str, path: &Path) -> impl FnOnce(Errno) -> MountError {
@@ -41,13 +41,13 @@ fn segments(sub_path: &Path) -> Result<Vec<&Path>, MountError> {
     Ok(segments)
 }
 
-/// The volume's root. A link there is the administrator's (a hostPath) and is followed.
+/// Opens the volume's root. A link there is the administrator's (a hostPath), and is followed.
 fn open_volume(volume: &Path) -> Result<OwnedFd, MountError> {
     rustix::fs::open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(refused("open the volume", volume))
 }
 
-/// Opens what is at a path within the volume, without reading it. Links are followed as long as they stay within.
+/// Opens the file at a path within the volume, without reading it. Links are followed as long as they stay within.
 fn open_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -55,7 +55,7 @@ fn open_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     for _ in 0..TRIES_MAX {
         match rustix::fs::openat2(volume, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // Kernels before 5.6, and sandboxes that do not know the call.
+            // Kernels before 5.6, and sandboxes without the call.
             Err(Errno::NOSYS | Errno::PERM) => return walk_within(volume, path),
             opened => return opened,
         }
@@ -63,7 +63,7 @@ fn open_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// The same, segment by segment. No link is followed at all: where it leads could not be told safely.
+/// The same as `open_within`, segment by segment. No link is followed, since its target could not be checked safely.
 fn walk_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut at = rustix::fs::openat(volume, ".", flags | OFlags::DIRECTORY, Mode::empty())?;
@@ -77,14 +77,13 @@ fn walk_within(volume: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     Ok(at)
 }
 
-/// Makes what is missing of a directory within the volume, each new one with the mode of the volume's root. What
-/// exists stays as it is, and need not be a directory. Nor is it told here what cannot be had for another reason than
-/// that it is missing: binding it tells.
+/// Makes the missing parts of a directory within the volume, each with the mode of the volume's root. An existing file
+/// is kept and need not be a directory. Only errors about missing parts are returned; `bind_subpath` reports others.
 pub(super) fn make_subpath(volume: &Path, sub_path: &Path) -> Result<(), MountError> {
     make_directory(volume, sub_path, None)
 }
 
-/// The same, with a mode other than the root's.
+/// The same as `make_subpath`, with an explicit mode.
 pub(super) fn make_directory(volume: &Path, sub_path: &Path, mode: Option<u32>) -> Result<(), MountError> {
     const OPERATION: &str = "make the directory";
     let shown = volume.join(sub_path);
@@ -112,19 +111,19 @@ pub(super) fn make_directory(volume: &Path, sub_path: &Path, mode: Option<u32>) 
 
 fn make_one(dir: &OwnedFd, name: &Path, mode: Mode) -> Result<OwnedFd, Errno> {
     match rustix::fs::mkdirat(dir, name, mode) {
-        // Another container of the pod was quicker; a link in its place fails below.
+        // Another container of the pod has made it meanwhile; a link in its place fails below.
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-    // The umask took bits away.
+    // The umask has removed bits.
     rustix::fs::fchmod(&made, mode)?;
     Ok(made)
 }
 
-/// Makes a part of the volume visible at `target`, whose directories are made. Done as well when the same file or
-/// directory is there already; another one is taken away first.
+/// Makes a part of the volume visible at `target`, whose directories are made. Succeeds when the same file or directory
+/// is already mounted there; another mount is removed first.
 pub(super) fn bind_subpath(volume: &Path, sub_path: &Path, target: &Path) -> Result<(), MountError> {
     segments(sub_path)?;
     let root = open_volume(volume)?;
@@ -139,12 +138,12 @@ pub(super) fn bind_subpath(volume: &Path, sub_path: &Path, target: &Path) -> Res
         unmount(target)?;
     }
     make_target(target, &wanted)?;
-    // Whatever happens to the names meanwhile: the descriptor is what was opened within the volume.
+    // The descriptor stays the file that was opened within the volume, whatever is renamed meanwhile.
     let through = PathBuf::from(format!("/proc/self/fd/{}", source.as_raw_fd()));
     rustix::mount::mount_bind(&through, target).map_err(refused("bind at", target))
 }
 
-/// A directory for a directory, a file for all else.
+/// Makes the mount point: a directory for a directory, a file for anything else.
 fn make_target(target: &Path, wanted: &Stat) -> Result<(), MountError> {
     const OPERATION: &str = "make the mount point";
     if let Some(above) = target.parent() {
@@ -153,7 +152,7 @@ fn make_target(target: &Path, wanted: &Stat) -> Result<(), MountError> {
     let is_dir = FileType::from_raw_mode(wanted.st_mode) == FileType::Directory;
     match fs::symlink_metadata(target) {
         Ok(there) if there.is_dir() == is_dir && !there.is_symlink() => return Ok(()),
-        // Of an earlier instance, for which the same path was of another kind.
+        // A mount point of an earlier instance, when the same path was of another kind.
         Ok(there) if there.is_dir() => fs::remove_dir(target).map_err(failed(OPERATION, target))?,
         Ok(_) => fs::remove_file(target).map_err(failed(OPERATION, target))?,
         Err(_) => {}
@@ -166,7 +165,7 @@ fn make_target(target: &Path, wanted: &Stat) -> Result<(), MountError> {
     }
 }
 
-/// The content of a regular file within a volume, for whoever may not leave it either. `None` without such a file.
+/// The content of a regular file within a volume, read without leaving the volume; `None` if it does not exist.
 pub(crate) fn read_within(volume: &Path, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, MountError> {
     use std::io::Read;
     let invalid = |reason| Err(MountError::InvalidPath { path: path.to_path_buf(), reason });
@@ -178,7 +177,7 @@ pub(crate) fn read_within(volume: &Path, path: &Path, bytes_max: u64) -> Result<
         opened => opened.map_err(refused("open", &shown))?,
     };
     let stat = rustix::fs::fstat(&found).map_err(refused("look at", &shown))?;
-    // Opening a FIFO or a device for reading could hang or have effects.
+    // Opening a FIFO or a device for reading could block or have effects.
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return invalid("it is no regular file");
     }
@@ -252,7 +251,7 @@ mod tests {
         }
         assert!(make_subpath(&volume, Path::new("dangling")).is_err());
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "nothing was made outside");
-        // Links that stay within are the pod's own affair.
+        // Links that stay within the volume are allowed.
         fs::create_dir(volume.join("real")).unwrap();
         symlink("real", volume.join("inside")).unwrap();
         assert!(open_within(&root, Path::new("inside")).is_ok());
@@ -284,7 +283,7 @@ mod tests {
         bind_subpath(&volume, Path::new("a/b"), &target).unwrap();
         assert_eq!(fs::read(target.join("f")).unwrap(), b"1");
         assert_eq!(fs::metadata(target.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o750);
-        // The name means something else now: that is what a restarted container gets.
+        // The path now names another file, which a restarted container gets.
         fs::rename(volume.join("a/b"), volume.join("old")).unwrap();
         fs::write(volume.join("a/b"), b"a file").unwrap();
         bind_subpath(&volume, Path::new("a/b"), &target).unwrap();
@@ -293,7 +292,7 @@ mod tests {
         assert!(mounted_at(&target).unwrap().is_none());
     }
 
-    /// A container exchanges a directory and a link to the outside as fast as it can.
+    /// A container swaps a directory and a link to the outside as fast as it can.
     #[test]
     fn whoever_swaps_a_directory_for_a_link_gets_nothing_from_outside() {
         let (dir, volume) = volume();

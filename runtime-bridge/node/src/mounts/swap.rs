@@ -1,36 +1,36 @@
-//! Whether what is kept in memory stays there (KEP-2400): pages of a tmpfs are swapped out like any others, unless it
-//! is mounted with `noswap`, which not every kernel knows.
+//! Whether the content of a tmpfs stays in memory (KEP-2400): its pages are swapped out like any others, unless it is
+//! mounted with `noswap`, which not every kernel has.
 
 use std::fs;
 
 use rustix::mount::{FsOpenFlags, fsconfig_create, fsconfig_set_flag, fsopen};
 
-/// Since this version of Linux the option is there for certain.
+/// The version of Linux since which the option certainly exists.
 const NOSWAP_SINCE: (u32, u32) = (6, 4);
-/// The option.
+/// The mount option.
 pub(super) const NOSWAP: &str = "noswap";
 
-/// Whether volumes in memory may come to lie on a disk.
+/// Whether the content of volumes in memory may be written to a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwapFacts {
     /// The machine swaps.
     pub on: bool,
-    /// A tmpfs can be kept out of it, and is.
+    /// A tmpfs is mounted with `noswap`, since the kernel has the option.
     pub noswap: bool,
 }
 
-/// As it is now. A machine without the file swaps nothing.
+/// Whether the machine swaps now. A machine without the file does not.
 pub(super) fn is_on() -> bool {
     is_on_by(&fs::read_to_string("/proc/swaps").unwrap_or_default())
 }
 
-/// The first line is the table's head.
+/// Whether there are lines after the table's heading.
 fn is_on_by(swaps: &str) -> bool {
     swaps.trim().lines().count() > 1
 }
 
-/// Whether this process may mount a tmpfs with `noswap`. A user namespace of its own forbids it; otherwise the kernel's
-/// version decides, and where that is too old the kernel is asked: distributions bring features back to old ones.
+/// Whether this process may mount a tmpfs with `noswap`. It may not within a user namespace. Otherwise the kernel's
+/// version decides; an older kernel is asked, since distributions port features back.
 pub(super) fn noswap_is_there() -> bool {
     if in_user_namespace(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default()) {
         return false;
@@ -39,22 +39,22 @@ pub(super) fn noswap_is_there() -> bool {
     version(&release).is_some_and(|version| version >= NOSWAP_SINCE) || kernel_takes_it()
 }
 
-/// Outside of any, all IDs mean themselves.
+/// Whether this process is in a user namespace: outside of any, all IDs map to themselves.
 fn in_user_namespace(uid_map: &str) -> bool {
     let mut lines = uid_map.lines().filter(|line| !line.trim().is_empty());
     let (first, second) = (lines.next(), lines.next());
-    // A kernel without user namespaces has no such file.
+    // A kernel without user namespaces does not have the file.
     let Some(first) = first else { return false };
     second.is_some() || !first.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Major and minor of `6.8.0-45-generic`.
+/// Major and minor version of a release such as `6.8.0-45-generic`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Has the kernel make a tmpfs with the option, which is mounted nowhere and goes at once.
+/// Whether the kernel accepts the option for a tmpfs, which is not mounted and is discarded at once.
 fn kernel_takes_it() -> bool {
     let Ok(context) = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC) else { return false };
     fsconfig_set_flag(&context, NOSWAP).and_then(|()| fsconfig_create(&context)).is_ok()

@@ -16,21 +16,21 @@ use super::{
 use crate::host::remove_tree;
 use bridge_io::Lane;
 
-/// Mounts on top of each other that one unmount takes down; nothing sane stacks more.
+/// The most mounts on top of each other that one unmount removes.
 const STACKED_MOUNTS_MAX: usize = 16;
-/// The file that says that a volume has been set up.
+/// The file whose existence means that a volume was set up completely.
 pub(super) const READY: &str = "ready";
 
 /// This machine's mounts. System calls run on the blocking threads of the I/O runtime.
 #[derive(Debug, Clone)]
 pub struct SystemMounts {
     lane: Lane,
-    /// Whether a tmpfs can be kept out of swap; asked once.
+    /// Whether a tmpfs can be mounted with `noswap`; determined once.
     noswap: Arc<OnceLock<bool>>,
 }
 
 impl SystemMounts {
-    /// Mounts as this process sees them.
+    /// The mounts of this process' mount namespace.
     pub fn new(io: Handle) -> Self {
         Self { lane: Lane::new("VolumeManager", io), noswap: Arc::default() }
     }
@@ -157,19 +157,19 @@ fn read_mounts(path: &Path) -> Result<Vec<MountPoint>, MountError> {
 }
 
 fn list_below(path: &Path) -> Result<Vec<MountPoint>, MountError> {
-    // The kernel lists real paths; the caller gets them back in the words it asked with.
+    // The kernel lists real paths; the caller gets paths that begin as its own.
     let real = fs::canonicalize(path).unwrap_or_else(|_| remove_tree::real_path(path));
     let mut found: Vec<_> = mountinfo::at_or_below(&read_mounts(path)?, &real).cloned().collect();
     for mount in &mut found {
         if let Ok(below) = mount.path.strip_prefix(&real) {
-            // Joining nothing would add a slash.
+            // Joining an empty path would add a slash.
             mount.path = if below.as_os_str().is_empty() { path.to_path_buf() } else { path.join(below) };
         }
     }
     Ok(found)
 }
 
-/// The mount that one sees at `path`: the last of those made there.
+/// The visible mount at `path`: the last one that was made there.
 pub(super) fn mounted_at(path: &Path) -> Result<Option<MountPoint>, MountError> {
     let real = remove_tree::real_path(path);
     Ok(read_mounts(path)?.into_iter().rfind(|mount| mount.path == real))
@@ -182,7 +182,7 @@ fn already_mounted(mount: &MountPoint) -> MountError {
     }
 }
 
-/// A link at the target would put the mount where nobody looks for it.
+/// Refuses a link at the target, through which the mount would end up elsewhere.
 fn refuse_symlink(operation: &'static str, target: &Path) -> Result<(), MountError> {
     if fs::symlink_metadata(target).map_err(failed(operation, target))?.file_type().is_symlink() {
         return Err(MountError::InvalidPath {
@@ -205,7 +205,7 @@ fn mount_tmpfs(target: &Path, options: TmpfsOptions, noswap: bool) -> Result<(),
     mount_memory("mount a tmpfs at", target, ("tmpfs", "tmpfs"), data)
 }
 
-/// Mounts a file system of this source and type, which is no file system of a disk.
+/// Mounts a file system that needs no disk, with this source and type.
 fn mount_memory(
     operation: &'static str,
     target: &Path,
@@ -240,12 +240,12 @@ fn bind(source: &Path, target: &Path, read_only: bool) -> Result<(), MountError>
     if !read_only || mount.as_ref().is_some_and(MountPoint::read_only) {
         return Ok(());
     }
-    // A bind mount takes no options of its own at first: only a remount makes it read-only, and it would drop the
-    // restrictions the source's mount has unless they are repeated.
+    // A bind mount ignores options at first: only a remount makes it read-only, and that would drop the restrictions of
+    // the source's mount unless they are repeated.
     let kept = mount.map(|mount| kept_flags(&mount.options)).unwrap_or(MountFlags::empty());
     let flags = MountFlags::BIND | MountFlags::RDONLY | kept;
     rustix::mount::mount_remount(target, flags, c"").map_err(|errno| {
-        // Never leave it writable: that is not what was asked for.
+        // A mount that should be read-only must not stay writable.
         let _ = rustix::mount::unmount(target, UnmountFlags::NOFOLLOW);
         failed("make read-only", target)(errno.into())
     })
@@ -272,7 +272,7 @@ pub(super) fn unmount(target: &Path) -> Result<(), MountError> {
             return Ok(());
         }
         match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
-            // Somebody else was quicker; the next look decides.
+            // Another process has unmounted it; the next check decides.
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
             Err(errno) => return Err(failed("unmount", target)(errno.into())),
         }
@@ -294,7 +294,7 @@ fn make_empty_dir(path: &Path) -> Result<(), MountError> {
         }
         _ => {}
     }
-    // The umask took bits away: set them through a descriptor that cannot be a link.
+    // The umask has removed bits: set them through a descriptor, which cannot be a link.
     let directory = fs::OpenOptions::new()
         .read(true)
         .custom_flags((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32)

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use super::*;
 use crate::host::FakeDisk;
 
-/// A tmpfs that goes with the guard; `None`, with the reason printed, where this process may not mount.
+/// A tmpfs that is unmounted with the guard; `None`, with the reason printed, where this process may not mount.
 pub(crate) fn small_tmpfs(target: &Path, size_bytes: u64) -> Option<MountGuard> {
     let data = std::ffi::CString::new(format!("size={size_bytes}")).unwrap();
     match rustix::mount::mount("tmpfs", target, "tmpfs", rustix::mount::MountFlags::empty(), data.as_c_str())
@@ -30,7 +30,7 @@ impl Drop for MountGuard {
     }
 }
 
-/// The disk under the mounts, as a test sets it up and looks at it.
+/// The disk below the mounts, as a test prepares and inspects it.
 pub(crate) trait Disk {
     fn root(&self) -> PathBuf;
     fn mkdir(&self, path: &Path);
@@ -72,7 +72,7 @@ impl Disk for TempDisk {
                 let mode = rustix::fs::Mode::RUSR;
                 rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
             }
-            // Devices cannot be made without root; a link to one that is always there does as well.
+            // Making a device needs root; a link to one that always exists serves as well.
             FileKind::CharDevice => symlink("/dev/null", path).unwrap(),
             other => panic!("a test cannot make a {other:?}"),
         }
@@ -131,7 +131,7 @@ impl Disk for FakeDisk {
     }
 }
 
-/// What needs no right to mount.
+/// The part of the contract that needs no right to mount.
 async fn directories_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     let root = disk.root();
     for bad in ["relative", "/a/../b"] {
@@ -171,7 +171,7 @@ async fn directories_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     assert_eq!(disk.kind(&root.join("file")), Some(FileKind::File));
 }
 
-/// FEATURES 10.20, without mounts.
+/// Parts of volumes (row 10.20), without mounts.
 async fn subpaths(mounts: &dyn Mounts, disk: &dyn Disk, volume: &Path) {
     let root = disk.root();
     mounts.make_subpath(volume, Path::new("a/b")).await.unwrap();
@@ -193,7 +193,7 @@ async fn subpaths(mounts: &dyn Mounts, disk: &dyn Disk, volume: &Path) {
     disk.remove(&volume.join("out"));
 }
 
-/// FEATURES 10.5.
+/// Types of hostPath volumes (row 10.5).
 async fn host_path_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     use HostPathType as T;
     let root = disk.root();
@@ -249,7 +249,7 @@ async fn host_path_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     ));
 }
 
-/// What needs the right to mount.
+/// The part of the contract that needs the right to mount.
 async fn mounting_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
     let root = disk.root();
     let (memory, source, target) = (root.join("vol mem"), root.join("source"), root.join("target"));
@@ -288,7 +288,7 @@ async fn mounting_contract(mounts: Arc<dyn Mounts>, disk: &dyn Disk) {
         mounts.bind_subpath(&source, Path::new(part), &target).await.unwrap();
         assert_eq!(mounts.list_below(&target).await.map(|found| found.len()), Ok(1), "{part}");
     }
-    // Another part at the same place takes the place of the first.
+    // Another part at the same place replaces the first one.
     mounts.bind_subpath(&source, Path::new("d"), &parts.join("0")).await.unwrap();
     assert_eq!(mounts.list_below(&parts).await.map(|found| found.len()), Ok(2));
     for index in ["0", "1"] {

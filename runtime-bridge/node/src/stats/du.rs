@@ -1,5 +1,5 @@
-//! How much lies in a directory that a pod fills: links are not followed, other file systems not entered, and the work
-//! is bounded.
+//! Measures a directory that a pod fills: links are not followed, other file systems are not entered, and the work is
+//! bounded.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
@@ -13,20 +13,21 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use super::DiskUsage;
 
-/// Bytes in a block, whatever the file system's own are.
+/// Bytes per block of `st_blocks`, independent of the file system's block size.
 const BLOCK_BYTES: u64 = 512;
-/// A directory whose way from an open one is longer is kept open itself: the kernel takes no path of more than 4096 bytes.
+/// The longest relative path from an open directory; a deeper directory is opened itself, since the kernel accepts no
+/// path of more than 4096 bytes.
 const WAY_BYTES_MAX: usize = 2048;
-/// Directories kept open so. What lies deeper is not looked at.
+/// The most directories that are open at once for this reason. Deeper ones are not counted.
 const OPEN_MAX: usize = 128;
-/// Bytes of directories' names that wait to be looked at. What there is beyond is not.
+/// The most bytes of names of directories that wait. Further directories are not counted.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Files with several names that are remembered, so that they count once. Beyond, each name counts.
+/// The most files with several names that are remembered, so that each counts once. Further ones count once per name.
 const LINKED_MAX: usize = 500_000;
-/// Bytes that a waiting name takes besides its own.
+/// The bytes that a waiting name takes besides the name itself.
 const WAITING_BYTES: usize = 64;
 
-/// How much work is left for one measurement of a pod.
+/// The work that is left for one measurement of a pod.
 #[derive(Debug)]
 pub(super) struct Budget {
     entries: usize,
@@ -35,22 +36,22 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// For so many names, and so long.
+    /// A budget of this many names and this much time.
     pub(super) fn new(entries: usize, time: Duration) -> Self {
         Self { entries, until: Instant::now() + time, exceeded: false }
     }
 
-    /// For so long, however many names there are.
+    /// A budget of this much time and any number of names.
     pub(super) fn of_time(time: Duration) -> Self {
         Self::new(usize::MAX, time)
     }
 
-    /// Something was not looked at, so there may be more than was found.
+    /// Whether a file was skipped, so that there may be more than was counted.
     pub(super) fn is_exceeded(&self) -> bool {
         self.exceeded
     }
 
-    /// All names are used up, whatever time there is.
+    /// Whether all names are used up, even if time is left.
     pub(super) fn is_empty(&self) -> bool {
         self.entries == 0
     }
@@ -66,7 +67,7 @@ impl Budget {
 #[derive(Default)]
 struct Count {
     usage: DiskUsage,
-    /// Those with several names: each counts once.
+    /// Files with several names, by device and inode: each counts once.
     linked: BTreeSet<(u64, u64)>,
 }
 
@@ -92,15 +93,15 @@ impl Count {
     }
 }
 
-/// A directory whose content is looked at: an open one above it, or itself, and the way from there.
+/// A directory to read: an open directory above it, or itself, and the relative path from there.
 struct Place {
     open: Rc<OwnedFd>,
-    /// Open ones on the way here.
+    /// The number of directories opened on the way here.
     opened: usize,
     way: PathBuf,
 }
 
-/// Directories that wait, the deepest first.
+/// The directories that wait to be read, the deepest first.
 #[derive(Default)]
 struct Waiting {
     names: Vec<(Rc<Place>, CString)>,
@@ -108,7 +109,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Whether there is room for it.
+    /// Adds a directory; returns whether there was room for it.
     fn put(&mut self, parent: &Rc<Place>, name: &CStr) -> bool {
         let bytes = name.to_bytes().len() + WAITING_BYTES;
         if self.bytes + bytes > WAITING_BYTES_MAX {
@@ -126,7 +127,7 @@ impl Waiting {
     }
 }
 
-/// A directory with all below it; `None` without it.
+/// Measures a directory with everything below it; `None` if it does not exist.
 pub(super) fn tree(root: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     let top = open(CWD, root, ResolveFlags::empty())?;
     let mut count = Count::default();
@@ -142,7 +143,7 @@ pub(super) fn tree(root: &Path, budget: &mut Budget) -> Option<DiskUsage> {
         }
         let Some((parent, name)) = waiting.take() else { break };
         let way = parent.way.join(OsStr::from_bytes(name.to_bytes()));
-        // What is gone meanwhile, or is another file system, does not count.
+        // A directory that is gone meanwhile, or on another file system, does not count.
         let Some(dir) = enter(&parent.open, &way) else { continue };
         if way.as_os_str().len() <= WAY_BYTES_MAX {
             let place = Place { open: parent.open.clone(), opened: parent.opened, way };
@@ -159,7 +160,7 @@ pub(super) fn tree(root: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     Some(count.usage)
 }
 
-/// Counts what lies in a directory, and lets those in it wait; whether there was time for all.
+/// Counts the files in a directory and adds its directories to the waiting ones; returns whether the budget sufficed.
 fn content(
     place: &Rc<Place>,
     dir: &OwnedFd,
@@ -183,7 +184,7 @@ fn enter(at: &OwnedFd, way: &Path) -> Option<OwnedFd> {
     open(at.as_fd(), way, within)
 }
 
-/// The files that lie in a directory itself; `None` without it.
+/// Measures the files directly in a directory; `None` if it does not exist.
 pub(super) fn files(dir: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     let opened = open(CWD, dir, ResolveFlags::empty())?;
     let mut count = Count::default();
@@ -200,7 +201,7 @@ fn open(at: impl AsFd, path: &Path, resolve: ResolveFlags) -> Option<OwnedFd> {
     rustix::fs::openat2(at, path, flags, Mode::empty(), resolve).ok()
 }
 
-/// Whether all could be looked at within the budget.
+/// Calls `seen` for each entry; returns whether the budget sufficed for all.
 fn each(dir: &OwnedFd, budget: &mut Budget, mut seen: impl FnMut(&CStr, &Stat)) -> bool {
     let Ok(entries) = Dir::read_from(dir) else { return true };
     for entry in entries.flatten() {

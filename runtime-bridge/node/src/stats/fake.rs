@@ -10,7 +10,7 @@ use super::{
 };
 use bridge_io::NotRun;
 
-/// A node with the figures it was given. Clones share them.
+/// A node with the figures that a test sets. Clones share them.
 #[derive(Clone, Debug)]
 pub struct FakeStats {
     state: Arc<Mutex<State>>,
@@ -19,17 +19,17 @@ pub struct FakeStats {
 #[derive(Debug)]
 struct State {
     node: NodeUsage,
-    /// By the pod's UID.
+    /// Usage by the pod's UID.
     pods: BTreeMap<String, PodUsage>,
     looks: u64,
-    /// How long it takes to count a pod's files, by its UID.
+    /// How long counting a pod's files takes, by its UID.
     slow: BTreeMap<String, Duration>,
-    /// How often they were.
+    /// How often a pod's files were counted, by its UID.
     counts: BTreeMap<String, u64>,
 }
 
 impl Default for FakeStats {
-    /// A node that has enough of everything, on one file system, and pods that use nothing.
+    /// A node with ample resources on one file system, and pods that use none.
     fn default() -> Self {
         let node = NodeUsage {
             memory: Some(Room::used(8 << 30, 2 << 30)),
@@ -50,12 +50,12 @@ impl FakeStats {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Bytes of memory that are left.
+    /// Sets the bytes of memory that are left.
     pub fn set_memory(&self, available: u64) {
         self.change(|state| state.node.memory = Some(Room::used(8 << 30, (8 << 30) - available)));
     }
 
-    /// Bytes that are left on the only disk of 100 GiB.
+    /// Sets the bytes that are left on the only disk, of 100 GiB.
     pub fn set_disk(&self, available: u64) {
         let room = FileSystemRoom {
             device: 1,
@@ -69,32 +69,32 @@ impl FakeStats {
         });
     }
 
-    /// Processes that may still be started.
+    /// Sets how many processes may still be started.
     pub fn set_pids(&self, available: i64) {
         self.change(|state| state.node.pids = Some(Room { available, capacity: 32_768 }));
     }
 
-    /// All that is told of the node.
+    /// Sets all figures of the node.
     pub fn set_node(&self, node: NodeUsage) {
         self.change(|state| state.node = node);
     }
 
-    /// What a pod uses. Without it, it uses nothing.
+    /// Sets the usage of a pod; by default a pod uses nothing.
     pub fn set_pod(&self, uid: &str, usage: PodUsage) {
         self.change(|state| state.pods.insert(uid.to_owned(), usage));
     }
 
-    /// How long it takes to count what a pod has on disk. Without it, no time.
+    /// Sets how long counting a pod's files takes; by default no time.
     pub fn set_slow(&self, uid: &str, takes: Duration) {
         self.change(|state| state.slow.insert(uid.to_owned(), takes));
     }
 
-    /// How often it was counted what a pod has on disk.
+    /// The number of times that a pod's files were counted.
     pub fn counts(&self, uid: &str) -> u64 {
         self.change(|state| state.counts.get(uid).copied().unwrap_or(0))
     }
 
-    /// How often the node was measured.
+    /// The number of times that the node was measured.
     pub fn looks(&self) -> u64 {
         self.change(|state| state.looks)
     }

@@ -1,8 +1,8 @@
-//! What the kernel's files say.
+//! Figures from the kernel's files.
 //!
-//! Memory in use is read by `cgroups-rs` with version 2. With version 1 it is not: the crate reads ten files for two figures,
-//! and panics when one of them (`memory.numa_stat`) is not as it expects. Nor are limits: what it cannot read it tells as
-//! no limit.
+//! With version 2, `cgroups-rs` reads the memory in use. With version 1 it is not used: it reads ten files for two
+//! figures, and panics when one of them (`memory.numa_stat`) has another form than it expects. Nor does it read limits,
+//! since it reports an unreadable one as no limit.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use cgroups_rs::fs::memory::MemController;
 
 use super::{FileSystemRoom, Room};
 
-/// From this limit on memory counts as unbounded, as upstream has it.
+/// A limit of this many bytes or more means unbounded, as upstream.
 const UNLIMITED: u64 = 1 << 62;
 
-/// Why a figure is not to be had.
+/// Why a figure cannot be read.
 pub(super) type Problem = String;
 
 pub(super) fn text(path: &Path) -> Result<String, Problem> {
@@ -26,7 +26,7 @@ pub(super) fn number(path: &Path) -> Result<u64, Problem> {
     text.trim().parse().map_err(|_| format!("{}: {:?} is no number", path.display(), text.trim()))
 }
 
-/// The number after `key` in lines of a key and a number each.
+/// The number after `key`, in lines of a key and a number each.
 pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     let value = |line: &str| {
         let (name, value) = line.split_once(char::is_whitespace)?;
@@ -35,19 +35,20 @@ pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(value)
 }
 
-/// Bytes in use that cannot simply be dropped, of a cgroup of version 1.
+/// The working set of a cgroup of version 1: bytes in use that cannot simply be dropped.
 pub(super) fn working_set_v1(dir: &Path) -> Result<u64, Problem> {
     let used = number(&dir.join("memory.usage_in_bytes"))?;
     let stat = text(&dir.join("memory.stat"))?;
     Ok(used.saturating_sub(keyed(&stat, "total_inactive_file").unwrap_or(0)))
 }
 
-/// The same for version 2. Its root has no `memory.current`: there it is what version 1 counts.
+/// The working set of a cgroup of version 2. The root cgroup has no `memory.current`; there the
+/// usage is `anon` plus `file` of `memory.stat`, which is what version 1 counts.
 pub(super) fn working_set_v2(dir: &Path) -> Result<u64, Problem> {
     let memory = MemController::new(dir.to_owned(), dir.to_owned(), true).memory_stat();
     let (stat, file) = (memory.stat.raw, dir.join("memory.stat"));
     if stat.is_empty() {
-        // The crate tells what it cannot read as nothing.
+        // The crate reports an unreadable file as no figures.
         return Err(text(&file).err().unwrap_or_else(|| format!("{} has no figures", file.display())));
     }
     let current = dir.join("memory.current");
@@ -62,7 +63,7 @@ pub(super) fn working_set_v2(dir: &Path) -> Result<u64, Problem> {
     Ok(used.saturating_sub(stat.get("inactive_file").copied().unwrap_or(0)))
 }
 
-/// The bound of a cgroup's memory; none if it has none.
+/// The memory limit of a cgroup, bytes; `None` if it has none.
 pub(super) fn limit(file: &Path) -> Result<Option<u64>, Problem> {
     let text = text(file)?;
     match text.trim() {
@@ -75,7 +76,7 @@ pub(super) fn limit(file: &Path) -> Result<Option<u64>, Problem> {
     }
 }
 
-/// Processes and threads: the tighter one of the kernel's two bounds, and how many there are.
+/// Processes and threads: the smaller one of the kernel's two limits, and their number.
 pub(super) fn pids(proc: &Path) -> Result<Room, Problem> {
     let bounds = ["sys/kernel/pid_max", "sys/kernel/threads-max"];
     let bound = bounds.iter().filter_map(|file| number(&proc.join(file)).ok()).min();
@@ -87,7 +88,7 @@ pub(super) fn pids(proc: &Path) -> Result<Room, Problem> {
     Ok(Room { available, capacity })
 }
 
-/// What the file system has on which `path` lies.
+/// The size and free space of the file system that `path` is on.
 pub(super) fn file_system(path: &Path) -> Result<FileSystemRoom, Problem> {
     let failed = |error: rustix::io::Errno| format!("{}: {}", path.display(), std::io::Error::from(error));
     let told = rustix::fs::statvfs(path).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What the node has left of what it can run out of, and what its pods use of it. Read only when asked for.
+//! The resources that the node has left, and the pods' usage of them. Read only when EvictionManager asks.
 
 mod du;
 #[cfg(any(test, feature = "fake"))]
@@ -21,131 +21,132 @@ pub use system::{Places, SystemStats};
 use crate::cgroups::QosClass;
 use bridge_io::NotRun;
 
-/// How much there is of something, and how much of it is left. `available` may be negative: of processes there may be
-/// more than the limit says.
+/// The capacity of a resource and what is left of it. `available` may be negative: there may be more processes than the
+/// limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Left.
+    /// The amount that is left.
     pub available: i64,
-    /// In all.
+    /// The whole amount.
     pub capacity: u64,
 }
 
 impl Room {
-    /// So much of it is used.
+    /// The room of a resource of which `used` is in use.
     pub fn used(capacity: u64, used: u64) -> Self {
         Self { available: i64::try_from(capacity.saturating_sub(used)).unwrap_or(i64::MAX), capacity }
     }
 }
 
-/// What a file system has.
+/// The room of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileSystemRoom {
-    /// The number of its device: two paths with the same are on one file system.
+    /// The device number: two paths with the same number are on one file system.
     pub device: u64,
-    /// Bytes; available are those that anybody may use.
+    /// Bytes; available to users without privileges.
     pub bytes: Room,
-    /// Inodes; none on a file system that makes them as it needs them.
+    /// Inodes; `None` on a file system that makes them as needed.
     pub inodes: Option<Room>,
 }
 
-/// What the node has. What cannot be told is absent, and named among the problems.
+/// The node's resources. A figure that cannot be read is `None`, and named among the problems.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUsage {
-    /// Bytes of memory: all, less the working set of everything.
+    /// Bytes of memory; available is the total less the working set of all processes.
     pub memory: Option<Room>,
-    /// Bytes of memory that all pods together may have, less their working set; absent while they are not bounded.
+    /// Bytes of memory that all pods together may use; available is the limit less their working set. `None` while they
+    /// have no limit.
     pub pods_memory: Option<Room>,
     /// The file system of the kubelet's directory.
     pub node_fs: Option<FileSystemRoom>,
-    /// That of images.
+    /// The file system of images.
     pub image_fs: Option<FileSystemRoom>,
-    /// That of containers' writable layers.
+    /// The file system of containers' writable layers.
     pub container_fs: Option<FileSystemRoom>,
     /// Processes and threads.
     pub pids: Option<Room>,
-    /// What could not be read, for people.
+    /// The figures that could not be read, for people.
     pub problems: Vec<String>,
 }
 
-/// Where the runtime says that its file systems are.
+/// Where the runtime keeps its files, as the runtime states it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimePlaces {
-    /// Images.
+    /// The directory of images.
     pub images: Option<PathBuf>,
-    /// Containers' writable layers.
+    /// The directory of containers' writable layers.
     pub containers: Option<PathBuf>,
 }
 
-/// Where the parts of a pod are.
+/// The places of a pod's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodPlaces {
-    /// Its UID.
+    /// The pod's UID.
     pub uid: String,
-    /// Its class, in whose cgroup its own is.
+    /// The pod's class, below whose cgroup the pod's cgroup is.
     pub qos: QosClass,
-    /// Directories of logs by container; only the files in them count.
+    /// Directories of logs by container; only files directly in them count.
     pub logs: BTreeMap<String, PathBuf>,
     /// Directories of volumes on the node's own disk, by volume.
     pub volumes: BTreeMap<String, PathBuf>,
 }
 
-/// What of pods is to be measured.
+/// Which figures of pods are to be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Memory.
     pub memory: bool,
-    /// Logs and volumes.
+    /// Disk usage of logs and volumes.
     pub disk: bool,
 }
 
-/// What lies in a directory.
+/// The disk usage of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     /// Bytes on disk.
     pub bytes: u64,
-    /// Files and directories, each once whatever its names.
+    /// Files and directories; one with several names counts once.
     pub inodes: u64,
 }
 
-/// What a pod uses. What was not wanted, or cannot be told, is absent.
+/// A pod's usage. A figure that was not wanted or cannot be read is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodUsage {
-    /// Bytes: the working set of its cgroup.
+    /// The working set of the pod's cgroup, bytes.
     pub memory_bytes: Option<u64>,
-    /// Logs by container.
+    /// Usage of logs by container.
     pub logs: BTreeMap<String, DiskUsage>,
-    /// Volumes by name.
+    /// Usage of volumes by name.
     pub volumes: BTreeMap<String, DiskUsage>,
-    /// Not all of its disk could be looked at: there may be more.
+    /// The pod's files could not all be counted: there may be more.
     pub cut: bool,
 }
 
-/// What a pod has on the node's own disk. What is not there is absent.
+/// A pod's usage of the node's own disk. Missing directories are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDisk {
-    /// Logs by container.
+    /// Usage of logs by container.
     pub logs: BTreeMap<String, DiskUsage>,
-    /// Volumes by name.
+    /// Usage of volumes by name.
     pub volumes: BTreeMap<String, DiskUsage>,
-    /// Not all could be looked at in time: there may be more.
+    /// The files could not all be counted in time: there may be more.
     pub cut: bool,
 }
 
-/// A node that can be measured.
+/// Measures a node.
 pub trait NodeStats: Send + Sync + std::fmt::Debug {
-    /// What the node has now.
+    /// The node's resources now.
     fn node(&self, runtime: RuntimePlaces) -> BoxFuture<'static, Result<NodeUsage, NotRun>>;
 
-    /// What each of these pods uses, by UID; a pod of which there is nothing here is absent. Disks are walked for a
-    /// bounded time, in which each pod has a share of its own: see [`PodUsage::cut`].
+    /// The usage of each of these pods, by UID; a pod without cgroup and files here is absent. Disks are walked for a
+    /// bounded time, of which each pod has a share: see [`PodUsage::cut`].
     fn pods(
         &self,
         pods: Vec<PodPlaces>,
         wanted: Wanted,
     ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, NotRun>>;
 
-    /// What one pod has on disk, found in so much time, whatever cgroups there are. It is counted beside everything else,
-    /// on a thread of low priority: whoever asks asks for some few at a time.
+    /// One pod's disk usage, counted for at most `time_max`, whether or not it has a cgroup. This runs beside other
+    /// measurements on a thread of low priority, so the caller should ask for only a few pods at a time.
     fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, NotRun>>;
 }

@@ -12,26 +12,26 @@ use super::{DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room,
 use crate::cgroups::{CgroupError, CgroupNames, CgroupVersion, Hierarchy, SystemCgroups};
 use bridge_io::{Lane, NotRun};
 
-/// Names that are looked at for each pod in one measurement of all, and how long all of them together take.
+/// The most names per pod, and the longest time for all pods, in one measurement of all.
 const NAMES_MAX: usize = 2_000_000;
 const WALK_MAX: Duration = Duration::from_secs(10);
 
-/// Where the machine's figures are read.
+/// Where the machine's figures are read from.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// Which cgroups the machine uses.
+    /// The machine's cgroup version.
     pub version: CgroupVersion,
-    /// Where they are mounted.
+    /// The mounted hierarchies.
     pub hierarchies: Vec<Hierarchy>,
-    /// How they are called.
+    /// The names of cgroups.
     pub names: CgroupNames,
-    /// The kubelet's directory.
+    /// The kubelet's root directory.
     pub root: PathBuf,
     /// `/proc`
     pub proc: PathBuf,
 }
 
-/// This machine. Files are read on the blocking threads of the I/O runtime.
+/// The real machine. Files are read on the blocking threads of the I/O runtime.
 #[derive(Clone, Debug)]
 pub struct SystemStats {
     places: Arc<Places>,
@@ -39,10 +39,10 @@ pub struct SystemStats {
 }
 
 impl SystemStats {
-    /// The machine with the cgroups that are mounted now, and a kubelet's directory on it.
+    /// The machine with the cgroups that are mounted now; `root` is the kubelet's root directory.
     ///
     /// # Errors
-    /// As [`SystemCgroups::detect`].
+    /// The same as [`SystemCgroups::detect`].
     pub fn detect(names: CgroupNames, root: &Path, io: Handle) -> Result<Self, CgroupError> {
         let (version, hierarchies) = SystemCgroups::mounted()?;
         let places =
@@ -50,7 +50,7 @@ impl SystemStats {
         Ok(Self::at(places, io))
     }
 
-    /// A machine whose files are at these places.
+    /// A machine with its files at these places.
     pub fn at(places: Places, io: Handle) -> Self {
         Self { places: Arc::new(places), lane: Lane::new("EvictionManager", io) }
     }
@@ -81,7 +81,7 @@ impl NodeStats for SystemStats {
 }
 
 impl Places {
-    /// The directory of a cgroup in the hierarchy that has memory.
+    /// The directory of a cgroup in the hierarchy with the memory controller.
     fn memory_dir(&self, cgroup: &str) -> Option<PathBuf> {
         let has = |one: &&Hierarchy| self.version == CgroupVersion::V2 || one.has("memory");
         let hierarchy = self.hierarchies.iter().find(has)?;
@@ -134,8 +134,8 @@ impl Places {
         NodeUsage { problems, ..usage }
     }
 
-    /// Each pod's own share is of the time that those before it have left. Those that are cut off have what is left in the
-    /// end, so that a large pod does not count as unknown for the sake of shares that nobody needed.
+    /// Measures pods. Each pod's share of time is taken from what the earlier ones have left. Pods that were cut off
+    /// get the time that is left at the end, so that a large pod is measured while small ones do not use their shares.
     pub(super) fn pods(
         &self,
         pods: &[PodPlaces],
@@ -154,7 +154,7 @@ impl Places {
                 let mut budget = Budget::new(names_max, time);
                 let Some(mut usage) = self.pod(pod, wanted, &mut budget) else { continue };
                 usage.cut = budget.is_exceeded();
-                // More time is of no use where there were too many names.
+                // A pod with too many names does not profit from more time.
                 if usage.cut && !budget.is_empty() {
                     cut.push(*pod);
                 }
@@ -183,7 +183,7 @@ impl Places {
 
 type ByName = BTreeMap<String, DiskUsage>;
 
-/// Logs and volumes.
+/// The usage of the pod's logs and of its volumes.
 fn on_disk(pod: &PodPlaces, budget: &mut Budget) -> (ByName, ByName) {
     let logs = pod.logs.iter();
     let logs = logs.filter_map(|(name, dir)| Some((name.clone(), du::files(dir, budget)?))).collect();

@@ -1,4 +1,4 @@
-//! Trees of files that behave like the kernel's of either version, and this machine itself.
+//! Statistics from trees of files that behave like the kernel's, in either version, and from this machine.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn put(root: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// A machine of 1000 MiB below `root`, with 4000 processes at most.
+/// A machine of 1000 MiB below `root`, and a limit of 4000 processes.
 fn machine(root: &Path, version: CgroupVersion, controllers: &[&str]) -> SystemStats {
     let meminfo = "MemTotal:        1024000 kB\nMemFree:          512000 kB\n";
     put(

@@ -1,4 +1,4 @@
-//! Reviews at a fake API server, on a paused clock.
+//! Reviews by a fake API server, on a paused clock.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use bridge_io::clock::FakeClock;
 use bridge_kube::RateLimit;
 use bridge_kube::fake::{FakeApi, Verb};
 
-/// Reviews and the kubelet's own client, at the same rate, at a server that knows jane.
+/// Reviews and the kubelet's own client, both at the same rate, at an API server that knows the user jane.
 fn scene(limit: RateLimit, ttl: Duration) -> (FakeApi, ApiClient, ClusterReviews) {
     let fake = FakeApi::new(Arc::new(FakeClock::new(1, "2026-01-02T03:04:05Z".parse().expect("a time"))));
     fake.accept_token("of jane", "jane", &[]);
@@ -43,12 +43,12 @@ async fn time_of<T>(work: impl Future<Output = T>) -> (Duration, T) {
     (begun.elapsed(), outcome)
 }
 
-/// Everything that can go on without time has done so.
+/// Waits until every task has done what it can do without time passing.
 async fn settled() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// So many requests with tokens of nobody, each under way.
+/// Starts this many requests with unknown tokens.
 async fn flood(reviews: &ClusterReviews, requests: usize) -> JoinSet<Result<Option<User>, ReviewError>> {
     let mut flood = JoinSet::new();
     for n in 0..requests {
@@ -67,7 +67,7 @@ async fn a_flood_of_random_tokens_delays_no_other_call() {
     assert!(node.is_ok() && waited < Duration::from_millis(5), "{waited:?}");
     let (waited, allowed) = time_of(reviews.access(jane_gets_pods())).await;
     assert!(allowed == Ok(true) && waited < Duration::from_millis(5), "{waited:?}");
-    // All of them hang up.
+    // All of these callers hang up.
     drop(flooding);
     settled().await;
     let (waited, jane) = time_of(reviews.token("of jane")).await;
@@ -81,7 +81,7 @@ async fn a_review_that_would_come_too_late_fails_at_once() {
     let (fake, _own, reviews) = scene(SLOW, Duration::from_secs(120));
     let begun = Instant::now();
     let mut flooding = flood(&reviews, 500).await;
-    // As many as have their turn within the deadline wait for it.
+    // Only as many questions wait as have their turn within the deadline.
     let mut refused = 0;
     for _ in 0..400 {
         match flooding.join_next().await.unwrap().unwrap() {
@@ -93,7 +93,7 @@ async fn a_review_that_would_come_too_late_fails_at_once() {
     assert!(begun.elapsed() < Duration::from_millis(5), "{:?}", begun.elapsed());
     let late = flooding.join_all().await;
     let answered = late.iter().filter(|answer| **answer == Ok(None)).count();
-    // Timers are not exact: the very last ones may have missed it.
+    // Timers are not exact: the very last ones may have missed the deadline.
     assert!(late.len() == 100 && answered > 95, "{answered} of {}", late.len());
     assert_eq!(tokens_asked(&fake), 2 + answered as u64);
     assert!(begun.elapsed() < Duration::from_millis(10_100), "{:?}", begun.elapsed());
@@ -106,7 +106,7 @@ async fn equal_tokens_are_asked_for_once_and_those_of_nobody_remembered_for_a_sh
     assert!(futures::future::join_all(same).await.into_iter().all(|answer| answer == Ok(None)));
     assert_eq!(reviews.token("of jane").await.unwrap().unwrap().name, "jane");
     assert_eq!(tokens_asked(&fake), 2);
-    // More of nobody's than are remembered do not push out whom we know.
+    // More unknown tokens than are remembered do not push out known ones.
     for n in 0..ANSWERS_MAX + 10 {
         assert_eq!(reviews.token(&format!("random {n}")).await, Ok(None));
     }
@@ -114,7 +114,7 @@ async fn equal_tokens_are_asked_for_once_and_those_of_nobody_remembered_for_a_sh
     assert_eq!(reviews.token("of jane").await.unwrap().unwrap().name, "jane");
     assert_eq!(reviews.token(&format!("random {ANSWERS_MAX}")).await, Ok(None));
     assert_eq!(tokens_asked(&fake), asked, "both are remembered");
-    // It may have become somebody's.
+    // The token may have been issued meanwhile.
     fake.accept_token("of nobody", "new", &[]);
     tokio::time::advance(UNKNOWN_TTL).await;
     assert_eq!(reviews.token("of nobody").await.unwrap().unwrap().name, "new");

@@ -1,4 +1,4 @@
-//! A store in memory, and an authority that signs what requests ask for.
+//! A certificate store in memory, and an authority that signs every request.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -20,7 +20,7 @@ struct State {
     failures: VecDeque<CertificateError>,
 }
 
-/// Keeps a pair in memory, with failures on demand. Clones share it.
+/// Keeps a pair in memory, and fails on demand. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct FakeCertificates {
     state: Arc<Mutex<State>>,
@@ -31,19 +31,19 @@ impl FakeCertificates {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next save fails, as with a full disk.
+    /// Lets the next save fail, as with a full disk.
     pub fn fail_next(&self) {
         let path = "/var/lib/kubelet/pki/kubelet-client-current.pem".into();
         let reason = "No space left on device".to_owned();
         self.locked().failures.push_back(CertificateError::Io { operation: "write", path, reason });
     }
 
-    /// How many pairs have been saved.
+    /// The number of pairs saved so far.
     pub fn saves(&self) -> u64 {
         self.locked().saves
     }
 
-    /// The pair that holds.
+    /// The current pair.
     pub fn pair(&self) -> Option<Arc<Pair>> {
         self.locked().pair.clone()
     }
@@ -74,7 +74,7 @@ impl CertificateStore for FakeCertificates {
     }
 }
 
-/// An authority of its own.
+/// A certificate authority for tests.
 #[derive(Debug)]
 pub struct FakeAuthority {
     pem: String,
@@ -93,15 +93,15 @@ impl Default for FakeAuthority {
 }
 
 impl FakeAuthority {
-    /// Its certificate, PEM.
+    /// The authority's certificate, PEM.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Signs a request, PEM, for so long.
+    /// Signs a PEM request; the certificate is valid from `from` for `lifetime`.
     ///
     /// # Panics
-    /// It is no request.
+    /// When `request` is no certificate request.
     pub fn sign(&self, request: &str, from: Timestamp, lifetime: Duration) -> String {
         let mut asked = CertificateSigningRequestParams::from_pem(request).expect("a request");
         let epoch = rcgen::date_time_ymd(1970, 1, 1);

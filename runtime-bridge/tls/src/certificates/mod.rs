@@ -1,4 +1,5 @@
-//! The node's own certificates: keys and requests made here, signed by the cluster, kept on disk as pairs.
+//! The node's own certificates: keys and requests are made here, the cluster signs them, and the pairs of certificate
+//! and key are kept on disk.
 
 #[cfg(any(test, feature = "fake"))]
 mod fake;
@@ -17,37 +18,37 @@ pub use pair::{CurrentPair, Leaf, Pair};
 pub use request::{KeyPem, Names, Purpose, Subject};
 pub use store::{CertificateStore, DirCertificates, write_private};
 
-/// Why there is no certificate.
+/// Why a certificate cannot be had or kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
     /// A file cannot be read or written.
     #[error("{operation} {}: {reason}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
     /// A file does not hold a certificate and its key.
     #[error("could not convert data from {path:?} into cert/key pair: {reason}")]
     Pair {
-        /// The file, or what the bytes are.
+        /// The file, or the origin of the bytes.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// Where the link to the current pair should be is something else.
+    /// Another kind of file stands where the link to the current pair should be.
     #[error("expected {path:?} to be a symlink but it is a file")]
     NoLink {
-        /// The file.
+        /// The path of the link.
         path: PathBuf,
     },
-    /// No key or no request could be made.
+    /// A key or a request could not be made.
     #[error("unable to generate a certificate signing request: {0}")]
     Made(String),
-    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    /// The work was not done: too much work already waits, or the I/O runtime has shut down.
     #[error(transparent)]
     NotRun(#[from] NotRun),
 }

@@ -1,4 +1,4 @@
-//! A certificate with its key, and the one that is shown at the moment.
+//! A certificate with its key, and the pair that the kubelet presents at the moment.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,32 +17,32 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::CertificateError;
 
-/// What is read of a certificate.
+/// The fields that the kubelet reads from a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
     /// The subject's common name.
     pub common_name: String,
     /// The subject's organisations.
     pub organizations: BTreeSet<String>,
-    /// Names of hosts.
+    /// DNS names among the subject's alternative names.
     pub dns_names: BTreeSet<String>,
-    /// Addresses.
+    /// IP addresses among the subject's alternative names.
     pub ips: BTreeSet<IpAddr>,
-    /// It is valid from then …
+    /// The beginning of its validity.
     pub not_before: Timestamp,
-    /// … until then.
+    /// The end of its validity.
     pub not_after: Timestamp,
 }
 
-/// A certificate with those that lead to its authority, and its key.
+/// A certificate with its chain, and its key.
 pub struct Pair {
-    /// As a server shows it.
+    /// The pair in the form that a server needs.
     pub certified: Arc<CertifiedKey>,
-    /// As a client shows it: the certificate with its chain, and its key.
+    /// The pair in the form that a client needs: the certificate with its chain, and its key.
     pub client: Arc<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-    /// What the certificate says.
+    /// The certificate's fields.
     pub leaf: Leaf,
-    /// The first end of it and of those that lead to its authority.
+    /// The earliest end of validity among the certificate and its chain.
     pub first_end: Timestamp,
 }
 
@@ -85,10 +85,11 @@ fn leaf(der: &CertificateDer<'_>) -> Result<Leaf, String> {
 }
 
 impl Pair {
-    /// Reads PEM; both may be the same file's. `named` is where they come from, for errors.
+    /// Reads a certificate with its chain and a key from PEM; both arguments may be the same bytes. `named` is their
+    /// origin, for errors.
     ///
     /// # Errors
-    /// There is no certificate or no key, or they do not belong together.
+    /// The certificate or the key is missing, or they do not belong together.
     pub fn read(certificate: &[u8], key: &[u8], named: &Path) -> Result<Self, CertificateError> {
         let wrong = |reason: String| CertificateError::pair(named, reason);
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
@@ -111,7 +112,7 @@ impl Pair {
         Ok(Self { certified: Arc::new(certified), client: Arc::new((chain, key)), leaf, first_end })
     }
 
-    /// Whether it is past its end.
+    /// Whether the certificate's validity has ended at `now`.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now > self.leaf.not_after
     }
@@ -124,7 +125,8 @@ struct Shown {
     generation: u64,
 }
 
-/// The pair that is shown to the other side at the moment, if there is one. Cheap to clone; clones are the same.
+/// The pair that is presented to peers at the moment, if there is one. Cheap to clone; clones share it. Written by
+/// CertificateManager, read by the API client and the HTTPS server.
 #[derive(Clone, Debug)]
 pub struct CurrentPair {
     shown: watch::Sender<Shown>,
@@ -137,7 +139,7 @@ impl Default for CurrentPair {
 }
 
 impl CurrentPair {
-    /// Another pair is shown from now on, or none. A provisional one is to be replaced soon, however long it is valid.
+    /// Presents another pair from now on, or none. A provisional pair is to be replaced soon, however long it is valid.
     pub fn show(&self, pair: Option<Arc<Pair>>, provisional: bool) {
         self.shown.send_modify(|shown| {
             shown.generation += 1;
@@ -146,23 +148,23 @@ impl CurrentPair {
         });
     }
 
-    /// The pair, if there is one.
+    /// The current pair, if there is one.
     pub fn get(&self) -> Option<Arc<Pair>> {
         self.shown.borrow().pair.clone()
     }
 
-    /// Whether it is to be replaced soon.
+    /// Whether the current pair is to be replaced soon.
     pub fn is_provisional(&self) -> bool {
         self.shown.borrow().provisional
     }
 
-    /// The pair with a number that is another one for each pair.
+    /// The current pair with a number that differs for each pair.
     pub fn numbered(&self) -> (u64, Option<Arc<Pair>>) {
         let shown = self.shown.borrow();
         (shown.generation, shown.pair.clone())
     }
 
-    /// An item whenever another one is shown.
+    /// A stream with an item whenever another pair is presented.
     pub fn changes(&self) -> BoxStream<'static, ()> {
         let shown = self.shown.subscribe();
         futures::stream::unfold(shown, async |mut shown| {
@@ -172,10 +174,10 @@ impl CurrentPair {
         .boxed()
     }
 
-    /// Waits until there is one.
+    /// Waits until there is a pair.
     pub async fn wait(&self) {
         let mut shown = self.shown.subscribe();
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`, so waiting cannot fail.
         let _ = shown.wait_for(|shown| shown.pair.is_some()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Keys, and requests for certificates over them.
+//! Private keys, and certificate signing requests for them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,17 +15,17 @@ use sha2::{Digest, Sha512_256};
 use super::store::write_private;
 use super::{CertificateError, Pair};
 
-/// What a certificate is for.
+/// The two uses of the node's certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Who we are to the API server.
+    /// Identifies the kubelet as a client of the API server.
     Client,
-    /// Who we are to those who ask us.
+    /// Identifies the kubelet's HTTPS server to its clients.
     Serving,
 }
 
 impl Purpose {
-    /// Who signs.
+    /// The name of the cluster's signer for this purpose.
     pub fn signer(self) -> &'static str {
         match self {
             Self::Client => "kubernetes.io/kube-apiserver-client-kubelet",
@@ -33,7 +33,7 @@ impl Purpose {
         }
     }
 
-    /// What the certificate may be used for. An elliptic key does not encipher keys.
+    /// The key usages to request. An elliptic-curve key does not encipher keys.
     pub fn usages(self) -> [&'static str; 2] {
         match self {
             Self::Client => ["digital signature", "client auth"],
@@ -41,7 +41,7 @@ impl Purpose {
         }
     }
 
-    /// How its files' names begin.
+    /// The prefix of the names of its files.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Client => "kubelet-client",
@@ -50,28 +50,28 @@ impl Purpose {
     }
 }
 
-/// The names of hosts and the addresses that a certificate is to hold.
+/// The host names and IP addresses that a certificate is to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Names of hosts.
+    /// DNS names.
     pub dns: BTreeSet<String>,
-    /// Addresses.
+    /// IP addresses.
     pub ips: BTreeSet<IpAddr>,
 }
 
-/// Whom a certificate is for.
+/// The subject of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// `system:node:NAME`.
     pub common_name: String,
     /// `system:nodes`.
     pub organization: String,
-    /// None for a client.
+    /// The host names and addresses; empty for a client certificate.
     pub names: Names,
 }
 
 impl Subject {
-    /// A node, as its authorizer knows it.
+    /// The subject of a node, as the API server's node authorizer expects it.
     pub fn node(name: &str, names: Names) -> Self {
         Self { common_name: format!("system:node:{name}"), organization: "system:nodes".to_owned(), names }
     }
@@ -95,15 +95,15 @@ impl KeyPem {
     /// A new key on the curve P-256.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// The operating system has no random numbers.
     pub fn generate() -> Result<Self, CertificateError> {
         Ok(Self(KeyPair::generate().map_err(made)?.serialize_pem()))
     }
 
-    /// A key that was kept, as it is written. `named` is where it comes from, for errors.
+    /// Reads a kept key from PEM; its text is kept as written. `named` is its origin, for errors.
     ///
     /// # Errors
-    /// It is no private key.
+    /// The text is no private key.
     pub fn read(pem: &[u8], named: &Path) -> Result<Self, CertificateError> {
         let wrong = |reason: String| CertificateError::pair(named, reason);
         PrivateKeyDer::from_pem_slice(pem)
@@ -112,7 +112,7 @@ impl KeyPem {
         Ok(Self(text.to_owned()))
     }
 
-    /// The key of a file, which is made if it is not there or holds none that can be used.
+    /// The key in a file; a new key is written if the file is missing or holds no usable one.
     ///
     /// # Errors
     /// The file can be neither read nor written.
@@ -139,12 +139,12 @@ impl KeyPem {
     /// The key of a pair.
     ///
     /// # Errors
-    /// It is of a kind that cannot be used again.
+    /// The key is of a kind that cannot be used for another request.
     pub fn of(pair: &Pair) -> Result<Self, CertificateError> {
         Ok(Self(KeyPair::try_from(&pair.client.1).map_err(made)?.serialize_pem()))
     }
 
-    /// The text, which is secret.
+    /// The key as PEM text, which is secret.
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -153,18 +153,18 @@ impl KeyPem {
         KeyPair::from_pem(&self.0).map_err(made)
     }
 
-    /// The public key, as certificates and requests hold it.
+    /// The public key (SubjectPublicKeyInfo, DER), as certificates and requests hold it.
     ///
     /// # Errors
-    /// It is no key that signs.
+    /// The key cannot sign.
     pub fn public(&self) -> Result<Vec<u8>, CertificateError> {
         Ok(self.pair()?.subject_public_key_info())
     }
 
-    /// A request for a certificate over this key, PEM.
+    /// A certificate signing request for this key, PEM.
     ///
     /// # Errors
-    /// A name that no certificate can hold.
+    /// A name in the subject that no certificate can hold.
     pub fn request(&self, subject: &Subject) -> Result<String, CertificateError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -179,15 +179,16 @@ impl KeyPem {
         params.serialize_request(&self.pair()?).and_then(|request| request.pem()).map_err(made)
     }
 
-    /// The name of a request that stands for key, subject and usages, so that a restarted kubelet finds it again.
+    /// A name for the request that is derived from key, subject and usages, so that a restarted kubelet finds its
+    /// request again.
     ///
     /// # Errors
-    /// It is no key that signs.
+    /// The key cannot sign.
     pub fn request_name(&self, subject: &Subject, usages: &[&str]) -> Result<String, CertificateError> {
         let mut hash = Sha512_256::new();
         let mut write = |data: &[u8]| {
             hash.update(URL_SAFE_NO_PAD.encode(data));
-            // Not a letter of that alphabet: nothing can be shifted from one part to the next.
+            // `|` is no letter of that alphabet, so that no byte can move from one part to the next.
             hash.update(b"|");
         };
         write(&self.public()?);

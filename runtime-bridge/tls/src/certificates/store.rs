@@ -1,4 +1,4 @@
-//! Pairs on disk: each in a file of its own, and a link to the one that holds. At no moment is there no whole pair.
+//! Pairs on disk: each in a file of its own, and a link to the current one. At every moment there is a complete pair.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -15,23 +15,23 @@ use super::{CertificateError, KeyPem, Pair};
 use bridge_io::Io;
 use bridge_io::Lane;
 
-/// Bytes of a pair.
+/// The largest file of a pair, bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Pairs that are kept; older ones are removed when another is written.
+/// The number of pairs that are kept; older ones are removed when another is written.
 const PAIRS_KEPT: usize = 10;
 
-/// Keeps the pair that holds.
+/// Keeps the current pair.
 pub trait CertificateStore: Send + Sync + Debug {
-    /// The pair that holds, which may be past its end; none if there never was one.
+    /// The current pair, which may have expired; `None` if there never was one.
     ///
     /// # Errors
-    /// There is one, and it cannot be read.
+    /// A pair exists, and it cannot be read.
     fn load(&self, now: Timestamp) -> BoxFuture<'static, Result<Option<Arc<Pair>>, CertificateError>>;
 
-    /// Another pair holds from now on. Done only when it is safe on disk.
+    /// Makes another pair the current one. Ends only when it is safe on disk.
     ///
     /// # Errors
-    /// They are no pair, or cannot be written. Then the one before holds.
+    /// The bytes are no pair, or cannot be written. The earlier pair stays the current one then.
     fn save(
         &self,
         certificate: &[u8],
@@ -40,7 +40,8 @@ pub trait CertificateStore: Send + Sync + Debug {
     ) -> BoxFuture<'static, Result<Arc<Pair>, CertificateError>>;
 }
 
-/// Pairs in a directory, `--cert-dir`: `PREFIX-<YYYY-MM-DD-hh-mm-ss>.pem`, and `PREFIX-current.pem` that links to one.
+/// Pairs in the directory `--cert-dir`: `PREFIX-<YYYY-MM-DD-hh-mm-ss>.pem`, and the link `PREFIX-current.pem` to the
+/// current one.
 #[derive(Clone, Debug)]
 pub struct DirCertificates {
     lane: Lane,
@@ -51,14 +52,15 @@ pub struct DirCertificates {
 struct Place {
     directory: PathBuf,
     prefix: &'static str,
-    /// Certificate and key that hold until there is a pair of ours.
+    /// A certificate and its key that are used until the directory has a pair.
     first: Option<(PathBuf, PathBuf)>,
 }
 
 impl DirCertificates {
-    /// Nothing is read or made yet. `first` are a certificate and its key that hold until there is a pair here.
+    /// A store that reads and writes nothing yet. `first` are a certificate and its key that are used until the
+    /// directory has a pair.
     pub fn new(io: Io, directory: &Path, prefix: &'static str, first: Option<(PathBuf, PathBuf)>) -> Self {
-        // Links tell where a file is, whatever directory they are read from.
+        // An absolute path, so that the links hold wherever they are read from.
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         Self {
             lane: io.for_owner("CertificateManager").lane().clone(),
@@ -66,7 +68,7 @@ impl DirCertificates {
         }
     }
 
-    /// The link to the pair that holds.
+    /// The path of the link to the current pair.
     pub fn current_path(&self) -> PathBuf {
         self.place.current()
     }
@@ -76,7 +78,7 @@ impl DirCertificates {
         work: impl FnOnce(&Place) -> Result<T, CertificateError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, CertificateError>> {
         let place = self.place.clone();
-        // Once begun it runs to its end, whatever becomes of whoever asked, and the next one waits for it.
+        // Once begun, the work runs to its end even if its caller goes away, and the next work waits for it.
         self.lane.run_alone(place.prefix, move || work(&place))
     }
 }
@@ -109,7 +111,7 @@ fn read_pair(path: &Path) -> Result<Pair, CertificateError> {
     Pair::read(&bytes, &bytes, path)
 }
 
-/// Whether a link is there; something else in its place is an error.
+/// Whether `path` is a link; another kind of file there is an error.
 fn is_link(path: &Path) -> Result<bool, CertificateError> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_symlink() => Ok(true),
@@ -128,12 +130,12 @@ impl Place {
         self.file("current")
     }
 
-    /// The link to be, which replaces the current one.
+    /// The new link before it replaces the current one.
     fn updated(&self) -> PathBuf {
         self.file("updated")
     }
 
-    /// The pairs that were written, newest first.
+    /// The dated pairs, newest first.
     fn dated(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries
@@ -153,7 +155,7 @@ impl Place {
         self.clean();
         let (current, updated) = (self.current(), self.updated());
         if fs::symlink_metadata(&current).is_err() && is_link(&updated)? {
-            // Somebody ended between the two links.
+            // Another kubelet was killed after it removed the current link and before it renamed the new one.
             fs::rename(&updated, &current)
                 .map_err(|error| CertificateError::io("rename", &updated, &error))?;
         }
@@ -177,7 +179,7 @@ impl Place {
         Ok(None)
     }
 
-    /// The current pair is damaged: an older one that is whole and still valid is better than none.
+    /// Used when the current pair is damaged: an older pair that is complete and still valid is better than none.
     fn newest_whole(&self, now: Timestamp, error: CertificateError) -> Result<Pair, CertificateError> {
         for path in self.dated() {
             let Ok(pair) = read_pair(&path) else { continue };
@@ -193,7 +195,7 @@ impl Place {
         Err(error)
     }
 
-    /// Removes what a kubelet left that ended while it wrote.
+    /// Removes the temporary files of a kubelet that was killed while it wrote.
     fn clean(&self) {
         let begin = format!(".{}-", self.prefix);
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
@@ -225,7 +227,7 @@ impl Place {
         Ok(pair)
     }
 
-    /// Has the current link lead to this file. The new one replaces the old one in one step.
+    /// Makes the current link lead to this file. The new link replaces the old one in one step.
     fn link(&self, file: &Path) -> Result<(), CertificateError> {
         let (current, updated) = (self.current(), self.updated());
         if is_link(&updated)? {
@@ -242,7 +244,7 @@ fn sync_directory(directory: &Path) -> Result<(), CertificateError> {
     synced.map_err(|error| CertificateError::io("write", directory, &error))
 }
 
-/// Written whole or not at all, and readable by root alone.
+/// Writes a file completely or not at all; only root may read it.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), CertificateError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.tmp"));

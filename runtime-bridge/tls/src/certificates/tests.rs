@@ -1,4 +1,4 @@
-//! Keys, requests and pairs on disk, whatever becomes of the files.
+//! Keys, requests and pairs on disk, including damaged and missing files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ fn a_pair_is_private_and_the_link_leads_to_the_newest() {
     assert_eq!(std::fs::read_link(disk.store().current_path()).unwrap(), disk.path(names[1]));
     let mode = std::fs::metadata(disk.path(names[1])).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // As many as are kept, and two links' names that are none.
+    // More pairs than are kept, and the names of two links, which are no pairs.
     (2..20).for_each(|second| {
         disk.save(later(second)).unwrap();
     });
@@ -134,11 +134,11 @@ fn a_pair_is_private_and_the_link_leads_to_the_newest() {
 fn whoever_is_killed_leaves_a_pair_that_holds() {
     let disk = Disk::new();
     disk.save(now()).unwrap();
-    // While the next pair was written.
+    // Killed while it wrote the next pair.
     std::fs::write(disk.path(".kubelet-client-2026-01-02-03-04-06.pem.tmp"), "half").unwrap();
     assert_eq!(disk.load(later(1)), Ok(Some(now())));
     assert_eq!(disk.names().len(), 2, "what was half written is gone");
-    // After the next link was made, before it replaced the old one; another kubelet had removed that.
+    // Killed after the next link was made and before it replaced the old one, which another kubelet had removed.
     std::fs::rename(disk.path("kubelet-client-current.pem"), disk.path("kubelet-client-updated.pem"))
         .unwrap();
     assert_eq!(disk.load(later(1)), Ok(Some(now())));
@@ -157,7 +157,7 @@ fn a_damaged_pair_is_named_and_an_older_one_that_holds_is_used() {
     let text = std::fs::read(&newest).unwrap();
     std::fs::write(&newest, &text[..text.len() / 2]).unwrap();
     assert_eq!(disk.load(later(61)), Ok(Some(now())));
-    // Both, and then only one that is past its end.
+    // First both pairs are damaged, then one is an expired pair.
     std::fs::write(&newest, "").unwrap();
     std::os::unix::fs::symlink(&newest, disk.path("kubelet-client-updated.pem")).unwrap();
     std::fs::rename(disk.path("kubelet-client-updated.pem"), disk.path("kubelet-client-current.pem"))

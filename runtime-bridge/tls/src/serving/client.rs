@@ -1,4 +1,4 @@
-//! Certificates of clients: asked for in the handshake, judged for each request.
+//! Client certificates: requested in the handshake, verified for each request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What a client has sent, its own certificate first; empty if it has sent none.
+/// The certificates that a client sent, its own first; empty if it sent none.
 pub type Chain = Arc<[CertificateDer<'static>]>;
 
-/// Whom a certificate names.
+/// The user that a client certificate names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateIdentity {
     /// The common name: the user.
@@ -27,18 +27,18 @@ pub struct CertificateIdentity {
     pub sha256: String,
 }
 
-/// What a client's certificates prove.
+/// The result of verifying a client's certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientCertificate {
-    /// Nothing: there is none, none is asked for, or it names nobody.
+    /// There is none, none was requested, or it names no user.
     Absent,
-    /// That the client is this one.
+    /// The client is this user.
     Valid(CertificateIdentity),
-    /// They are not believed, for this reason.
+    /// The certificates are not trusted, for this reason.
     Refused(String),
 }
 
-/// Believes whom the authorities of a PEM file have signed.
+/// A verifier that trusts certificates signed by the authorities of a PEM file.
 pub(super) fn verifier(
     pem: &[u8],
     provider: Arc<CryptoProvider>,
@@ -78,7 +78,7 @@ pub(super) fn identify(
 fn named(certificate: &CertificateDer<'_>) -> Result<Option<CertificateIdentity>, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
     let subject = parsed.subject();
-    // A name that is no text names nobody; the last common name counts, as upstream.
+    // A common name that is no text names no user; the last common name counts, as upstream.
     let name = subject.iter_common_name().filter_map(|one| one.as_str().ok()).last().unwrap_or_default();
     if name.is_empty() {
         return Ok(None);
@@ -88,7 +88,7 @@ fn named(certificate: &CertificateDer<'_>) -> Result<Option<CertificateIdentity>
     Ok(Some(CertificateIdentity { name: name.to_owned(), organizations: organizations.collect(), sha256 }))
 }
 
-/// Asks for a certificate and takes whatever comes, once the client has proved that it has its key.
+/// Requests a client certificate and accepts any, once the client has proved that it has the key.
 #[derive(Debug)]
 pub(super) struct Asking {
     provider: Arc<CryptoProvider>,
@@ -120,7 +120,7 @@ impl ClientCertVerifier for Asking {
         _: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        // Judged for each request, where it can be answered.
+        // The chain is verified for each request instead, where a refusal can be answered.
         Ok(ClientCertVerified::assertion())
     }
 

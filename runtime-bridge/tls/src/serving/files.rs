@@ -1,4 +1,4 @@
-//! The files of the serving side: its certificate and key, and the authorities of clients.
+//! The files of the HTTPS server: its certificate and key, and the authorities of client certificates.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,12 +9,12 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsag
 use super::ServingError;
 use crate::certificates::CurrentPair;
 
-/// The largest file of certificates worth reading.
+/// The largest certificate file that is read.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// How long a certificate of our own making is valid, days.
+/// How long a self-signed certificate is valid, days.
 const SELF_SIGNED_DAYS: i64 = 365;
 
-/// Where the server's certificate comes from.
+/// The source of the server's certificate.
 #[derive(Clone, Debug)]
 pub enum CertificateSource {
     /// `tlsCertFile` and `tlsPrivateKeyFile`.
@@ -24,19 +24,19 @@ pub enum CertificateSource {
         /// PEM file with the key.
         key: PathBuf,
     },
-    /// `kubelet.crt` and `kubelet.key` in a directory, made when they are not there.
+    /// `kubelet.crt` and `kubelet.key` in a directory, self-signed and written when they are missing.
     SelfSigned {
         /// `--cert-dir`.
         directory: PathBuf,
         /// The node's host name.
         host: String,
     },
-    /// The cluster has signed it: whatever is shown at the moment.
+    /// The certificate that the cluster has signed: the pair that is current at each handshake.
     Issued(CurrentPair),
 }
 
 impl CertificateSource {
-    /// The two files, if it is read from files.
+    /// The paths of certificate and key, unless the cluster issues them.
     pub fn files(&self) -> Option<(PathBuf, PathBuf)> {
         match self {
             Self::Files { certificate, key } => Some((certificate.clone(), key.clone())),
@@ -48,10 +48,10 @@ impl CertificateSource {
     }
 }
 
-/// The bytes of all files that TLS is made of.
+/// The contents of all files that the server's TLS needs.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Material {
-    /// Certificate and key, unless the cluster issues them.
+    /// The certificate and its key, unless the cluster issues them.
     pub pair: Option<(Vec<u8>, Vec<u8>)>,
     pub client_ca: Option<Vec<u8>>,
 }
@@ -73,7 +73,7 @@ pub(super) fn material(
     Ok(Material { pair: pair.transpose()?, client_ca: client_ca.map(read).transpose()? })
 }
 
-/// Makes the self-signed certificate unless both of its files are there. `now` is in seconds of Unix time.
+/// Writes the self-signed certificate unless both of its files exist. `now` is in seconds of Unix time.
 pub(super) fn ensure(source: &CertificateSource, now: i64) -> Result<(), ServingError> {
     let CertificateSource::SelfSigned { directory, host } = source else { return Ok(()) };
     let Some((certificate, key)) = source.files() else { return Ok(()) };
@@ -86,7 +86,8 @@ pub(super) fn ensure(source: &CertificateSource, now: i64) -> Result<(), Serving
     std::fs::create_dir_all(directory)
         .map_err(|error| ServingError::Write { path: directory.clone(), error })?;
     let (certificate_pem, key_pem) = self_signed(host, now)?;
-    // Both whole before either has its name: a kubelet that is killed leaves a pair or nothing, but for a moment.
+    // Both files are written completely before either gets its name: a kubelet that is killed leaves a pair or nothing,
+    // except in the moment between the two renames.
     let (key_file, certificate_file) =
         (written(&key, key_pem.as_bytes())?, written(&certificate, certificate_pem.as_bytes())?);
     let named = |from: PathBuf, to: PathBuf| {
@@ -117,7 +118,7 @@ fn self_signed(host: &str, now: i64) -> Result<(String, String), ServingError> {
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-/// Written beside where it belongs, and readable by root alone. Gives where it is.
+/// Writes a temporary file beside its destination, readable by root alone; returns the temporary path.
 fn written(path: &Path, bytes: &[u8]) -> Result<PathBuf, ServingError> {
     let failed = |error| ServingError::Write { path: path.to_owned(), error };
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,8 +1,8 @@
-//! TLS as a server: the kubelet's own certificate, and whom a client's certificate names.
+//! TLS of the HTTPS server: the kubelet's own certificate, and the users that client certificates name.
 //!
-//! A certificate of a client is asked for and never demanded, and the handshake proves only that the client has its key:
-//! whether its authority is believed is asked for each request ([`ServingTls::identify`]), since a stranger's
-//! certificate is answered with 401 and not with a broken connection.
+//! A client certificate is requested and never required, and the handshake proves only that the client has its key.
+//! Whether its authority is trusted is checked for each request ([`ServingTls::identify`]), since a client with an
+//! unknown certificate is to be answered with 401 instead of a broken connection.
 
 mod client;
 mod files;
@@ -35,22 +35,22 @@ use bridge_io::Io;
 use bridge_io::NotRun;
 use bridge_io::clock::Clock;
 
-/// Between two questions on an idle connection.
+/// The time between two keep-alive packets on an idle connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How often the files are looked at for a change.
+/// The interval at which the files are checked for changes.
 const RELOAD: Duration = Duration::from_secs(10);
 
-/// Why there is no TLS.
+/// Why the server's TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
-    /// A field's value that cannot be used.
+    /// A configuration field has a value that cannot be used.
     #[error("{field}: Invalid value: {value:?}: {reason}")]
     Setting {
-        /// The configuration's field.
+        /// The field's name.
         field: &'static str,
         /// Its value.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A file cannot be read.
@@ -58,7 +58,7 @@ pub enum ServingError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         error: io::Error,
     },
     /// A file cannot be written.
@@ -66,55 +66,56 @@ pub enum ServingError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         error: io::Error,
     },
-    /// A file that does not hold what it should.
+    /// A file does not hold what it should.
     #[error("{}: {reason}", path.display())]
     Contents {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// One file of a pair is there without the other.
+    /// One file of the pair exists without the other.
     #[error(
         "error reading {}, certificate and key must be supplied as a pair: there is no {}",
         there.display(), missing.display()
     )]
     Alone {
-        /// The file that is there.
+        /// The file that exists.
         there: PathBuf,
-        /// The one that is not.
+        /// The file that is missing.
         missing: PathBuf,
     },
-    /// The parts do not fit together.
+    /// Certificate, key and protocol do not fit together, for this reason.
     #[error("TLS: {0}")]
     Tls(String),
-    /// No certificate could be made.
+    /// The self-signed certificate could not be made.
     #[error("make a self-signed certificate: {0}")]
     Made(String),
 }
 
-/// How the server identifies itself, and whom it believes.
+/// How the server identifies itself, and which client certificates it trusts.
 #[derive(Clone, Debug)]
 pub struct ServingSettings {
-    /// Versions and suites.
+    /// TLS versions and cipher suites.
     pub protocol: Protocol,
     /// The server's certificate.
     pub certificate: CertificateSource,
-    /// `clientCAFile`: whose certificates are believed; none ignores certificates of clients.
+    /// The file of `clientCAFile`, with the trusted authorities of client certificates; without it client certificates
+    /// are ignored.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What the files make at one time.
+/// The TLS state made from the files at one time.
 #[derive(Clone)]
 struct Loaded {
     config: Arc<ServerConfig>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// The server's side of TLS, always by the newest files. Cheap to clone.
+/// The server's side of TLS, always made from the newest files. Cheap to clone.
 #[derive(Clone)]
 pub struct ServingTls {
     loaded: watch::Receiver<Loaded>,
@@ -128,7 +129,7 @@ impl std::fmt::Debug for ServingTls {
     }
 }
 
-/// Shows what the cluster has signed last.
+/// Presents the pair that the cluster has signed last.
 #[derive(Debug)]
 struct Issued(CurrentPair);
 
@@ -173,7 +174,8 @@ fn load(settings: &ServingSettings, material: &files::Material) -> Result<Loaded
 }
 
 impl ServingTls {
-    /// Reads the files, making the self-signed ones when they are not there, and goes on looking at them. Blocks.
+    /// Reads the files, writing the self-signed ones when they are missing, and keeps watching them for changes.
+    /// Blocks.
     ///
     /// # Errors
     /// A file that cannot be read or written, or does not hold what it should.
@@ -189,10 +191,10 @@ impl ServingTls {
         Ok(Self { loaded, issued, clock })
     }
 
-    /// Does a client's handshake. The caller bounds its time.
+    /// Performs a client's TLS handshake. The caller bounds its time.
     ///
     /// # Errors
-    /// The handshake has failed.
+    /// The handshake failed.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Chain)> {
         let config = self.loaded.borrow().config.clone();
         let stream = match TlsAcceptor::from(config).accept(stream).await {
@@ -207,25 +209,25 @@ impl ServingTls {
         Ok((stream, chain))
     }
 
-    /// Whom a client's certificates name, by the authorities and the time of now.
+    /// Verifies a client's certificates against the present authorities and time, and returns the user that they name.
     pub fn identify(&self, chain: &Chain) -> ClientCertificate {
         let verifier = self.loaded.borrow().verifier.clone();
         client::identify(verifier.as_deref(), chain, self.clock.now())
     }
 }
 
-/// Has the system ask now and then whether the other side still lives: without it, a client whose machine is gone holds
-/// its connection for ever when nothing is left to be sent.
+/// Lets the kernel check now and then whether the client still exists: without this, a client on a machine that is gone
+/// keeps its connection for ever when nothing is left to be sent.
 pub fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
-    // Without it the connection is as good.
+    // A failure is ignored: the connection works without keep-alive.
     let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE);
     let _ = sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE);
     let _ = sockopt::set_tcp_keepcnt(stream, 9);
     let _ = sockopt::set_socket_keepalive(stream, true);
 }
 
-/// Reads the files again and again until nobody serves with them any more.
+/// Reads the files at an interval until no server uses them any more.
 async fn keep_current(
     settings: ServingSettings,
     mut material: files::Material,
@@ -254,7 +256,7 @@ async fn keep_current(
             }
             Ok(())
         });
-        // A half-written pair is said once; the last good one stays.
+        // A half-written pair is logged once; the last good one stays in use.
         let trouble = outcome.err().map_or_else(String::new, |error| error.to_string());
         if trouble != said && !trouble.is_empty() {
             tracing::error!(error = trouble, "Certificates cannot be read anew; the last ones stay");

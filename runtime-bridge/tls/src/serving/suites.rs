@@ -1,4 +1,4 @@
-//! PURE: the TLS versions, cipher suites and key exchanges of a configuration, as far as there are such.
+//! PURE: the TLS versions, cipher suites and key exchanges that a configuration selects, as far as rustls has them.
 
 use std::sync::Arc;
 
@@ -9,25 +9,26 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 use super::ServingError;
 
-/// What is spoken, and what was asked for in vain.
+/// What the server speaks, and which configured values were left out.
 #[derive(Clone, Debug)]
 pub struct Protocol {
     /// Cipher suites and key exchanges.
     pub provider: Arc<CryptoProvider>,
-    /// Newest first.
+    /// The TLS versions, newest first.
     pub versions: Vec<&'static SupportedProtocolVersion>,
-    /// What of the configuration is left out, for people.
+    /// The configured values that are left out, for people.
     pub warnings: Vec<String>,
 }
 
-/// Go's names of TLS 1.2's suites are those of the IANA, but for ChaCha20, where Go also takes a short one.
+/// The suite that Go knows by this name. Go uses the IANA's names of TLS 1.2's suites, and short ones of ChaCha20's as
+/// well.
 fn suite(name: &str) -> Option<SupportedCipherSuite> {
     let name = match name {
         "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305" => "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
         "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305" => "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
         other => other,
     };
-    // rustls marks the version in the names of TLS 1.3's.
+    // rustls marks the version in the names of TLS 1.3's suites.
     let marked = name.strip_prefix("TLS_").map(|rest| format!("TLS13_{rest}")).unwrap_or_default();
     let called = |one: &&SupportedCipherSuite| {
         let own = format!("{:?}", one.suite());
@@ -45,7 +46,7 @@ fn group(number: i32) -> Option<&'static dyn SupportedKxGroup> {
     }
 }
 
-/// Suites that Go knows and that are not spoken here: without forward secrecy, or without authenticated encryption.
+/// Suites that Go has and rustls does not: without forward secrecy, or without authenticated encryption.
 const NOT_SPOKEN: [&str; 16] = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -64,19 +65,19 @@ const NOT_SPOKEN: [&str; 16] = [
     "TLS_RSA_WITH_AES_256_GCM_SHA384",
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
-/// Groups that Go knows and that are not spoken here: P-521, and those with ML-KEM.
+/// Key exchange groups that Go has and this server does not: P-521, and those with ML-KEM.
 const GROUPS_NOT_SPOKEN: [i32; 4] = [25, 4587, 4588, 4589];
-/// Said of a list of which nothing is left.
+/// The reason given for a list with no supported entry.
 const NOTHING_SPOKEN: &str = "nothing of it is supported";
 
 fn refused(field: &'static str, value: impl ToString, reason: impl Into<String>) -> ServingError {
     ServingError::Setting { field, value: value.to_string(), reason: reason.into() }
 }
 
-/// Puts `tlsMinVersion`, `tlsCipherSuites` and `tlsCurvePreferences` together.
+/// Turns `tlsMinVersion`, `tlsCipherSuites` and `tlsCurvePreferences` into a protocol.
 ///
 /// # Errors
-/// What Go does not know either, in upstream's words, or a list of which nothing remains.
+/// A value that Go does not know either, in upstream's words, or a list with no supported entry.
 pub fn protocol(min_version: &str, suites: &[String], curves: &[i32]) -> Result<Protocol, ServingError> {
     let mut warnings = Vec::new();
     let versions: Vec<&'static SupportedProtocolVersion> = match min_version {
@@ -97,7 +98,7 @@ pub fn protocol(min_version: &str, suites: &[String], curves: &[i32]) -> Result<
     let mut provider = default_provider();
     if !suites.is_empty() {
         let known = known_suites(suites, &mut warnings)?;
-        // As upstream: the suites of TLS 1.3 are not configurable.
+        // The suites of TLS 1.3 are not configurable, as upstream.
         provider.cipher_suites.retain(|one| one.tls13().is_some() || known.contains(one));
     }
     if !curves.is_empty() {
@@ -219,7 +220,7 @@ mod tests {
                 "tlsCipherSuites: Invalid value: \"TLS_NO_SUCH\": Cipher suite TLS_NO_SUCH not supported or doesn't exist",
             ),
             (
-                // The name that rustls has for it.
+                // The name that rustls uses for it.
                 refused("", &[gcm, "TLS13_AES_128_GCM_SHA256"], &[]),
                 "tlsCipherSuites: Invalid value: \"TLS13_AES_128_GCM_SHA256\": \
                  Cipher suite TLS13_AES_128_GCM_SHA256 not supported or doesn't exist",

@@ -1,4 +1,4 @@
-//! Certificates made here, believed or not.
+//! Client certificates made by trusted and untrusted authorities, and the server's own files.
 
 use std::os::unix::fs::PermissionsExt;
 

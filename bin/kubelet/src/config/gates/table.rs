@@ -1,4 +1,4 @@
-//! The feature gates of Kubernetes 1.36 that the kubelet knows, and what each needs to be on.
+//! The feature gates of the kubelet in Kubernetes 1.36, and the gates that each of them needs.
 
 use super::Stage::{Alpha, Beta, Deprecated, Ga};
 use super::{Gate, Stage};

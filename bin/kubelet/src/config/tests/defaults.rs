@@ -1,12 +1,12 @@
-//! Every default, as the acceptance table lists it.
+//! The defaults of all fields.
 
 use serde_json::{Value as Json, json};
 
 use super::super::KubeletConfiguration;
 use super::{Files, loaded};
 
-/// The effective configuration of a file that sets nothing. Upstream's but for parallel pulls, where silence is
-/// ours to settle.
+/// The effective configuration of a file that sets nothing: upstream's, except for parallel pulls, whose default is
+/// this kubelet's own.
 fn of_an_empty_file() -> Json {
     serde_json::from_str(include_str!("defaults.json")).expect("JSON")
 }

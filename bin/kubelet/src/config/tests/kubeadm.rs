@@ -1,4 +1,4 @@
-//! The files that kubeadm and its package leave on a node, taken as they are.
+//! The files that kubeadm and its package write on a node, unchanged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,12 @@ const INSTANCE_CONFIG: &str = include_str!("kubeadm/instance-config.yaml");
 const FLAGS: &str = include_str!("kubeadm/kubeadm-flags.env");
 const DROP_IN: &str = include_str!("kubeadm/10-kubeadm.conf");
 const KUBECONFIG: &str = include_str!("kubeadm/kubelet.conf");
-/// What the package kubelet leaves for the administrator's own flags.
+/// The package kubelet's file for the administrator's own flags.
 const EXTRA: &str = "KUBELET_EXTRA_ARGS=\n";
 
 const DIRECTORIES: [&str; 2] = ["/etc/kubernetes", "/var/lib/kubelet"];
 
-/// The files below a directory of ours instead of the root.
+/// The files below a temporary directory instead of the root.
 struct Machine {
     files: Files,
 }

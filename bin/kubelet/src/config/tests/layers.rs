@@ -1,4 +1,4 @@
-//! Which layer's word holds.
+//! The precedence of flags, drop-ins, file and defaults.
 
 use super::{Files, loaded, refusal};
 
@@ -128,7 +128,7 @@ fn settings_without_effect_yet_are_named_in_one_line() {
         effects(&["--config", &file, "--boot-id-file=/x", "--cert-dir=/y", "--pod-cidr=10.0.0.0/16"]),
         "protectKernelDefaults, --boot-id-file"
     );
-    // What is set to its default is set; what Go cannot tell from nothing is not.
+    // A field set to its default counts as set; a value that Go cannot tell from an unset one does not.
     let text = "imageMinimumGCAge: 2m0s\ncpuManagerReconcilePeriod: 0s\ncpuManagerPolicy: none\nsystemCgroups: \"\"\n\
                 imageGCHighThresholdPercent: 85";
     let file = files.kubelet("kubelet.yaml", text);
@@ -158,7 +158,7 @@ fn defaults_that_have_no_effect_yet_are_named_too() {
     for field in ["imageMinimumGCAge", "makeIPTablesUtilChains", "protectKernelDefaults", "contentType"] {
         assert!(all.contains(field), "{field}: {all}");
     }
-    // It is named as set instead.
+    // The field is in the list of set ones instead.
     assert!(!line("makeIPTablesUtilChains: true").contains("makeIPTablesUtilChains"));
 }
 

@@ -24,7 +24,7 @@ impl Files {
         Self { directory: TempDir::new().expect("a temporary directory") }
     }
 
-    /// Writes a file, its directories with it, and gives its path.
+    /// Writes a file and its directories; returns its path.
     fn write(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("below the directory")).expect("writable");
@@ -57,7 +57,7 @@ fn loaded(args: &[&str]) -> Loaded {
     try_load(args).expect("a valid command line and configuration")
 }
 
-/// All but the line on defaults that every kubelet says.
+/// The warnings without the line on defaults, which every kubelet logs.
 fn beside_defaults(warnings: &[String]) -> Vec<&str> {
     let beside = warnings.iter().filter(|warning| !warning.contains("not even at their defaults"));
     beside.map(String::as_str).collect()

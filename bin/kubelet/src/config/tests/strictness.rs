@@ -1,4 +1,4 @@
-//! What a file may not contain.
+//! Contents that a file may not have.
 
 use super::{Files, loaded, refusal};
 

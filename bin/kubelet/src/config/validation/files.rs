@@ -1,4 +1,4 @@
-//! Paths.
+//! Rules on paths.
 
 use super::super::KubeletConfiguration;
 use super::Problems;
@@ -18,7 +18,7 @@ pub(super) fn check(config: &KubeletConfiguration, problems: &mut Problems) {
     });
 }
 
-/// The shortest path that means the same, by its words alone, as Go's `filepath.Clean` gives it.
+/// The shortest equivalent path, without looking at the file system, as Go's `filepath.Clean` computes it.
 pub fn clean_path(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();

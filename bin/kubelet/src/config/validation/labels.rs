@@ -1,4 +1,4 @@
-//! Label keys, label values and taints.
+//! Rules on label keys, label values and taints.
 
 use pod_rules::taints;
 
@@ -26,7 +26,7 @@ fn is_subdomain(text: &str) -> bool {
     })
 }
 
-/// What is wrong with a label key or taint key, in upstream's words; empty when nothing is.
+/// The errors of a label key or taint key, in upstream's words; empty when it is valid.
 pub fn qualified_name_errors(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>()[..] {
@@ -73,7 +73,7 @@ fn subdomain_errors(prefix: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a label value or taint value, in upstream's words; empty when nothing is.
+/// The errors of a label value or taint value, in upstream's words; empty when it is valid.
 pub fn label_value_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > NAME_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Numbers and durations that must lie in a range.
+//! Rules on ranges of numbers and durations.
 
 use super::super::{FeatureGates, GoDuration, KubeletConfiguration};
 use super::Problems;

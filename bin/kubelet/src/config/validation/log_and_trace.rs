@@ -1,4 +1,4 @@
-//! The log, tracing and hidden metrics.
+//! Rules on the log, tracing and hidden metrics.
 
 use super::super::logging::OutputRoutingOptions;
 use super::super::section::FieldValue;
@@ -8,7 +8,7 @@ use super::words::quoted;
 
 /// klog keeps V levels in a signed 32-bit number.
 const VERBOSITY_MAX: u32 = i32::MAX as u32;
-/// The minor release whose hidden metrics can still be shown: the one before this.
+/// The only release with hidden metrics that can still be shown: the one before this release.
 const HIDDEN_METRICS_VERSION: &str = "1.35";
 
 pub(super) fn check(config: &KubeletConfiguration, gates: &FeatureGates, problems: &mut Problems) {

@@ -1,4 +1,4 @@
-//! `ValidateKubeletConfiguration`: every rule, every broken one reported, in upstream's words.
+//! `ValidateKubeletConfiguration`: all rules, with every broken one reported in upstream's words.
 
 mod files;
 mod labels;
@@ -15,7 +15,7 @@ pub use self::words::quoted;
 
 use super::{FeatureGates, KubeletConfiguration};
 
-/// What validation needs to know of the machine.
+/// The facts about the machine that validation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
     /// Whether only the unified cgroup hierarchy (v2) is mounted at /sys/fs/cgroup.
@@ -23,7 +23,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Looks at this machine.
+    /// Reads the facts from this machine.
     pub fn probe() -> Self {
         Self { cgroup_v2: std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists() }
     }
@@ -56,13 +56,13 @@ impl Problems {
         }
     }
 
-    /// Adds a broken rule whose text upstream does not prefix.
+    /// Adds a broken rule with a text that upstream does not prefix.
     fn plain(&mut self, text: String) {
         self.found.push(text);
     }
 }
 
-/// Rules that hang on the machine. Upstream stops at the first of them.
+/// Rules that depend on the machine. Upstream stops at the first broken one.
 fn host_rules(config: &KubeletConfiguration, host: &Host, problems: &mut Problems) {
     const IDS_PER_POD_UNIT: i64 = 65_536;
     if config.cgroups.fail_cgroup_v1 && !host.cgroup_v2 {

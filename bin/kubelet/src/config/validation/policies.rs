@@ -1,4 +1,4 @@
-//! Words that must be one of a few, and settings that exclude or need each other.
+//! Rules on enumerated values, and on settings that exclude or need each other.
 
 use super::super::{FeatureGates, GoDuration, KubeletConfiguration};
 use super::words::quoted;
@@ -20,7 +20,7 @@ pub(super) fn check(config: &KubeletConfiguration, gates: &FeatureGates, problem
     });
     for taint in &config.node.register_with_taints {
         if !labels::taint_is_valid(taint) {
-            // Go prints the struct: its time of addition is nil here.
+            // Go prints the struct, in which the time of addition is nil.
             problems
                 .plain(format!("invalid taint: {{{} {} {} <nil>}}", taint.key, taint.value, taint.effect));
         }
@@ -168,7 +168,7 @@ fn image_credentials(config: &KubeletConfiguration, gates: &FeatureGates, proble
     }
 }
 
-/// What is wrong with an image pattern: a repository, or a prefix of one that ends in `/*`.
+/// The error of an image pattern, which must be a repository, or a prefix of one that ends in `/*`.
 fn allowlist_error(pattern: &str) -> Option<String> {
     if pattern != pattern.trim() {
         return Some(format!("leading/trailing spaces are not allowed: {pattern}"));

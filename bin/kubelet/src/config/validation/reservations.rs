@@ -1,4 +1,4 @@
-//! Node allocatable, reserved CPUs and reserved memory.
+//! Rules on node allocatable, reserved CPUs and reserved memory.
 
 use std::collections::BTreeSet;
 
@@ -124,13 +124,13 @@ fn reserved_memory(config: &KubeletConfiguration, problems: &mut Problems) {
     }
 }
 
-/// Largest CPU number taken, so that a typing error cannot ask for a set of a billion.
+/// The largest CPU number that is accepted, so that a typing error cannot make a set of a billion.
 const CPU_MAX: u32 = 65_535;
 
 /// Reads a set of CPUs in the kernel's form, `0-3,6`.
 ///
 /// # Errors
-/// What is malformed, in Go's words.
+/// The malformed part, in Go's words.
 pub fn parse_cpu_set(text: &str) -> Result<BTreeSet<u32>, String> {
     let mut cpus = BTreeSet::new();
     if text.is_empty() {

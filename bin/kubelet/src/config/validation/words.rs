@@ -24,7 +24,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// `must be between` rules: whether `value` lies in `low..=high`.
+/// Whether `value` lies in `low..=high`, for rules that say `must be between`.
 pub(super) fn within(value: impl Into<i64>, low: i64, high: i64) -> bool {
     (low..=high).contains(&value.into())
 }

@@ -1,4 +1,4 @@
-//! Flags of cAdvisor that older releases let through. This kubelet has no cAdvisor inside.
+//! Flags of cAdvisor that upstream still accepts. This kubelet does not contain cAdvisor.
 
 use super::super::FlagRow;
 use super::super::kind::{Bool, Duration, Int64, Str};

@@ -1,4 +1,4 @@
-//! Cgroups, reservations, resource managers, eviction.
+//! Flags of cgroups, reservations, resource managers and eviction.
 
 use super::super::FlagRow;
 use super::super::kind::{Bool, Duration, Int32, Int64, KeyValues, OneKeyValue, Str, Strings, Thresholds};

@@ -1,4 +1,4 @@
-//! The container runtime and images.
+//! Flags of the container runtime and images.
 
 use super::super::FlagRow;
 use super::super::kind::{Duration, Int32, OptionalBool, Str};

@@ -10,14 +10,14 @@ mod server;
 
 use super::FlagRow;
 
-/// The note on flags whose place is the configuration file.
+/// The deprecation note of flags that belong into the configuration file.
 pub(super) const CONFIG_FILE_FLAG: &str = "This parameter should be set via the config file specified by the \
 Kubelet's --config flag. See https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/ for more \
 information.";
-/// The note on flags of cAdvisor.
+/// The deprecation note of cAdvisor's flags.
 pub(super) const CADVISOR_FLAG: &str = "This is a cadvisor flag that was mistakenly registered with the Kubelet. Due \
 to legacy concerns, it will follow the standard CLI deprecation timeline before being removed.";
-/// The note on flags that eviction took over from.
+/// The deprecation note of flags that eviction has replaced.
 pub(super) const EVICTION_FLAG: &str =
     "Use --eviction-hard or --eviction-soft instead. Will be removed in a future version.";
 
@@ -25,7 +25,8 @@ pub(super) const EVICTION_FLAG: &str =
 pub(super) const TABLES: [&[FlagRow]; 7] =
     [process::ROWS, server::ROWS, images::ROWS, pods::ROWS, node::ROWS, cgroups::ROWS, cadvisor::ROWS];
 
-/// A flag that sets a field of the configuration: name, type, place in our structures, name in the file, purpose.
+/// A flag that sets a field of the configuration: name, type, field of `KubeletConfiguration`, name in the file,
+/// purpose.
 macro_rules! config_flag {
     ($name:literal, $kind:ident, $group:ident $(. $field:ident)+, $json:literal, $usage:literal) => {
         config_flag!(
@@ -58,7 +59,7 @@ macro_rules! config_flag {
     };
 }
 
-/// A flag that sets something that no configuration file has: name, type, field of `KubeletFlags`, effect, purpose.
+/// A flag without a field in the configuration file: name, type, field of `KubeletFlags`, effect, purpose.
 macro_rules! process_flag {
     ($name:literal, $kind:ident, $field:ident, $effect:ident, $usage:literal) => {
         process_flag!($name, None, $kind, $field, $effect, None, $usage)
@@ -83,7 +84,7 @@ macro_rules! process_flag {
     };
 }
 
-/// A flag of cAdvisor: its value is checked and dropped. Name, type, default, purpose.
+/// A flag of cAdvisor; its value is checked and dropped: name, type, default, purpose.
 macro_rules! cadvisor_flag {
     ($name:literal, $kind:ident, $default:literal, $usage:literal) => {
         $crate::flags::FlagRow {

@@ -1,4 +1,4 @@
-//! The node, its events, the API client, volumes.
+//! Flags of the node, its events, the API client and volumes.
 
 use super::super::FlagRow;
 use super::super::kind::{Bool, Duration, Int32, Labels, Str};

@@ -1,4 +1,4 @@
-//! What holds for every pod.
+//! Flags that apply to every pod.
 
 use super::super::FlagRow;
 use super::super::kind::{Bool, Duration, Int32, Int64, Str, Strings};

@@ -1,4 +1,4 @@
-//! The process: files, directories, identity, log, feature gates.
+//! Flags of the process: files, directories, identity, log, feature gates.
 
 use super::super::FlagRow;
 use super::super::kind::{Bool, Bytes, Duration, Gates, Int32, Level, Str, VModule};

@@ -1,4 +1,4 @@
-//! The HTTP servers, and where pods come from.
+//! Flags of the HTTP servers and the sources of pods.
 
 use super::super::FlagRow;
 use super::super::kind::{Bool, Duration, Headers, Int32, Ip, Str, Strings};

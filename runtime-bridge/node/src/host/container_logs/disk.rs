@@ -14,9 +14,9 @@ use tokio::runtime::Handle;
 use super::{COMPRESSED, Compressed, ContainerLogs, Done, LogError, LogPlace, UNFINISHED};
 use bridge_io::{Lane, at_low_priority};
 
-/// Rotated files of one log that are looked at. There are some few, unless somebody else makes them.
+/// The most rotated files of one log that are listed. LogManager keeps only a few; more are made by others.
 const ROTATED_MAX: usize = 10_000;
-/// Logs that are compressed at the same time, whoever asks.
+/// The most logs that are compressed at the same time, over all callers.
 const COMPRESSING_MAX: usize = 32;
 
 /// Logs on this machine's disk.
@@ -27,7 +27,7 @@ pub struct DiskContainerLogs {
 }
 
 impl DiskContainerLogs {
-    /// The disk is touched on the blocking threads of `io` only, but for compressing, which has threads of its own.
+    /// Files are accessed on the blocking threads of `io`; compressing has threads of its own.
     pub fn new(io: Handle) -> Self {
         Self { lane: Lane::new("LogManager", io), compressing: Compressing::default() }
     }
@@ -48,7 +48,7 @@ impl ContainerLogs for DiskContainerLogs {
         self.lane.run(move || {
             let Some(dir) = directory(&place)? else { return Ok(()) };
             for name in &names {
-                // Held while it is removed: compressing begins after that or is seen here.
+                // Locked during the removal: compressing begins after the removal, or is seen here.
                 let compressing = compressing.locked();
                 let written = name.strip_suffix(UNFINISHED).map(|of| beside(&place, of));
                 if written.is_none_or(|of| !compressing.contains(&of)) {
@@ -82,7 +82,7 @@ impl ContainerLogs for DiskContainerLogs {
     }
 }
 
-/// The files that are being compressed, whoever asked.
+/// The files that are being compressed, over all callers.
 #[derive(Debug, Clone, Default)]
 struct Compressing(Arc<Mutex<BTreeSet<PathBuf>>>);
 
@@ -97,7 +97,7 @@ impl Compressing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None if it is under way already.
+    /// Marks a file as being compressed; `None` if it is already.
     fn begin(&self, file: PathBuf) -> Result<Option<UnderWay>, LogError> {
         let mut files = self.locked();
         if files.len() >= COMPRESSING_MAX {
@@ -128,13 +128,13 @@ fn failed_io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> 
     move |error| LogError::Io { operation, path, reason: error.to_string() }
 }
 
-/// A name that leads nowhere else.
+/// A name that stays within its directory.
 fn segment<'a>(place: &LogPlace, name: &'a str) -> Result<&'a str, LogError> {
     let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
     if plain { Ok(name) } else { Err(LogError::NotALog { path: beside(place, name) }) }
 }
 
-/// The container's directory; none if there is none.
+/// The container's directory; `None` if it does not exist.
 fn directory(place: &LogPlace) -> Result<Option<OwnedFd>, LogError> {
     let below = Path::new(segment(place, &place.pod)?).join(segment(place, &place.container)?);
     let path = place.root.join(&below);
@@ -150,7 +150,7 @@ fn directory(place: &LogPlace) -> Result<Option<OwnedFd>, LogError> {
     }
 }
 
-/// What is known of a regular file in the directory; none if there is none.
+/// The metadata of a regular file in the directory; `None` if there is no such file.
 fn look(dir: &OwnedFd, place: &LogPlace, name: &str) -> Result<Option<Stat>, LogError> {
     match rustix::fs::statat(dir, segment(place, name)?, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => Ok(Some(stat)),
@@ -195,7 +195,7 @@ fn removed(dir: &OwnedFd, place: &LogPlace, name: &str) -> Result<(), LogError> 
 fn compress(place: &LogPlace, name: &str) -> Result<Compressed, LogError> {
     let path = beside(place, name);
     let Some(dir) = directory(place)? else { return Ok(Compressed::Nothing) };
-    // A pipe must not hang whoever opens it.
+    // Opening a pipe must not block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let source = match rustix::fs::openat(&dir, segment(place, name)?, flags, Mode::empty()) {
         Ok(source) => source,
@@ -223,16 +223,16 @@ fn squeeze(
 ) -> Result<Compressed, LogError> {
     let (path, unfinished) = (beside(place, name), format!("{name}{UNFINISHED}"));
     let written = beside(place, &unfinished);
-    // What was left by a kubelet that has ended.
+    // A file that a killed kubelet left behind.
     removed(dir, place, &unfinished)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let target =
         rustix::fs::openat(dir, unfinished.as_str(), flags, mode).map_err(failed("make", &written))?;
-    // Whatever the umask.
+    // Set explicitly, independent of the umask.
     rustix::fs::fchmod(&target, mode).map_err(failed("set the mode of", &written))?;
     let source = File::from(source.as_fd().try_clone_to_owned().map_err(failed_io("open", &path))?);
-    // As much as there was when it began: a file that grows has no end.
+    // Only as many bytes as there were at the beginning: a growing file has no end.
     let mut bounded = io::Read::take(source, u64::try_from(stat.st_size).unwrap_or(0));
     let mut encoder = GzEncoder::new(File::from(target), Compression::default());
     io::copy(&mut bounded, &mut encoder).map_err(failed_io("compress", &path))?;

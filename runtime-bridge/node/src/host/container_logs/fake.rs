@@ -6,7 +6,7 @@ use super::{COMPRESSED, Compressed, ContainerLogs, Done, LogError, LogPlace};
 use crate::host::FakeDisk;
 use crate::mounts::FileKind;
 
-/// Logs on a [`FakeDisk`]. [`FakeDisk::fail`] takes the names of the trait's methods. What is compressed keeps its
+/// Logs on a [`FakeDisk`]. [`FakeDisk::fail`] takes the names of the trait's methods. A compressed log keeps its
 /// content under its new name.
 #[derive(Debug, Clone)]
 pub struct FakeContainerLogs {

@@ -1,4 +1,4 @@
-//! Logs on a real disk, among them what a hostile pod may put in their place, and the fake beside them.
+//! Logs on a real disk, also with files that a hostile pod may put in their place, and the fake with the same contract.
 
 use std::fs;
 use std::io::Read;
@@ -25,7 +25,7 @@ async fn size(logs: &dyn ContainerLogs, place: &LogPlace) -> Result<Option<u64>,
     logs.sizes(vec![place.clone()]).await.unwrap().remove(0)
 }
 
-/// What both keep.
+/// The contract of both implementations.
 async fn contract(logs: &dyn ContainerLogs, place: &LogPlace, write: &dyn Fn(&str, &str)) {
     assert_eq!(size(logs, place).await, Ok(None), "there is no file yet");
     assert_eq!(logs.rotated(place).await, Ok(Vec::new()));
@@ -108,7 +108,7 @@ async fn links_and_pipes_lead_nowhere() {
         assert_eq!(names(&outside), ["0.log", "0.log.x"]);
         assert_eq!(fs::read(outside.join("0.log.x")).unwrap(), b"somebody else's");
     };
-    // The container's directory, then the pod's, is a link.
+    // A link replaces the container's directory, then the pod's.
     for link in ["n_p_u/c", "n_p_u"] {
         let link = pods.join(link);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
@@ -124,7 +124,7 @@ async fn links_and_pipes_lead_nowhere() {
         untouched();
         fs::remove_file(&link).unwrap();
     }
-    // The files are links, a pipe, or are named elsewhere.
+    // The files are links or a pipe, or their names lead elsewhere.
     let dir = pods.join("n_p_u/c");
     fs::create_dir_all(&dir).unwrap();
     symlink(outside.join("0.log"), dir.join("0.log")).unwrap();

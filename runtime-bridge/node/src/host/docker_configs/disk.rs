@@ -14,7 +14,7 @@ use super::{
 };
 use bridge_io::{Lane, NotRun};
 
-/// What tells whether a file is still the one that was read.
+/// The metadata by which a changed file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -38,7 +38,7 @@ impl Stamp {
 
 type Known = Arc<Mutex<BTreeMap<PathBuf, (Stamp, SecretContent)>>>;
 
-/// The files of this machine.
+/// The credential files of this machine.
 #[derive(Debug, Clone)]
 pub struct DiskDockerConfigs {
     candidates: Arc<[(PathBuf, DockerConfigFormat)]>,
@@ -48,7 +48,7 @@ pub struct DiskDockerConfigs {
 
 impl DiskDockerConfigs {
     /// Files in and around the kubelet's `root` directory, its `working` directory and its user's `home`. The disk is
-    /// touched on the blocking threads of `io` only.
+    /// accessed only on the blocking threads of `io`.
     pub fn new(root: &Path, working: Option<&Path>, home: Option<&Path>, io: Handle) -> Self {
         Self {
             candidates: candidates(root, working, home).into(),
@@ -72,7 +72,7 @@ impl DockerConfigs for DiskDockerConfigs {
     }
 }
 
-/// Nothing if there is no such file.
+/// Reads a file; `None` if it does not exist.
 fn read(
     path: &Path,
     known: &mut BTreeMap<PathBuf, (Stamp, SecretContent)>,
@@ -84,7 +84,7 @@ fn read(
         }
         Err(error) => {
             known.remove(path);
-            // A missing file is the usual case, and so is a directory above it that is none.
+            // A missing file is the usual case, and so is a missing directory above it.
             let missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
             if missing { Ok(None) } else { Err(error.to_string()) }
         }
@@ -92,7 +92,7 @@ fn read(
 }
 
 fn read_new(path: &Path, known: Option<&(Stamp, SecretContent)>) -> io::Result<(Stamp, SecretContent)> {
-    // Opening a FIFO must not hang.
+    // Opening a FIFO must not block.
     let opened =
         OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     let meta = opened.metadata()?;

@@ -1,5 +1,5 @@
-//! The node's own credentials for registries: the files in which `docker login` and its kind keep them (FEATURES 6.5).
-//! Reading is here; what they mean is ImageManager's.
+//! The node's own credentials for registries: the files that `docker login` and similar tools write (row 6.5). This
+//! module reads them; ImageManager interprets them.
 
 mod disk;
 #[cfg(any(test, feature = "fake"))]
@@ -19,29 +19,29 @@ pub use fake::FakeDockerConfigs;
 
 use bridge_io::NotRun;
 
-/// A larger file is refused.
+/// The largest file that is read, bytes.
 pub const DOCKER_CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// How a file is laid out.
+/// The layout of a credential file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DockerConfigFormat {
-    /// `config.json`: registries are below `auths`.
+    /// `config.json`: the registries are below `auths`.
     ConfigJson,
-    /// `.dockercfg`: registries are the whole.
+    /// `.dockercfg`: the registries are the top level.
     Dockercfg,
 }
 
-/// The content of a file with secrets in it: its debugging form shows the length alone.
+/// The content of a file with secrets; its `Debug` form shows only the length.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretContent(Arc<[u8]>);
 
 impl SecretContent {
-    /// Takes the bytes.
+    /// Wraps the bytes.
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
         Self(bytes.into())
     }
 
-    /// The bytes, not to be shown to anybody.
+    /// The bytes, which must not be logged or shown.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -53,29 +53,29 @@ impl fmt::Debug for SecretContent {
     }
 }
 
-/// A file that is there.
+/// An existing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DockerConfigFile {
-    /// Where it lies.
+    /// The file's path.
     pub path: PathBuf,
-    /// How it is laid out.
+    /// The file's layout.
     pub format: DockerConfigFormat,
-    /// What is in it, or why that could not be read.
+    /// The content, or why it could not be read.
     pub content: Result<SecretContent, String>,
 }
 
 /// The node's credential files.
 pub trait DockerConfigs: Send + Sync + fmt::Debug {
-    /// Every file that is there, in the order in which they are looked for, the first valid one being the one that
-    /// counts. A file that has not changed since the last time is not read again.
+    /// Every existing file, in the order of the search; the first valid file counts. An unchanged file is not read
+    /// again.
     ///
     /// # Errors
-    /// Only that the I/O runtime has shut down; what is wrong with a file is said in its place.
+    /// Only [`NotRun`], when the I/O runtime has shut down; an unreadable file has its error in its place.
     fn read(&self) -> BoxFuture<'static, Result<Vec<DockerConfigFile>, NotRun>>;
 }
 
-/// Where files are looked for: all `config.json` first, then all `.dockercfg`; in the root directory of the kubelet,
-/// in its working directory, and in the home and root directories, below which `config.json` lies in `.docker`.
+/// The paths to search: first every `config.json`, then every `.dockercfg`; in the kubelet's root directory, in its
+/// working directory, and in the home and root directories, where `config.json` is below `.docker`.
 fn candidates(
     root: &Path,
     working: Option<&Path>,

@@ -28,7 +28,7 @@ fn files_are_looked_for_where_the_go_kubelet_looks() {
             "/.dockercfg",
         ]
     );
-    // A service runs in `/`: no place is looked at twice.
+    // A service runs in `/`: no path is searched twice.
     let all = candidates(Path::new("/k"), Some(Path::new("/")), None);
     assert_eq!(
         shown(all),
@@ -43,7 +43,7 @@ async fn a_file_is_read_again_once_it_has_changed() {
     fs::create_dir_all(home.join(".docker")).unwrap();
     fs::create_dir(&root).unwrap();
     let configs = DiskDockerConfigs::new(&root, Some(&root), Some(&home), tokio::runtime::Handle::current());
-    // Whatever this machine has in `/` is not ours.
+    // Files of this machine in `/` are left out.
     let ours = async || {
         let mut found = configs.read().await.unwrap();
         found.retain(|file| file.path.starts_with(dir.path()));
@@ -52,7 +52,7 @@ async fn a_file_is_read_again_once_it_has_changed() {
     assert_eq!(ours().await, []);
     fs::write(home.join(".docker/config.json"), "first").unwrap();
     assert_eq!(content(&ours().await[0]), b"first");
-    // Replaced by one of the same length: another inode.
+    // The file is replaced by one of the same length, with another inode.
     fs::write(home.join("new"), "other").unwrap();
     fs::rename(home.join("new"), home.join(".docker/config.json")).unwrap();
     assert_eq!(content(&ours().await[0]), b"other");

@@ -17,7 +17,7 @@ use crate::host::remove_tree;
 use crate::mounts::{mountinfo, read_within};
 use bridge_io::Lane;
 
-/// A larger hosts file of the node is an error: pods would get half of it.
+/// The largest hosts file of the node that is read, bytes: a part of it would be wrong in pods.
 const NODE_HOSTS_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The directories on this machine's disk.
@@ -28,7 +28,7 @@ pub struct DiskPodDirs {
 }
 
 impl DiskPodDirs {
-    /// Directories as `layout` has them. The disk is touched on the blocking threads of `io` only.
+    /// Directories as `layout` has them. The disk is accessed only on the blocking threads of `io`.
     pub fn new(layout: Layout, io: Handle) -> Self {
         Self { layout: Arc::new(layout), lane: Lane::new("PodWorker", io) }
     }
@@ -41,7 +41,7 @@ impl DiskPodDirs {
         self.lane.run(move || work(&layout))
     }
 
-    /// One at a time for each pod or file `of`.
+    /// Runs work on a pod or file `of`, one piece at a time.
     fn at<P: Send + 'static, T: Send + 'static>(
         &self,
         of: &str,
@@ -54,7 +54,7 @@ impl DiskPodDirs {
         }
     }
 
-    /// As [`Self::at`], for what takes as long as a pod has made it.
+    /// The same as [`Self::at`], for a removal that may take long.
     fn remove(
         &self,
         of: &str,
@@ -109,7 +109,7 @@ impl PodDirs for DiskPodDirs {
             options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
             let opened = options.open(&file);
             let opened = opened.map_err(failed("make the termination log", &file))?;
-            // Whatever the umask.
+            // Set explicitly, independent of the umask.
             let mode = fs::Permissions::from_mode(0o666);
             opened.set_permissions(mode).map_err(failed("set the mode of", &file))?;
             Ok(file)
@@ -142,7 +142,7 @@ impl PodDirs for DiskPodDirs {
                 .open(&path)
                 .and_then(|mut file| {
                     file.write_all(&content)?;
-                    // Whatever the umask, and whatever a container has made of it.
+                    // Set explicitly: the umask or a container may have changed it.
                     file.set_permissions(fs::Permissions::from_mode(0o644))
                 })
                 .map_err(failed("write", &path))?;
@@ -266,7 +266,7 @@ struct Disk;
 
 impl Look for Disk {
     fn names(&self, dir: &Path) -> Result<Vec<String>, PodDirsError> {
-        // A file or a socket among what is looked through has nothing in it.
+        // A file or a socket in the walk has no entries.
         if fs::read_dir(dir).is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory) {
             return Ok(Vec::new());
         }
@@ -284,7 +284,7 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Pod
 }
 
 fn read_tail(file: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, PodDirsError> {
-    // A FIFO must not hang whoever opens it, and a link must not lead away.
+    // Opening a FIFO must not block, and a link must not be followed.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
         Ok(opened) => opened,
@@ -324,13 +324,13 @@ fn ensure_data_dirs(layout: &Layout) -> Result<Vec<String>, PodDirsError> {
     Ok(warnings)
 }
 
-/// Makes the root a shared mount, so that what a container mounts in a volume with bidirectional propagation is
-/// seen outside. A directory that lies on a shared mount is one already; another becomes a mount of its own first.
+/// Makes the root a shared mount, so that mounts of a container in a volume with bidirectional propagation are visible
+/// outside. A directory on a shared mount is one already; another is first bind-mounted onto itself.
 fn make_shared(root: &Path) -> io::Result<()> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let root = &fs::canonicalize(root)?;
     let parsed = mountinfo::parse(mounts.as_bytes()).map_err(io::Error::other)?;
-    // The last of the longest: the one that is seen at the root.
+    // The last of the longest mount points: the one that is visible at the root.
     let covering = parsed
         .iter()
         .zip(mounts.lines())
@@ -348,8 +348,8 @@ fn make_shared(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The names in a directory whose kind is wanted, sorted; none when the directory is missing. A name that is not
-/// UTF-8 is none of ours.
+/// The sorted names in a directory that are of the wanted kind; empty when the directory is missing. Names that are not
+/// UTF-8 are left out.
 fn entries(dir: &Path, wanted: fn(&fs::FileType) -> bool) -> Result<BTreeSet<String>, PodDirsError> {
     let list = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
@@ -388,7 +388,7 @@ fn create_link(link: &Path, log: &Path) -> Result<bool, PodDirsError> {
     if fs::read_link(link).is_ok_and(|target| target == log) {
         return Ok(true);
     }
-    // An older link under a name cut to the same 255 bytes gives way.
+    // An older link whose name was cut to the same 255 bytes is replaced.
     remove_link(link)?;
     symlink(log, link).map_err(failed("make the link", link))?;
     Ok(true)
@@ -414,7 +414,7 @@ fn prune_links(dir: &Path, running: &BTreeSet<String>) -> Result<usize, PodDirsE
             continue;
         }
         let link = dir.join(&file);
-        // Only what is surely gone: another error says nothing.
+        // Only a link to a missing file is removed; another error proves nothing.
         if fs::metadata(&link).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             remove_link(&link)?;
             pruned += 1;

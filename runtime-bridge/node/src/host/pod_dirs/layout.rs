@@ -2,11 +2,11 @@ use std::path::{Component, Path, PathBuf};
 
 use super::PodDirsError;
 
-/// In a pod's directory: what its containers leave.
+/// The directory, below a pod's, of files that containers write.
 pub(super) const CONTAINERS: &str = "containers";
-/// Below it in a pod's directory the parts of its volumes are mounted.
+/// The directory, below a pod's, in which parts of volumes are mounted.
 pub const SUBPATHS: &str = "volume-subpaths";
-/// The kubelet's own directories below its root, as Kubernetes names them (FEATURES 23.13).
+/// The kubelet's directories below its root, as Kubernetes names them (row 23.13).
 pub(super) const DATA_DIRS: [(&str, u32); 9] = [
     ("pods", 0o750),
     ("plugins", 0o750),
@@ -19,16 +19,16 @@ pub(super) const DATA_DIRS: [(&str, u32); 9] = [
     ("seccomp", 0o750),
 ];
 
-/// Longest name of a file on the file systems in use.
+/// The longest file name of common file systems, bytes.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
-/// Where everything lies. Paths are only put together here; names that come from outside are checked, so that a pod
-/// whose UID is `../..` names no directory at all.
+/// The paths of the kubelet's and the pods' directories. Paths are built here alone; names from outside are checked, so
+/// that a pod with the UID `../..` names no directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     root: PathBuf,
     pod_logs: PathBuf,
-    // None: no legacy links.
+    // `None` without legacy links.
     container_logs: Option<PathBuf>,
 }
 
@@ -37,8 +37,8 @@ impl Layout {
     /// `container_logs` the place of the legacy links to them (`/var/log/containers`); empty for none.
     ///
     /// # Errors
-    /// [`PodDirsError::NotCanonical`] unless all three are absolute and without `.`, `..` and doubled or trailing
-    /// slashes: mounts are found by comparing paths.
+    /// [`PodDirsError::NotCanonical`] unless all three are absolute and free of `.`, `..` and doubled or trailing
+    /// slashes, since mounts are found by comparing paths.
     pub fn new(
         root: impl Into<PathBuf>,
         pod_logs: impl Into<PathBuf>,
@@ -67,17 +67,17 @@ impl Layout {
         self.root.join(name)
     }
 
-    /// Below it each pod has a directory named by its UID.
+    /// The directory that has one directory per pod, named by its UID.
     pub fn pods(&self) -> PathBuf {
         self.root.join("pods")
     }
 
-    /// Below it each pod has a directory of logs.
+    /// The directory that has one directory of logs per pod.
     pub fn pod_logs(&self) -> &Path {
         &self.pod_logs
     }
 
-    /// Holds the legacy links to container logs.
+    /// The directory of the legacy links to container logs; `None` without links.
     pub fn container_logs(&self) -> Option<&Path> {
         self.container_logs.as_deref()
     }
@@ -104,14 +104,14 @@ impl Layout {
         Ok(self.pod(uid)?.join("plugins"))
     }
 
-    /// `<root>/pods/<uid>/plugins/<plugin>/<volume>`: what a plugin notes about a volume.
+    /// `<root>/pods/<uid>/plugins/<plugin>/<volume>`: a plugin's notes about a volume.
     pub fn pod_plugin(&self, uid: &str, plugin: &str, volume: &str) -> Result<PathBuf, PodDirsError> {
         let plugin = plugin.replace('/', "~");
         let plugin = segment("volume plugin", &plugin)?;
         Ok(self.pod_plugins(uid)?.join(plugin).join(segment("volume name", volume)?))
     }
 
-    /// `<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>`: where a part of a volume is mounted for the
+    /// `<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>`: the mount point of a part of a volume for the
     /// container's mount of that index.
     pub fn pod_subpath(
         &self,
@@ -124,7 +124,7 @@ impl Layout {
         Ok(volume.join(segment("container name", container)?).join(index.to_string()))
     }
 
-    /// `<root>/pods/<uid>/containers/<container>`: termination messages lie there.
+    /// `<root>/pods/<uid>/containers/<container>`, with the container's termination messages.
     pub fn pod_container(&self, uid: &str, container: &str) -> Result<PathBuf, PodDirsError> {
         Ok(self.pod(uid)?.join(CONTAINERS).join(segment("container name", container)?))
     }
@@ -145,7 +145,7 @@ impl Layout {
         Ok(self.pod_logs.join(segment("pod log directory", &joined)?))
     }
 
-    /// Below the pod's log directory, the container's one.
+    /// The container's directory below the pod's log directory.
     pub fn container_log_dir(
         &self,
         namespace: &str,
@@ -156,12 +156,12 @@ impl Layout {
         Ok(self.pod_log_dir(namespace, name, uid)?.join(segment("container name", container)?))
     }
 
-    /// The file into which an instance of a container writes why it ended (FEATURES 5.21).
+    /// The file into which an instance of a container writes its termination message (row 5.21).
     pub fn termination_log(&self, uid: &str, container: &str, suffix: &str) -> Result<PathBuf, PodDirsError> {
         Ok(self.pod_container(uid, container)?.join(segment("termination log", suffix)?))
     }
 
-    /// The path itself, if it is below the pods' directory or that of their logs and goes straight there.
+    /// The path itself, if it is below the pods' directory or that of their logs, without `..`.
     pub(super) fn pods_own(&self, file: &Path) -> Result<PathBuf, PodDirsError> {
         let straight = file.components().all(|part| !matches!(part, std::path::Component::ParentDir));
         if straight && (file.starts_with(self.pods()) || file.starts_with(self.pod_logs())) {
@@ -209,7 +209,7 @@ fn canonical_form(field: &'static str, path: PathBuf) -> Result<PathBuf, PodDirs
             part => clean.push(part),
         }
     }
-    // Comparing as bytes: `Path` itself overlooks doubled and trailing slashes.
+    // Compared as bytes, since `Path` ignores doubled and trailing slashes.
     if !path.is_absolute() || clean.as_os_str() != path.as_os_str() {
         return Err(PodDirsError::NotCanonical { field, path });
     }
@@ -225,8 +225,8 @@ fn segment<'a>(field: &'static str, value: &'a str) -> Result<&'a str, PodDirsEr
     if bad { Err(PodDirsError::BadName { field, value: value.to_owned() }) } else { Ok(value) }
 }
 
-/// The count of restarts after the one whose logs are there: one more than the highest `<n>` of files named
-/// `<n>.log`, with anything after a further dot for rotated ones; 0 without any.
+/// The restart count that follows from existing logs: one more than the highest `<n>` of files named `<n>.log`, also
+/// with a suffix after a further dot; 0 without any.
 pub(super) fn next_restart_count<'a>(files: impl Iterator<Item = &'a str>) -> u32 {
     files.filter_map(restart_count_of).max().map_or(0, |highest| highest.saturating_add(1))
 }
@@ -234,7 +234,7 @@ pub(super) fn next_restart_count<'a>(files: impl Iterator<Item = &'a str>) -> u3
 fn restart_count_of(file: &str) -> Option<u32> {
     let (count, rest) = file.split_once(".log")?;
     let digits = !count.is_empty() && count.bytes().all(|b| b.is_ascii_digit());
-    // `1.logs` counts as well: upstream's pattern has no end either.
+    // `1.logs` counts as well: upstream's pattern is not anchored at the end either.
     let _ = rest;
     if digits { count.parse().ok() } else { None }
 }
@@ -246,8 +246,8 @@ pub(super) fn is_log_of(file: &str, restart_count: u32) -> bool {
     })
 }
 
-/// The pod of a directory `<namespace>_<name>_<uid>`. None of the three can hold an underscore by the API's rules;
-/// a UID of a static pod may, so it is the rest.
+/// The namespace, name and UID of a directory `<namespace>_<name>_<uid>`. By the API's rules none of them contains an
+/// underscore, but a static pod's UID may, so the UID is the rest.
 pub(super) fn parse_pod_log_dir(file: &str) -> Option<(&str, &str, &str)> {
     let (namespace, rest) = file.split_once('_')?;
     let (name, uid) = rest.split_once('_')?;

@@ -1,5 +1,5 @@
-//! The directories of the kubelet and of its pods (FEATURES 23.13), their logs (5.16) and the legacy links to these
-//! (5.23).
+//! The directories of the kubelet and of its pods (row 23.13), their logs (row 5.16) and the legacy links to these (row
+//! 5.23).
 
 mod disk;
 #[cfg(any(test, feature = "fake"))]
@@ -37,39 +37,39 @@ pub enum PodDirsError {
     /// A name from outside is empty, `.` or `..`, longer than 255 bytes, or has a slash or NUL.
     #[error("{field} {value:?} cannot be the name of a file")]
     BadName {
-        /// What it names.
+        /// The kind of name.
         field: &'static str,
         /// The name.
         value: String,
     },
-    /// A tree was not removed, most often because something is still mounted in it.
+    /// A directory tree was not removed, most often because a mount is left in it.
     #[error(transparent)]
     RemoveTree(#[from] RemoveTreeError),
     /// An operation of the file system failed.
     #[error("cannot {operation} {path}: {reason}", path = path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// A file of a volume that cannot be read safely.
+    /// A file of a volume cannot be read safely.
     #[error("{0}")]
     VolumeFile(String),
-    /// A file that is not below the pods' directory, or no regular file.
+    /// A file is not below the pods' directory, or is not regular.
     #[error("{path} is not a pod's own file", path = path.display())]
     NotOurs {
         /// The file.
         path: PathBuf,
     },
-    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    /// The work was not done: too much work already waits, or the I/O runtime has shut down.
     #[error(transparent)]
     NotRun(#[from] NotRun),
 }
 
-/// A pod's log directory as found on disk.
+/// A pod's log directory that was found on disk.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodLogDir {
     /// The pod's namespace.
@@ -82,27 +82,27 @@ pub struct PodLogDir {
     pub path: PathBuf,
 }
 
-/// A volume that another kubelet has set up by a plugin that this one does not have.
+/// A volume that an earlier kubelet set up with a plugin that this kubelet does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherVolume {
-    /// The UID of its pod; none for what is staged on the node for all pods.
+    /// The UID of its pod; `None` for a volume that is staged on the node for all pods.
     pub pod: Option<String>,
     /// The plugin, such as `kubernetes.io/csi`.
     pub plugin: String,
-    /// Its directory's name: the volume's, or that of its PersistentVolume.
+    /// The name of its directory: the volume's, or that of its PersistentVolume.
     pub name: String,
-    /// The name by which a Node reports it in use.
+    /// How the Node reports it in use.
     pub reported: Reported,
 }
 
 /// How a Node reports a volume in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reported {
-    /// By this name.
+    /// Under this name.
     As(String),
-    /// Not at all: it is attached to no node.
+    /// Never: such volumes are not attached to nodes.
     Never,
-    /// That cannot be told from what is on the disk.
+    /// Under a name that cannot be derived from the files on disk.
     Unknown,
 }
 
@@ -113,76 +113,76 @@ type Done<T> = BoxFuture<'static, Result<T, PodDirsError>>;
 
 /// The directories of the kubelet and of its pods.
 ///
-/// Every operation belongs to whoever asked until it begins, and once begun runs to its end even when its future is
-/// dropped; those of one pod come one after another, whoever asks ([`Lane`](super::Lane)). All are idempotent. What exists keeps its mode.
+/// An operation whose future is dropped before it begins has no effect; one that has begun runs to its end even when
+/// its future is dropped. Operations on one pod run one after another, over all callers ([`Lane`](super::Lane)). All
+/// are idempotent. Existing files and directories keep their mode.
 pub trait PodDirs: Send + Sync + std::fmt::Debug {
-    /// Where everything lies.
+    /// The paths of all directories.
     fn layout(&self) -> &Layout;
 
-    /// The same directories for another subsystem: its calls have places of their own, so that hung ones of one subsystem
-    /// stop no other, and still wait for those of the same pod.
+    /// The same directories for another subsystem: its calls have a lane of their own, so that hanging calls of one
+    /// subsystem do not stop another, but calls for the same pod still wait for each other.
     fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs>;
 
-    /// Makes the root, its data directories and those of the logs. The warnings say what the kubelet can do without
-    /// (mounts made by containers are only seen by others while the root is a shared mount).
+    /// Makes the root, its data directories and those of the logs. Returns warnings about failures that the kubelet can
+    /// live with (mounts made by containers are visible to others only while the root is a shared mount).
     fn ensure_data_dirs(&self) -> Done<Vec<String>>;
 
-    /// Makes the pod's directory with `volumes`, `plugins` and `containers` in it, mode 0750. Gives the directory.
+    /// Makes the pod's directory with `volumes`, `plugins` and `containers` in it, mode 0750; returns its path.
     fn ensure_pod_dirs(&self, uid: &str) -> Done<PathBuf>;
 
-    /// Makes the container's directory below the pod's, mode 0750. Gives the directory.
+    /// Makes the container's directory below the pod's, mode 0750; returns its path.
     fn ensure_container_dir(&self, uid: &str, container: &str) -> Done<PathBuf>;
 
-    /// Makes the file into which a container writes why it ended, `<suffix>` in the container's directory, mode 0666:
-    /// any user of the container may write. Gives the file.
+    /// Makes the file for a container's termination message, `<suffix>` in the container's directory, mode 0666, since
+    /// the container may run as any user; returns its path.
     fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf>;
 
-    /// The last `bytes_max` bytes of a pod's own file or log; none if there is no such file. Only regular files below
-    /// the pods' directory and that of their logs are read.
+    /// The last `bytes_max` bytes of a pod's own file or log; `None` if the file does not exist. Only regular files
+    /// below the pods' directory and that of their logs are read.
     fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
 
-    /// Makes the container's log directory below the pod's, both mode 0755. Gives the pod's one, which is what CRI
-    /// is told.
+    /// Makes the container's log directory below the pod's, both mode 0755; returns the pod's one, which CRI is given.
     fn ensure_log_dirs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<PathBuf>;
 
-    /// Writes the pod's `etc-hosts`, mode 0644, in place: containers have the file mounted. Gives its path.
+    /// Writes the pod's `etc-hosts`, mode 0644, in place, since containers have the file mounted; returns its path.
     fn write_etc_hosts(&self, uid: &str, content: &[u8]) -> Done<PathBuf>;
 
-    /// The node's own `/etc/hosts`, which pods on the node's network see a copy of.
+    /// The node's own `/etc/hosts`, of which pods on the node's network get a copy.
     fn read_node_hosts(&self) -> Done<Vec<u8>>;
 
-    /// A regular file within a volume of a pod; none if there is no such file. No link that the pod may have made
-    /// leads out of the volume. A file of more than `bytes_max` bytes is an error.
+    /// The content of a regular file within a volume of a pod; `None` if it does not exist. Links that the pod may have
+    /// made cannot lead out of the volume. A file of more than `bytes_max` bytes is an error.
     fn read_volume_file(&self, volume: &Path, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
 
-    /// The UIDs of all pods that have a directory, sorted.
+    /// The UIDs of all pods with a directory, sorted.
     fn list_pod_uids(&self) -> Done<Vec<String>>;
 
-    /// Volumes of plugins other than `own` that lie in the pod's directory, mounted or not; those of all pods and what
-    /// CSI has staged on the node if no pod is named. Nothing is changed.
+    /// The volumes of plugins other than `own` in the pod's directory, mounted or not; without a UID, those of all pods
+    /// and the volumes that CSI has staged on the node. Changes nothing.
     fn other_volumes(&self, uid: Option<&str>, own: &'static [&'static str]) -> Done<Vec<OtherVolume>>;
 
-    /// All log directories of pods, sorted. Directories of another form are left out.
+    /// All log directories of pods, sorted. Directories with other names are left out.
     fn list_pod_log_dirs(&self) -> Done<Vec<PodLogDir>>;
 
-    /// Removes the pod's directory and all that is in it, never following a symbolic link and never across a mount:
-    /// with one inside nothing is removed and the error names it. Done as well when there is none. Volumes are to
-    /// be torn down before; what they leave behind goes too.
+    /// Removes the pod's directory and everything in it, never following a symbolic link and never across a mount: with
+    /// a mount inside nothing is removed and the error names the mount. Succeeds when there is no directory. Volumes
+    /// must be torn down before; the files that they leave are removed.
     fn remove_pod_dir(&self, uid: &str) -> Done<()>;
 
-    /// Removes with the same care what is in the pod's directory, all but `containers`: a pod that has come to its end
-    /// stays listed, and why its containers ended is in there.
+    /// Removes, with the same care, everything in the pod's directory except `containers`: an ended pod stays listed,
+    /// and its containers' termination messages are there.
     fn empty_pod_dir(&self, uid: &str) -> Done<()>;
 
     /// Removes a pod's log directory with the same care.
     fn remove_pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> Done<()>;
 
-    /// The restart count for the next container when the runtime has forgotten the last one: one more than the
-    /// highest `<n>` of the log files `<n>.log` and their rotated `<n>.log.*`, 0 without any.
+    /// The restart count of the next container when the runtime has forgotten the last one: one more than the highest
+    /// `<n>` of the log files `<n>.log` and their rotated `<n>.log.*`; 0 without any.
     fn restart_count_from_logs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<u32>;
 
-    /// Removes the logs of one instance of a container, `<n>.log` and the rotated `<n>.log.*`; done as well when there
-    /// are none.
+    /// Removes the logs of one instance of a container, `<n>.log` and the rotated `<n>.log.*`; succeeds when there are
+    /// none.
     fn remove_container_logs(
         &self,
         namespace: &str,
@@ -192,8 +192,8 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
         restart_count: u32,
     ) -> Done<()>;
 
-    /// Points the legacy link of a container at its log. When the log does not exist no link is made, and the
-    /// answer is `false`.
+    /// Points the legacy link of a container at its log. Returns `false`, without making a link, when the log does not
+    /// exist.
     fn create_legacy_link(
         &self,
         namespace: &str,
@@ -203,7 +203,7 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
         log: &Path,
     ) -> Done<bool>;
 
-    /// Removes the legacy link of a container; done as well when there is none.
+    /// Removes the legacy link of a container; succeeds when there is none.
     fn remove_legacy_link(
         &self,
         namespace: &str,
@@ -212,7 +212,7 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
         container_id: &str,
     ) -> Done<()>;
 
-    /// Removes the legacy links whose log is gone, but for containers in `running`, whose log may be about to be
-    /// rotated. Gives how many.
+    /// Removes the legacy links to missing logs and returns their number. Links of containers in `running` are kept,
+    /// since their log may just be rotated.
     fn prune_legacy_links(&self, running: BTreeSet<String>) -> Done<usize>;
 }

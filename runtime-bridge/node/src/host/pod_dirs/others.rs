@@ -1,27 +1,29 @@
-//! Volumes that another kubelet has set up by plugins that this one does not have. They are looked at and left alone.
+//! Volumes that an earlier kubelet set up with plugins that this kubelet does not have. They are reported and left
+//! alone.
 
 use std::path::{Path, PathBuf};
 
 use super::{Layout, OtherVolume, PodDirsError, Reported};
 
-/// Where volumes of file systems lie below a pod's directory, and where those of block devices do.
+/// The directories, below a pod's, of file system volumes and of block device volumes.
 const VOLUMES: [&str; 2] = ["volumes", "volumeDevices"];
-/// The directory of CSI's volumes in either, its name with a slash, and where what it knows of staged ones lies.
+/// The directory of CSI's volumes in either of them, its name with a slash, and the directory of CSI's notes on staged
+/// volumes.
 const CSI_DIR: &str = "kubernetes.io~csi";
 const CSI: &str = "kubernetes.io/csi";
-/// What CSI's plugin notes about a volume, and the most that is read of it.
+/// The file in which CSI's plugin describes a volume, and the most bytes of it that are read.
 const DATA: &str = "vol_data.json";
 pub(super) const DATA_BYTES_MAX: u64 = 64 * 1024;
 
-/// What is looked at: a disk, or a fake one.
+/// Read access to a disk, real or fake.
 pub(super) trait Look {
-    /// The names in a directory; none if there is no such directory.
+    /// The names in a directory; empty if it does not exist.
     fn names(&self, dir: &Path) -> Result<Vec<String>, PodDirsError>;
-    /// A small file that is no link; none if there is no such file, or it cannot be read.
+    /// A small regular file's bytes; `None` if it does not exist, is a link or cannot be read.
     fn read(&self, file: &Path) -> Option<Vec<u8>>;
 }
 
-/// Those of one pod, or all there are on the node.
+/// The volumes of one pod, or all on the node.
 pub(super) fn all(
     look: &impl Look,
     layout: &Layout,
@@ -38,7 +40,7 @@ pub(super) fn all(
     Ok(found)
 }
 
-/// The volumes below one pod's directory that are of none of these plugins.
+/// The volumes below one pod's directory, except those of the plugins `own`.
 fn of_pod(
     look: &impl Look,
     pod_dir: &Path,
@@ -66,14 +68,14 @@ fn of_pod(
     Ok(found)
 }
 
-/// What CSI's plugin has staged on the node, for whichever pods.
+/// The volumes that CSI's plugin has staged on the node.
 fn staged(look: &impl Look, root: &Path) -> Result<Vec<OtherVolume>, PodDirsError> {
     let csi = root.join("plugins").join(CSI);
     let mut found = Vec::new();
     for above in look.names(&csi)? {
         for name in look.names(&csi.join(&above))? {
             let dir: PathBuf = csi.join(&above).join(&name);
-            // Block devices have it one further down.
+            // Block devices have the file one directory further down.
             let data = look.read(&dir.join(DATA)).or_else(|| look.read(&dir.join("data").join(DATA)));
             if let Some(data) = data {
                 let reported = reported(&data);

@@ -37,7 +37,7 @@ async fn contract(dirs: Arc<dyn PodDirs>, disk: &dyn Disk) {
         assert!(matches!(dirs.ensure_pod_dirs(bad).await, Err(PodDirsError::BadName { .. })), "{bad:?}");
         assert!(matches!(dirs.remove_pod_dir(bad).await, Err(PodDirsError::BadName { .. })), "{bad:?}");
     }
-    // A file where a directory should be is an error, not a loss.
+    // A file in the place of a directory is an error, and is not overwritten.
     disk.write(&layout.pods().join("file"), b"1");
     assert!(matches!(dirs.ensure_pod_dirs("file").await, Err(PodDirsError::Io { .. })));
     assert_eq!(disk.read(&layout.pods().join("file")).as_deref(), Some(&b"1"[..]));
@@ -124,7 +124,7 @@ async fn logs(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) {
     disk.mkdir(&pod.join("c/9.log"));
     assert_eq!(dirs.restart_count_from_logs("ns", "p", "u", "c").await, Ok(4));
 
-    // One instance's logs go, with what was rotated from them; those of others stay.
+    // One instance's logs are removed, rotated ones included; those of other instances stay.
     disk.write(&pod.join("c/30.log"), b"");
     disk.write(&pod.join("c/3.logs"), b"");
     dirs.remove_container_logs("ns", "p", "u", "c", 3).await.unwrap();
@@ -202,7 +202,7 @@ async fn fake_pod_dirs_keep_the_contract() {
     contract(Arc::new(dirs), &disk).await;
 }
 
-/// The root may have become a shared mount of its own.
+/// Unmounts the root, which may have become a shared mount of its own.
 struct Unshared(PathBuf);
 
 impl Drop for Unshared {

@@ -28,7 +28,7 @@ impl std::fmt::Debug for DiskPullRecords {
 }
 
 impl DiskPullRecords {
-    /// The records below `root`. The disk is touched on the blocking threads of `io` only.
+    /// The records below `root`. The disk is accessed only on the blocking threads of `io`.
     pub fn new(root: &Path, io: Handle) -> Self {
         Self { root: Arc::from(root), strand: Strand::new(io) }
     }
@@ -119,7 +119,7 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = PathBuf::from(temporary);
     let written = write_synced(&temporary, content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // On a full disk this gives the space back.
+        // On a full disk this frees the space.
         let _ = fs::remove_file(&temporary);
     }
     written.and_then(|()| File::open(directory)?.sync_all())

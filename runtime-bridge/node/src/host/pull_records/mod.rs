@@ -1,5 +1,5 @@
-//! What is known on disk of the images that the kubelet pulls: files that another kubelet finds and understands
-//! (FEATURES 6.7). Where they lie and that they are whole is here; what they mean is ImageManager's.
+//! Records on disk of the images that the kubelet pulls, in files that the Go kubelet understands, too (row 6.7). This
+//! module finds and writes the files completely; ImageManager interprets them.
 
 mod disk;
 #[cfg(any(test, feature = "fake"))]
@@ -17,12 +17,12 @@ pub use disk::DiskPullRecords;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakePullRecords;
 
-/// Records of one kind that are looked at; a node has a few hundred images.
+/// The most records of one kind that are read; a node has a few hundred images.
 const RECORDS_MAX: usize = 10_000;
 const PREFIX: &str = "sha256-";
 const TEMPORARY: &str = ".tmp";
 
-/// Which records.
+/// The kinds of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// Pulls that have begun, by the image as pods spell it.
@@ -40,26 +40,26 @@ impl RecordKind {
     }
 }
 
-/// What becomes of a record.
+/// The change to make to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordChange {
-    /// It stays as it is.
+    /// The record stays as it is.
     Keep,
-    /// It is this from now on.
+    /// The record gets this content.
     Write(Vec<u8>),
-    /// It goes.
+    /// The record is removed.
     Remove,
 }
 
-/// Decides what becomes of a record, which is seen as it is at that moment; nothing of one that cannot be read.
+/// Decides on a change from the record's present content; `None` if there is no record or it cannot be read.
 pub type Decide = Box<dyn FnOnce(Option<&[u8]>) -> RecordChange + Send>;
 
-/// A record that is there.
+/// An existing record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordFile {
-    /// Where it lies.
+    /// The file's path.
     pub path: PathBuf,
-    /// What is in it, or why that cannot be read.
+    /// The content, or why it cannot be read.
     pub content: Result<Vec<u8>, String>,
 }
 
@@ -69,14 +69,14 @@ pub struct RecordFile {
 pub struct PullRecordsError {
     /// The file or directory.
     pub path: PathBuf,
-    /// What the system said.
+    /// The operating system's error.
     pub reason: String,
 }
 
-/// The records. Operations take effect in the order in which they were called. One whose future is dropped before it begins
-/// has no effect; one that has begun runs to its end, and those called later wait for it.
+/// The records. Operations take effect in the order of the calls. An operation whose future is dropped before it begins
+/// has no effect; one that has begun runs to its end, and later ones wait for it.
 pub trait PullRecords: Send + Sync + fmt::Debug {
-    /// All records of a kind by the names of their files; at most ten thousand.
+    /// All records of a kind, sorted by file name; at most ten thousand.
     fn list(&self, kind: RecordKind) -> BoxFuture<'static, Result<Vec<RecordFile>, PullRecordsError>>;
 
     /// The record of an image, if there is one.
@@ -86,7 +86,8 @@ pub trait PullRecords: Send + Sync + fmt::Debug {
         of: &str,
     ) -> BoxFuture<'static, Result<Option<Vec<u8>>, PullRecordsError>>;
 
-    /// Changes the record of an image, safe on disk when it is done. How many records of this kind there are then.
+    /// Changes the record of an image; the change is safe on disk when the future ends. Returns the number of records
+    /// of this kind.
     fn change(
         &self,
         kind: RecordKind,
@@ -95,7 +96,7 @@ pub trait PullRecords: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'static, Result<usize, PullRecordsError>>;
 }
 
-/// Where the record of an image lies below the kubelet's root directory, as upstream names it.
+/// The path of an image's record, named as upstream names it.
 fn path_of(root: &Path, kind: RecordKind, of: &str) -> PathBuf {
     let hash = Sha256::digest(of.as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -106,7 +107,7 @@ fn directory_of(root: &Path, kind: RecordKind) -> PathBuf {
     root.join("image_manager").join(kind.directory())
 }
 
-/// Whether a file is a whole record by its name: neither one that is being written nor anything else.
+/// Whether a file's name is that of a complete record.
 fn is_record(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     name.starts_with(PREFIX) && !name.ends_with(TEMPORARY)

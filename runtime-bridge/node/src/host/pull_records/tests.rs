@@ -4,7 +4,7 @@ use super::*;
 use crate::host::FakeDisk;
 
 const IMAGE: &str = "docker.io/library/busybox:1";
-/// Of the name above, as `sha256sum` has it.
+/// The file name for the image above, by `sha256sum`.
 const FILE: &str = "sha256-601084643101c1cee774bcec1349e105083587bf663d1269a540d34679854a0b";
 
 fn write(content: &str) -> Decide {
@@ -12,13 +12,13 @@ fn write(content: &str) -> Decide {
     Box::new(|_| RecordChange::Write(content))
 }
 
-/// The same contract on a disk and on the fake's.
+/// The contract of both the disk and the fake.
 async fn contract(records: &dyn PullRecords) {
     use RecordKind::{Pulled, Pulling};
     assert_eq!(records.list(Pulled).await.unwrap(), []);
     assert_eq!(records.read(Pulled, IMAGE).await.unwrap(), None);
     assert_eq!(records.change(Pulled, IMAGE, write("one")).await, Ok(1));
-    // Called in this order, and done in this order, whichever is waited for.
+    // The changes take effect in the order of the calls, in whichever order they are awaited.
     let second = records.change(Pulled, IMAGE, write("two"));
     let third = Box::new(|before: Option<&[u8]>| {
         assert_eq!(before, Some(&b"two"[..]));

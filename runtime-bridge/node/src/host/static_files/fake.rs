@@ -12,8 +12,8 @@ use super::{
 use crate::host::FakeDisk;
 use crate::mounts::FileKind;
 
-/// Static pods' files on a [`FakeDisk`], whose every change a watch reports. [`FakeDisk::fail`] on `read` fails a
-/// file, or the whole path when it is given exactly.
+/// Static pods' files on a [`FakeDisk`]; a watch reports every change. [`FakeDisk::fail`] on `read` fails a file, or
+/// the whole path when it is given exactly.
 #[derive(Debug, Clone)]
 pub struct FakeStaticFiles {
     disk: FakeDisk,
@@ -79,14 +79,14 @@ impl StaticFiles for FakeStaticFiles {
         let watching = (self.clone(), path.to_path_buf(), changes, None);
         stream::unfold(watching, |(files, path, mut changes, mut before)| async move {
             loop {
-                // The disk outlives the watch: `files` holds it.
+                // The disk outlives the watch, since `files` holds it.
                 changes.changed().await.ok()?;
                 let first = before.is_none();
                 if !first {
                     tokio::time::sleep(COALESCE).await;
                 }
                 changes.mark_unchanged();
-                // Only what lies at the path and directly below it counts.
+                // Only changes at the path and directly below it count.
                 let now = files.fingerprint(&path);
                 if before.as_ref() != Some(&now) {
                     before = Some(now);
@@ -98,7 +98,7 @@ impl StaticFiles for FakeStaticFiles {
     }
 }
 
-/// What a watch compares: the files that count, with their content.
+/// The state that a watch compares: the relevant files with their content.
 type Fingerprint = Vec<(PathBuf, Option<FileKind>, Option<Vec<u8>>)>;
 
 impl FakeStaticFiles {

@@ -1,4 +1,4 @@
-//! The manifests of static pods (FEATURES 1.1): read whole, and watched for a reason to read again.
+//! The manifest files of static pods (row 1.1): read completely, and watched for changes. PodSources uses them.
 
 #[cfg(any(test, feature = "fake"))]
 mod fake;
@@ -18,78 +18,79 @@ pub use fake::FakeStaticFiles;
 
 use bridge_io::{Lane, NotRun};
 
-/// A manifest must be smaller than this, as with Kubernetes' own kubelet.
+/// A manifest must be smaller than this, bytes, as in the Go kubelet.
 pub const MANIFEST_BYTES_MAX: u64 = 10 * 1024 * 1024;
-/// Manifests read from one directory; the API allows a node far fewer pods.
+/// The most manifests read from one directory; the API allows a node far fewer pods.
 pub const MANIFESTS_MAX: usize = 1024;
-/// Bytes of all manifests together that one read holds in memory.
+/// The most bytes of all manifests together in one read.
 pub const MANIFESTS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// One file of the static pod path.
+/// One file at the static pod path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestFile {
-    /// The file, as a path below the one that was asked for.
+    /// The file's path.
     pub path: PathBuf,
-    /// Its bytes, or why there are none. An error does not mean that the pod is gone.
+    /// The file's bytes, or why they cannot be read. An error does not mean that the pod is gone.
     pub content: Result<Vec<u8>, ReadError>,
 }
 
-/// Why one file gave no manifest.
+/// Why one file could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// A FIFO, socket or device: it is not opened.
+    /// The file is a FIFO, socket or device, and is not opened.
     #[error("it is not a regular file")]
     NotRegular,
-    /// It has [`MANIFEST_BYTES_MAX`] bytes or more.
+    /// The file has [`MANIFEST_BYTES_MAX`] bytes or more.
     #[error("it is not smaller than {MANIFEST_BYTES_MAX} bytes")]
     TooLarge,
-    /// The files before it already fill [`MANIFESTS_BYTES_MAX`].
+    /// The files before this one already fill [`MANIFESTS_BYTES_MAX`].
     #[error("all manifests together are larger than {MANIFESTS_BYTES_MAX} bytes")]
     TotalTooLarge,
-    /// The system did not let it be read.
+    /// The operating system's error.
     #[error("it cannot be read: {0}")]
     Io(String),
 }
 
-/// Why the static pod path as a whole could not be read. What was known of its pods still holds.
+/// Why the static pod path as a whole could not be read. The pods that were read last stay desired.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StaticFilesError {
-    /// It is neither a directory nor a regular file.
+    /// The path is neither a directory nor a regular file.
     #[error("static pod path {path}: it is neither a directory nor a regular file", path = path.display())]
     NotFileOrDirectory {
         /// The static pod path.
         path: PathBuf,
     },
-    /// It holds more than [`MANIFESTS_MAX`] files.
+    /// The directory holds more than [`MANIFESTS_MAX`] files.
     #[error("static pod path {path}: it holds more than {MANIFESTS_MAX} files", path = path.display())]
     TooMany {
         /// The static pod path.
         path: PathBuf,
     },
-    /// The system did not let it be looked at or listed.
+    /// The path could not be opened or listed.
     #[error("static pod path {path}: cannot {operation}: {reason}", path = path.display())]
     Io {
         /// The static pod path.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// The work was not done: too much of it waits, or the I/O runtime has shut down.
+    /// The work was not done: too much work already waits, or the I/O runtime has shut down.
     #[error(transparent)]
     NotRun(#[from] NotRun),
 }
 
-/// The files of the static pod path.
+/// The files at the static pod path.
 pub trait StaticFiles: Send + Sync + std::fmt::Debug {
-    /// Reads `path`: every file of a directory but those whose name begins with a dot and not its sub-directories,
-    /// or a single file. Sorted by path. A path that does not exist gives no files and no error.
+    /// Reads `path`: every file of a directory, without dot-files and sub-directories, or a single file. Sorted by
+    /// path. A path that does not exist yields no files and no error.
     fn read(&self, path: &Path) -> BoxFuture<'static, Result<Vec<ManifestFile>, StaticFilesError>>;
 
-    /// Yields an item whenever `path` may read differently: at first, and after changes, several within 100 ms as
-    /// one. It never ends, also when the path is missing, replaced or removed; what it may then miss for up to 20 s
-    /// the caller's own regular reading finds. Items that nobody takes are kept as one. Dropping it ends the watch.
+    /// A stream with an item whenever `path` may have changed: one at first, and one for all changes within 100 ms. It
+    /// never ends, also when the path is missing, replaced or removed; a change that it then misses for up to 20 s is
+    /// found by the caller's own regular reading. Items that are not taken are merged into one. Dropping the stream
+    /// ends the watch.
     fn watch(&self, path: &Path) -> BoxStream<'static, ()>;
 }
 
@@ -100,7 +101,7 @@ pub struct DiskStaticFiles {
 }
 
 impl DiskStaticFiles {
-    /// Files are read on the blocking threads of `io`; a watch is a task there, and the runtime has I/O and time
+    /// Files are read on the blocking threads of `io`; a watch is a task there, and the runtime must have I/O and time
     /// enabled.
     pub fn new(io: Handle) -> Self {
         Self { lane: Lane::new("PodSources", io) }

@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<ManifestFile>, StaticFilesError> {
         .ok_or_else(|| StaticFilesError::TooMany { path: path.to_path_buf() })?
     {
         let content = match read_file(&path, left) {
-            // A sub-directory, or removed since it was listed.
+            // The file is a sub-directory, or was removed after it was listed.
             Ok(None) => continue,
             Ok(Some(content)) => Ok(content),
             Err(error) => Err(error),
@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<ManifestFile>, StaticFilesError> {
     Ok(files)
 }
 
-/// The sorted paths of a directory's entries without the dot-files; `None` when they are too many.
+/// The sorted paths of a directory's entries without the dot-files; `None` when there are too many.
 fn manifest_paths(dir: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -68,10 +68,10 @@ fn manifest_paths(dir: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     Ok(Some(paths))
 }
 
-/// The file's bytes; `None` when it is a directory or is not there.
+/// The file's bytes; `None` when it is a directory or does not exist.
 fn read_file(path: &Path, left: u64) -> Result<Option<Vec<u8>>, ReadError> {
     let io = |error: io::Error| ReadError::Io(error.to_string());
-    // Looked at before it is opened: opening a device can have effects, opening a FIFO can hang.
+    // Checked before it is opened: opening a device can have effects, opening a FIFO can block.
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io(error)),
@@ -84,7 +84,7 @@ fn read_file(path: &Path, left: u64) -> Result<Option<Vec<u8>>, ReadError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(io)?,
     };
-    // Something else may have come in its place meanwhile.
+    // Another file may have replaced it meanwhile.
     let metadata = file.metadata().map_err(io)?;
     if !metadata.is_file() {
         return Err(ReadError::NotRegular);

@@ -66,12 +66,12 @@ async fn reading_contract(files: Arc<dyn StaticFiles>, disk: &dyn Disk) {
     assert_eq!(files.read(&many).await, Err(StaticFilesError::TooMany { path: many }));
 }
 
-/// Files of a burst.
+/// The number of files of a burst.
 const BURST: usize = 50;
-/// Long enough for what has happened to be told of, even on a busy machine.
+/// Long enough for a change to be reported, even on a busy machine.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// All items until nothing more is told of.
+/// Takes items until none comes any more; returns their number.
 async fn drained(watch: &mut BoxStream<'static, ()>) -> usize {
     let mut items = 0;
     while let Ok(Some(())) = tokio::time::timeout(QUIET, watch.next()).await {
@@ -100,9 +100,9 @@ async fn watching_contract(files: Arc<dyn StaticFiles>, disk: &dyn Disk) {
     disk.remove(&dir.join("a.yaml"));
     item(&mut watch, "a removal").await;
 
-    // What was told of twice, because the machine took its time between two calls, is not told of again.
+    // A busy machine may have reported one change twice.
     drained(&mut watch).await;
-    // A burst is few items, one unless it is drawn out, and dot-files are none.
+    // A burst yields few items, one unless it is drawn out; dot-files yield none.
     for n in 0..BURST {
         disk.write(&dir.join(format!("burst-{n}")), b"");
     }
@@ -111,7 +111,7 @@ async fn watching_contract(files: Arc<dyn StaticFiles>, disk: &dyn Disk) {
     disk.write(&dir.join(".hidden"), b"1");
     assert_eq!(drained(&mut watch).await, 0, "an item for a dot-file");
 
-    // Removed, and there again.
+    // The directory is removed and made again.
     disk.remove(&dir);
     item(&mut watch, "removal of the directory").await;
     disk.mkdir(&dir);
@@ -163,7 +163,7 @@ async fn a_single_file_replaced_by_rename_and_a_replaced_directory_are_seen() {
     fs::rename(&dir, disk.root().join("old")).unwrap();
     disk.write(&dir.join("pod.yaml"), b"3");
     item(&mut watch, "the directory's replacement").await;
-    // Armed on the new one: its changes are seen.
+    // The watch is on the new directory, and reports its changes.
     item(&mut watch, "arming on the new directory").await;
     disk.write(&dir.join("other.yaml"), b"4");
     item(&mut watch, "a change in the new directory").await;

@@ -16,20 +16,20 @@ use tokio::sync::mpsc;
 use bridge_io::{Lane, NotRun};
 use bridge_pace::Backoff;
 
-/// Changes within this time after the first are one item.
+/// Changes within this time after the first one are merged into one item.
 pub(super) const COALESCE: Duration = Duration::from_millis(100);
-/// Silence of this length ends an item sooner: a single file is not made to wait.
+/// A pause of this length ends an item earlier, so that a single change is reported soon.
 const QUIET: Duration = Duration::from_millis(5);
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(20));
-/// inotify watches an inode: when another one comes under the path without a trace at the old one (its parent
-/// renamed, something mounted above) only looking tells.
+/// How often the path's inode is compared. inotify watches an inode: when another inode appears under the path without
+/// an event at the old one (its parent was renamed, a mount was made above), only a comparison notices.
 const SAME_CHECK: Duration = Duration::from_secs(20);
 
 pub(super) fn watch(lane: &Lane, path: PathBuf) -> BoxStream<'static, ()> {
-    // One place: items that nobody has taken yet say no more than one does.
+    // Room for one item: several items that wait say no more than one.
     let (tell, told) = mpsc::channel(1);
     let watching = Watching { lane: lane.clone(), path, tell };
-    // Detached: it ends when the stream, and with it the receiver, is dropped.
+    // Not awaited: the task ends when the stream, and with it the receiver, is dropped.
     drop(lane.io().spawn(watching.run()));
     tokio_stream::wrappers::ReceiverStream::new(told).boxed()
 }
@@ -40,9 +40,9 @@ struct Watching {
     tell: mpsc::Sender<()>,
 }
 
-/// Why a watch is no longer good.
+/// Why a watch has ended.
 enum Ended {
-    /// What was watched is gone or was replaced.
+    /// The watched inode is gone or was replaced.
     Replaced,
     /// The stream was dropped.
     Unwanted,
@@ -58,7 +58,7 @@ impl Watching {
                 Ok(armed) => {
                     wait = BACKOFF.first();
                     was_there = true;
-                    // Changes before the watch was armed made no event.
+                    // Changes before the watch was set up made no event.
                     self.tell();
                     if matches!(self.until_ended(&armed).await, Ended::Unwanted) {
                         return;
@@ -79,7 +79,7 @@ impl Watching {
     }
 
     fn tell(&self) {
-        // Full: the item that waits there stands for this one too. Closed: noticed at the next wait.
+        // Full: the waiting item stands for this one, too. Closed: the next wait notices it.
         let _ = self.tell.try_send(());
     }
 
@@ -118,7 +118,7 @@ enum Seen {
 }
 
 enum NotArmed {
-    /// Missing, or the system said no; tried again later.
+    /// The path is missing, or the system refused; tried again later.
     Failed,
     RuntimeGone,
 }
@@ -132,20 +132,20 @@ impl From<NotRun> for NotArmed {
     }
 }
 
-/// An inotify instance with one watch: on the directory, or for a single file on the directory that holds it, since
-/// editors replace a file rather than write it.
+/// An inotify instance with one watch: on the directory, or for a single file on its parent directory, since editors
+/// replace a file instead of writing it.
 struct Armed {
     inotify: AsyncFd<OwnedFd>,
-    /// Only this name matters, when the path is a single file.
+    /// The only file name that counts, when the path is a single file.
     only: Option<OsString>,
     identity: (u64, u64),
 }
 
-/// Device and inode of what lies at the path.
+/// Device and inode of the watched directory.
 fn identity_of(path: &Path) -> Option<(u64, u64)> {
     let directory = match std::fs::metadata(path).ok()? {
         metadata if metadata.is_dir() => metadata,
-        // A file may be replaced; its directory is what is watched.
+        // A file may be replaced, so its parent directory is watched.
         _ => std::fs::metadata(path.parent()?).ok()?,
     };
     Some((directory.dev(), directory.ino()))
@@ -165,7 +165,7 @@ fn arm(path: &Path) -> Result<Armed, NotArmed> {
     let identity = identity_of(path).ok_or(NotArmed::Failed)?;
     let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
         .map_err(|errno| warn("make an inotify instance", errno.to_string()))?;
-    // A file counts when it is closed, not at every write: half a manifest is no manifest.
+    // A file counts when it is closed, not at every write, since half a manifest is none.
     let flags = WatchFlags::CREATE
         | WatchFlags::CLOSE_WRITE
         | WatchFlags::ATTRIB
@@ -176,7 +176,7 @@ fn arm(path: &Path) -> Result<Armed, NotArmed> {
         | WatchFlags::MOVE_SELF
         | WatchFlags::ONLYDIR;
     inotify::add_watch(&inotify, watched, flags).map_err(|errno| warn("watch", errno.to_string()))?;
-    // Its successor is unsafe for the sake of types that change their descriptor, which an `OwnedFd` does not.
+    // `AsyncFd::try_new`'s replacement is unsafe for types that change their descriptor, which an `OwnedFd` does not.
     #[allow(deprecated)]
     let inotify = AsyncFd::new(inotify).map_err(|error| warn("register", error.to_string()))?;
     Ok(Armed { inotify, only, identity })
@@ -188,14 +188,14 @@ impl Armed {
             Ok(mut ready) => {
                 let seen = self.drain();
                 ready.clear_ready();
-                // An event may have come between the last read and the clearing.
+                // An event may have arrived between the last read and the clearing.
                 seen.max(self.drain())
             }
             Err(_) => Seen::Gone,
         }
     }
 
-    /// Waits until changes have stopped for a moment, or for as long as they may be taken together.
+    /// Waits until changes have paused for a moment, or until they may not be merged any longer.
     async fn settle(&self) -> Seen {
         let end = tokio::time::Instant::now() + COALESCE;
         let mut seen = Seen::Change;
