@@ -1,4 +1,5 @@
-//! When a container is started again: restart policies of pods and containers, and rules of containers (rows 5.10, 5.11).
+//! When a container is started again: restart policies of pods and containers, and restart rules of
+//! containers (rows 5.10, 5.11).
 
 use k8s_openapi::api::core::v1::{ContainerRestartRule, PodSpec};
 pub use pod_spec::resources::is_sidecar;

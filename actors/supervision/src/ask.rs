@@ -25,7 +25,8 @@ impl<A: Subsystem> Asker for A {
     const NAME: &'static str = <A as Subsystem>::NAME;
 }
 
-/// The process and its tests, which ask from outside of the tree. No actor waits for them, so that they close no circle.
+/// The process and its tests, which ask from outside of the tree. No actor waits for them, so they close no
+/// circle.
 #[derive(Debug)]
 pub enum Outside {}
 

@@ -102,8 +102,8 @@ impl<A: Subsystem> Ctx<A> {
     }
 
     /// Runs `work` as a task that belongs to this incarnation and is aborted with it; when it is done, `then`
-    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given. Work for a pod that is
-    /// quarantined begins when that is over.
+    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given. Work for
+    /// a quarantined pod begins when the quarantine is over.
     ///
     /// `what` is the effect's name. A bare name has the tree's default deadline; [`Effect::within`] gives
     /// another one, [`Effect::lasting`] none. An effect that passes its deadline is reported and dropped, and

@@ -1,5 +1,5 @@
-//! The streams of one incarnation. Each has a waker of its own, so that a wake polls the streams that woke and no other,
-//! however many there are.
+//! The streams of one incarnation. Each has a waker of its own, so that a wake polls only the streams that
+//! woke, however many there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
