@@ -44,9 +44,9 @@ impl PullLimits {
 /// The image of a pull, and the pods that may share the pull.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PullKey {
-    /// The image, as the runtime is asked for it.
+    /// The image's name, as the runtime is asked for it.
     pub image: String,
-    /// Those who may share the pull.
+    /// The fingerprint of namespace, handler and credentials.
     pub share: PullShare,
 }
 

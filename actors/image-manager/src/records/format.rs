@@ -1,4 +1,5 @@
-//! The JSON of the records: kinds of `kubelet.config.k8s.io`, read in both of its versions and written in the newer one.
+//! The JSON of the records: kinds of `kubelet.config.k8s.io`, read in both of its versions and written in the
+//! newer.
 
 use std::collections::BTreeMap;
 

@@ -22,7 +22,7 @@ pub enum Verification {
     /// Access to images that the kubelet has pulled is verified.
     #[default]
     NeverVerifyPreloadedImages,
-    /// All but these images: names, or prefixes that end in `/*`.
+    /// Access is verified to all images but these: names, or prefixes that end in `/*`.
     NeverVerifyAllowlistedImages(Arc<[String]>),
     /// Access is verified to all images.
     AlwaysVerify,
