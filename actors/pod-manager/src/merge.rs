@@ -1,4 +1,4 @@
-//! PURE: from what the sources say to the pods in question, in the order in which they are admitted.
+//! PURE: merges the sources' pods into the candidates, in the order in which they are admitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,77 +9,79 @@ use messages::{PodRef, PodUid};
 use pod_rules::origin::is_mirror;
 use supervision::blame;
 
-/// What the sources have said so far.
+/// The newest pods of each source.
 #[derive(Debug, Default)]
 pub struct Sources {
     pods: BTreeMap<Source, Arc<Vec<SourcePod>>>,
     gone: GonePods,
 }
 
-/// A pod that no source may name twice.
+/// A pod that is left out because another pod has its UID or full name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duplicate {
     /// The pod that is left out.
     pub pod: PodRef,
-    /// The source that named it again.
+    /// The source that named it.
     pub source: Source,
 }
 
-/// A pod that some source wants.
+/// A pod that a source names and that no other pod keeps out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Identity.
+    /// Namespace, name and UID of the pod.
     pub pod_ref: PodRef,
-    /// As the source gives it.
+    /// The pod as the source gives it.
     pub pod: SourcePod,
-    /// The source.
+    /// The source that named it.
     pub source: Source,
 }
 
-/// What a merge gives.
+/// The result of a merge.
 #[derive(Debug, Default, PartialEq)]
 pub struct Merged {
-    /// Every pod once: those that run already, then by creation, then as the sources list them (row 3.5).
+    /// Every pod once: those that run already, then the others by time of creation, then in the order of the
+    /// sources (row 3.5).
     pub candidates: Vec<Candidate>,
-    /// Pods left out since another one has their UID or full name.
+    /// Pods left out because another pod has their UID or full name.
     pub duplicates: Vec<Duplicate>,
 }
 
 impl Sources {
-    /// A source's full set.
+    /// Takes a source's full set of pods.
     pub fn set(&mut self, source: Source, pods: Arc<Vec<SourcePod>>) {
         self.pods.insert(source, pods);
     }
 
-    /// The newest of those that a source has no more. Only the API server's pods have an end that somebody tells.
+    /// Takes the pods that a source has dropped lately. Only those of the API server are kept: no other
+    /// source reports them.
     pub fn set_gone(&mut self, source: Source, gone: GonePods) {
         if source == Source::Api {
             self.gone = gone;
         }
     }
 
-    /// The newest of those that are gone.
+    /// The pods that the API server has dropped lately.
     pub fn gone(&self) -> &GonePods {
         &self.gone
     }
 
-    /// The API server's pods, as far as it has been heard.
+    /// The API server's pods; `None` before it has been heard.
     pub fn of_api(&self) -> Option<&Arc<Vec<SourcePod>>> {
         self.pods.get(&Source::Api)
     }
 
-    /// Every one of these has been heard.
+    /// Whether every one of these sources has been heard.
     pub fn heard_all(&self, expected: &[Source]) -> bool {
         expected.iter().all(|source| self.pods.contains_key(source))
     }
 
-    /// Every pod once. `is_known` tells of those that run or ran already: a new one takes neither the place nor the name
-    /// of one that has it. A pod of the API server has its name there and takes it from no static one, nor that one from
-    /// it.
+    /// Every pod once. `is_known` tells of pods that run or ran already: a new pod takes neither the UID nor
+    /// the name of such a pod. Pods of the API server and static pods have separate names: neither keeps the
+    /// other out.
     pub fn merge(&self, is_known: impl Fn(&PodUid) -> bool) -> Merged {
         let mut merged = Merged::default();
         let listed = self.pods.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
-        // A mirror is no pod of its own: it stands for one that another source names.
+        // A mirror is no candidate: it stands for a pod that another source names.
         let listed = listed.filter(|(source, pod)| *source != Source::Api || !is_mirror(&pod.pod));
         let mut listed: Vec<Candidate> = listed
             .map(|(source, pod)| {
@@ -87,7 +89,7 @@ impl Sources {
                 blame::for_pod(&pod_ref.uid.clone(), || Candidate { pod_ref, pod: pod.clone(), source })
             })
             .collect();
-        // A static pod has no time of creation: among them the order of their sources decides.
+        // A static pod has no time of creation: among static pods the order of their sources decides.
         listed.sort_by_key(|candidate| (!is_known(&candidate.pod_ref.uid), created(&candidate.pod)));
         let (mut uids, mut names) = (BTreeSet::new(), BTreeSet::new());
         for candidate in listed {
@@ -196,7 +198,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is listed: names and UIDs are unique, and nothing is lost without a word.
+        /// Whatever the sources list: names and UIDs are unique, and every pod is a candidate or a duplicate.
         #[test]
         fn merged_pods_are_unique_and_accounted_for(
             listed in prop::collection::vec((0u8..6, 0u8..4), 0..12),
