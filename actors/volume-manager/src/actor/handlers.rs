@@ -1,4 +1,4 @@
-//! What VolumeManager is asked and told.
+//! The handlers of VolumeManager's messages.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ impl actix::Handler<DesiredPods> for VolumeManager {
     fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
         let before = self.desired.replace(desired.clone());
         self.forget_ended(ctx);
-        // A fresh incarnation has missed changes.
+        // A new incarnation may have missed changes.
         let Some(before) = before else { return self.refresh_all(ctx) };
-        // What a pod shows of itself is in its metadata.
+        // The fields of a pod that its own volumes can show are in its metadata.
         for (uid, pod) in desired.pods.iter() {
             let now = &pod.pod.metadata;
             let is_other = match before.pods.get(uid) {
@@ -30,7 +30,8 @@ impl actix::Handler<DesiredPods> for VolumeManager {
                     let then = &before.pod.metadata;
                     then.labels != now.labels || then.annotations != now.annotations
                 }
-                // An earlier kubelet has mounted for it, and nobody will ask for that again.
+                // An earlier kubelet has mounted the volumes of this pod, and no worker will ask for that
+                // again.
                 None => plan::was_started(&pod.pod),
             };
             if is_other {
@@ -74,8 +75,8 @@ impl actix::Handler<UnmountVolumes> for VolumeManager {
 impl actix::Handler<PrepareSubpaths> for VolumeManager {
     type Result = ReplyLater<SubpathsAnswer>;
 
-    /// Beside the pod's other operations: a worker asks for one thing at a time. Should it come down to it, an unmount
-    /// that finds a part mounted fails and is asked for again.
+    /// Runs beside the pod's other operations: a worker asks for one thing at a time. If an unmount finds a
+    /// part mounted meanwhile, it fails and its asker asks again.
     fn handle(&mut self, ask: PrepareSubpaths, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         let uid = ask.pod.uid.clone();
@@ -83,7 +84,7 @@ impl actix::Handler<PrepareSubpaths> for VolumeManager {
             let prepare = execute::prepare_subpaths(self.deps.ways.clone(), ask);
             ctx.effect("prepare subpaths", Some(uid), prepare, |_, answer, _| reply.send(answer));
         } else {
-            // Said by an incarnation that has not been asked for the pod's volumes, or has undone them.
+            // This incarnation has not been asked for the pod's volumes, or has undone them.
             let message = "the pod's volumes are not mounted".to_owned();
             reply.send(Err(VolumeError { volume: String::new(), message }));
         }
