@@ -1,4 +1,4 @@
-//! PodWorkerPool: hands every fact about a pod to that pod's worker, and sees that there is one.
+//! PodWorkerPool: starts a worker for each pod, and gives each worker every fact about its pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,9 +24,10 @@ use crate::roster::{Order, Roster};
 use crate::texts::check_limits_for_resolv_conf;
 use crate::worker::PodWorker;
 
-/// Messages that may wait for one worker: the newest of each kind, with room.
+/// The most messages that may wait for one worker: messages replace older ones of their kind, so this is
+/// ample.
 const WORKER_MAILBOX: usize = 16;
-/// Pause until it is seen again whether a worker that ends has ended.
+/// How often the pool checks whether a worker that was told to end has ended.
 const ENDING_PAUSE: Duration = Duration::from_millis(20);
 
 /// The pool's timers.
@@ -41,7 +42,7 @@ pub struct PodWorkerPool {
     deps: PodWorkerPoolDeps,
     roster: Roster,
     children: BTreeMap<PodUid, Child<PodWorker>>,
-    /// Workers that are over and may not have ended yet.
+    /// Pods whose worker is over and may not have ended yet.
     ending: BTreeSet<PodUid>,
     health: Option<RuntimeObserved>,
     addresses: Option<NodeAddressesObserved>,
@@ -51,7 +52,7 @@ pub struct PodWorkerPool {
 }
 
 impl PodWorkerPool {
-    /// A pool that knows nothing yet.
+    /// A pool without any facts.
     pub fn new(deps: PodWorkerPoolDeps) -> Self {
         Self {
             deps,
@@ -71,7 +72,7 @@ impl PodWorkerPool {
         PodWorker: Handler<M>,
     {
         if let Some(child) = self.children.get(uid) {
-            // Refused: it has ended, or it asks for everything when it is back.
+            // A refusal is no loss: the worker has ended, or asks for everything when it is back.
             let _ = child.address::<M>().tell(message);
         }
     }
@@ -88,7 +89,7 @@ impl PodWorkerPool {
                 Order::Start(pod, want) => self.start(pod, want, ctx),
                 Order::Tell(pod, want) => {
                     let uid = pod.uid.clone();
-                    // What it crashed on again and again may be over with this.
+                    // The new goal may be past what a dormant worker crashed on, so it is tried again.
                     if let Some(child) = self.children.get(&uid) {
                         child.revive();
                     }
@@ -103,7 +104,8 @@ impl PodWorkerPool {
     fn start(&mut self, pod: PodRef, want: Want, ctx: &mut Ctx<Self>) {
         let uid = pod.uid.clone();
         if self.ending.contains(&uid) {
-            // Its predecessor would be taken for it. The timer that waits for that end brings it back.
+            // The new worker would be taken for its predecessor, which has not ended. The timer that waits
+            // for that end starts it.
             self.roster.not_started(&uid);
             return;
         }
@@ -115,7 +117,7 @@ impl PodWorkerPool {
         self.tell_all_but_goal(&uid);
     }
 
-    /// Everything but its goal that a worker works from.
+    /// Sends a worker every fact about its pod except its goal.
     fn tell_all_but_goal(&self, uid: &PodUid) {
         if let Some(health) = &self.health {
             self.forward(uid, health.clone());
@@ -143,7 +145,7 @@ impl PodWorkerPool {
         self.observed.remove(&uid);
         self.verdicts.remove(&uid);
         self.evictions.remove(&uid);
-        // It ends by itself; this is for one that is just being restarted.
+        // The worker ends by itself; this stops one that is just being restarted.
         ctx.stop_child::<PodWorker>(&uid);
         self.ending.insert(uid);
         ctx.set_timer(Timer::Ending, ENDING_PAUSE);
@@ -158,7 +160,8 @@ impl PodWorkerPool {
         self.act(ctx);
     }
 
-    /// Looks at the node's resolver configuration before any pod is given it; after that, whoever reads it does.
+    /// Checks the node's resolver configuration once, before any pod uses it. Workers check it again when
+    /// they read it.
     fn check_resolv_conf(&self, ctx: &mut Ctx<Self>) {
         let Some(read) = self.deps.worker.resolv_conf.clone() else { return };
         ctx.effect("check resolvConf", None, read(), |pool, read, _| {
@@ -195,7 +198,7 @@ impl Subsystem for PodWorkerPool {
             blame::for_pod(&uid, || self.roster.adopt(&uid));
             self.children.insert(uid, child);
         }
-        // Refused: their own restarts send everything too.
+        // A refusal is no loss: these actors' own restarts send everything too.
         let _ = self.deps.resend_desired.tell(ResendDesired);
         let _ = self.deps.resend_observed.tell(ResendObserved);
         let _ = self.deps.resend_verdicts.tell(ResendVerdicts);
@@ -272,11 +275,11 @@ impl Handler<NodeAddressesObserved> for PodWorkerPool {
 
     fn handle(&mut self, fact: NodeAddressesObserved, _ctx: &mut Ctx<Self>) {
         let host_ips = fact.host_ips();
-        // A Node of which no address is known for the moment takes none away.
+        // While no address of the Node is known, the last known ones stay.
         if host_ips.is_empty() || self.deps.worker.config.host_ips == host_ips {
             return;
         }
-        // Workers that are made from now on begin with them.
+        // Workers that are made from now on start with the new addresses.
         Arc::make_mut(&mut self.deps.worker.config).host_ips = host_ips;
         for (uid, child) in &self.children {
             let _named = blame::name(uid);
@@ -323,7 +326,7 @@ impl Handler<EvictPod> for PodWorkerPool {
 impl Handler<PodObjectsChanged> for PodWorkerPool {
     type Result = ();
 
-    /// Not kept: a worker that begins anew asks for everything at once.
+    /// The fact is not kept: a worker that starts reads all objects anyway.
     fn handle(&mut self, fact: PodObjectsChanged, _ctx: &mut Ctx<Self>) {
         let uid = fact.uid.clone();
         self.forward(&uid, fact);
@@ -348,7 +351,7 @@ impl Handler<ResendReports> for PodWorkerPool {
         for (uid, report) in self.roster.reports() {
             let _named = blame::name(&uid);
             for address in &self.deps.worker.reports {
-                // Refused: whoever restarts asks again.
+                // A refusal is no loss: an actor that restarts asks again.
                 let _ = address.tell(WorkerReported { uid: uid.clone(), report: report.clone() });
             }
         }

@@ -1,5 +1,5 @@
-//! Which workers there are, and what each is to be told: decided from the desired pods, what was observed, and the
-//! workers' reports (rows 2.4, 3.6, 4.7).
+//! PURE: which workers there are, and what the pool has to tell each: from the desired pods, the observed
+//! pods and the workers' reports (rows 2.4, 3.6, 4.7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use messages::{PodRef, PodUid};
 use pod_rules::origin::is_static;
 use supervision::blame;
 
-/// What a worker was told last.
+/// The goal that a worker was told last.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
-    /// By this incarnation of the pool: nothing.
+    /// This incarnation of the pool has not told it any goal.
     Nothing,
     Run(Arc<DesiredPod>),
-    /// With the pod as it was last desired.
+    /// The worker was told to end the pod; with the pod as it was last desired.
     Gone(Option<Arc<DesiredPod>>),
 }
 
@@ -27,18 +27,18 @@ struct Worker {
     pod: PodRef,
     told: Told,
     is_static: bool,
-    /// It was there before this incarnation of the pool.
+    /// Whether an earlier incarnation of the pool has started it.
     is_adopted: bool,
     report: Option<Arc<WorkerReport>>,
 }
 
 impl Worker {
-    /// It has nothing on this node any more.
+    /// Whether the pod holds nothing on this node any more.
     fn is_released(&self) -> bool {
         self.report.as_ref().is_some_and(|report| report.state == WorkerState::Terminated && report.released)
     }
 
-    /// It has gone for good.
+    /// Whether the worker is done for good.
     fn is_over(&self) -> bool {
         matches!(self.told, Told::Gone(_))
             && self.is_released()
@@ -46,19 +46,19 @@ impl Worker {
     }
 }
 
-/// Something to do about a worker.
+/// An order of the roster to the pool about one worker.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Start a worker and tell it this.
+    /// Start a worker and tell it this goal.
     Start(PodRef, Want),
-    /// Tell the worker this.
+    /// Tell the worker this goal.
     Tell(PodRef, Want),
     /// The worker is over: forget everything about the pod.
     Forget(PodUid),
 }
 
 impl Order {
-    /// The pod that it is about.
+    /// The pod that the order is about.
     pub fn uid(&self) -> &PodUid {
         match self {
             Self::Start(pod, _) | Self::Tell(pod, _) => &pod.uid,
@@ -67,7 +67,7 @@ impl Order {
     }
 }
 
-/// Pods, observations and workers, by UID.
+/// The desired pods, the observed pods and the workers, by UID.
 #[derive(Debug, Default)]
 pub struct Roster {
     desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
@@ -80,7 +80,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// A worker that an earlier incarnation of the pool has started.
+    /// Adds a worker that an earlier incarnation of the pool has started.
     pub fn adopt(&mut self, uid: &PodUid) {
         let nameless = PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") };
         let worker =
@@ -88,7 +88,7 @@ impl Roster {
         self.workers.entry(uid.clone()).or_insert(worker);
     }
 
-    /// The desired pods.
+    /// Takes the desired pods from PodManager.
     pub fn desire(&mut self, pods: &DesiredPods) {
         self.desired = pods.pods.clone();
         self.gone = pods.gone.clone();
@@ -96,7 +96,7 @@ impl Roster {
         self.superseded = pods.superseded.clone();
     }
 
-    /// What the runtime holds of a pod.
+    /// Takes Pleg's observation of a pod.
     pub fn observe(&mut self, uid: &PodUid, state: &Arc<RuntimePod>) {
         if let Some(worker) = self.workers.get_mut(uid).filter(|worker| worker.pod.name.is_empty()) {
             worker.pod = state.pod.clone();
@@ -108,8 +108,8 @@ impl Roster {
         }
     }
 
-    /// A worker's report. Whether it may change what is to be done: most tell only what a pod waits for, and one that
-    /// has been forgotten tells nothing.
+    /// Takes a worker's report. True if it may change the next decision: most reports only tell what a pod
+    /// waits for, and a report of a forgotten worker changes nothing.
     pub fn report(&mut self, uid: &PodUid, report: &Arc<WorkerReport>) -> bool {
         let Some(worker) = self.workers.get_mut(uid) else { return false };
         let decisive =
@@ -121,19 +121,19 @@ impl Roster {
             && report.deleted
             && desired.pod.metadata.deletion_timestamp.is_none()
         {
-            // An earlier incarnation of the pool had sent it away, and there is no way back: the pod starts anew
-            // when it is over.
+            // An earlier incarnation of the pool had told the worker to end the pod, which cannot be taken
+            // back: the pod gets a new worker when this one is over.
             worker.told = Told::Gone(Some(desired.clone()));
         }
         !same
     }
 
-    /// A start that could not be carried out yet.
+    /// Takes back a start that could not be carried out yet.
     pub fn not_started(&mut self, uid: &PodUid) {
         self.workers.remove(uid);
     }
 
-    /// The worker's goal, as it was told.
+    /// The goal that the worker was told last; `None` if this incarnation told none.
     pub fn goal(&self, uid: &PodUid) -> Option<(PodRef, Want)> {
         let worker = self.workers.get(uid)?;
         match &worker.told {
@@ -143,8 +143,9 @@ impl Roster {
         }
     }
 
-    /// Whether an end that the pod's status shows is to be believed: as long as no worker of this kubelet has brought
-    /// the pod up, and when one had begun to end it. A worker that restarts meets what others wrote meanwhile.
+    /// Whether a worker may believe an end that the pod's status at the API server shows: yes while no worker
+    /// of this kubelet has started the pod, and once a worker has begun to end it. Otherwise other clients
+    /// may have written that status while the pod ran.
     pub fn trusts_end(&self, uid: &PodUid) -> bool {
         self.workers.get(uid).is_some_and(|worker| match &worker.report {
             None => !worker.is_adopted,
@@ -152,18 +153,18 @@ impl Roster {
         })
     }
 
-    /// Every worker's newest report.
+    /// The newest report of every worker.
     pub fn reports(&self) -> BTreeMap<PodUid, Arc<WorkerReport>> {
         let reported = |(uid, worker): (&PodUid, &Worker)| Some((uid.clone(), worker.report.clone()?));
         self.workers.iter().filter_map(reported).collect()
     }
 
-    /// Whether there is a worker.
+    /// Whether the pod has a worker.
     pub fn has(&self, uid: &PodUid) -> bool {
         self.workers.contains_key(uid)
     }
 
-    /// Whether a pod is desired, rejected or not.
+    /// Whether a pod is desired, rejected ones included.
     pub fn is_desired(&self, uid: &PodUid) -> bool {
         self.desired.contains_key(uid)
     }
@@ -173,8 +174,8 @@ impl Roster {
         self.desired.get(uid).is_some_and(|pod| is_static(pod.source))
     }
 
-    /// How many workers there are by lifecycle, whether desired, and whether static: labels of `kubelet_working_pods`.
-    /// As upstream, what there is none of is 0.
+    /// The number of workers by lifecycle, by whether the pod is desired, and by whether it is static: the
+    /// labels of `kubelet_working_pods`. As upstream, combinations without a worker are 0.
     pub fn counts(&self) -> BTreeMap<(&'static str, &'static str, &'static str), i64> {
         const WHOSE: [(&str, &str); 5] = [
             ("desired", "true"),
@@ -203,12 +204,13 @@ impl Roster {
         counts
     }
 
-    /// Nothing is decided about these quarantined pods from now on, and again about all others.
+    /// Sets the quarantined pods: nothing is decided about them from now on, and about all others decisions
+    /// are made again.
     pub fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
         self.left_alone = pods;
     }
 
-    /// What is to be done now. Taken as done.
+    /// The orders that are due now. They count as carried out.
     pub fn decide(&mut self) -> Vec<Order> {
         let mut orders = Vec::new();
         self.forget_the_gone(&mut orders);
@@ -224,7 +226,7 @@ impl Roster {
         for uid in over {
             let _named = blame::name(&uid);
             self.workers.remove(&uid);
-            // From before its end: what comes later is news.
+            // The observation is from before the pod's end; a later one starts anew.
             self.observed.remove(&uid);
             orders.push(Order::Forget(uid));
         }
@@ -236,7 +238,7 @@ impl Roster {
             let _named = blame::name(uid);
             let runnable = self.desired.get(uid).filter(|pod| pod.rejected.is_none());
             match (runnable, &worker.told) {
-                // It ends first; then the pod gets a worker anew.
+                // The worker ends the pod first; then the pod gets a new worker.
                 (Some(_), Told::Gone(_)) => {}
                 (Some(desired), Told::Run(known)) if is_same_work(known, desired) => {}
                 (Some(desired), _) => {
@@ -291,16 +293,16 @@ impl Roster {
         }
     }
 
-    /// Namespaces and names that static pods hold: two of one full name never overlap, so that after an edit the old
-    /// one ends before the new one starts.
+    /// Namespaces and names of the static pods that hold something on the node. Two static pods of one full
+    /// name never overlap: after an edit the old one ends before the new one starts.
     fn names_taken(&self) -> BTreeSet<(Arc<str>, Arc<str>)> {
         let holds = |worker: &&Worker| worker.is_static && !worker.is_released();
         let name = |worker: &Worker| (worker.pod.namespace.clone(), worker.pod.name.clone());
         self.workers.values().filter(holds).map(name).collect()
     }
 
-    /// The runtime holds pods that nobody desires: a worker stops each. Only when all sources were heard, or the one that
-    /// the pod is from has another in its place.
+    /// Starts a worker to end each pod that the runtime holds and that is not desired: once all sources were
+    /// heard, or when the pod's own source has another pod in its place.
     fn end_orphans(&mut self, orders: &mut Vec<Order>) {
         for (uid, state) in self.observed.iter().filter(|(uid, _)| !self.left_alone.contains(*uid)) {
             let _named = blame::name(uid);
@@ -309,8 +311,8 @@ impl Roster {
             if wanted || !is_gone || self.workers.contains_key(uid) {
                 continue;
             }
-            // PodManager lets no static pod in before an earlier version of it has gone; of any other pod it may have
-            // the name.
+            // Not counted as static: PodManager admits no static pod before an earlier one of its name has
+            // gone, and any other pod may have the same name.
             let worker = Worker {
                 pod: state.pod.clone(),
                 told: Told::Gone(None),
@@ -324,7 +326,8 @@ impl Roster {
     }
 }
 
-/// What is known of a pod that is gone, with what its deletion granted it: nobody may have heard of that before.
+/// A removed pod with the grace period that its deletion granted: the worker may not have heard of that
+/// deletion before.
 fn with_grace(known: &Arc<DesiredPod>, granted: Option<&i64>) -> Arc<DesiredPod> {
     let Some(granted) = granted.copied() else { return known.clone() };
     let mut pod = Pod::clone(&known.pod);
@@ -332,8 +335,8 @@ fn with_grace(known: &Arc<DesiredPod>, granted: Option<&i64>) -> Arc<DesiredPod>
     Arc::new(DesiredPod { pod: Arc::new(pod), ..DesiredPod::clone(known) })
 }
 
-/// Whether a worker has the same to do. A pod of the API server changes with every status that it is told, which is
-/// no news: an end that others write there is taken back.
+/// Whether two desired pods mean the same work. A pod of the API server changes with each status that is
+/// written there, which is no new work: StatusManager takes back an end that other clients write.
 fn is_same_work(known: &Arc<DesiredPod>, desired: &Arc<DesiredPod>) -> bool {
     if Arc::ptr_eq(known, desired) {
         return true;

@@ -1,13 +1,14 @@
 //! **Duty.** The only writer of mounts: makes a pod's volumes ready before its containers start, and undoes them after
-//! the containers have ended.
+//!   the containers have ended.
 //! **Receives.** DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes.
 //! **Sends.** ResendDesired; GetHeldPods (before a directory is removed);
 //!   GetSecret, GetConfigMap, GetToken (for the files of volumes); RecordEvent (FailedMount);
 //!   OtherVolumesObserved.
-//! **State (rebuilt from).** Mounted volumes (`/proc/self/mountinfo`, pod directories); operations under way (asked again).
+//! **State (rebuilt from).** Mounted volumes (`/proc/self/mountinfo`, pod directories); operations under way (asked
+//!   again).
 //! **On crash.** Operations run to their end in the bridge; askers learn that the answer is lost and ask again.
-//! **Never does.** Touches a volume of a plugin that it does not have, deletes across a mount, detaches lazily, or removes
-//! the directory of a pod that a source, the runtime or a worker may still have.
+//! **Never does.** Touches a volume of a plugin that it does not have, deletes across a mount, detaches lazily, or
+//!   removes the directory of a pod that a source, the runtime or a worker may still have.
 
 mod actor;
 mod backoff;

@@ -125,7 +125,7 @@ fn superseded_pods_end_whatever_other_sources_have_not_been_heard() {
     assert!(roster.decide().is_empty(), "the name is taken still");
     roster.report(&old.pod_ref.uid, &report(&old.pod_ref, WorkerState::Terminated, true, true));
     assert_eq!(text(&roster.decide()), ["forget old", "start new run"]);
-    // Put back, it is wanted, whatever was said before.
+    // A pod that its source lists again is wanted, although it was superseded before.
     roster.desire(&superseding(&[new, desired("other", "other")], &["other"]));
     assert_eq!(text(&roster.decide()), ["start other run"]);
 }
@@ -217,8 +217,8 @@ fn adopted_workers_are_told_again() {
 }
 
 proptest! {
-    /// Whatever comes in which order: at most one worker per pod, none is told to run after it was told to go, and
-    /// two static pods of one name never run together.
+    /// Whatever comes in whatever order: at most one worker per pod, no worker is told to run after it was
+    /// told to end its pod, and two static pods of one name never run together.
     #[test]
     fn no_worker_is_sent_back(events in proptest::collection::vec((0u8..5, 0usize..4, proptest::bool::ANY), 1..40)) {
         let all: Vec<_> = ["a", "b", "c", "d"].iter().enumerate()

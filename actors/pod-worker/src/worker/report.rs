@@ -1,4 +1,4 @@
-//! What a worker tells the others.
+//! The reports and events of a worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use super::{PodWorker, Timer};
 use crate::texts::{self, Text};
 
-/// A step that takes longer than this is named in the report.
+/// A step that lasts longer than this is named in the report.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
-/// How often the report's time is brought up to date at most, while a step lasts.
+/// The longest time between two updates of a lasting step's time in the report.
 const BLOCKED_REPORT_MAX: Duration = Duration::from_secs(60);
-/// A step that takes longer than this is an event too: no ordinary grace period is that long.
+/// For a step that lasts longer than this an event is recorded: ordinary grace periods are shorter.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(120);
-/// The event of a network that is not ready is repeated this often.
+/// How often the event about a network that is not ready is repeated.
 const NETWORK_EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl PodWorker {
-    /// Tells everybody, if there is something new to tell.
+    /// Sends the report to its receivers, if it has changed.
     pub(super) fn tell_report(&mut self) {
         let Some(pod) = self.pod.clone() else { return };
         let report = WorkerReport {
@@ -40,19 +40,19 @@ impl PodWorker {
         let report = Arc::new(report);
         self.report = Some(report.clone());
         for address in &self.deps.reports {
-            // Refused: a receiver that has restarted asks the pool for all reports.
+            // A refusal is no loss: a receiver that has restarted asks the pool for all reports.
             let _ = address.tell(WorkerReported { uid: self.uid.clone(), report: report.clone() });
         }
     }
 
-    /// An event about the pod, or about the container with this field path.
+    /// Records an event about the pod, or about the container with this field path.
     pub(super) fn record(&self, text: Text, field_path: &str) {
         if let Some(pod) = &self.pod {
             let _ = self.deps.events.tell(text.about(pod, field_path));
         }
     }
 
-    /// A step has been waited for: the pod says which.
+    /// Puts the step that lasts longest into the report, and records an event once it lasts very long.
     pub(super) fn see_progress(&mut self, ctx: &mut Ctx<Self>) {
         let Some((step, lasts)) = self.progress.longest() else {
             if self.task.is_some() {
@@ -71,7 +71,7 @@ impl PodWorker {
         ctx.set_timer(Timer::Progress, lasts.clamp(BLOCKED_AFTER, BLOCKED_REPORT_MAX));
     }
 
-    /// The task has ended: nothing is waited for.
+    /// A task has ended: if no step is under way, the report names none any more.
     pub(super) fn unblocked(&mut self, ctx: &mut Ctx<Self>) {
         self.complained = None;
         if self.progress.longest().is_none() {
@@ -80,7 +80,7 @@ impl PodWorker {
         }
     }
 
-    /// Event NetworkNotReady, now and then.
+    /// Records the event NetworkNotReady, unless the last one is recent.
     pub(super) fn say_network_not_ready(&mut self) {
         if self.network_said.is_some_and(|said| said.elapsed() < NETWORK_EVENT_INTERVAL) {
             return;
