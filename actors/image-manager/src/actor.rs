@@ -109,7 +109,7 @@ pub enum Timer {
     Prune,
 }
 
-/// The actor.
+/// Ensures images for pods, and deletes unused ones.
 pub struct ImageManager {
     deps: ImageManagerDeps,
     origin: Instant,

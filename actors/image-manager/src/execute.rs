@@ -54,7 +54,7 @@ pub enum Pulled {
     },
     /// The image was pulled, but the runtime could not describe it.
     NotInspected {
-        /// The runtime's error text.
+        /// The runtime's error text, or that the image is gone again.
         error: String,
         /// Whether the record of the pull was written; true also when no records are kept.
         recorded: bool,

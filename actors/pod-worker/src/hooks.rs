@@ -1,5 +1,5 @@
-//! PURE parts of lifecycle hooks (row 5.19): which hook to run, its request, and the messages of its
-//! failures.
+//! PURE: lifecycle hooks (row 5.19), without running them: the hooks of a container, their HTTP requests, and
+//! the messages of their failures.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -46,7 +46,7 @@ impl Worker {
     }
 }
 
-/// An order of the roster to the pool about one worker.
+/// An order to the pool about one worker.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// Start a worker and tell it this goal.

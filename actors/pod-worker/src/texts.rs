@@ -29,7 +29,7 @@ pub const RESTARTING_ALL: &str = "killing";
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 /// The message of [`DEADLINE_EXCEEDED`].
 pub const DEADLINE_EXCEEDED_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
-/// The error text while the runtime's network is not ready.
+/// The beginning of the message of the event NetworkNotReady.
 pub const NETWORK_NOT_READY: &str = "network is not ready";
 
 /// The event for volumes that are not mounted after a long wait.

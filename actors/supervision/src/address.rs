@@ -95,7 +95,7 @@ impl<M: Delivery> Address<M> {
     }
 }
 
-/// The [`Post`] of an address: the mailbox and the cell of an actor of type `A`.
+/// The receiving end of an address: the mailbox and the cell of an actor of type `A`.
 pub(crate) struct Door<A: Subsystem> {
     pub mailbox: Arc<Mailbox<A>>,
     pub cell: Arc<Cell>,

@@ -1,6 +1,6 @@
 //! The supervising future of one actor: it makes incarnations, polls them under `catch_unwind`, and decides
-//! what follows a crash. All that outlives an incarnation is in the actor's [`Seat`]; an incarnation only
-//! borrows it.
+//! what follows a crash. All that outlives an incarnation is in the actor's seat; an incarnation only borrows
+//! it.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -167,8 +167,8 @@ impl<A: Subsystem> Mailbox<A> {
         held.values().map(BTreeMap::len).sum::<usize>() + self.clear()
     }
 
-    /// Drops the waiting messages, so that askers learn that no answer comes: the actor will be dormant for
-    /// minutes. Returns how many messages were dropped.
+    /// Drops the waiting messages, so that their askers learn at once that no answer comes. Returns how many
+    /// messages were dropped.
     pub fn clear(&self) -> usize {
         let mut queue = self.queue();
         queue.by_key.clear();

@@ -38,7 +38,8 @@ pub(crate) struct Lane<A: Subsystem> {
     pub ping: Option<Instant>,
     pub observers: Vec<oneshot::Sender<Value>>,
     pub faults: Faults<A>,
-    /// The panic that an effect caught: the driver reads it here after the unwind.
+    /// The panic, or the missed deadline, of an effect whose actor is being unwound for it: the driver reads
+    /// it here.
     pub effect_panic: Option<PanicReport>,
     /// Pods whose quarantine is over and of which the incarnation has not been told yet.
     pub released: Vec<PodUid>,

@@ -100,7 +100,7 @@ struct Mounted {
     plugins: Vec<String>,
 }
 
-/// The actor.
+/// Mounts, refreshes and unmounts the volumes of pods, and removes orphaned pod directories.
 pub struct VolumeManager {
     deps: VolumeManagerDeps,
     origin: Instant,

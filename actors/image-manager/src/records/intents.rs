@@ -45,8 +45,8 @@ impl Intents {
         self.begun.entry(image.to_owned()).or_insert_with(full)
     }
 
-    /// A pull begins; `before` is the image that is there already and that no pull has made. If pulls of this
-    /// name run, the `before` of the first one holds.
+    /// A pull begins; `before` is the image that is there already and that no pull has made. If the name has
+    /// an intent already, that intent's image from before holds.
     pub fn begin(&mut self, image: &str, before: Option<String>) {
         self.entry(image, before).pulls += 1;
     }

@@ -1,9 +1,9 @@
 //! Files of variables (row 11.6): a strict subset of a POSIX shell's syntax, with one `NAME='value'` per
 //! line.
 //!
-//! A value is in single quotes and may span lines; nothing in it is special. Lines that are empty or begin with `#`
-//! count for nothing, and so does a comment after the closing quote. A blank after `=` ends the value before it began,
-//! as in a shell.
+//! A value is in single quotes and may span lines; no character in it is special. Empty lines, lines that
+//! begin with `#`, and a comment after the closing quote are ignored. A variable with a blank after its `=`
+//! is empty, as in a shell.
 
 /// The longest line, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;

@@ -398,7 +398,8 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     plan.start = ready;
 }
 
-/// Whether a start waits for a postStart hook: of a container before it, or of its own earlier instance.
+/// Whether a start waits for a postStart hook: that of its own earlier instance, or, unless it is a restart,
+/// that of a container before it.
 fn held_by_hook(inputs: &Inputs<'_>, view: PodView<'_>, start: &StartContainer) -> bool {
     if inputs.known.hooking.contains_key(&start.name) {
         return true;
