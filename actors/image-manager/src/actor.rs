@@ -1,5 +1,5 @@
-//! The actor: looks before it pulls, puts askers of one image with the same credentials together, and tells each what
-//! became of it.
+//! The actor: looks for an image before it pulls, lets askers of one image with the same credentials share a
+//! pull, and answers each asker with the outcome.
 
 mod access;
 
@@ -28,72 +28,74 @@ use crate::pulls::{Asked, Kept, Owner, PullKey, PullLimits, Pulls, QueueFull};
 use crate::records::{Intents, Verification};
 use crate::throttle::{self, ThrottlePolicy};
 
-/// An image that a pod has just been given is not in use yet, and stays for as long as upstream lets a new one stay.
+/// An image that a pod was given lately may not be in use yet: for this long it is not deleted, as upstream
+/// keeps a new one.
 const NEW_FOR: Duration = Duration::from_secs(120);
 
 type Answer = Result<Arc<PresentImage>, ImageError>;
 
-/// How often it is looked, while there are pulls, whether they are still wanted.
+/// How often, while there are pulls, ImageManager checks whether they are still wanted.
 const SWEEP: Duration = Duration::from_secs(5);
-/// A pull that nobody has wanted for so long is cancelled. A worker that changes over from its sync to waiting, or that
-/// has crashed, asks again sooner.
+/// A pull that no asker has waited for during this time is cancelled. A worker that goes from its sync to
+/// waiting, or that has crashed, asks again sooner.
 const UNWANTED: Duration = Duration::from_secs(10);
-/// How long the deletion of unused images may take: there may be many, and each call has a deadline of its own.
+/// How long the deletion of unused images may take: there may be many images, and each call has a deadline of
+/// its own.
 const LONG: Duration = Duration::from_secs(3600);
-/// Pulls that are shown one by one.
+/// The most pulls, and askers of one pull, that `/supervision` shows.
 const SHOWN_MAX: usize = 64;
 
-/// What KubeletConfiguration says about pulls.
+/// Settings of pulls from KubeletConfiguration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageSettings {
     /// `registryPullQPS` and `registryBurst`.
     pub throttle: ThrottlePolicy,
     /// `serializeImagePulls` and `maxParallelImagePulls`.
     pub limits: PullLimits,
-    /// Who may use an image that is there already.
+    /// Which pods may use an image that is on the node already: `imagePullCredentialsVerificationPolicy`.
     pub verification: Verification,
 }
 
-/// What the actor works with.
+/// The effects and neighbours of ImageManager.
 #[derive(Clone)]
 pub struct ImageManagerDeps {
-    /// The runtime's images.
+    /// The runtime's image calls.
     pub images: Arc<dyn Images>,
-    /// Its containers, which use images.
+    /// The runtime's containers: their images are in use.
     pub runtime: Arc<dyn RuntimeReads>,
-    /// The node's credentials.
+    /// The node's credential files.
     pub configs: Arc<dyn DockerConfigs>,
-    /// What is known on disk of pulls.
+    /// The records of pulls on disk.
     pub records: Arc<dyn PullRecords>,
-    /// Wall time.
+    /// The wall clock, for the times in records.
     pub clock: Arc<dyn Clock>,
     /// ObjectCache: the secrets that pods name for their pulls.
     pub secrets: AskPort<ImageManager, GetSecret>,
-    /// Where events go.
+    /// The recorder of events.
     pub events: Address<RecordEvent>,
-    /// Configuration.
+    /// Settings from KubeletConfiguration.
     pub settings: ImageSettings,
-    /// Counters that outlive the incarnation.
+    /// Metrics, which outlive the incarnation.
     pub metrics: ImageMetrics,
 }
 
-/// Somebody who waits for an image.
+/// An ask for an image, with its credentials and the reply that is owed.
 struct Asker {
     ask: EnsureImage,
     since: Instant,
     reply: Reply<Answer>,
-    /// When it was first seen that nobody waits for the answer.
+    /// When ImageManager first saw that the asker has given up.
     gone: Option<Instant>,
-    /// What of its secrets is good for the image, or why they cannot be understood.
+    /// The credentials of the pod's secrets that fit the image, or why a secret cannot be understood.
     credentials: Result<Arc<[Credential]>, String>,
 }
 
 /// A pull under way.
 struct Running {
     effect: EffectId,
-    /// The image as its intent has it.
+    /// The image's name as the intent has it: as the first asker's container spells it.
     spelled: Arc<str>,
-    /// Its intent has begun; before that it is looked whether the image is there already.
+    /// Whether its intent has begun; before that the pull looks whether the image is there already.
     intended: bool,
     since: Instant,
 }
@@ -101,13 +103,13 @@ struct Running {
 /// ImageManager's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// See whether pulls are still wanted.
+    /// Check whether pulls are still wanted.
     Sweep,
-    /// See whether images that are recorded are still there.
+    /// Remove the records of images that are gone.
     Prune,
 }
 
-/// The actor.
+/// Ensures images for pods, and deletes unused ones.
 pub struct ImageManager {
     deps: ImageManagerDeps,
     origin: Instant,
@@ -116,13 +118,13 @@ pub struct ImageManager {
     pulls: Pulls<Asker>,
     running: BTreeMap<PullKey, Running>,
     sweeping: bool,
-    /// What is known to be wrong with the node's credential files, so that it is said once.
+    /// The problems of the node's credential files that were logged last, so that each is logged once.
     warnings: Vec<String>,
-    /// Images that pods have been given lately, by the runtime's ID.
+    /// The images that pods were given lately, by the runtime's ID, and when.
     given: BTreeMap<String, Instant>,
-    /// Pulls whose end is not recorded.
+    /// The pulls whose outcome is not recorded.
     intents: Intents,
-    /// Those who ask before it is known what earlier processes have left; none after that.
+    /// The asks that came before the records of earlier processes were read; `None` once they are read.
     early: Option<Vec<(Asker, String)>>,
 }
 
@@ -145,7 +147,7 @@ impl ImageManager {
         }
     }
 
-    /// Somebody is about to make a container from it.
+    /// Notes that an asker was given the image and is about to create a container from it.
     fn give(&mut self, image: &PresentImage) {
         self.given.retain(|_, since| since.elapsed() < NEW_FOR);
         self.given.insert(image.image_ref.clone(), Instant::now());
@@ -179,7 +181,8 @@ impl ImageManager {
         asker.reply.send(Err(failed.error));
     }
 
-    /// Its secrets are read, and those that cannot be had are told of; then it is looked for the image.
+    /// The asker's secrets have been read: records an event for those that are missing, then looks for the
+    /// image.
     fn secrets_read(&mut self, mut asker: Asker, image: String, read: SecretsRead, ctx: &mut Ctx<Self>) {
         if !read.missing.is_empty() {
             self.record_about_pod(&asker.ask, policy::secrets_missing(&read.missing));
@@ -235,8 +238,8 @@ impl ImageManager {
         }
     }
 
-    /// Who has asked before, and let go of the question, takes it up again: it is one wait to people. Any other asker is
-    /// given back.
+    /// An asker that asked before and gave up takes its earlier place again, so that people see one wait. Any
+    /// other asker is returned.
     fn resume(&mut self, asker: Asker, key: &PullKey) -> Option<Asker> {
         let same = |other: &&mut Asker| {
             other.ask.pod.uid == asker.ask.pod.uid
@@ -249,7 +252,7 @@ impl ImageManager {
         None
     }
 
-    /// The image has to come from its registry.
+    /// Queues a pull of the image for this asker, or lets the asker join one.
     fn want(&mut self, asker: Asker, image: String, ctx: &mut Ctx<Self>) {
         let share = match &asker.credentials {
             Ok(credentials) => credentials::share(&asker.ask.pod.namespace, "", credentials),
@@ -280,7 +283,8 @@ impl ImageManager {
         self.begin(ctx);
     }
 
-    /// Begins the pulls whose turn it is. Those that the bucket refuses make room for the next at once.
+    /// Begins the pulls whose turn it is. A pull that the token bucket refuses fails and leaves its place to
+    /// the next at once.
     fn begin(&mut self, ctx: &mut Ctx<Self>) {
         while let Some(key) = self.pulls.begin() {
             if !self.throttle.take(self.now()) {
@@ -331,7 +335,7 @@ impl ImageManager {
         self.begin(ctx);
     }
 
-    /// Says what is wrong with the credential files, when it is something new.
+    /// Logs the problems of the credential files that are new.
     fn warn(&mut self, warnings: Vec<String>) {
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
             tracing::warn!("Credentials for registries: {warning}");
@@ -346,8 +350,8 @@ impl ImageManager {
         }
     }
 
-    /// Cancels pulls that nobody wants any more: those of pods that are gone, and those that an earlier incarnation
-    /// began and nobody has asked for again.
+    /// Cancels pulls that no asker wants any more: those of pods that are gone, and those that an earlier
+    /// incarnation began and no pod has asked for again.
     fn sweep(&mut self, ctx: &mut Ctx<Self>) {
         self.sweeping = false;
         let now = Instant::now();
@@ -359,7 +363,8 @@ impl ImageManager {
             let waits = |asker: &Asker| asker.gone.is_none_or(|gone| now.duration_since(gone) < UNWANTED);
             if self.pulls.keep(&key, waits) == Kept::Cancel {
                 if let Some(pull) = self.running.remove(&key) {
-                    // First the effect: it would take the cancelled call for a failure, and try the next credential.
+                    // The effect goes first: it would take the cancelled call for a failure, and try the next
+                    // credential.
                     ctx.cancel_effect(pull.effect);
                     if pull.intended {
                         self.end_intent(&pull.spelled, false, ctx);
@@ -388,7 +393,7 @@ impl ImageManager {
         }
     }
 
-    /// What is pulled, since when and for whom.
+    /// The pulls as `/supervision` shows them: image, state, times in seconds, and the containers that wait.
     fn shown(&self) -> Vec<serde_json::Value> {
         let deadline = Deadlines::default().pull;
         let pull = |(key, askers): (&PullKey, &[Asker])| {
@@ -411,7 +416,7 @@ impl ImageManager {
         self.pulls.all().take(SHOWN_MAX).map(pull).collect()
     }
 
-    /// Tells everybody who waited for the pull.
+    /// Answers every asker that waited for the pull.
     fn answer_all(&mut self, key: &PullKey, pulled: &Pulled) {
         for asker in self.pulls.finished(key) {
             self.answer(asker, pulled);
@@ -521,7 +526,8 @@ impl actix::Handler<DeleteUnusedImages> for ImageManager {
         self.given.retain(|_, since| since.elapsed() < NEW_FOR);
         let given = self.given.keys().cloned().collect();
         let work = execute::delete_unused(self.deps.images.clone(), self.deps.runtime.clone(), given);
-        // Beginning a pull meanwhile is no harm: what is not there yet is not deleted.
+        // A pull may begin meanwhile: its image is not in the list of images, which is read first, and so is
+        // not deleted.
         ctx.effect(Effect::within("delete unused images", LONG), None, work, |actor, deleted, ctx| {
             reply.send(deleted);
             actor.prune(ctx);

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bridge_pace::Backoff;
 use messages::PodUid;
 
-/// From 10 s to 5 min.
+/// From 10 s, doubling up to 5 min.
 pub const USUAL: Backoff = Backoff::doubling(Duration::from_secs(10), Duration::from_secs(300));
 
-/// One pod's one image, as the pod spec spells it.
+/// A pod and one of its images, as the pod's spec spells it.
 pub type BackoffKey = (PodUid, String);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,17 +26,17 @@ pub struct Backoffs {
     entries: BTreeMap<BackoffKey, Entry>,
 }
 
-/// A wait in force.
+/// A wait that is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// How long it still lasts.
+    /// How long the wait still lasts.
     pub left: Duration,
-    /// The failure that began it, `<reason>: <message>`.
+    /// The failure that began the wait, `<reason>: <message>`.
     pub error: String,
 }
 
 impl Backoffs {
-    /// Nothing has failed yet.
+    /// No waits.
     pub fn new(policy: Backoff) -> Self {
         Self { policy, entries: BTreeMap::new() }
     }
@@ -48,7 +48,7 @@ impl Backoffs {
         (!left.is_zero()).then(|| Waiting { left, error: entry.error.clone() })
     }
 
-    /// A pull failed with `error` (`<reason>: <message>`). Returns the wait that begins.
+    /// Records that a pull failed with `error` (`<reason>: <message>`). Returns the wait that begins.
     pub fn failed(&mut self, key: BackoffKey, error: String, now: Duration) -> Duration {
         self.forget_stale(now);
         let wait = match self.entries.get(&key) {
@@ -59,13 +59,14 @@ impl Backoffs {
         wait
     }
 
-    /// Drops what has been quiet for twice the longest wait, so that the map is bounded by what failed lately.
+    /// Drops entries without a failure for twice the longest wait, so that the map is bounded by recent
+    /// failures.
     pub fn forget_stale(&mut self, now: Duration) {
         let keep = self.policy.longest() * 2;
         self.entries.retain(|_, entry| now.saturating_sub(entry.failed_at) <= keep);
     }
 
-    /// How many pods' images have failed lately.
+    /// How many images of pods have failed lately.
     pub fn failed_lately(&self) -> usize {
         self.entries.len()
     }

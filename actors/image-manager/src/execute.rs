@@ -1,4 +1,5 @@
-//! What is asked of the runtime: one look, or one pull with the look that follows it.
+//! ImageManager's calls to the runtime: a look for an image, a pull with the look that follows it, a
+//! deletion.
 
 pub mod records;
 
@@ -30,48 +31,48 @@ use crate::records::pulled_with;
 /// Longest wait for a secret; ObjectCache answers sooner.
 const SECRET_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a pull came to.
+/// The outcome of a pull.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pulled {
-    /// The image is there.
+    /// The image is on the node.
     Done {
-        /// What containers are created from.
+        /// The image as the asking worker gets it.
         image: PresentImage,
-        /// Its size in bytes.
+        /// The image's size in bytes.
         bytes: u64,
-        /// The pull alone.
+        /// How long the pull itself took, without waiting for its turn.
         took: Duration,
-        /// With what it was pulled is recorded.
+        /// Whether the record of the pull was written; true also when no records are kept.
         recorded: bool,
     },
-    /// It failed.
+    /// The pull failed.
     Failed {
-        /// The runtime's words about why.
+        /// The error texts of the runtime, in one.
         error: String,
-        /// No image can come of it any more.
+        /// Whether it is certain that no image will come of the pull.
         known: bool,
     },
-    /// It was pulled, but the runtime could not say what it is.
+    /// The image was pulled, but the runtime could not describe it.
     NotInspected {
-        /// The runtime's words.
+        /// The runtime's error text, or that the image is gone again.
         error: String,
-        /// With what it was pulled is recorded.
+        /// Whether the record of the pull was written; true also when no records are kept.
         recorded: bool,
     },
-    /// It could not be recorded that a pull begins, so none did.
+    /// The intent could not be recorded, for this reason, so no pull began.
     NotIntended(String),
 }
 
-/// Every image of the runtime; nothing when it does not say.
+/// Every image of the runtime; `None` if they cannot be listed.
 pub async fn list_images(images: Arc<dyn Images>) -> Option<Vec<Image>> {
     let listed = images.list_images(ListImagesRequest::default()).await;
     listed.inspect_err(|error| tracing::warn!(%error, "Images cannot be listed")).ok().map(|list| list.images)
 }
 
-/// Whether the image is there.
+/// The image on the node; `None` if it is not there.
 ///
 /// # Errors
-/// The runtime's answer, or that there was none in time.
+/// The runtime's error, or that it did not answer in time.
 pub async fn look(
     images: Arc<dyn Images>,
     image: String,
@@ -85,7 +86,8 @@ pub async fn look(
     }
 }
 
-/// The image that is there before a pull, unless it is recorded as pulled or that cannot be told.
+/// The image that is on the node before a pull; `None` if there is none, if it is recorded as pulled, or if
+/// that is unknown.
 pub async fn before(
     images: Arc<dyn Images>,
     disk: Arc<dyn PullRecords>,
@@ -96,14 +98,14 @@ pub async fn before(
     matches!(records::read(&disk, &seen.id).await, Ok(None)).then_some(seen)
 }
 
-/// Deletes every image that no container is made from, whether it runs or not, but for those that the runtime has pinned
-/// and those in `given`. How many were deleted.
+/// Deletes every image that no container, running or not, is made from, except pinned images and those in
+/// `given`. Returns how many were deleted.
 pub async fn delete_unused(
     images: Arc<dyn Images>,
     runtime: Arc<dyn RuntimeReads>,
     given: BTreeSet<String>,
 ) -> usize {
-    // Images first: one that is pulled meanwhile is not among them.
+    // Images are listed before containers: an image that is pulled meanwhile is not in the list.
     let listed = images.list_images(ListImagesRequest::default()).await;
     let containers = runtime.list_containers(ListContainersRequest::default()).await;
     let (there, containers) = match (listed, containers) {
@@ -133,21 +135,21 @@ fn is_unused(image: &Image, used: &BTreeSet<String>) -> bool {
     !image.pinned && !names.into_iter().any(|name| used.contains(name))
 }
 
-/// A pull with what was met on the way.
+/// A pull that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PullEnded {
-    /// What it came to.
+    /// Its outcome.
     pub pulled: Pulled,
-    /// What is wrong with the node's credential files.
+    /// Problems of the node's credential files.
     pub warnings: Vec<String>,
 }
 
-/// What a pod's secrets have come to.
+/// The credentials of a pod's secrets.
 #[derive(Debug)]
 pub struct SecretsRead {
-    /// Their credentials, or why one of them cannot be understood.
+    /// The credentials, or why one of the secrets cannot be understood.
     pub keyring: Result<Keyring, String>,
-    /// The names of those that cannot be had.
+    /// The names of the secrets that ObjectCache could not give.
     pub missing: Vec<String>,
 }
 
@@ -184,39 +186,39 @@ pub async fn read_secrets(
 /// A pull to be made.
 #[derive(Debug)]
 pub struct PullTask {
-    /// The image and who shares the pull.
+    /// The image, and the fingerprint of the pods that share the pull.
     pub key: PullKey,
-    /// The image as the first of them spells it.
+    /// The image as the first asker's container spells it.
     pub spelled: Arc<str>,
-    /// The credentials of those who share it.
+    /// The credentials of the pods that share the pull.
     pub credentials: Arc<[Credential]>,
-    /// The annotations of the first one's pod.
+    /// The annotations of the first asker's pod.
     pub annotations: Arc<BTreeMap<String, String>>,
-    /// The configuration of its sandbox, as the wire has it.
+    /// The sandbox configuration of the first asker's pod, as protobuf; may be empty.
     pub sandbox_config: Arc<[u8]>,
 }
 
-/// What a pull works with.
+/// The effects that a pull uses.
 #[derive(Clone)]
 pub struct PullMeans {
-    /// The runtime.
+    /// The runtime's image calls.
     pub images: Arc<dyn Images>,
-    /// The node's credentials.
+    /// The node's credential files.
     pub configs: Arc<dyn DockerConfigs>,
-    /// Where it is recorded; none if it is not.
+    /// The records of pulls; none if no records are kept.
     pub records: Option<Arc<dyn PullRecords>>,
-    /// Wall time.
+    /// The wall clock, for the times in records.
     pub clock: Arc<dyn Clock>,
-    /// Counters.
+    /// Metrics.
     pub metrics: ImageMetrics,
 }
 
-/// Pulls the image, or joins the pull that an earlier incarnation left in flight. The credentials that fit are tried one
-/// after another, first those of the pods that want it, then the node's; without any it is tried without. That it begins
-/// is on disk before, and with what it was had is on disk before anybody hears of it.
+/// Pulls the image, or joins the pull that an earlier incarnation left in flight. The fitting credentials are
+/// tried one after another, first those of the pods that share the pull, then the node's; without any the
+/// pull is tried without. The intent is on disk before the pull begins, and the record before the pull ends.
 pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded> {
     let intended = means.records.as_ref().map(|disk| {
-        // Now, so that it comes after the removal of an earlier one.
+        // Called now and not within the future, so that it comes after the removal of an earlier intent.
         records::write_intent(disk, &task.spelled, means.metrics.clone())
     });
     async move {
@@ -230,7 +232,7 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
         let (of_node, warnings) = node_credentials(&*means.configs, &task.key.image).await;
         let mut distinct: Vec<Credential> = Vec::new();
         for credential in task.credentials.iter().cloned().chain(of_node) {
-            // What two files or secrets say alike is tried once.
+            // A credential that several files or secrets hold is tried once.
             if !distinct.iter().any(|other| other.to_wire() == credential.to_wire()) {
                 distinct.push(credential);
             }
@@ -263,7 +265,7 @@ async fn node_credentials(configs: &dyn DockerConfigs, image: &str) -> (Vec<Cred
     (fitting, found.warnings)
 }
 
-/// The image's reference and the credential that it was had with.
+/// The image's reference and the credential that the registry accepted.
 async fn pull_with<'a>(
     images: &dyn Images,
     task: &PullTask,
@@ -296,7 +298,7 @@ async fn pull_with<'a>(
     Err(Pulled::Failed { error: aggregate(errors), known })
 }
 
-/// Several errors in one text, as upstream puts them: each once, in brackets if there are more than one.
+/// Several errors in one text, in upstream's form: each once, in brackets if there are more than one.
 pub fn aggregate(errors: Vec<String>) -> String {
     let mut seen = BTreeSet::new();
     let mut distinct: Vec<String> = errors.into_iter().filter(|error| seen.insert(error.clone())).collect();
@@ -324,12 +326,12 @@ async fn inspect(
     }
 }
 
-/// What a worker has to know of an image that is there.
+/// The part of an image's description that a worker needs.
 pub fn present(image: Image) -> PresentImage {
     PresentImage { image_ref: image.id, uid: image.uid.map(|uid| uid.value), username: image.username }
 }
 
-/// An image with the annotations of the pod that wants it, as upstream asks for it.
+/// An image with the annotations of the pod that wants it, as upstream sends them.
 fn spec(image: &str, annotations: &BTreeMap<String, String>) -> ImageSpec {
     ImageSpec { image: image.to_owned(), annotations: annotations.clone(), ..ImageSpec::default() }
 }

@@ -14,7 +14,7 @@ const PULL_SECONDS: [f64; 18] = [
 ];
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Lower bounds of image sizes, exclusive, the largest first.
+/// Lower bounds of image sizes in bytes, exclusive, with the metric's label; the largest first.
 const SIZES: [(u64, &str); 12] = [
     (100 * GIB, "GT100GB"),
     (60 * GIB, "60GB-100GB"),
@@ -30,7 +30,7 @@ const SIZES: [(u64, &str); 12] = [
     (0, "0-10MB"),
 ];
 
-/// Handles of the metrics; clones count into the same ones.
+/// The metrics' handles; clones count into the same metrics.
 #[derive(Clone, Debug)]
 pub struct ImageMetrics {
     pull_seconds: HistogramVec,
@@ -41,7 +41,7 @@ pub struct ImageMetrics {
 }
 
 impl ImageMetrics {
-    /// Fresh metrics, all empty.
+    /// New metrics, all empty.
     pub fn new() -> Self {
         let pull_seconds = HistogramOpts::new(
             "kubelet_image_pull_duration_seconds",
@@ -74,10 +74,10 @@ impl ImageMetrics {
         }
     }
 
-    /// Makes them known to a registry.
+    /// Registers the metrics with a registry.
     ///
     /// # Errors
-    /// When a metric of these names is registered already.
+    /// A metric of one of these names is registered already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.pull_seconds.clone()))?;
         registry.register(Box::new(self.checks.clone()))?;
@@ -86,12 +86,12 @@ impl ImageMetrics {
         registry.register(Box::new(self.requests.clone()))
     }
 
-    /// It was checked whether a pod may use an image that is there.
+    /// Counts a check whether a pod may use an image that is on the node.
     pub(crate) fn checked(&self, checked: Checked) {
         self.checks.with_label_values(&[checked.label()]).inc();
     }
 
-    /// So many records of a kind are on disk.
+    /// Sets how many records of a kind are on disk.
     pub(crate) fn on_disk(&self, kind: RecordKind, count: usize) {
         let gauge = match kind {
             RecordKind::Pulling => &self.intents,
@@ -100,12 +100,12 @@ impl ImageMetrics {
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// An asker got its image by a pull after `waited`.
+    /// Observes that an asker got its image of `bytes` by a pull after `waited`.
     pub(crate) fn pulled(&self, bytes: u64, waited: Duration) {
         self.pull_seconds.with_label_values(&[size_bucket(bytes)]).observe(waited.as_secs_f64());
     }
 
-    /// An ask was decided. `None` is what was never found out.
+    /// Counts a decided ask. `None` stands for a value that was not determined.
     pub(crate) fn asked(&self, policy: PullPolicy, present: Option<bool>, pull_required: Option<bool>) {
         let policy = match policy {
             PullPolicy::Always => "always",

@@ -1,5 +1,5 @@
-//! When an image is pulled (row 6.1), and what the pod is told when it cannot be had (row 6.2): reasons, messages and
-//! events word for word as the Go kubelet has them, since people and tools match on them.
+//! When an image is pulled (row 6.1), and reasons, messages and events when it cannot be had (row 6.2): word
+//! for word those of the Go kubelet, since people and tools match on them.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use pod_rules::reasons::{BACK_OFF, ERR_IMAGE_PULL, FAILED, IMAGE_PULL_BACK_OFF};
 
 use crate::backoff::Waiting;
 
-/// What an ask comes to, once it is known whether the image is on the node.
+/// How an ask goes on, once it is known whether the image is on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is there and may be used.
+    /// The image is there and may be used.
     Use,
-    /// Ask the registry.
+    /// Pull the image.
     Pull,
-    /// It is not there and must not be pulled.
+    /// The image is not there and must not be pulled.
     Refuse,
 }
 
-/// Whether the runtime has to be asked for the image before anything is decided.
+/// Whether ImageManager looks for the image before it decides.
 pub fn must_look(policy: PullPolicy) -> bool {
     policy != PullPolicy::Always
 }
 
-/// What to do; `present` is what the look has shown (not looked at for `Always`).
+/// How the ask goes on; `present` is the result of the look (false for `Always`, which does not look).
 pub fn decide(policy: PullPolicy, present: bool) -> Action {
     match (policy, present) {
         (PullPolicy::Always, _) | (PullPolicy::IfNotPresent, false) => Action::Pull,
@@ -36,7 +36,7 @@ pub fn decide(policy: PullPolicy, present: bool) -> Action {
     }
 }
 
-/// An event to record about the container.
+/// An event about the pod, or about its container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Severity.
@@ -51,23 +51,23 @@ fn event(event_type: EventType, reason: &'static str, message: String) -> Event 
     Event { event_type, reason, message }
 }
 
-/// How an ask ends: the events to record and, unless the image is there, the answer.
+/// The failure of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// In order.
+    /// The event to record.
     pub event: Event,
-    /// For the asker.
+    /// The answer to the asker.
     pub error: ImageError,
 }
 
-/// How soon an asker should look again after a failure that only somebody outside can end.
+/// How soon an asker should ask again after a failure that only a user or an administrator can end.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 fn millis(wait: Duration) -> Option<u64> {
     Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1))
 }
 
-/// The name is none. Only a change of the pod helps.
+/// The image's name is invalid. Only a change of the pod helps.
 pub fn invalid_name(image: &str, cause: &NameError) -> Failed {
     let message = format!("Failed to apply default image tag {image:?}: {cause}");
     Failed {
@@ -89,7 +89,7 @@ pub fn inspect_failed(image: &str, cause: &str) -> Failed {
     }
 }
 
-/// Policy `Never`, and it is not there. Somebody may yet load it.
+/// The policy is `Never` and the image is not there. An administrator may yet load it.
 pub fn never_pull(image: &str) -> Failed {
     let message = format!("Container image {image:?} is not present with pull policy of Never");
     Failed {
@@ -102,7 +102,7 @@ pub fn never_pull(image: &str) -> Failed {
     }
 }
 
-/// A pull failed a short while ago.
+/// A pull failed a short while ago, and the back-off is in force.
 pub fn backing_off(image: &str, waiting: &Waiting) -> Failed {
     let message = format!("Back-off pulling image {image:?}");
     Failed {
@@ -115,8 +115,8 @@ pub fn backing_off(image: &str, waiting: &Waiting) -> Failed {
     }
 }
 
-/// A secret that the pod names for its pulls cannot be understood, so nothing is tried, as upstream has it. Upstream
-/// makes the whole text the reason; here the reason is one of the few that there are.
+/// A secret that the pod names for its pulls cannot be understood, so no pull is tried, as upstream has it.
+/// Upstream makes the whole error the reason; here the reason is one of the fixed ones.
 pub fn secret_broken(image: &str, error: &str) -> Failed {
     Failed {
         event: event(EventType::Warning, FAILED, format!("Failed to pull image {image:?}: {error}")),
@@ -128,7 +128,8 @@ pub fn secret_broken(image: &str, error: &str) -> Failed {
     }
 }
 
-/// It cannot be recorded that a pull begins, so none does: its image could be anybody's.
+/// The intent of a pull cannot be recorded, so no pull begins: without it any pod could use the image
+/// afterwards.
 pub fn not_intended(image: &str, error: &str) -> Failed {
     let message = format!("Failed to record image pull intent for container image {image:?}: {error}");
     Failed {
@@ -137,7 +138,7 @@ pub fn not_intended(image: &str, error: &str) -> Failed {
     }
 }
 
-/// Too many pulls wait; nothing was tried, so nothing is held against the image.
+/// Too many pulls wait. No pull was tried, so no back-off begins.
 pub fn queue_full(image: &str) -> Failed {
     let message = format!("Failed to pull image {image:?}: too many image pulls are waiting");
     Failed {
@@ -146,7 +147,7 @@ pub fn queue_full(image: &str) -> Failed {
     }
 }
 
-/// Reason and message of a pull that failed with the runtime's `error` text.
+/// The reason and message of a pull that failed with the runtime's `error` text.
 pub fn classify(image: &str, error: &str) -> (&'static str, String) {
     for (reason, words) in [
         ("RegistryUnavailable", "the registry is unavailable"),
@@ -159,15 +160,15 @@ pub fn classify(image: &str, error: &str) -> (&'static str, String) {
     (ERR_IMAGE_PULL, error.to_owned())
 }
 
-/// What a later back-off repeats of a failure.
+/// The text of a failure that later back-offs repeat.
 pub fn remembered(reason: &str, message: &str) -> String {
     format!("{reason}: {message}")
 }
 
 /// A pull failed with the runtime's `error` text; `wait` is the back-off that begins.
 ///
-/// The asker is told to come again at half of the wait (and within 10 s): it then hears `ImagePullBackOff` once, and
-/// the wait's remainder.
+/// The asker is told to ask again after half of the wait, at most after 10 s: it then gets `ImagePullBackOff`
+/// once, with the rest of the wait.
 pub fn pull_failed(image: &str, error: &str, wait: Duration) -> Failed {
     let (reason, message) = classify(image, error);
     Failed {
@@ -180,14 +181,14 @@ pub fn pull_failed(image: &str, error: &str, wait: Duration) -> Failed {
     }
 }
 
-/// It is there already; `verified` unless the gate for that is off.
+/// The image is there already; `verified` unless the verification of access is off.
 pub fn present(image: &str, verified: bool) -> Event {
     let access = if verified { " and can be accessed by the pod" } else { "" };
     let message = format!("Container image {image:?} already present on machine{access}");
     event(EventType::Normal, "Pulled", message)
 }
 
-/// A pull begins, or the pod joins one.
+/// A pull begins, or the asker joins one.
 pub fn pulling(image: &str) -> Event {
     event(EventType::Normal, "Pulling", format!("Pulling image {image:?}"))
 }
@@ -201,7 +202,8 @@ pub fn secrets_missing(names: &[String]) -> Event {
     event(EventType::Warning, "FailedToRetrieveImagePullSecret", message)
 }
 
-/// A pull has ended well; `pull` is the pull alone, `waited` all that this asker waited, `bytes` the image's size.
+/// A pull has ended well; `pull` is how long the pull itself took, `waited` how long this asker waited,
+/// `bytes` the image's size.
 pub fn pulled(image: &str, pull: Duration, waited: Duration, bytes: u64) -> Event {
     let (pull, waited) = (GoDuration::whole_millis(pull), GoDuration::whole_millis(waited));
     let message = format!(

@@ -1,6 +1,6 @@
-//! Which pulls run and which wait (row 30.7). A pull is shared by those alone who may share it: askers with the same
-//! credentials; each other asker's pull is its own, with a verdict of its own. Pulls run side by side up to a cap, and
-//! namespaces take turns, and within one its pods, so that nobody is held up by a crowd of others' pulls.
+//! Which pulls run and which wait (row 30.7). Only askers with the same credentials share a pull; any other
+//! asker gets a pull and a result of its own. Pulls run side by side up to a limit; namespaces take turns,
+//! and within a namespace its pods, so that a crowd of pulls for others holds up no pod.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use messages::PodUid;
 pub struct PullLimits {
     /// Pulls that run at once; 1 is upstream's `serializeImagePulls`.
     pub parallel: usize,
-    /// Pulls that wait for their turn. Upstream's serial puller queues ten, and whoever comes then waits outside of
-    /// that queue: nobody is turned away by either, so here the queue is only longer.
+    /// The most pulls that wait for their turn. Upstream's serial puller queues ten, and further callers
+    /// block outside of that queue without being refused; here the queue is only longer.
     pub waiting_max: usize,
-    /// Askers that wait for one pull.
+    /// The most askers that wait for one pull.
     pub askers_max: usize,
 }
 
@@ -27,29 +27,30 @@ impl Default for PullLimits {
 }
 
 impl PullLimits {
-    /// Pulls of one image with different credentials that run at once: however many there are of them, there is room
-    /// for another image.
+    /// How many pulls of one image with different credentials run at once: one fewer than all, so that
+    /// another image has room.
     fn of_one_image(&self) -> usize {
         self.parallel.saturating_sub(1).max(1)
     }
 
-    /// Pulls for one namespace that run at once: registries of one tenant that never end a pull leave room for others.
-    /// With very few places all may be used, for most nodes have one namespace that pulls.
+    /// How many pulls for one namespace run at once: one fewer than all, so that a tenant's registry that
+    /// never ends a pull leaves room for others. With three places or fewer all may be used, because on most
+    /// nodes one namespace pulls.
     fn of_one_namespace(&self) -> usize {
         if self.parallel > 3 { self.parallel - 1 } else { self.parallel }
     }
 }
 
-/// What a pull is of, and who may share it.
+/// The image of a pull, and the pods that may share the pull.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PullKey {
-    /// The image, as the runtime is asked for it.
+    /// The image's name, as the runtime is asked for it.
     pub image: String,
-    /// Those who may share the pull.
+    /// The fingerprint of namespace, handler and credentials.
     pub share: PullShare,
 }
 
-/// For whom a pull was begun or waits: the first who asked.
+/// The namespace and pod that a pull counts against: those of its first asker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The pod's namespace.
@@ -58,29 +59,30 @@ pub struct Owner {
     pub pod: PodUid,
 }
 
-/// What became of an ask.
+/// What became of an ask that was taken.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Asked<A> {
-    /// A pull that is there will answer it.
+    /// The asker has joined a pull that runs or waits.
     Joined,
-    /// It waits for its turn, which may be now: see [`Pulls::begin`].
+    /// A new pull waits for its turn, which may be now: see [`Pulls::begin`].
     Waits,
-    /// It waits in the place of another namespace's, which has most of the queue: these askers do not wait any more.
+    /// A new pull waits in the place of a pull of the namespace with most of the queue: the askers of that
+    /// pull are returned.
     InPlaceOf(Vec<A>),
 }
 
-/// What becomes of a pull when askers have gone.
+/// What became of a pull after askers have given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Somebody still wants it.
+    /// At least one asker still waits for it.
     Wanted,
-    /// Nobody does. It had not begun, and does not.
+    /// No asker waits for it. It had not begun, and is out of the queue.
     Unqueued,
-    /// Nobody does, and it runs: the caller cancels it.
+    /// No asker waits for it, and it runs: the caller cancels it.
     Cancel,
 }
 
-/// Too much waits already; the asker gets its ask back.
+/// The queue is full; the asker is returned.
 #[derive(Debug, PartialEq, Eq)]
 pub struct QueueFull<A>(pub A);
 
@@ -90,19 +92,19 @@ struct Pull<A> {
     askers: Vec<A>,
 }
 
-/// The pulls of the node. `A` is what has to be answered.
+/// The pulls of the node. `A` is an asker.
 #[derive(Debug)]
 pub struct Pulls<A> {
     limits: PullLimits,
     pulls: BTreeMap<PullKey, Pull<A>>,
-    /// Those that have not begun, in the order in which they came.
+    /// The pulls that have not begun, in the order in which they were asked for.
     turn: VecDeque<PullKey>,
     namespaces: Turns<Arc<str>>,
     pods: Turns<PodUid>,
 }
 
-/// When each of those who have pulls had its last turn. Newcomers stand beside those who have waited longest, not
-/// before them.
+/// When each namespace, or each pod, with pulls had its last turn. A new one starts level with the one that
+/// has waited longest, not before it.
 #[derive(Debug)]
 struct Turns<K> {
     last: BTreeMap<K, u64>,
@@ -130,18 +132,18 @@ impl<K: Ord + Clone> Turns<K> {
 }
 
 impl<A> Pulls<A> {
-    /// Nothing runs.
+    /// No pulls.
     pub fn new(limits: PullLimits) -> Self {
         let limits = PullLimits { parallel: limits.parallel.max(1), ..limits };
         let (pulls, turn) = (BTreeMap::new(), VecDeque::new());
         Self { limits, pulls, turn, namespaces: Turns::new(), pods: Turns::new() }
     }
 
-    /// Somebody wants an image pulled.
+    /// Adds an ask to the pull of this key, or queues a new pull for it.
     ///
     /// # Errors
-    /// [`QueueFull`] when too many askers wait for this pull, or the queue is full and no other namespace has more of
-    /// it.
+    /// [`QueueFull`] when too many askers wait for this pull, or the queue is full and no other namespace has
+    /// more of it.
     pub fn ask(&mut self, key: &PullKey, owner: Owner, asker: A) -> Result<Asked<A>, QueueFull<A>> {
         if let Some(pull) = self.pulls.get_mut(key) {
             if pull.askers.len() >= self.limits.askers_max {
@@ -163,7 +165,8 @@ impl<A> Pulls<A> {
         Ok(asked)
     }
 
-    /// The newest place in the queue of the namespace that has most of them, if that has more than this one would.
+    /// The newest place in the queue of the namespace with the most places, if that has more than `namespace`
+    /// would have.
     fn place_for(&self, namespace: &Arc<str>) -> Option<usize> {
         let mut places: BTreeMap<&Arc<str>, (usize, usize)> = BTreeMap::new();
         for (place, key) in self.turn.iter().enumerate() {
@@ -176,7 +179,7 @@ impl<A> Pulls<A> {
         (count > own + 1).then_some(place)
     }
 
-    /// The pull whose turn it is, if there is room: the caller begins it, and asks again.
+    /// The pull whose turn it is, if there is room: the caller begins it, and calls again.
     pub fn begin(&mut self) -> Option<PullKey> {
         if self.running() >= self.limits.parallel {
             return None;
@@ -211,7 +214,7 @@ impl<A> Pulls<A> {
         Some(key)
     }
 
-    /// A pull is over: who is to be answered.
+    /// Removes a pull that has ended, and returns its askers.
     pub fn finished(&mut self, key: &PullKey) -> Vec<A> {
         let askers = self.pulls.remove(key).map(|pull| pull.askers).unwrap_or_default();
         self.forget_absent();
@@ -226,7 +229,7 @@ impl<A> Pulls<A> {
         self.pods.last.retain(|pod, _| pulls.values().any(|pull| pull.owner.pod == *pod));
     }
 
-    /// Forgets the askers of a pull that do not wait any more.
+    /// Removes the askers of a pull for which `waits` is false.
     pub fn keep(&mut self, key: &PullKey, waits: impl FnMut(&A) -> bool) -> Kept {
         let Some(pull) = self.pulls.get_mut(key) else { return Kept::Wanted };
         pull.askers.retain(waits);
@@ -244,22 +247,22 @@ impl<A> Pulls<A> {
         }
     }
 
-    /// Those who wait for a pull.
+    /// The askers that wait for a pull.
     pub fn askers_mut(&mut self, key: &PullKey) -> &mut [A] {
         self.pulls.get_mut(key).map_or(&mut [], |pull| pull.askers.as_mut_slice())
     }
 
-    /// Every pull that runs or waits for its turn, and who waits for it.
+    /// Every pull that runs or waits for its turn, and its askers.
     pub fn all(&self) -> impl Iterator<Item = (&PullKey, &[A])> {
         self.pulls.iter().map(|(key, pull)| (key, pull.askers.as_slice()))
     }
 
-    /// Pulls that run.
+    /// How many pulls run.
     pub fn running(&self) -> usize {
         self.pulls.len() - self.turn.len()
     }
 
-    /// Pulls that wait for their turn.
+    /// How many pulls wait for their turn.
     pub fn waiting(&self) -> usize {
         self.turn.len()
     }

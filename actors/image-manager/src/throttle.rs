@@ -1,4 +1,4 @@
-//! How often pulls may begin: a bucket of tokens (row 6.4).
+//! How often pulls may begin: a token bucket (row 6.4).
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ impl Default for ThrottlePolicy {
 }
 
 impl ThrottlePolicy {
-    /// A full bucket. Moments are durations since one fixed moment.
+    /// A full bucket. `now` and later moments are durations since one fixed moment.
     pub fn bucket(&self, now: Duration) -> TokenBucket {
         TokenBucket::new(self.pulls_per_second, self.burst, now)
     }
 }
 
-/// What a pull that the bucket refuses fails with.
+/// The error text of a pull that the bucket refuses.
 pub const REFUSED: &str = "pull QPS exceeded";
 
 #[cfg(test)]

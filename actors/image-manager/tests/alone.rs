@@ -1,4 +1,4 @@
-//! ImageManager alone: askers, a runtime with a registry behind it, and secrets from ObjectCache.
+//! ImageManager alone: workers that ask, a runtime with a registry behind it, and secrets from ObjectCache.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;

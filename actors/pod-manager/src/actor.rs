@@ -1,4 +1,4 @@
-//! The actor: what the sources say, merged, admitted and sent on.
+//! The actor: merges the pods of the sources, admits or refuses them, and tells its observers of the result.
 
 mod node;
 mod tell;
@@ -43,28 +43,30 @@ use tell::Told;
 
 /// How long PodManager waits for an answer before it asks again.
 const ASK_DEADLINE: Duration = Duration::from_secs(5);
-/// Pause before it asks again for what was refused or not known yet.
+/// Pause before PodManager repeats an ask that was refused or lost, or asks the runtime again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// How often a pod that has to end is told so, until it has.
+/// How often PodManager tells a worker again to end a preempted pod, until the pod has ended.
 const EVICT_AGAIN: Duration = Duration::from_secs(5);
 
-/// Pause before a mirror pod is tried again while the Node is not there yet, and otherwise.
+/// Pause before a failed mirror pod is tried again: while the Node is not at the API server yet, and
+/// otherwise.
 const MIRROR_SOON: Duration = Duration::from_secs(1);
 const MIRROR_AGAIN: Duration = Duration::from_secs(10);
 
-/// What PodManager goes by.
+/// PodManager's settings.
 #[derive(Clone, Debug)]
 pub struct PodManagerConfig {
-    /// Every source that is configured; absence means removal only once all have been heard.
+    /// Every configured source. A pod that is absent only counts as removed once all of these have been
+    /// heard.
     pub sources: Vec<Source>,
-    /// The node that pods are admitted to, as it registers itself.
+    /// The node that pods are admitted to, as the kubelet registers it.
     pub node: NodeView,
 }
 
-/// What PodManager is given.
+/// The neighbours, settings and metrics of PodManager.
 #[derive(Clone)]
 pub struct PodManagerDeps {
-    /// Configuration.
+    /// Settings.
     pub config: PodManagerConfig,
     /// Who is told of the desired pods, but not of each change of their statuses at the API server.
     pub observers: Vec<Address<DesiredPodsChanged>>,
@@ -72,47 +74,50 @@ pub struct PodManagerDeps {
     pub status_observer: Address<DesiredPodsChanged>,
     /// Asked for its pods after a restart.
     pub sources: Address<ResendPods>,
-    /// Asked which pods still have something on the node.
+    /// The pool of workers, which is asked which pods still hold something on the node.
     pub workers: AskPort<PodManager, GetWorkers>,
-    /// Asked what was decided about pods before this incarnation.
+    /// StatusManager, which is asked which pods earlier incarnations refused or saw end.
     pub statuses: AskPort<PodManager, GetKnownStatuses>,
-    /// Asked what the runtime holds, before anything is decided, and before a new static pod takes a name.
+    /// Pleg, which is asked which pods the runtime holds: before any decision, and before a new static pod
+    /// takes a name.
     pub held_pods: AskPort<PodManager, GetHeldPods>,
-    /// Asked after a restart what the runtime can do.
+    /// Pleg, which is asked after a restart to send the runtime's abilities again.
     pub observed: Address<ResendObserved>,
-    /// Asked after a restart what the node runs out of.
+    /// EvictionManager, which is asked after a restart to send the node's pressure again.
     pub pressure: Address<ResendPressure>,
-    /// Asked after a start for the Node, as the API server has it; none if nobody keeps a Node.
+    /// NodeStatus, which is asked after a start for the Node of the API server; none if this kubelet keeps no
+    /// Node.
     pub node: Option<Address<ResendNode>>,
-    /// Told to end pods so that a critical one finds room.
+    /// The pool of workers, which is told to end pods so that a critical pod finds room.
     pub evict: Address<EvictPod>,
-    /// Told which pods of the API server stand for static ones.
+    /// StatusManager, which is told which pods of the API server are mirrors of static pods.
     pub mirrors: Address<MirrorPods>,
-    /// The API server, if there is one that static pods are mirrored to.
+    /// The API server that static pods are mirrored to, if there is one.
     pub api: Option<Arc<dyn MirrorObjects>>,
-    /// Events.
+    /// The recorder of events.
     pub events: Address<RecordEvent>,
-    /// Counts.
+    /// Metrics, which outlive the incarnation.
     pub metrics: PodManagerMetrics,
 }
 
-/// Desired state.
+/// The actor that decides which pods the node runs.
 pub struct PodManager {
     deps: PodManagerDeps,
     sources: Sources,
     decisions: Decisions,
     known: Known,
     mirrors: Mirrors,
-    /// The node that pods are admitted to, as it is now.
+    /// The node that pods are admitted to, with its present labels and taints.
     node: NodeView,
     node_uid: Option<String>,
-    /// The pool and StatusManager have answered: nothing is decided before, nor before the runtime has told.
+    /// Whether the pool and StatusManager have answered. Nothing is decided before, nor before the runtime
+    /// has answered.
     heard: Heard,
     told: Told,
     duplicates: BTreeSet<PodUid>,
     waiting: usize,
     asking_runtime: bool,
-    /// Pods that the Node is being fetched for.
+    /// Pods for which the Node is being fetched; `None` while it is not.
     fetching_node: Option<BTreeSet<PodUid>>,
 }
 
@@ -123,7 +128,7 @@ struct Heard {
 }
 
 impl PodManager {
-    /// An incarnation that has heard nobody.
+    /// An incarnation that has heard nothing yet.
     pub fn new(deps: PodManagerDeps) -> Self {
         Self {
             node: deps.config.node.clone(),
@@ -142,12 +147,13 @@ impl PodManager {
         }
     }
 
-    /// Whether the past is known that new pods are judged beside.
+    /// Whether enough is known of earlier decisions to decide about new pods.
     fn may_decide(&self) -> bool {
         self.heard == Heard { workers: true, statuses: true } && self.known.may_tell_what_is_here()
     }
 
-    /// Absence means removal: every source has been heard, and the runtime, without which most pods wait.
+    /// Whether a pod that is absent counts as removed: every source has been heard, and the runtime, without
+    /// which most pods wait.
     fn has_decided_all(&self) -> bool {
         self.may_decide()
             && self.known.has_heard_runtime()
@@ -186,7 +192,7 @@ impl PodManager {
         self.mirror(ctx);
     }
 
-    /// Decides anew and tells everybody.
+    /// Decides anew about every pod, and tells the observers.
     fn decide(&mut self, ctx: &mut Ctx<Self>) {
         if !self.may_decide() {
             return;
@@ -275,13 +281,13 @@ impl PodManager {
         }
     }
 
-    /// How many pods no worker runs, for good or not.
+    /// How many pods no worker runs: refused for good, or waiting for a kubelet that can run them.
     fn refused(&self, for_good: bool) -> usize {
         let refused = self.told.pods().filter_map(|(_, pod)| pod.rejected.as_ref());
         refused.filter(|why| why.is_final() == for_good).count()
     }
 
-    /// An event for each duplicate, once.
+    /// Records an event for each new duplicate.
     fn say_duplicates(&mut self, duplicates: &[Duplicate]) {
         for duplicate in duplicates.iter().filter(|duplicate| !self.duplicates.contains(&duplicate.pod.uid)) {
             let (pod, source) = (&duplicate.pod, duplicate.source.as_str());
@@ -331,7 +337,8 @@ impl PodManager {
         }
     }
 
-    /// A pod that has to end takes longer than it may (row 4.6). Its end goes on; others need not wait for it.
+    /// A preempted pod takes longer to end than it may (row 4.6). Its end goes on; the pods that wait for it
+    /// wait no longer.
     fn exceeded(&mut self, pod: &PodRef, ctx: &mut Ctx<Self>) {
         if self.decisions.victims().contains(&pod.uid) {
             self.warn(pod, EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE);
@@ -378,7 +385,7 @@ impl PodManager {
         }
         let asked = self.deps.held_pods.ask(GetHeldPods, ASK_DEADLINE);
         ctx.effect("ask runtime", None, asked, |actor, answer, ctx| {
-            // Somebody still waits, or the next decision says otherwise.
+            // The timer asks again if pods still wait then; otherwise the next decision that needs it asks.
             ctx.set_timer(Timer::AskRuntime, ASK_AGAIN);
             if let Ok(pods) = answer {
                 actor.known.runtime(&pods);
@@ -394,19 +401,19 @@ type StatusesAnswer = Result<BTreeMap<PodUid, Arc<PodStatus>>, AskError>;
 /// PodManager's timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Ask the pool again.
+    /// Ask the pool of workers again.
     AskWorkers,
     /// Ask StatusManager again.
     AskStatuses,
-    /// The runtime may be asked again.
+    /// The runtime may be asked again, and is asked if it has not answered yet.
     AskRuntime,
-    /// Ask for the Node again.
+    /// Ask NodeStatus for the Node again.
     AskForNode,
-    /// Tell those again who have to end.
+    /// Tell the workers again to end the preempted pods.
     EvictAgain,
-    /// This pod should have ended by now.
+    /// This preempted pod should have ended by now.
     Exceeded(PodRef),
-    /// The mirror of this full name may be tried again.
+    /// The mirror pod of this full name may be tried again.
     Mirror(String),
     /// Tell the digests of the desired pods.
     Digest,
@@ -524,7 +531,7 @@ impl Handler<WorkerReported> for PodManager {
 impl Handler<RuntimeObserved> for PodManager {
     type Result = ();
     fn handle(&mut self, RuntimeObserved(health): RuntimeObserved, ctx: &mut Ctx<Self>) {
-        // A runtime that does not answer has no name, and nobody knows what it can do.
+        // A runtime that does not answer has no name here, and its abilities are unknown.
         let told = (!health.name.is_empty()).then_some(health.supplemental_groups_policy);
         if told.is_some() && self.known.strict_groups != told {
             self.known.strict_groups = told;
@@ -538,7 +545,7 @@ impl Handler<RuntimeObserved> for PodManager {
 impl Handler<PressureObserved> for PodManager {
     type Result = ();
     fn handle(&mut self, PressureObserved(pressure): PressureObserved, _ctx: &mut Ctx<Self>) {
-        // Who was refused stays refused, and who runs is not judged again.
+        // Refused pods stay refused, and running pods are not judged again.
         self.known.pressure = Some(pressure);
     }
 }

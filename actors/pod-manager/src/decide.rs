@@ -1,9 +1,10 @@
-//! PURE: which pods have been admitted, which refused, and which wait for others to end. A decision holds for as long as
-//! the pod is listed: room that appears later brings no refused pod back.
+//! PURE: which pods have been admitted, which refused, and which wait for others to end. A decision holds for
+//! as long as a source lists the pod: room that appears later brings no refused pod back.
 //!
-//! A restarted kubelet judges again what upstream judges again, every pod that has not come to its end, but for those that
-//! have something on the node: upstream's kubelet may fail a running pod because the Node's labels, or its own
-//! configuration, are others than they were when the pod came. Here a restart ends no pod.
+//! A restarted kubelet judges the same pods again that upstream's judges again, which are all that have not
+//! ended, except for pods that hold something on the node. Upstream's kubelet may fail a running pod because
+//! the Node's labels, or its own configuration, have changed since the pod was admitted. Here a restart ends
+//! no pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,66 +20,67 @@ use crate::admission::{NodeView, Verdict, judge, pressure};
 use crate::known::Known;
 use crate::merge::Candidate;
 
-/// The kubelet waits at least this long for a pod that it ends, in seconds (row 4.6).
+/// The least time that PodManager waits for a pod that it ends, in seconds (row 4.6).
 const WAIT_SECONDS_MIN: i64 = 10;
 
-/// Others end so that a critical pod finds room.
+/// A critical pod waits for other pods to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preemption {
-    /// Who still has to end.
+    /// The pods that have not ended yet.
     pub victims: BTreeSet<PodUid>,
 }
 
-/// A pod that has to end for another one.
+/// A pod that has to end for a critical one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// Which one.
+    /// The pod to end.
     pub pod: PodRef,
-    /// How long it is waited for, in seconds: half as long again as its grace.
+    /// How long PodManager waits for its end, in seconds: one and a half times its grace period.
     pub wait_seconds: u64,
-    /// The resource that is missing.
+    /// The first resource of which too little is left.
     pub resource: String,
 }
 
-/// What a round of decisions gives.
+/// The result of a round of decisions.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The desired pods, refused ones included.
+    /// The desired pods, with the refused ones.
     pub pods: BTreeMap<PodUid, Arc<DesiredPod>>,
-    /// Static pods that still have something on the node and have been replaced at their own source.
+    /// Static pods that still hold something on the node and that their own source has replaced.
     pub superseded: BTreeSet<PodUid>,
-    /// Pods that wait until a predecessor of the same full name has gone, or what is known of the node has come.
+    /// How many pods wait: for a predecessor of the same full name to go, or for facts about the node.
     pub waiting: usize,
-    /// Some of them wait for something that nobody will tell: the runtime has to be asked.
+    /// Whether pods wait for a fact that the runtime has to be asked for.
     pub ask_runtime: bool,
-    /// These are refused only for what the Node is: it is fetched anew before.
+    /// Pods that would be refused for the Node's labels alone: the Node is fetched anew before.
     pub ask_node: BTreeSet<PodUid>,
-    /// Pods that were refused in this round.
+    /// Pods that were refused in this round, with the reason.
     pub refused: Vec<(PodRef, Rejection)>,
-    /// Pods that ask for what is not done here, as was found in this round.
+    /// Pods that need what this kubelet does not support, as found in this round.
     pub unsupported: Vec<(PodRef, Rejection)>,
-    /// Pods that would wait like these if they did not run already, as was found in this round.
+    /// Running pods that need what this kubelet does not support, as found in this round. They run on.
     pub kept: Vec<(PodRef, Rejection)>,
-    /// Pods that have to end, as was decided in this round.
+    /// Pods that have to end, as decided in this round.
     pub victims: Vec<Victim>,
 }
 
-/// Every decision so far.
+/// All decisions so far.
 #[derive(Debug, Default)]
 pub struct Decisions {
     admitted: BTreeSet<PodUid>,
     rejected: BTreeMap<PodUid, Rejection>,
     preemptions: BTreeMap<PodUid, Preemption>,
-    /// Pods that ask for what is not done here, with what was said of it.
+    /// Pods that need what this kubelet does not support, with the reason that was reported.
     unsupported: BTreeMap<PodUid, Rejection>,
-    /// Pods that run though they ask for it.
+    /// Pods that run although they need what this kubelet does not support.
     kept: BTreeSet<PodUid>,
-    /// Quarantined pods: nothing is decided about them.
+    /// Quarantined pods: PodManager decides nothing about them.
     left_alone: BTreeSet<PodUid>,
 }
 
 impl Decisions {
-    /// Takes in what was decided before this incarnation: who was refused, and who has come to its end.
+    /// Restores the decisions of earlier incarnations from the statuses: which pods were refused, and which
+    /// have ended.
     pub fn restore(&mut self, known: &mut Known, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) {
         for (uid, status) in statuses {
             let _named = blame::name(uid);
@@ -97,7 +99,7 @@ impl Decisions {
         }
     }
 
-    /// Nothing is decided about these from now on, and again about all others.
+    /// Sets the pods about which nothing is decided from now on; about all others decisions are made again.
     pub fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
         self.left_alone = pods;
     }
@@ -107,20 +109,21 @@ impl Decisions {
         self.admitted.contains(uid) || (known.is_here(uid) && !self.rejected.contains_key(uid))
     }
 
-    /// Whoever still has to end for others.
+    /// The pods that still have to end for critical ones.
     pub fn victims(&self) -> BTreeSet<&PodUid> {
         self.preemptions.values().flat_map(|preemption| &preemption.victims).collect()
     }
 
-    /// A victim has been waited for long enough: its end goes on, and nobody waits for it any more.
+    /// PodManager has waited long enough for this victim: its end goes on, and no pod waits for it any more.
     pub fn give_up(&mut self, victim: &PodUid) {
         for preemption in self.preemptions.values_mut() {
             preemption.victims.remove(victim);
         }
     }
 
-    /// Decides about every candidate, in their order. Only when these are `all` does absence mean removal. Nothing new is
-    /// decided about those that are left alone: what runs goes on, and what does not waits.
+    /// Decides about every candidate, in the given order. Pods that are absent count as removed only when
+    /// these are `all` of them. About quarantined pods nothing new is decided: a running one goes on, any
+    /// other waits.
     pub fn decide(
         &mut self,
         candidates: &[Candidate],
@@ -160,7 +163,7 @@ impl Decisions {
         round.outcome
     }
 
-    /// A pod that nothing is decided about takes no room either: its spec is not looked at.
+    /// Keeps the decision about a quarantined pod. Its spec is not read, so it takes no room in this round.
     fn keep(&self, candidate: &Candidate, round: &mut Round<'_, '_>) {
         let uid = &candidate.pod_ref.uid;
         if let Some(why) = self.rejected.get(uid).or_else(|| self.unsupported.get(uid)) {
@@ -206,7 +209,7 @@ impl Decisions {
     fn decide_one<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) {
         let uid = &candidate.pod_ref.uid;
         if !round.known.has_heard_runtime() && !round.known.is_here(uid) {
-            // What may run already is not judged as if it were new.
+            // A pod that may run already must not be judged as a new one.
             round.outcome.ask_runtime = true;
             round.outcome.waiting += 1;
             return;
@@ -246,11 +249,12 @@ impl Decisions {
         round.desire(candidate, None);
     }
 
-    /// What the pod asks for that is not done here, unless it runs: another kubelet may have started what this one would
-    /// not, and ending it is worse than leaving it alone.
+    /// Why this kubelet does not support the pod, unless the pod runs already: another kubelet may have
+    /// started it, and ending it is worse than letting it run.
     fn unsupported(&mut self, candidate: &Candidate, round: &mut Round<'_, '_>) -> Option<Rejection> {
         let uid = &candidate.pod_ref.uid;
-        // Deleted, such a pod is told as Failed before it goes; only others have come to an end elsewhere.
+        // A deleted pod of this kind gets the phase Failed before it goes; any other pod with a final phase
+        // has ended elsewhere.
         let has_ended = phases::pod_has_ended(&candidate.pod.pod) && !self.unsupported.contains_key(uid);
         let why = candidate.pod.refused.clone().filter(|_| !has_ended);
         let Some(why) = why else {
@@ -271,7 +275,7 @@ impl Decisions {
         Some(why)
     }
 
-    /// Whether a new pod is admitted now, later or not at all.
+    /// Admits a new pod (true), lets it wait (false), or refuses it.
     fn admit<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) -> Result<bool, Rejection> {
         let (uid, pod) = (&candidate.pod_ref.uid, &candidate.pod.pod);
         if ends_anyway(pod) || round.known.is_here(uid) {
@@ -281,7 +285,7 @@ impl Decisions {
             if preemption.victims.is_empty() {
                 return Ok(true);
             }
-            // The room that it waits for is its own.
+            // The room that the pod waits for is reserved for it.
             round.active.push(candidate);
             return Ok(false);
         }
@@ -324,11 +328,11 @@ impl Decisions {
     }
 }
 
-/// One round of decisions.
+/// The state of one round of decisions.
 struct Round<'a, 'k> {
     known: &'k Known,
     node: &'k NodeView,
-    /// Who takes room of the node so far.
+    /// The candidates that take room of the node so far.
     active: Vec<&'a Candidate>,
     outcome: Outcome,
 }
@@ -342,12 +346,13 @@ impl Round<'_, '_> {
     }
 }
 
-/// Terminal or terminating before it was seen here: its worker sees to the rest.
+/// Whether the pod was ended or being deleted before it was seen here: it is admitted, and its worker ends
+/// it.
 fn ends_anyway(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || phases::pod_has_ended(pod)
 }
 
-/// How long a pod that the node ends is waited for, in seconds (row 4.6).
+/// How long PodManager waits for a pod that it ends, in seconds (row 4.6).
 fn wait_seconds(pod: &Pod) -> u64 {
     let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(0);
     let wait = grace.saturating_add(grace / 2).max(WAIT_SECONDS_MIN);

@@ -1,4 +1,4 @@
-//! What is done about mirror pods.
+//! The calls to the API server about mirror pods.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use pod_rules::origin::stands_for;
 
 use crate::mirror::{Step, mirror_of};
 
-/// Why a mirror is not as it should be.
+/// Why a step about a mirror pod failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MirrorError {
-    /// The API server says no, or nothing.
+    /// The API server refused the call or did not answer.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// It must have an owner.
+    /// The Node, which has to own the mirror, has no UID or is being deleted.
     #[error("Node {0} has no UID or is being deleted")]
     NoNode(String),
-    /// Another pod has the name.
+    /// Another pod has the mirror's name.
     #[error("pod {0} is there already, and is no mirror of the static pod")]
     NameTaken(PodRef),
 }
 
-/// What a step has led to.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Done {
-    /// This mirror is there now.
+    /// This mirror pod exists now.
     Created(Box<Pod>),
-    /// There is none any more.
+    /// The mirror pod is gone.
     Deleted,
 }
 
-/// Carries a step out.
+/// Carries out one step.
 pub(crate) async fn mirror(
     api: Arc<dyn MirrorObjects>,
     node: String,
@@ -65,7 +65,7 @@ async fn create(api: &dyn MirrorObjects, node: &str, pod: &Arc<Pod>) -> Result<D
     }
 }
 
-/// Only the very pod if it is to be replaced: its successor may be there already.
+/// Deletes a mirror; with `only_this` only the pod of this UID, since its successor may be there already.
 async fn delete(api: &dyn MirrorObjects, mirror: &PodRef, only_this: bool) -> Result<(), MirrorError> {
     let uid = only_this.then(|| mirror.uid.to_string());
     let how = Delete { grace_seconds: Some(0), uid };

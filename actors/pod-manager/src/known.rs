@@ -1,4 +1,4 @@
-//! PURE: what is known of the pods besides what the sources say.
+//! PURE: the facts about pods besides those of the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,39 +11,41 @@ use pod_rules::phases::pod_has_ended;
 
 use crate::merge::Candidate;
 
-/// What the workers, the runtime, the Node and the disk tell.
+/// The facts from the workers, the runtime, the Node and the disk.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// Workers' newest reports.
+    /// The workers' newest reports.
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
-    /// Pods that had come to their end before this kubelet looked.
+    /// Pods that had ended before this incarnation started.
     pub(crate) over: BTreeSet<PodUid>,
-    /// Pods that ran, as StatusManager has kept it.
+    /// Pods that ran, from the statuses that StatusManager has kept.
     pub(crate) ran: BTreeSet<PodUid>,
-    /// Pods of which the runtime holds something, as of the last answer and without those that have been given back
-    /// since; `None` until it has told.
+    /// Pods that the runtime holds, from its last answer without those that their workers have released
+    /// since; `None` before the first answer.
     held: Option<BTreeMap<PodUid, HeldPod>>,
-    /// Where pods are from, also those that have gone there and still have something on the node.
+    /// The source of each pod, kept after the source drops the pod for as long as the node holds something of
+    /// it.
     sources: BTreeMap<PodUid, Source>,
-    /// It has been heard of the Node: before, no pod of the API server is judged.
+    /// Whether the Node has been heard of: before that, no pod of the API server is judged.
     pub node: bool,
-    /// A Node can be fetched before a pod is refused for what the Node is.
+    /// Whether the Node can be fetched before a pod is refused for its labels.
     pub fetches_node: bool,
-    /// Pods that a Node has been fetched for; they are judged by it.
+    /// Pods for which the Node has just been fetched; they are judged by it.
     pub fetched_for: BTreeSet<PodUid>,
-    /// The runtime can do the supplemental groups policy `Strict`; `None` until it has told.
+    /// Whether the runtime supports the supplemental groups policy `Strict`; `None` until it has told.
     pub strict_groups: Option<bool>,
-    /// What the node runs out of; `None` until it has been measured.
+    /// The node's pressure; `None` until EvictionManager has measured it.
     pub pressure: Option<Pressure>,
 }
 
 impl Known {
-    /// Nothing but whether pods of the API server may be judged, and whether a Node can be fetched.
+    /// No facts. `node`: pods of the API server may be judged already; `fetches_node`: the Node can be
+    /// fetched.
     pub fn new(node: bool, fetches_node: bool) -> Self {
         Self { node, fetches_node, ..Self::default() }
     }
 
-    /// A worker's report; whether it changes what others wait for.
+    /// Takes a worker's report. True if it changes a fact that other pods may wait for.
     pub fn report(&mut self, uid: PodUid, report: Arc<WorkerReport>) -> bool {
         let what = |report: &WorkerReport| (report.state == WorkerState::Terminated, report.released);
         let news = self.reports.get(&uid).is_none_or(|known| what(known) != what(&report));
@@ -51,7 +53,7 @@ impl Known {
             held.remove(&uid);
         }
         if report.released && report.deleted {
-            // Nothing is left of it: a pod of this UID that comes later is another one.
+            // Nothing is left of the pod: one of this UID that comes later is another pod.
             self.reports.remove(&uid);
             self.sources.remove(&uid);
         } else {
@@ -60,30 +62,31 @@ impl Known {
         news
     }
 
-    /// What the pool says on behalf of a worker, unless the worker has said something itself meanwhile.
+    /// Takes a report that the pool gives for a worker, unless the worker has reported itself meanwhile.
     pub fn report_if_unknown(&mut self, uid: PodUid, report: Arc<WorkerReport>) {
         if !self.reports.contains_key(&uid) {
             self.report(uid, report);
         }
     }
 
-    /// What the runtime holds.
+    /// Takes the runtime's answer.
     pub fn runtime(&mut self, pods: &HeldPods) {
         self.sources.extend(pods.iter().filter_map(|(uid, pod)| Some((uid.clone(), pod.source?))));
         self.held = Some(BTreeMap::clone(pods));
     }
 
-    /// It has been heard from the runtime.
+    /// Whether the runtime has answered.
     pub fn has_heard_runtime(&self) -> bool {
         self.held.is_some()
     }
 
-    /// The runtime has told what it has, or it is known without it that pods ran.
+    /// Whether it is known which pods are on the node: from the runtime's answer, or from kept statuses of
+    /// pods that ran.
     pub fn may_tell_what_is_here(&self) -> bool {
         self.held.is_some() || !self.ran.is_empty()
     }
 
-    /// This source names this pod.
+    /// Notes the source that names this pod.
     pub(crate) fn is_from(&mut self, uid: &PodUid, source: Source) {
         if self.sources.get(uid) != Some(&source) {
             self.sources.insert(uid.clone(), source);
@@ -94,16 +97,17 @@ impl Known {
         self.sources.get(uid) == Some(&Source::Api)
     }
 
-    /// A static pod of this full name still has something on the node, as far as its worker says.
+    /// Whether a static pod of this full name still holds something on the node, by its worker's report.
     pub fn has_name(&self, full_name: &str) -> bool {
         self.reports.iter().any(|(uid, report)| {
             !report.released && !self.is_of_api(uid) && report.pod.full_name() == full_name
         })
     }
 
-    /// The pod has a worker or something in the runtime: some kubelet of this node has admitted it. What its status
-    /// says does not tell, since others can write that; but of a static pod, whose status is kept here, it tells for as
-    /// long as the runtime is silent. Silence does not mean that nothing runs.
+    /// Whether the pod has a worker or something in the runtime, so that a kubelet of this node has admitted
+    /// it. The pod's status proves nothing, since other clients can write it; but the status of a static pod,
+    /// which is kept on this node, counts until the runtime answers. No answer does not mean that nothing
+    /// runs.
     pub fn is_here(&self, uid: &PodUid) -> bool {
         match (self.reports.get(uid), &self.held) {
             (Some(report), _) => !report.deleted,
@@ -115,7 +119,7 @@ impl Known {
         }
     }
 
-    /// Nothing of the pod runs any more, and nothing will.
+    /// Whether nothing of the pod runs any more, and nothing will.
     pub(crate) fn is_over(&self, uid: &PodUid, pod: &Pod) -> bool {
         match self.reports.get(uid) {
             Some(report) => report.state == WorkerState::Terminated,
@@ -123,8 +127,9 @@ impl Known {
         }
     }
 
-    /// Two static pods of one full name never overlap (row 2.4): an earlier one still has something on the node.
-    /// Asked once the runtime has told what it has. A pod of the API server keeps no static one out, whatever its name.
+    /// Whether an earlier static pod of the same full name still holds something on the node: two such pods
+    /// never overlap (row 2.4). Only called once the runtime has answered. A pod of the API server keeps no
+    /// static pod out, whatever its name.
     pub(crate) fn has_predecessor(&self, pod: &PodRef) -> bool {
         let same = |uid: &PodUid, other: &PodRef| {
             *uid != pod.uid
@@ -140,9 +145,9 @@ impl Known {
                 .any(|(uid, held)| !self.reports.contains_key(uid) && same(uid, &held.pod))
     }
 
-    /// Who of these pods, of which the node still has something, has gone from its file or URL and made room for another
-    /// of its full name there: pods of the node that `listed` does not name. The absence of a static pod depends on
-    /// nothing but its own source, and a source that names the one has been heard about the other.
+    /// The static pods that the node still holds and that their file or URL has replaced by another pod of
+    /// the same full name: pods of the node that are not in `listed`. Only a static pod's own source decides
+    /// about its absence, and a source that names the successor has been heard about the predecessor.
     pub(crate) fn superseded(&self, listed: &[Candidate]) -> BTreeSet<PodUid> {
         let uids: BTreeSet<&PodUid> = listed.iter().map(|candidate| &candidate.pod_ref.uid).collect();
         let statics = listed.iter().filter(|candidate| candidate.source != Source::Api);

@@ -4,12 +4,13 @@
 //!   GetPods, GetPressure, GetStaticOf.
 //! Sends: DesiredPodsChanged, MirrorPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetHeldPods,
 //!   ResendObserved, ResendNode, ResendPressure, EvictPod.
-//! State (rebuilt from): each source's pods (the sources list again), workers' reports (the pool is asked), who was
-//!   admitted (the workers' and the runtime's pods) or refused (StatusManager is asked), what the runtime holds and can
-//!   do (Pleg is asked, and sends again), the Node
-//!   (NodeStatus sends it again), what the node runs out of (EvictionManager sends again).
-//! On crash: until every source has been heard again, no absence means removal; admitted pods are not judged again.
-//! Never does: runs or stops a pod by itself, or invents one that no source named.
+//! State (rebuilt from): each source's pods (the sources list again); workers' reports (the pool is asked); which
+//!   pods were admitted (the workers' and the runtime's pods) or refused (StatusManager is asked); which pods the
+//!   runtime holds, and its abilities (Pleg is asked, and sends again); the Node (NodeStatus sends again); the node's
+//!   pressure (EvictionManager sends again).
+//! On crash: until every source has been heard again, no absent pod counts as removed; admitted pods are not judged
+//!   again.
+//! Never does: runs or stops a pod by itself, or invents a pod that no source named.
 
 mod actor;
 pub mod admission;

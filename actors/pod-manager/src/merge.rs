@@ -1,4 +1,4 @@
-//! PURE: from what the sources say to the pods in question, in the order in which they are admitted.
+//! PURE: merges the sources' pods into the candidates, in the order in which they are admitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pod_rules::origin::is_mirror;
 use pod_set::{PodSet, Taken};
 use supervision::blame;
 
-/// What the sources have said so far.
+/// The newest pods of each source.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// Of files and URLs, in the order in which these list them.
@@ -19,32 +19,33 @@ pub struct Sources {
     api: PodSet<SourcePod>,
 }
 
-/// A pod that no source may name twice.
+/// A pod that is left out because another pod has its UID or full name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duplicate {
     /// The pod that is left out.
     pub pod: PodRef,
-    /// The source that named it again.
+    /// The source that named it.
     pub source: Source,
 }
 
-/// A pod that some source wants.
+/// A pod that a source names and that no other pod keeps out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Identity.
+    /// Namespace, name and UID of the pod.
     pub pod_ref: PodRef,
-    /// As the source gives it.
+    /// The pod as the source gives it.
     pub pod: SourcePod,
-    /// The source.
+    /// The source that named it.
     pub source: Source,
 }
 
-/// What a merge gives.
+/// The result of a merge.
 #[derive(Debug, Default, PartialEq)]
 pub struct Merged {
-    /// Every pod once: those that run already, then by creation, then as the sources list them (row 3.5).
+    /// Every pod once: those that run already, then the others by time of creation, then in the order of the
+    /// sources (row 3.5).
     pub candidates: Vec<Candidate>,
-    /// Pods left out since another one has their UID or full name.
+    /// Pods left out because another pod has their UID or full name.
     pub duplicates: Vec<Duplicate>,
 }
 
@@ -69,7 +70,7 @@ impl Sources {
         &self.api
     }
 
-    /// Every one of these has been heard.
+    /// Whether every one of these sources has been heard.
     pub fn heard_all(&self, expected: &[Source]) -> bool {
         expected.iter().all(|source| match source {
             Source::Api => self.api.is_complete(),
@@ -77,9 +78,9 @@ impl Sources {
         })
     }
 
-    /// Every pod once. `is_known` tells of those that run or ran already: a new one takes neither the place nor the name
-    /// of one that has it. A pod of the API server has its name there and takes it from no static one, nor that one from
-    /// it.
+    /// Every pod once. `is_known` tells of pods that run or ran already: a new pod takes neither the UID nor
+    /// the name of such a pod. Pods of the API server and static pods have separate names: neither keeps the
+    /// other out.
     pub fn merge(&self, is_known: impl Fn(&PodUid) -> bool) -> Merged {
         let mut merged = Merged::default();
         let statics = self.statics.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
@@ -92,7 +93,7 @@ impl Sources {
                 blame::for_pod(&pod_ref.uid.clone(), || Candidate { pod_ref, pod: pod.clone(), source })
             })
             .collect();
-        // A static pod has no time of creation: among them the order of their sources decides.
+        // A static pod has no time of creation: among static pods the order of their sources decides.
         listed.sort_by_key(|candidate| (!is_known(&candidate.pod_ref.uid), created(&candidate.pod)));
         let (mut uids, mut names) = (BTreeSet::new(), BTreeSet::new());
         for candidate in listed {
@@ -202,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is listed: names and UIDs are unique, and nothing is lost without a word.
+        /// Whatever the sources list: names and UIDs are unique, and every pod is a candidate or a duplicate.
         #[test]
         fn merged_pods_are_unique_and_accounted_for(
             listed in prop::collection::vec((0u8..6, 0u8..4), 0..12),

@@ -1,8 +1,8 @@
-//! What PodManager counts, under upstream's names (FEATURES 27.1).
+//! PodManager's metrics, under upstream's names (FEATURES 27.1).
 
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
-/// Handles that survive restarts.
+/// The metrics' handles, which outlive incarnations; clones count into the same metrics.
 #[derive(Clone)]
 pub struct PodManagerMetrics {
     pub(crate) desired_pods: IntGaugeVec,
@@ -11,7 +11,7 @@ pub struct PodManagerMetrics {
 }
 
 impl PodManagerMetrics {
-    /// Makes the handles.
+    /// New metrics, all empty. The error is that of a malformed name, which does not happen.
     pub fn new() -> prometheus::Result<Self> {
         Ok(Self {
             desired_pods: IntGaugeVec::new(
@@ -38,7 +38,7 @@ impl PodManagerMetrics {
         })
     }
 
-    /// Registers them.
+    /// Registers the metrics with a registry.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.desired_pods.clone()))?;
         registry.register(Box::new(self.rejections.clone()))?;

@@ -1,4 +1,5 @@
-//! PURE: the pods that stand for static pods at the API server (rows 2.2 and 2.3): which to create, which to delete.
+//! PURE: the mirror pods of static pods at the API server (rows 2.2 and 2.3): which to create, which to
+//! delete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The pod that it is about: the static one, or a mirror without one.
+    /// The UID of the static pod, or of the mirror for a deletion.
     pub fn uid(&self) -> PodUid {
         match self {
             Self::Create(pod) | Self::Replace(_, pod) => PodRef::of(pod).uid,
@@ -39,19 +40,19 @@ impl Step {
     }
 }
 
-/// The mirrors that the API server has, and what is being done about them.
+/// The mirrors at the API server, and the steps about them that are under way.
 #[derive(Debug, Default)]
 pub struct Mirrors {
-    /// By full name; `None` until the API server has been heard.
+    /// Mirrors by full name; `None` until the API server has been heard.
     known: Option<BTreeMap<String, Arc<Pod>>>,
-    /// Full names that something is being done about, or was tried and has to wait.
+    /// Full names with a step under way, or with a pause after a failed step.
     busy: BTreeSet<String>,
-    /// Those of them that wait.
+    /// The full names among `busy` that are in a pause.
     waiting: BTreeSet<String>,
 }
 
 impl Mirrors {
-    /// The API server's pods.
+    /// Takes the API server's pods, and keeps the mirrors among them.
     pub fn heard<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>) {
         let mirrors = pods.filter(|pod| is_mirror(pod));
         let named = |pod: &Arc<Pod>| {
@@ -89,15 +90,16 @@ impl Mirrors {
         statics.filter_map(mirror).collect()
     }
 
-    /// The full name of a mirror. It is that of its static pod, whatever version of it the mirror was made for.
+    /// The full name of the mirror of this UID: that of its static pod, of whatever version.
     pub fn full_name(&self, mirror: &PodUid) -> Option<&str> {
         let known = self.known.iter().flatten();
         let is = |pod: &Pod| pod.metadata.uid.as_deref() == Some(mirror.as_str());
         known.into_iter().find(|(_, pod)| is(pod)).map(|(name, _)| name.as_str())
     }
 
-    /// What is to be done now, taken as begun until [`Mirrors::done`]. Only when the statics are `all` is a mirror
-    /// without one deleted, and not while the static pod of that full name is still `ending`.
+    /// The steps that are due now; each counts as under way until [`Mirrors::done`]. A mirror without a
+    /// static pod is deleted only when the statics are `all` of them, and not while the static pod of that
+    /// full name is still `ending`.
     pub fn steps<'a>(
         &mut self,
         statics: impl Iterator<Item = &'a Arc<Pod>>,
@@ -127,32 +129,33 @@ impl Mirrors {
         steps
     }
 
-    /// A mirror has been created; the list will tell of it, too.
+    /// Adds a mirror that was created, before the API server's list has it.
     pub fn created(&mut self, pod: Pod) {
         if let Some(known) = &mut self.known {
             known.insert(PodRef::of(&pod).full_name(), Arc::new(pod));
         }
     }
 
-    /// A mirror has been deleted.
+    /// Removes a mirror that was deleted.
     pub fn deleted(&mut self, full_name: &str) {
         if let Some(known) = &mut self.known {
             known.remove(full_name);
         }
     }
 
-    /// The step of this full name has failed: nothing is done about it before [`Mirrors::done`] or [`Mirrors::retry`].
+    /// The step of this full name has failed: no step about it begins before [`Mirrors::done`] or
+    /// [`Mirrors::retry`].
     pub fn failed(&mut self, full_name: &str) {
         self.waiting.insert(full_name.to_owned());
     }
 
-    /// The step of this full name is over, and so is the pause after it.
+    /// The step of this full name, or the pause after it, is over.
     pub fn done(&mut self, full_name: &str) {
         self.busy.remove(full_name);
         self.waiting.remove(full_name);
     }
 
-    /// Ends every pause: the full names that had one.
+    /// Ends every pause. Returns the full names that were in one.
     pub fn retry(&mut self) -> BTreeSet<String> {
         let waiting = std::mem::take(&mut self.waiting);
         self.busy.retain(|name| !waiting.contains(name));
@@ -160,8 +163,8 @@ impl Mirrors {
     }
 }
 
-/// The pod to create for a static pod; none while the Node has no UID or is being deleted, since then nobody would
-/// take the mirror away with it.
+/// The mirror pod to create for a static pod; none while the Node has no UID or is being deleted, because the
+/// mirror would not be deleted together with the Node.
 pub fn mirror_of(pod: &Pod, node: &Node) -> Option<Pod> {
     let uid = node.metadata.uid.clone().filter(|uid| !uid.is_empty())?;
     if node.metadata.deletion_timestamp.is_some() {

@@ -1,4 +1,5 @@
-//! PodManager alone: sources tell it of pods, others of the past; it tells what is desired.
+//! PodManager alone: sources name pods, the pool, StatusManager and Pleg answer for the past, and PodManager
+//! tells the desired pods.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -86,7 +87,7 @@ impl Neighbours {
     }
 }
 
-/// The file source has so many pods, the API server none.
+/// The file source names `count` pods, the API server none.
 fn tell_pods(actor: &Supervised<PodManager>, count: usize) {
     let pods = (0..count).map(|number| SourcePod { pod: pod(number).pod.clone(), refused: None });
     for (source, pods) in [(Source::File, pods.collect()), (Source::Api, Vec::new())] {

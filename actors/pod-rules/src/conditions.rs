@@ -1,12 +1,12 @@
-//! Types and states of conditions.
+//! Condition types of pods and of the Node, and the status of a condition.
 
-/// Of pods and of the Node.
+/// Condition type of pods and of the Node.
 pub const READY: &str = "Ready";
-/// Of the Node: it runs out of memory.
+/// Condition type of the Node: it runs out of memory.
 pub const MEMORY_PRESSURE: &str = "MemoryPressure";
-/// Of the Node: it runs out of disk space or inodes.
+/// Condition type of the Node: it runs out of disk space or inodes.
 pub const DISK_PRESSURE: &str = "DiskPressure";
-/// Of the Node: it runs out of process IDs.
+/// Condition type of the Node: it runs out of process IDs.
 pub const PID_PRESSURE: &str = "PIDPressure";
 
 /// A condition's status, as the API spells it.

@@ -1,19 +1,19 @@
-//! Which pods a node does not do without (rows 16.7, 19.3, 19.8).
+//! Which pods are critical to the node (rows 16.7, 19.3, 19.8).
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::Source;
 
 use crate::origin::{is_mirror, is_static};
 
-/// From this priority on a pod is critical.
+/// A pod of this priority or a higher one is critical.
 pub const CRITICAL: i32 = 2_000_000_000;
-/// The priority class of pods that the node itself does not do without.
+/// The priority class of pods that are critical to the node itself.
 pub const NODE_CRITICAL_CLASS: &str = "system-node-critical";
-/// The priorities of the classes that every cluster has. No API server resolves them for a static pod.
+/// The priority classes that every cluster has. No API server resolves the class of a static pod.
 const CLASSES: [(&str, i32); 2] =
     [("system-cluster-critical", CRITICAL), (NODE_CRITICAL_CLASS, CRITICAL + 1000)];
 
-/// A pod's priority, or that of its class if every cluster has that class.
+/// `spec.priority`, or the priority of the pod's class if every cluster has that class.
 pub fn priority(pod: &Pod) -> Option<i32> {
     let spec = pod.spec.as_ref()?;
     let of_class =
@@ -21,7 +21,7 @@ pub fn priority(pod: &Pod) -> Option<i32> {
     spec.priority.or_else(|| spec.priority_class_name.as_ref().and_then(of_class))
 }
 
-/// Whether a pod is critical: a static one, one that stands for such a pod, or one of critical priority.
+/// Whether a pod is critical: a static pod, a mirror pod, or a pod of critical priority.
 pub fn is_critical(pod: &Pod, source: Source) -> bool {
     is_static(source) || is_mirror(pod) || priority(pod).is_some_and(|priority| priority >= CRITICAL)
 }

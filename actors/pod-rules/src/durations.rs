@@ -16,41 +16,41 @@ pub struct GoDuration {
 }
 
 impl GoDuration {
-    /// No time at all, printed `0s`.
+    /// Zero, printed `0s`.
     pub const ZERO: Self = Self { nanoseconds: 0 };
 
-    /// From whole seconds.
+    /// A duration of whole seconds.
     pub const fn from_secs(seconds: i64) -> Self {
         Self { nanoseconds: seconds * SECOND as i64 }
     }
 
-    /// From whole milliseconds.
+    /// A duration of whole milliseconds.
     pub const fn from_millis(milliseconds: i64) -> Self {
         Self { nanoseconds: milliseconds * MILLISECOND as i64 }
     }
 
-    /// From whole minutes.
+    /// A duration of whole minutes.
     pub const fn from_mins(minutes: i64) -> Self {
         Self { nanoseconds: minutes * MINUTE as i64 }
     }
 
-    /// From nanoseconds.
+    /// A duration of nanoseconds.
     pub const fn from_nanos(nanoseconds: i64) -> Self {
         Self { nanoseconds }
     }
 
-    /// In nanoseconds.
+    /// The duration in nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.nanoseconds
     }
 
-    /// In whole milliseconds; what is too long for Go is the longest that there is.
+    /// The duration in whole milliseconds; one that is too long for Go becomes the longest that Go has.
     pub fn whole_millis(duration: Duration) -> Self {
         let milliseconds = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         Self { nanoseconds: milliseconds.saturating_mul(MILLISECOND as i64) }
     }
 
-    /// As the standard library's duration; a negative one becomes zero.
+    /// The duration as the standard library's type; a negative one becomes zero.
     pub fn as_std(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.nanoseconds).unwrap_or(0))
     }
@@ -58,7 +58,7 @@ impl GoDuration {
     /// Reads Go's form: an optional sign, then numbers each with a unit of ns, us, µs, ms, s, m or h; or a bare `0`.
     ///
     /// # Errors
-    /// Go's own text, naming the input.
+    /// Go's own error text, which quotes the input.
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid = || format!("time: invalid duration {text:?}");
         let (negative, mut rest) = match text.as_bytes().first() {
@@ -126,7 +126,8 @@ fn scaled(whole: &str, fraction: &str, scale: i128) -> Option<i128> {
     let kept = &fraction[..digits];
     let part: u64 = if kept.is_empty() { 0 } else { kept.parse().ok()? };
     let divisor = 10_f64.powi(i32::try_from(kept.len()).ok()?);
-    // Go multiplies in floating point, and so must this, or "0.3333333333333333333h" is not 20 minutes.
+    // Go multiplies in floating point, and so does this function; otherwise "0.3333333333333333333h" would
+    // not be 20 minutes.
     whole.checked_mul(scale)?.checked_add((part as f64 * (scale as f64 / divisor)) as i128)
 }
 

@@ -1,29 +1,30 @@
-//! Keys of labels: those by which a pod's objects are found again at the runtime, and those of the Node.
+//! Label keys: those by which the kubelet finds a pod's sandboxes and containers at the runtime, and those of
+//! the Node.
 
-/// At the runtime: `metadata.uid` of the pod.
+/// Label at the runtime: `metadata.uid` of the pod.
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
-/// At the runtime: `metadata.name` of the pod.
+/// Label at the runtime: `metadata.name` of the pod.
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
-/// At the runtime: `metadata.namespace` of the pod.
+/// Label at the runtime: `metadata.namespace` of the pod.
 pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-/// At the runtime: the container's name in the pod's spec.
+/// Label at the runtime: the container's name in the pod's spec.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
-/// Of the Node: its host name.
+/// Label of the Node: its host name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Of the Node: its operating system.
+/// Label of the Node: its operating system.
 pub const OS: &str = "kubernetes.io/os";
-/// Of the Node: its architecture, as Go names it.
+/// Label of the Node: its architecture, as Go names it.
 pub const ARCH: &str = "kubernetes.io/arch";
-/// [`OS`] as it was named before.
+/// The deprecated key of [`OS`].
 pub const BETA_OS: &str = "beta.kubernetes.io/os";
-/// [`ARCH`] as it was named before.
+/// The deprecated key of [`ARCH`].
 pub const BETA_ARCH: &str = "beta.kubernetes.io/arch";
 /// The one operating system that this kubelet runs on, as [`OS`] and `spec.os` spell it.
 pub const LINUX: &str = "linux";
 
-/// The labels in Kubernetes' namespaces that a kubelet sets on its own Node, in alphabetical order: those that `--node-labels`
-/// may name, and those that are put right on a Node that is there already.
+/// The labels in Kubernetes' namespaces that a kubelet sets on its own Node, in alphabetical order:
+/// `--node-labels` may name them, and NodeStatus corrects them on a Node that exists already.
 pub const OF_NODE: [&str; 11] = [
     BETA_ARCH,
     "beta.kubernetes.io/instance-type",
@@ -38,7 +39,7 @@ pub const OF_NODE: [&str; 11] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// The labels that a kubelet gives every Node, before those of `--node-labels`, which win.
+/// The labels that a kubelet gives every Node. Those of `--node-labels` override them.
 pub fn of_node(name: &str, architecture: &str) -> impl Iterator<Item = (String, String)> {
     let own =
         [(HOSTNAME, name), (OS, LINUX), (ARCH, architecture), (BETA_OS, LINUX), (BETA_ARCH, architecture)];

@@ -1,5 +1,6 @@
-//! Kubernetes' words and rules about pods that several crates share: each stands here once, and where it is written and
-//! where it is recognised is the same constant or function. A word or rule that one crate alone uses stays in that crate.
+//! Kubernetes' words and rules about pods that several crates share: each stands here once, so that the crate
+//! that writes a word and the crate that recognises it use the same constant or function. A word or rule that
+//! only one crate uses stays in that crate.
 //!
 //! Everything here is pure: no actor, no clock, no effect.
 

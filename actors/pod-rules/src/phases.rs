@@ -2,26 +2,26 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
-/// Not every container has been started.
+/// At least one container has not been started yet.
 pub const PENDING: &str = "Pending";
-/// All have been started, and at least one runs or will be started again.
+/// All containers have been started, and at least one runs or will be started again.
 pub const RUNNING: &str = "Running";
-/// All have ended well, for good.
+/// All containers have ended well, for good.
 pub const SUCCEEDED: &str = "Succeeded";
-/// All have ended, at least one badly, or the node ended the pod.
+/// All containers have ended, at least one badly, or the node has ended the pod.
 pub const FAILED: &str = "Failed";
 
-/// Whether a pod never leaves this phase.
+/// Whether the phase is one that a pod never leaves.
 pub fn is_terminal(phase: &str) -> bool {
     matches!(phase, SUCCEEDED | FAILED)
 }
 
-/// Whether the status says that its pod has come to its end.
+/// Whether the phase in this status is terminal.
 pub fn has_ended(status: &PodStatus) -> bool {
     status.phase.as_deref().is_some_and(is_terminal)
 }
 
-/// Whether a pod has come to its end, as its source says.
+/// Whether the phase in the pod's status, as its source gives it, is terminal.
 pub fn pod_has_ended(pod: &Pod) -> bool {
     pod.status.as_ref().is_some_and(has_ended)
 }

@@ -1,4 +1,5 @@
-//! When a container is started again: restart policies of pods and containers, and rules of containers (rows 5.10, 5.11).
+//! When a container is started again: restart policies of pods and containers, and restart rules of
+//! containers (rows 5.10, 5.11).
 
 use k8s_openapi::api::core::v1::{ContainerRestartRule, PodSpec};
 pub use pod_spec::resources::is_sidecar;
@@ -15,7 +16,7 @@ pub enum RestartPolicy {
     Always,
     /// Only after a non-zero exit code.
     OnFailure,
-    /// Never.
+    /// Not after any exit.
     Never,
 }
 
@@ -32,12 +33,12 @@ impl RestartPolicy {
         }
     }
 
-    /// `None` for anything that is not one of the three.
+    /// Parses the API's spelling; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.as_str() == text)
     }
 
-    /// A pod's policy. Anything that is not known is Always, as upstream takes it.
+    /// The policy in a pod's spec. An absent or unknown one is Always, as upstream takes it.
     pub fn of(text: Option<&str>) -> Self {
         text.and_then(Self::parse).unwrap_or(Self::Always)
     }
@@ -52,8 +53,8 @@ impl RestartPolicy {
     }
 }
 
-/// Whether an exit of a container is followed by a restart: its own rules decide first, then its `own` policy, then the
-/// pod's. Rules count only beside an own policy.
+/// Whether an exit of a container is followed by a restart: the container's rules decide first, then its
+/// `own` policy, then the pod's. Rules only count if the container has a policy of its own.
 pub fn restarts_after(
     own: Option<&str>,
     rules: &[ContainerRestartRule],
@@ -79,7 +80,7 @@ pub fn could_restart_all(spec: &PodSpec) -> bool {
     })
 }
 
-/// The first rule that the exit code fits.
+/// The first rule that matches the exit code.
 fn matching_rule(rules: &[ContainerRestartRule], exit_code: i32) -> Option<&ContainerRestartRule> {
     rules.iter().find(|rule| {
         rule.exit_codes.as_ref().is_some_and(|codes| {

@@ -1,11 +1,11 @@
-//! The effects that a taint can have.
+//! The effects of a taint.
 
-/// New pods stay away.
+/// New pods are not scheduled to the node.
 pub const NO_SCHEDULE: &str = "NoSchedule";
-/// New pods stay away if they find room elsewhere.
+/// New pods are scheduled to the node only if they find no room elsewhere.
 pub const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
-/// Pods that run end, too: the one effect that the kubelet heeds at admission.
+/// Running pods end, too. It is the one effect that the kubelet checks at admission.
 pub const NO_EXECUTE: &str = "NoExecute";
 
-/// All of them.
+/// The three effects.
 pub const EFFECTS: [&str; 3] = [NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE];

@@ -1,21 +1,21 @@
-//! What a threshold of eviction is given as: an amount, or a percentage of what there is (row 19.1).
+//! The value of an eviction threshold: an amount, or a percentage of the capacity (row 19.1).
 
 use pod_spec::quantity::Quantity;
 
-/// An amount, or a part of what there is.
+/// An amount, or a part of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// So much.
+    /// An absolute amount.
     Amount(Quantity),
-    /// This part of the capacity; 1 is all of it.
+    /// A part of the capacity; 1 is the whole capacity.
     Part(f32),
 }
 
 impl Value {
-    /// Reads a quantity, or a number with a percent sign, whatever its size and sign.
+    /// Reads a quantity, or a number with a percent sign, of any size and sign.
     ///
     /// # Errors
-    /// For people: what is wrong with the text.
+    /// A text for people that says what is wrong with the input.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some(percent) = text.strip_suffix('%') else {
             return Quantity::parse(text).map(Self::Amount).map_err(|error| error.to_string());
@@ -27,8 +27,8 @@ impl Value {
         }
     }
 
-    /// How much that is of a capacity: a percentage of single precision, of a whole number of double precision, as
-    /// upstream computes it.
+    /// The threshold as an amount of this capacity. As upstream computes it: the percentage has single
+    /// precision, the product double precision.
     pub fn of(self, capacity: Quantity) -> Quantity {
         match self {
             Self::Amount(amount) => amount,

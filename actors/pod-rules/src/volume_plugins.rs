@@ -1,4 +1,4 @@
-//! Upstream's names of the volume plugins that this kubelet has; they are part of paths, metrics and messages.
+//! Upstream's names of the volume plugins that this kubelet has; paths, metrics and messages contain them.
 
 /// ConfigMap volumes.
 pub const CONFIG_MAP: &str = "kubernetes.io/configmap";
@@ -13,5 +13,5 @@ pub const PROJECTED: &str = "kubernetes.io/projected";
 /// Secret volumes.
 pub const SECRET: &str = "kubernetes.io/secret";
 
-/// All of them.
+/// All plugins, in alphabetical order.
 pub const ALL: &[&str] = &[CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, HOST_PATH, PROJECTED, SECRET];

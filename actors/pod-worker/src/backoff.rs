@@ -1,8 +1,9 @@
-//! Crash-loop back-off (row 5.15): the first restart at once, then 10 s doubling to a maximum, counted from the last
-//! exit; afresh when an exit comes more than ten minutes after the last start.
+//! Crash-loop back-off (row 5.15): the first restart is at once, then delays double from 10 s to a maximum,
+//! counted from the last exit. The series begins anew when an exit comes more than ten minutes after the last
+//! start.
 //!
-//! The book lives in the worker. After a crash of the worker it is rebuilt from what the runtime remembers: attempt
-//! numbers and times of exited instances. A rebuilt delay may be too long, never too short.
+//! The delays are kept in the worker. After a crash of the worker they are rebuilt from the exited instances
+//! that the runtime has: attempt numbers and times. A rebuilt delay may be too long, never too short.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use bridge_pace::Backoff;
 use jiff::{SignedDuration, Timestamp};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
-/// Delay after the second exit, unless the maximum is lower.
+/// The delay after the second exit, unless the maximum is lower.
 const INITIAL: SignedDuration = SignedDuration::from_secs(10);
-/// A container that ran this long before it exited starts over.
+/// The delays of a container that ran this long before it exited begin anew.
 const RESET_AFTER: SignedDuration = SignedDuration::from_secs(600);
 /// `maxContainerRestartPeriod` if it is not configured.
 pub const MAX_DEFAULT: SignedDuration = SignedDuration::from_secs(300);
@@ -21,18 +22,18 @@ pub const MAX_DEFAULT: SignedDuration = SignedDuration::from_secs(300);
 /// The shortest and the longest delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffBounds {
-    /// Before the second restart.
+    /// The delay before the second restart.
     pub initial: SignedDuration,
-    /// However often it crashes.
+    /// The longest delay.
     pub max: SignedDuration,
 }
 
 impl BackoffBounds {
-    /// Those of the feature gate ReduceDefaultCrashLoopBackOffDecay.
+    /// The bounds of the feature gate ReduceDefaultCrashLoopBackOffDecay.
     pub const REDUCED: Self =
         Self { initial: SignedDuration::from_secs(1), max: SignedDuration::from_secs(60) };
 
-    /// With another maximum; one below the first delay is the first delay, too.
+    /// The same bounds with another maximum; a maximum below the initial delay lowers that, too.
     #[must_use]
     pub fn up_to(self, max: SignedDuration) -> Self {
         Self { initial: self.initial.min(max), max }
@@ -53,17 +54,17 @@ impl Default for BackoffBounds {
     }
 }
 
-/// Wall time counts with a sign, waits without: those of a back-off are small.
+/// The times of the API are signed, waits are not. A back-off's wait is short enough for both.
 fn signed(wait: Duration) -> SignedDuration {
     SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)
 }
 
-/// Whether a container may be restarted.
+/// Whether and when a container may be restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// At once.
+    /// The container may start at once.
     Start,
-    /// Not before `until`.
+    /// The container may not start before `until`.
     Wait {
         /// When the delay is over.
         until: Timestamp,
@@ -88,7 +89,7 @@ pub struct CrashBackoff {
 }
 
 impl CrashBackoff {
-    /// An empty book.
+    /// No delays yet.
     pub fn new(bounds: BackoffBounds) -> Self {
         Self { bounds, entries: BTreeMap::new() }
     }
@@ -103,8 +104,8 @@ impl CrashBackoff {
             return Verdict::Start;
         }
         if finished > now {
-            // The clock was set back after the exit: how long ago that was cannot be told, and waiting until the clock
-            // is there again may take for ever. One restart comes early.
+            // The clock was set back after the exit: the time since the exit is unknown, and it may take for
+            // ever until the clock is past the exit again. One restart comes early.
             return Verdict::Start;
         }
         let until = finished.saturating_add(entry.delay).unwrap_or(Timestamp::MAX);
@@ -128,7 +129,7 @@ impl CrashBackoff {
     fn entry(&self, pod: &RuntimePod, name: &str, hash: u64) -> Option<Entry> {
         match self.entries.get(name) {
             Some(entry) if entry.hash == hash => Some(*entry),
-            // The book knows the container under another image: the new one has no history.
+            // The entry is for another image: the new one has no history.
             Some(_) => None,
             None => self.rebuilt(pod, name, hash),
         }
@@ -151,13 +152,13 @@ impl CrashBackoff {
         Some(Entry { hash, delay, started })
     }
 
-    /// The delay after the start of this attempt if no quiet time has reset it.
+    /// The delay after the start of this attempt, if no long run has reset it.
     fn after_restarts(&self, attempt: u32) -> SignedDuration {
         signed(self.bounds.backoff().after(attempt))
     }
 
-    /// The delay that follows the one that was kept between an exit and the next start: the longest that fits into
-    /// that gap has been kept at most, so the next is at most twice that.
+    /// The delay that follows the one that was kept between an exit and the next start. The kept delay was at
+    /// most the longest that fits into that gap, so the next is at most twice that.
     fn after_gap(&self, gap: SignedDuration) -> SignedDuration {
         if gap < self.bounds.initial {
             return self.bounds.initial;
@@ -170,7 +171,7 @@ impl CrashBackoff {
     }
 }
 
-/// The newest instance that has exited: from its end the delay is counted.
+/// The newest instance that has exited; the delay counts from its end.
 fn last_exit<'a>(pod: &'a RuntimePod, name: &'a str) -> Option<&'a RuntimeContainer> {
     pod.instances(name).find(|c| c.state == ContainerState::Exited)
 }
@@ -257,8 +258,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever the worker crashes, the rebuilt book never lets a container restart earlier than the one that was
-        /// lost.
+        /// Whenever the worker crashes, the rebuilt delays never let a container restart earlier than the
+        /// lost ones.
         #[test]
         fn a_rebuilt_book_is_never_early(
             runs in proptest::collection::vec(0i64..700, 2..9), crash in 1usize..9, max in 1i64..400,

@@ -1,4 +1,4 @@
-//! What the pool and its workers are given by the wiring.
+//! The neighbours, effects and settings that the wiring gives to the pool and its workers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::metrics::PodWorkerMetrics;
 use crate::node_rules::NodeRules;
 use crate::worker::PodWorker;
 
-/// Reads the node's resolver configuration, the file named by `resolvConf`. The error is for people.
+/// Reads the node's resolver configuration, the file that `resolvConf` names. The error is for people.
 pub type ReadResolvConf = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// Called before each step of a worker's work with the step's text, such as `StartContainer web`. The step begins when
@@ -41,7 +41,8 @@ pub type FaultPoint = Arc<dyn Fn(&str) -> BoxFuture<'static, ()> + Send + Sync>;
 /// The configuration of pod workers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodWorkerConfig {
-    /// `syncFrequency`: how often a pod is looked over when nothing happens.
+    /// From kubelet's configuration `syncFrequency`: how often a worker looks at its pod when no message
+    /// comes.
     pub sync_frequency: Duration,
     /// How crashing containers are restarted: `crashLoopBackOff` and the gate ReduceDefaultCrashLoopBackOffDecay.
     pub crash_backoff: BackoffBounds,
@@ -49,20 +50,20 @@ pub struct PodWorkerConfig {
     pub cluster_dns: ClusterDns,
     /// `resolvConf`: the path that [`PodWorkerDeps::resolv_conf`] reads, for people; empty if there is none.
     pub resolv_conf: String,
-    /// Feature gate HostnameOverride.
+    /// From the feature gate HostnameOverride.
     pub hostname_override: bool,
-    /// Feature gate EnvFiles.
+    /// From the feature gate EnvFiles.
     pub env_files: bool,
-    /// The node's name.
+    /// `metadata.name` of the Node.
     pub node_name: Arc<str>,
-    /// The node's addresses until others are told of, primary first.
+    /// The node's addresses until NodeStatus sends others, primary first.
     pub host_ips: Vec<String>,
-    /// What the node has, and what of it pods may have.
+    /// The node's capacity and allocatable amounts.
     pub node: Arc<NodeResources>,
-    /// `--maximum-dead-containers-per-container`: dead instances of a container that are kept while its pod runs. One
-    /// is in any case.
+    /// `--maximum-dead-containers-per-container`: how many dead instances of a container are kept while its
+    /// pod runs; at least one.
     pub dead_kept: usize,
-    /// What the node lays down for all containers.
+    /// The node's settings for all containers.
     pub rules: Arc<NodeRules>,
 }
 
@@ -84,60 +85,60 @@ impl Default for PodWorkerConfig {
     }
 }
 
-/// What one worker needs.
+/// The neighbours, effects and settings of one worker.
 #[derive(Clone)]
 pub struct PodWorkerDeps {
-    /// Pleg: look at the pod.
+    /// Pleg, which is told to look at the pod.
     pub pleg: Address<PodTouched>,
-    /// VolumeManager: have the volumes ready.
+    /// VolumeManager, which mounts the pod's volumes.
     pub mount: AskPort<PodWorker, MountVolumes>,
-    /// VolumeManager: have parts of a container's volumes ready.
+    /// VolumeManager, which makes parts of a container's volumes ready.
     pub prepare_subpaths: AskPort<PodWorker, PrepareSubpaths>,
-    /// VolumeManager: undo all mounts of the pod.
+    /// VolumeManager, which undoes all mounts of the pod.
     pub unmount: AskPort<PodWorker, UnmountVolumes>,
-    /// ImageManager.
+    /// ImageManager, which makes images present on the node.
     pub images: AskPort<PodWorker, EnsureImage>,
-    /// ObjectCache: secrets that variables come from.
+    /// ObjectCache: the secrets of variables.
     pub secrets: AskPort<PodWorker, GetSecret>,
-    /// ObjectCache: config maps that variables come from.
+    /// ObjectCache: the config maps of variables.
     pub config_maps: AskPort<PodWorker, GetConfigMap>,
-    /// ObjectCache: the class whose handler runs the pod.
+    /// ObjectCache: the runtime class of the pod, which names the runtime's handler.
     pub runtime_classes: AskPort<PodWorker, GetRuntimeClass>,
-    /// ObjectCache: services that variables tell of.
+    /// ObjectCache: the services of service variables.
     pub services: AskPort<PodWorker, GetServices>,
-    /// StatusManager.
+    /// StatusManager, which is asked for the pod's status before the worker began.
     pub status: AskPort<PodWorker, GetPodStatus>,
-    /// The pool: send everything again.
+    /// The pool, which is asked to send the pod's facts again.
     pub resend: Address<ResendPod>,
-    /// Everybody who is told of a worker's state, the pool among them.
+    /// The actors that are told of a worker's state, with the pool among them.
     pub reports: Vec<Address<WorkerReported>>,
-    /// EventRecorder.
+    /// The recorder of events.
     pub events: Address<RecordEvent>,
-    /// What the runtime holds.
+    /// The runtime's reads.
     pub runtime: Arc<dyn RuntimeReads>,
-    /// The pod's sandbox and containers.
+    /// The runtime's calls that change the pod's sandbox and containers.
     pub pods: Arc<dyn PodLifecycle>,
-    /// Hooks that are commands.
+    /// The runtime's calls for hooks that are commands.
     pub exec: Arc<dyn ExecSync>,
-    /// The pods' directories and logs.
+    /// The pods' directories and logs on disk.
     pub dirs: Arc<dyn PodDirs>,
-    /// ResourceManager: have the pod's cgroup ready.
+    /// ResourceManager, which makes the pod's cgroup.
     pub ensure_cgroup: AskPort<PodWorker, EnsurePodCgroup>,
-    /// ResourceManager: remove it.
+    /// ResourceManager, which removes the pod's cgroup.
     pub remove_cgroup: AskPort<PodWorker, RemovePodCgroup>,
-    /// Lifecycle hooks over HTTP.
+    /// The client for hooks over HTTP.
     pub prober: Arc<dyn Prober>,
-    /// A moment of this process' own time, before all workers: what their requests are numbered from.
+    /// A moment before any worker started. Workers number their requests by the time since then.
     pub epoch: Instant,
-    /// Wall time and randomness.
+    /// Wall clock and randomness.
     pub clock: Arc<dyn Clock>,
-    /// The node's resolver configuration; absent if `resolvConf` is empty.
+    /// Reads the node's resolver configuration; absent if `resolvConf` is empty.
     pub resolv_conf: Option<ReadResolvConf>,
-    /// Configuration.
+    /// Settings.
     pub config: Arc<PodWorkerConfig>,
-    /// Counts.
+    /// Metrics, which outlive the incarnation.
     pub metrics: PodWorkerMetrics,
-    /// Only in tests.
+    /// Called before each step; set only by tests.
     pub fault_point: Option<FaultPoint>,
 }
 
@@ -147,17 +148,17 @@ impl fmt::Debug for PodWorkerDeps {
     }
 }
 
-/// What the pool needs.
+/// The neighbours and settings of the pool.
 #[derive(Clone, Debug)]
 pub struct PodWorkerPoolDeps {
-    /// For each worker.
+    /// The dependencies of each worker.
     pub worker: PodWorkerDeps,
-    /// PodManager: send the desired pods again.
+    /// PodManager, which is asked to send the desired pods again.
     pub resend_desired: Address<ResendDesired>,
-    /// Pleg: send what was observed again.
+    /// Pleg, which is asked to send its observations again.
     pub resend_observed: Address<ResendObserved>,
-    /// ProbeManager: send the verdicts again.
+    /// ProbeManager, which is asked to send the verdicts again.
     pub resend_verdicts: Address<ResendVerdicts>,
-    /// NodeStatus: send the node's addresses again; none without a Node.
+    /// NodeStatus, which is asked to send the node's addresses again; none if this kubelet keeps no Node.
     pub resend_node: Option<Address<ResendNode>>,
 }

@@ -1,33 +1,33 @@
-//! What a pod's `/etc/resolv.conf` gets (row 12.1).
+//! The contents of a pod's `/etc/resolv.conf` (row 12.1).
 
 use bridge_cri::wire::DnsConfig;
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
 
-/// Limits of the resolvers in use: upstream cuts what is beyond.
+/// Limits of common resolvers: as upstream, what exceeds them is cut off.
 const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCH_LINE_BYTES_MAX: usize = 2048;
 const SEARCH_BYTES_MAX: usize = 253;
-/// Searches that a cluster's domain adds.
+/// How many search domains the cluster's domain adds.
 const CLUSTER_SEARCHES: usize = 3;
 
 /// The cluster's DNS, from `clusterDNS` and `clusterDomain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterDns {
-    /// Addresses; without any, policy ClusterFirst means Default.
+    /// Addresses of the servers. Without any, the policy ClusterFirst means Default.
     pub servers: Vec<String>,
-    /// Empty if there is none.
+    /// The cluster's domain; empty if there is none.
     pub domain: String,
 }
 
-/// What a pod gets.
+/// The resolver configuration of a pod, and what there is to report about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodDns {
-    /// For the sandbox.
+    /// The configuration for the sandbox.
     pub config: DnsConfig,
-    /// The pod wants the cluster's DNS, and there is none: event MissingClusterDNS.
+    /// Whether the pod wants the cluster's DNS and there is none: event MissingClusterDNS.
     pub missing_cluster: bool,
-    /// What was left out, one message for each event DNSConfigForming.
+    /// The messages of the events DNSConfigForming, one for each kind of entry that was cut off.
     pub exceeded: Vec<String>,
 }
 
@@ -43,12 +43,12 @@ enum Policy {
     None,
 }
 
-/// The resolver configuration of a pod. `resolv_conf` is the text of the node's file; absent if `resolvConf` is
-/// configured empty, which leaves the pod without name resolution: it is told to ask itself, in each family of the
-/// node's addresses.
+/// The resolver configuration of a pod. `resolv_conf` is the text of the node's file; absent if `resolvConf`
+/// is configured empty: then the pod gets loopback addresses as servers, in the families of the node's
+/// addresses, and so has no name resolution.
 ///
 /// # Errors
-/// The node's file makes no sense.
+/// The node's file cannot be parsed.
 pub fn pod_dns(
     pod: &Pod,
     resolv_conf: Option<&str>,
@@ -79,7 +79,8 @@ pub fn pod_dns(
     Ok(PodDns { config, missing_cluster, exceeded })
 }
 
-/// What is wrong with the node's own file, for event CheckLimitsForResolvConf about the node. `path` is where it lies.
+/// The message of the event CheckLimitsForResolvConf about the node, if its resolver file exceeds a limit.
+/// `path` is the file's path.
 pub fn check_resolv_conf(path: &str, resolv_conf: &str, cluster_domain: &str) -> Option<String> {
     let searches = match parse(resolv_conf) {
         Ok(config) => config.searches,
@@ -135,7 +136,7 @@ fn parse(text: &str) -> Result<DnsConfig, String> {
                 Some(server) => config.servers.push(server.to_owned()),
                 None => error = Some("nameserver list is empty ".to_owned()),
             },
-            // The last such line holds.
+            // The last search line counts.
             Some("search") => {
                 config.searches = fields
                     .filter(|search| *search != ".")
@@ -179,7 +180,7 @@ fn append(config: &mut DnsConfig, own: &PodDNSConfig) {
     }
 }
 
-/// The pod's own after the others, each once.
+/// Adds the pod's own entries after the others, each entry once.
 fn unite(list: &mut Vec<String>, own: Option<&[String]>) {
     let others = std::mem::take(list);
     for item in others.iter().chain(own.unwrap_or_default()) {
@@ -202,7 +203,7 @@ fn set_option(options: &mut Vec<String>, option: String) {
     }
 }
 
-/// Cuts what is beyond the limits, and says so.
+/// Cuts off the entries beyond the limits. Returns the messages of the events about them.
 fn cut(config: &mut DnsConfig) -> Vec<String> {
     let mut exceeded = Vec::new();
     if config.servers.len() > NAMESERVERS_MAX {

@@ -1,12 +1,12 @@
-//! Ephemeral containers, taken as containers: the two are one thing but for whom an ephemeral one looks into
-//! (row 5.14).
+//! Ephemeral containers in the form of ordinary containers: the two differ only in the container whose
+//! processes an ephemeral one sees (row 5.14).
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer};
 
-/// The same as an ordinary container. `targetContainerName` is left out: whoever asks for the configuration names that
-/// container's ID.
+/// The ephemeral container as an ordinary one. `targetContainerName` is left out: the caller that makes the
+/// configuration gives the target's ID.
 pub fn as_container(ephemeral: &EphemeralContainer) -> Container {
-    // Taken apart whole, so that a field that comes later is not forgotten.
+    // Destructured in full, so that the compiler reports a field that is added later.
     let EphemeralContainer {
         args,
         command,

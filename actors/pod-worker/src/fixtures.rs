@@ -12,10 +12,10 @@ use messages::{PodRef, PodUid};
 
 use crate::hash::container_hash;
 
-/// The image of every container here.
+/// The image of every container of these fixtures.
 pub const IMAGE: &str = "img:1";
 
-/// This many seconds after an arbitrary moment.
+/// The moment this many seconds after an arbitrary one.
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
 }

@@ -1,22 +1,22 @@
-//! The container hash of row 5.8, byte for byte as the Go kubelet writes it: containers that it has started are
-//! adopted without a restart, and the other way round.
+//! The container hash of row 5.8, byte for byte as the Go kubelet writes it: each kubelet adopts containers
+//! that the other has started, without a restart.
 
 use k8s_openapi::api::core::v1::Container;
 
 const FNV1A_32_OFFSET: u32 = 0x811c_9dc5;
 const FNV1A_32_PRIME: u32 = 0x0100_0193;
 
-/// The hash over `{image,name}`. A running container whose annotation has another one is replaced.
+/// The hash over `{image,name}`. A running container with another hash in its annotation is replaced.
 pub fn container_hash(container: &Container) -> u64 {
     hash_of(&container.name, container.image.as_deref().unwrap_or_default())
 }
 
-/// As it is written into `io.kubernetes.container.hash`.
+/// The hash in the form of the annotation `io.kubernetes.container.hash`.
 pub fn hash_text(hash: u64) -> String {
     format!("{hash:x}")
 }
 
-/// FNV-1a 32 over the way Go's spew prints a byte slice: `([]uint8)[123 34 …]`, of the JSON text.
+/// FNV-1a 32 over the JSON text in the form in which Go's spew prints a byte slice: `([]uint8)[123 34 …]`.
 fn hash_of(name: &str, image: &str) -> u64 {
     let json = format!("{{\"image\":{},\"name\":{}}}", go_json_string(image), go_json_string(name));
     let mut hash = Fnv1a(FNV1A_32_OFFSET);
@@ -69,7 +69,7 @@ fn go_json_string(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Values that Go's own fnv, json and spew gave; the first is the one upstream's test pins.
+    /// Values computed by Go's own fnv, json and spew; upstream's test has the first one.
     #[test]
     fn hashes_equal_those_of_the_go_kubelet() {
         for (name, image, expected) in [

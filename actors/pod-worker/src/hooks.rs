@@ -1,4 +1,5 @@
-//! Lifecycle hooks (row 5.19): what is to be done, in whose words it fails.
+//! PURE: lifecycle hooks (row 5.19), without running them: the hooks of a container, their HTTP requests, and
+//! the messages of their failures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,12 @@ use messages::runtime::RuntimeContainer;
 
 use crate::spec::{ContainerKind, PodView};
 
-/// Sent unless the hook sets a header `User-Agent` of its own.
+/// The header `User-Agent` of a hook that sets none of its own.
 const USER_AGENT: &str = "kube-lifecycle/1.36";
-/// Upstream waits for ever. A hook without a grace period is bounded by this against a peer that never answers.
+/// The longest run of a hook without a grace period, against a peer that never answers. Upstream waits for
+/// ever.
 pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// Bytes of each output of a command that are kept for its error.
+/// The most bytes of each output of a command that are kept for its error.
 const OUTPUT_BYTES_MAX: usize = 4096;
 
 const PRE_STOP_ANNOTATION: &str = "io.kubernetes.container.preStopHandler";
@@ -24,19 +26,19 @@ const PORTS_ANNOTATION: &str = "io.kubernetes.container.ports";
 /// A hook of one container instance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hook {
-    /// The pod, for messages.
+    /// The pod, for messages and for HTTP requests.
     pub pod: PodRef,
     /// The runtime's ID of the instance.
     pub container_id: Arc<str>,
     /// The container's name.
     pub container: String,
-    /// Kind, for the event's field path.
+    /// The container's kind, for the event's field path.
     pub kind: ContainerKind,
-    /// The ports that the hook may name.
+    /// The container's ports, which the hook may refer to by name.
     pub ports: Vec<ContainerPort>,
     /// The pod's address; empty if it has none.
     pub pod_ip: String,
-    /// What to do.
+    /// The action of the hook.
     pub handler: LifecycleHandler,
 }
 
@@ -61,8 +63,8 @@ impl Hook {
         })
     }
 
-    /// The preStop hook of an instance: from the pod's spec, and where nobody has that any more from what was written
-    /// down when the instance was made.
+    /// The preStop hook of an instance: from the pod's spec, or, if the pod is not known any more, from the
+    /// annotations that the instance was created with.
     pub fn pre_stop(
         pod: Option<&Pod>,
         pod_ref: &PodRef,
@@ -93,12 +95,12 @@ impl Hook {
         })
     }
 
-    /// It only lets time pass: nothing fails when it is cut off.
+    /// Whether the hook only sleeps, so that cutting it off is no failure.
     pub fn is_sleep(&self) -> bool {
         self.handler.exec.is_none() && self.handler.http_get.is_none() && self.handler.sleep.is_some()
     }
 
-    /// What people are told of a hook that failed so; `output` is what the command has said.
+    /// The message of a hook that failed with `error`; `output` is that of its command.
     pub fn failed(&self, error: &str, output: &str) -> String {
         let of = format!("for Container {:?} in Pod {:?} failed", self.container, self.pod.to_string());
         let handler = &self.handler;
@@ -115,7 +117,7 @@ impl Hook {
         }
     }
 
-    /// What is wrong with a handler that does nothing that a hook can do, TCP among it.
+    /// The message for a handler with no action that a hook can have; TCP is none.
     pub fn invalid(&self) -> String {
         let given = if self.handler.tcp_socket.is_some() { "tcpSocket" } else { "none" };
         self.failed(&format!("invalid handler: {given}"), "")
@@ -124,7 +126,7 @@ impl Hook {
     /// The request of an HTTP hook.
     ///
     /// # Errors
-    /// Why there is none: no address, or no such port.
+    /// Why there is no request: the pod has no address, or there is no such port.
     pub fn request(&self, get: &HTTPGetAction) -> Result<HttpProbe, String> {
         let host = match get.host.as_deref() {
             None | Some("") if self.pod_ip.is_empty() => {
@@ -158,7 +160,7 @@ impl Hook {
         })
     }
 
-    /// A port by number, by the name it has in the container, or by a number written as text.
+    /// A port given as a number, as the name of a port of the container, or as a number in a text.
     fn port(&self, port: &IntOrString) -> Result<u16, String> {
         let number = match port {
             IntOrString::Int(number) => i64::from(*number),
@@ -177,8 +179,8 @@ impl Hook {
     }
 }
 
-/// The same request over plain HTTP, if a server that was spoken to in TLS has answered in plain HTTP. Credentials do
-/// not go over the wire unencrypted.
+/// The same request over plain HTTP, if a server that was addressed over TLS has answered in plain HTTP. The
+/// header `Authorization` is left out, since it must not be sent unencrypted.
 pub fn in_plain_http(request: &HttpProbe, error: &str) -> Option<HttpProbe> {
     let fits = request.scheme == Scheme::Https && error.contains("server gave HTTP response to HTTPS client");
     fits.then(|| {
@@ -188,7 +190,8 @@ pub fn in_plain_http(request: &HttpProbe, error: &str) -> Option<HttpProbe> {
     })
 }
 
-/// The error of a command that has ended so, and what it has said on both outputs, as far as that is kept.
+/// The error of a command that exited with this code, and its two outputs in one text, up to the length that
+/// is kept.
 pub fn command_failed(command: &[String], exit_code: i32, stdout: &[u8], stderr: &[u8]) -> (String, String) {
     let kept =
         |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(OUTPUT_BYTES_MAX)]).into_owned();
@@ -294,7 +297,7 @@ mod tests {
         let found = Hook::pre_stop(None, &pod_ref(), &instance, "").expect("it was written down");
         assert!(found.is_sleep());
         assert_eq!((found.handler, found.ports[0].container_port), (handler, 80));
-        // The spec's word counts where there is one.
+        // If the pod is known its spec counts, not the annotation.
         let spec = pod("Always", vec![], vec![container("c")]);
         assert_eq!(Hook::pre_stop(Some(&spec), &pod_ref(), &instance, ""), None);
         assert_eq!(Hook::pre_stop(None, &pod_ref(), &running("c", 0), ""), None);

@@ -1,33 +1,33 @@
-//! What a pod is called on its network (row 12.2).
+//! A pod's host name and domain (row 12.2).
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// Longest host name, in bytes: with the zero at its end it fits what the kernel has for it.
+/// The longest host name, in bytes: with a terminating zero it fills the kernel's 64.
 const HOSTNAME_BYTES_MAX: usize = 63;
-/// Longest full name as a host name, in bytes: what the kernel has without that zero.
+/// The longest full name as a host name, in bytes: the kernel's 64 without a terminating zero.
 const FQDN_BYTES_MAX: usize = 64;
 
 /// A pod's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The short name.
+    /// The short host name.
     pub hostname: String,
-    /// The domain of its subdomain's service; empty without one.
+    /// The domain `<subdomain>.<namespace>.svc.<cluster domain>`; empty without a subdomain.
     pub domain: String,
 }
 
-/// A pod that cannot have the name it asks for.
+/// Why a pod cannot have the host name that it asks for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostnameError {
-    /// Nothing is left of the name once it is cut.
+    /// Nothing is left of the name once it is cut to the allowed length.
     #[error("hostname for pod {pod:?} was invalid: {hostname:?}")]
     Invalid {
-        /// The pod's name.
+        /// The pod's name, from its metadata.
         pod: String,
         /// The name before it was cut.
         hostname: String,
     },
-    /// The full name does not fit the kernel.
+    /// The full name is longer than the kernel allows.
     #[error(
         "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long \
          ({FQDN_BYTES_MAX} characters is the max, {} characters requested)",
@@ -39,8 +39,8 @@ pub enum HostnameError {
     },
 }
 
-/// A pod's names: `spec.hostnameOverride` (where its gate is on), `spec.hostname` or the pod's name, cut to what the
-/// kernel takes, and the domain that `spec.subdomain` stands for.
+/// A pod's names: `spec.hostnameOverride` (if its gate is on), `spec.hostname` or the pod's name, cut to the
+/// length that the kernel allows, and the domain of `spec.subdomain`.
 ///
 /// # Errors
 /// Nothing is left of a name that had to be cut.
@@ -60,7 +60,7 @@ pub fn names(pod: &Pod, cluster_domain: &str, override_enabled: bool) -> Result<
     Ok(Names { hostname, domain: domain.unwrap_or_default() })
 }
 
-/// What the kernel is told: the short name, or with `setHostnameAsFQDN` the full one.
+/// The host name for the kernel: the short name, or with `setHostnameAsFQDN` the full one.
 ///
 /// # Errors
 /// The full name is too long.

@@ -1,4 +1,4 @@
-//! The hosts file that a pod's containers see (row 10.29).
+//! The managed hosts file of a pod's containers (row 10.29).
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -22,7 +22,7 @@ pub fn etc_hosts(pod: &Pod, names: &Names, ips: &[String]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The hosts file of a pod on the node's network: the node's own, and what the pod adds.
+/// The hosts file of a pod on the node's network: the node's own file, and the pod's host aliases.
 pub fn host_network_hosts(pod: &Pod, node: &[u8]) -> Vec<u8> {
     let mut text = b"# Kubernetes-managed hosts file (host network).\n".to_vec();
     text.extend_from_slice(node);

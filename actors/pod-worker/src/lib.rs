@@ -8,8 +8,9 @@
 //!   `RecordEvent`, resend requests; calls to the runtime through the bridge.
 //! **State (rebuilt from).** Desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager
 //!   resends), back-off (attempts and times in the runtime), whether a pod has ended (StatusManager).
-//! **On crash.** The pool adopts the workers that live and tells them again. A worker first waits for its predecessor's
-//!   calls in flight, then for a look at the runtime; nothing is created before both, and no container restarts.
+//! **On crash.** The pool adopts the living workers and sends them everything again. A worker first waits for its
+//!   predecessor's calls in flight, then for a look at the runtime; nothing is created before both, and no container
+//!   restarts.
 //! **Never does.** Touch a pod from two tasks at once, create anything once termination has begun, unmount before the
 //!   containers have died, write a pod's status.
 

@@ -1,6 +1,6 @@
-//! The three states of a pod and the ways between them (rows 4.1–4.3, 4.7).
+//! The three states of a pod and the transitions between them (rows 4.1–4.3, 4.7).
 //!
-//! There is no way back: a pod that terminates never syncs again, and its grace only decreases.
+//! No transition leads back: a terminating pod never syncs again, and its grace period only decreases.
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{Rejection, WorkerState};
@@ -12,35 +12,35 @@ use crate::texts;
 /// Why a pod ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// It was removed from its source.
+    /// Its source does not list it any more.
     Removed,
-    /// The runtime holds it, and nobody desires or remembers it.
+    /// The runtime holds it, no source lists it, and the pool has no worker for it.
     Orphaned,
-    /// Its deletion timestamp is set.
+    /// The pod has a deletion timestamp.
     Deleted,
-    /// The node wants it gone.
+    /// Another subsystem wants the pod to end, by an `EvictPod`.
     Evicted {
-        /// Grace in seconds instead of the pod's own, if that is shorter.
+        /// The grace period in seconds; it counts if it is shorter than the pod's own.
         grace_seconds: Option<i64>,
-        /// The status' reason and message.
+        /// The reason and message for the pod's status.
         why: Rejection,
     },
-    /// It has run for longer than it may (row 3.9).
+    /// The pod has run for longer than its `activeDeadlineSeconds` (row 3.9).
     Overdue,
-    /// Its containers have nothing more to do, or its status says so already.
+    /// The pod's containers have nothing more to do, or its status says so already.
     Finished,
 }
 
-/// What a trigger has changed.
+/// The effect of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
     None,
-    /// The pod terminates from now on: a running sync is cut short where that is safe.
+    /// The pod begins to terminate: a running sync is cut short where that is safe.
     Began,
-    /// It has less time than before.
+    /// The grace period has become shorter.
     Shortened,
-    /// It had ended by itself and now goes for good.
+    /// The pod had ended without being deleted, and is deleted now.
     NowDeleted,
 }
 
@@ -53,7 +53,7 @@ struct Ending {
     failed: Option<Rejection>,
 }
 
-/// Where a pod is on its way.
+/// The state of a pod between its first sync and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lifecycle {
     ending: Option<Ending>,
@@ -68,12 +68,12 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// A pod that syncs.
+    /// The lifecycle of a pod that syncs.
     pub fn new() -> Self {
         Self { ending: None, stopped: false, released: false }
     }
 
-    /// The state.
+    /// The state, as workers report it.
     pub fn state(&self) -> WorkerState {
         match (&self.ending, self.stopped) {
             (None, _) => WorkerState::Syncing,
@@ -82,27 +82,27 @@ impl Lifecycle {
         }
     }
 
-    /// The grace that is left to a terminating pod, in seconds, at least 1; absent while it syncs.
+    /// The grace period of a terminating pod, in seconds, at least 1; absent while it syncs.
     pub fn grace_seconds(&self) -> Option<i64> {
         self.ending.as_ref().map(|ending| ending.grace_seconds)
     }
 
-    /// It was removed or deleted, so nothing of it is kept.
+    /// Whether the pod was removed or deleted, so that nothing of it is kept.
     pub fn deleted(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.deleted)
     }
 
-    /// The node has ended it, and this is why.
+    /// The reason and message, if the node has ended the pod.
     pub fn failed(&self) -> Option<&Rejection> {
         self.ending.as_ref().and_then(|ending| ending.failed.as_ref())
     }
 
-    /// The node wants nothing of it left but its logs.
+    /// Whether the pod was evicted, so that only its logs are kept.
     pub fn evicted(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.evicted)
     }
 
-    /// All that has to be given back has been.
+    /// Whether everything of the pod that is not kept has been released.
     pub fn released(&self) -> bool {
         self.released
     }
@@ -129,7 +129,7 @@ impl Lifecycle {
         let now_deleted = deleted && !ending.deleted;
         ending.deleted |= deleted;
         if now_deleted && self.stopped {
-            // Its containers were kept for their logs; now they go.
+            // Its containers were kept for their logs, and are removed now.
             self.released = false;
             return Change::NowDeleted;
         }
@@ -142,20 +142,21 @@ impl Lifecycle {
         }
     }
 
-    /// Nothing of the pod runs any more, and nothing will.
+    /// Notes that nothing of the pod runs any more, and nothing will.
     pub fn stopped(&mut self) {
         debug_assert!(self.ending.is_some(), "a pod that syncs cannot have been terminated");
         self.stopped = self.ending.is_some();
     }
 
-    /// All that has to be given back has been. Ignored unless the pod is terminated.
+    /// Notes that everything of the pod that is not kept has been released. Ignored unless the pod is
+    /// terminated.
     pub fn release(&mut self) {
         self.released = self.stopped;
     }
 }
 
-/// The least of what was granted so far, the API's deletion grace and the caller's; without any of them the pod's own
-/// wish. At least one second.
+/// The grace period: the shortest of the present one, the API's deletion grace period and the trigger's;
+/// without any of them the pod's own. At least one second.
 fn effective_grace(current: Option<i64>, trigger: &Trigger, pod: Option<&Pod>) -> i64 {
     let deletion = pod.and_then(|pod| pod.metadata.deletion_grace_period_seconds);
     let override_seconds = match trigger {

@@ -1,4 +1,4 @@
-//! From Kubernetes' amounts to the kernel's: shares, quotas and limits (rows 14.3, 14.18, 5.24).
+//! Converts Kubernetes' amounts to the kernel's: shares, quotas and limits (rows 14.3, 14.18, 5.24).
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use pod_spec::resources::{Amounts, parsed, pod_amounts};
 
 use crate::node_rules::NodeRules;
 
-/// What one container, or one pod, asks for of what the kernel hands out. Zero is no limit.
+/// The requests and limits of one container, or of one pod. A limit of zero is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Absent if there is none: then the limit counts.
+    /// Absent if there is no request: then the limit counts as one.
     pub cpu_request: Option<Quantity>,
     pub cpu_limit: Option<Quantity>,
     pub memory_limit: Option<Quantity>,
 }
 
-/// The kernel's values for it.
+/// The kernel's values for these requests and limits.
 pub(crate) fn linux_resources(wanted: &Wanted, rules: &NodeRules) -> LinuxContainerResources {
     let millis = |quantity: Option<Quantity>| quantity.map_or(0, Quantity::millis_rounded_up);
     let limit_millis = millis(wanted.cpu_limit);
@@ -30,7 +30,7 @@ pub(crate) fn linux_resources(wanted: &Wanted, rules: &NodeRules) -> LinuxContai
         ..LinuxContainerResources::default()
     };
     if let Some(period) = rules.cpu_quota_period_us {
-        // Zero is no quota.
+        // Here zero means no quota.
         resources.cpu_quota = quota_us(limit_millis, period).unwrap_or(0);
         resources.cpu_period = period;
     }
@@ -40,7 +40,8 @@ pub(crate) fn linux_resources(wanted: &Wanted, rules: &NodeRules) -> LinuxContai
     resources
 }
 
-/// Those of a pod's sandbox: of all containers together, without the overhead, which the runtime is told apart.
+/// The resources of a pod's sandbox: those of all containers together, without the overhead, which the
+/// runtime gets separately.
 pub(crate) fn sandbox_resources(pod: &Pod, rules: &NodeRules) -> LinuxContainerResources {
     let amounts = |which| pod.spec.as_ref().map(|spec| pod_amounts(spec, which)).unwrap_or_default();
     let (requests, limits) = (amounts(Amounts::Requests), amounts(Amounts::Limits));
@@ -52,7 +53,7 @@ pub(crate) fn sandbox_resources(pod: &Pod, rules: &NodeRules) -> LinuxContainerR
     linux_resources(&wanted, rules)
 }
 
-/// What the runtime's own processes around the pod may use: request and limit alike.
+/// The resources of the runtime's own processes around the pod (`spec.overhead`): request and limit alike.
 pub(crate) fn overhead(pod: &Pod, rules: &NodeRules) -> LinuxContainerResources {
     let Some(overhead) = overhead_of(pod.spec.as_ref()) else { return LinuxContainerResources::default() };
     let cpu = Some(overhead.get("cpu").copied().unwrap_or(Quantity::ZERO));
@@ -65,7 +66,7 @@ fn overhead_of(spec: Option<&PodSpec>) -> Option<BTreeMap<String, Quantity>> {
     Some(parsed(Some(overhead)))
 }
 
-/// A whole number of units, none being zero.
+/// The quantity in whole units, rounded up; zero if absent.
 pub(crate) fn units(quantity: Option<Quantity>) -> i64 {
     quantity.map_or(0, Quantity::units_rounded_up)
 }
@@ -99,7 +100,7 @@ mod tests {
         for (request, limit, memory, expected) in [
             ("", "", "", [2, 0, 100_000, 0]),
             ("0", "", "", [2, 0, 100_000, 0]),
-            // Without a request the limit counts, with a request of zero it does not.
+            // Without a request the limit counts as one; a request of zero does not.
             ("", "1", "", [1024, 100_000, 100_000, 0]),
             ("0", "1", "", [2, 100_000, 100_000, 0]),
             ("250m", "500m", "64Mi", [256, 50_000, 100_000, 67_108_864]),
@@ -107,7 +108,7 @@ mod tests {
             ("3m", "10m", "", [3, 1000, 100_000, 0]),
             ("2", "1500m", "1G", [2048, 150_000, 100_000, 1_000_000_000]),
             ("1000", "1000", "", [262_144, 100_000_000, 100_000, 0]),
-            // What is finer than a thousandth counts as one.
+            // An amount below a thousandth counts as one thousandth.
             ("100u", "100u", "100m", [2, 1000, 100_000, 1]),
         ] {
             assert_eq!(values(request, limit, memory, &rules), expected, "{request}/{limit}/{memory}");
@@ -148,7 +149,7 @@ mod tests {
         let regular = vec![with(container("a"), &cpu("100m"), &cpu("100m")), with(container("b"), &[], &[])];
         let mut pod = pod("Always", init, regular);
         let rules = NodeRules::default();
-        // Initialising takes more than running: the sidecar and the init container at once.
+        // Initialization takes more than running does: the sidecar and the init container run at once.
         let made = sandbox_resources(&pod, &rules);
         assert_eq!((made.cpu_shares, made.cpu_quota), (1126, 120_000));
         assert_eq!(made.memory_limit_in_bytes, 20 << 20);

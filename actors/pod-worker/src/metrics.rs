@@ -1,4 +1,4 @@
-//! Metric handles; names, labels and buckets are upstream's (section 27).
+//! Metrics of the pool and its workers; names, labels and buckets are upstream's (section 27).
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -6,46 +6,46 @@ use prometheus::{
     exponential_buckets,
 };
 
-/// Buckets of the time to a pod's start, in seconds.
+/// Buckets of the time until a pod runs, in seconds.
 const START_BUCKETS: [f64; 25] = [
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
     480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-/// What the pool and its workers count. Cheap to clone; clones count together, so counts survive restarts.
+/// The metrics' handles. Cheap to clone; clones count into the same metrics, which outlive incarnations.
 #[derive(Clone, Debug)]
 pub struct PodWorkerMetrics {
-    /// Seconds of one operation of a worker, by type.
+    /// Seconds of one operation of a worker, by type of operation.
     pub worker_seconds: HistogramVec,
-    /// Seconds from seeing a pod to its worker's first sync.
+    /// Seconds from the first sight of a pod to its worker's first sync.
     pub worker_start_seconds: Histogram,
-    /// Seconds from seeing a pod to its containers running.
+    /// Seconds from the first sight of a pod until its containers run.
     pub pod_start_seconds: Histogram,
-    /// Sandboxes asked for.
+    /// Sandboxes that the runtime was asked to create.
     pub started_pods: IntCounter,
-    /// Sandboxes that could not be had.
+    /// Sandboxes that could not be created.
     pub started_pods_errors: IntCounter,
-    /// Containers asked for, by type.
+    /// Containers that were to be started, by type.
     pub started_containers: IntCounterVec,
     /// Containers that could not be started, by type and waiting reason.
     pub started_containers_errors: IntCounterVec,
-    /// Workers, by lifecycle, whether desired, and whether static.
+    /// Workers, by lifecycle, whether their pod is desired, and whether it is static.
     pub working_pods: IntGaugeVec,
-    /// Pods that came back under the same UID, by whether static.
+    /// Pods that came back under the same UID, by whether they are static.
     pub restarted_pods: IntCounterVec,
     /// Regular containers per started pod.
     pub containers_per_pod: Histogram,
-    /// Hooks that were answered in plain HTTP where TLS was wanted.
+    /// HTTPS hooks that were repeated in plain HTTP.
     pub hook_http_fallbacks: IntCounter,
-    /// Sleeping hooks that were cut off.
+    /// Sleeping hooks that were cut off by the end of the grace period.
     pub hook_sleeps_cut: IntCounter,
 }
 
 impl PodWorkerMetrics {
-    /// Makes the handles.
+    /// New metrics, all empty.
     ///
     /// # Errors
-    /// Only if a name or label were malformed.
+    /// A name or label is malformed, which does not happen.
     pub fn new() -> prometheus::Result<Self> {
         let counter = |name: &str, help: &str| IntCounter::new(name, help);
         let counters =
@@ -112,10 +112,10 @@ impl PodWorkerMetrics {
         })
     }
 
-    /// Registers all of them.
+    /// Registers the metrics with a registry.
     ///
     /// # Errors
-    /// When the registry has one of the names already.
+    /// The registry has a metric of one of these names already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         let all: [Box<dyn Collector>; 12] = [
             Box::new(self.worker_seconds.clone()),

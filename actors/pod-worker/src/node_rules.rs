@@ -1,34 +1,37 @@
-//! What a node lays down for all containers: whether CPU limits are enforced and how, which profiles there are, what
-//! of the machine stays hidden.
+//! The node's settings for all containers: how CPU limits are enforced, which security profiles apply, and
+//! which files of the machine are hidden.
 
 use std::path::PathBuf;
 
-/// The rules of a node for the resources and the security of all pods (rows 14.13, 14.17, 14.18, 17.3).
+/// The node's settings for the resources and the security of all containers (rows 14.13, 14.17, 14.18, 17.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRules {
-    /// `cpuCFSQuotaPeriod` in microseconds; none if CPU limits are not enforced (`cpuCFSQuota: false`).
+    /// From kubelet's configuration `cpuCFSQuotaPeriod`, in microseconds; none if CPU limits are not enforced
+    /// (`cpuCFSQuota: false`).
     pub cpu_quota_period_us: Option<i64>,
-    /// One hierarchy of cgroups for all controllers: version 2.
+    /// Whether the machine uses cgroups version 2: one hierarchy for all controllers.
     pub cgroups_v2: bool,
-    /// `singleProcessOOMKill`: the OOM killer takes one process instead of the container. Version 1 knows nothing else.
+    /// From kubelet's configuration `singleProcessOOMKill`: the OOM killer ends one process instead of the
+    /// whole container. With cgroups version 1 it always does.
     pub single_process_oom_kill: bool,
-    /// Swap is accounted for, so that it can be denied.
+    /// Whether the kernel accounts for swap, so that it can be denied.
     pub swap_controller: bool,
-    /// The sizes in bytes of the huge pages that the machine has, ascending.
+    /// The page sizes of the machine's huge pages, in bytes, ascending.
     pub huge_page_sizes: Vec<u64>,
-    /// `<root-dir>/seccomp`, below which Localhost profiles lie.
+    /// `<root-dir>/seccomp`, the directory of Localhost profiles.
     pub seccomp_root: PathBuf,
-    /// `seccompDefault`: who names no seccomp profile gets that of the runtime.
+    /// From kubelet's configuration `seccompDefault`: a container without a seccomp profile gets the
+    /// runtime's default one.
     pub seccomp_default: bool,
-    /// The CPUs' files that tell of the machine's temperature, hidden as /proc's secrets are.
+    /// The paths of the CPUs' directories `thermal_throttle`, which are hidden from ordinary containers.
     pub thermal_paths: Vec<String>,
-    /// SELinux is on: the runtime is asked to label what containers share with the kubelet.
+    /// Whether SELinux is on: the runtime is asked to label the files that containers share with the kubelet.
     pub selinux: bool,
-    /// The gate ContainerStopSignals.
+    /// From the feature gate ContainerStopSignals.
     pub stop_signals: bool,
 }
 
-/// Microseconds; the default of `cpuCFSQuotaPeriod`.
+/// The default of `cpuCFSQuotaPeriod`, in microseconds.
 pub const CPU_PERIOD_US: i64 = 100_000;
 
 impl Default for NodeRules {

@@ -1,4 +1,4 @@
-//! PodWorkerPool: hands every fact about a pod to that pod's worker, and sees that there is one.
+//! PodWorkerPool: starts a worker for each pod, and gives each worker every fact about its pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use crate::roster::{Order, Roster};
 use crate::texts::check_limits_for_resolv_conf;
 use crate::worker::PodWorker;
 
-/// Messages that may wait for one worker: the newest of each kind, with room.
+/// The most messages that may wait for one worker: messages replace older ones of their kind, so this is
+/// ample.
 const WORKER_MAILBOX: usize = 16;
 /// Pause before reports that somebody had no room for are told again.
 const REPORTS_AGAIN: Duration = Duration::from_secs(1);
@@ -46,7 +47,7 @@ pub struct PodWorkerPool {
     deps: PodWorkerPoolDeps,
     roster: Roster,
     children: BTreeMap<PodUid, Child<PodWorker>>,
-    /// Workers that are over and may not have ended yet.
+    /// Pods whose worker is over and may not have ended yet.
     ending: BTreeSet<PodUid>,
     health: Option<RuntimeObserved>,
     addresses: Option<NodeAddressesObserved>,
@@ -57,7 +58,7 @@ pub struct PodWorkerPool {
 }
 
 impl PodWorkerPool {
-    /// A pool that knows nothing yet.
+    /// A pool without any facts.
     pub fn new(deps: PodWorkerPoolDeps) -> Self {
         Self {
             deps,
@@ -95,7 +96,7 @@ impl PodWorkerPool {
                 Order::Start(pod, want) => self.start(pod, want, ctx),
                 Order::Tell(pod, want) => {
                     let uid = pod.uid.clone();
-                    // What it crashed on again and again may be over with this.
+                    // The new goal may be past what a dormant worker crashed on, so it is tried again.
                     if let Some(child) = self.children.get(&uid) {
                         child.revive();
                     }
@@ -110,7 +111,8 @@ impl PodWorkerPool {
     fn start(&mut self, pod: PodRef, want: Want, ctx: &mut Ctx<Self>) {
         let uid = pod.uid.clone();
         if self.ending.contains(&uid) {
-            // Its predecessor would be taken for it. The timer that waits for that end brings it back.
+            // The new worker would be taken for its predecessor, which has not ended. The timer that waits
+            // for that end starts it.
             self.roster.not_started(&uid);
             return;
         }
@@ -122,7 +124,7 @@ impl PodWorkerPool {
         self.tell_all_but_goal(&uid);
     }
 
-    /// Everything but its goal that a worker works from.
+    /// Sends a worker every fact about its pod except its goal.
     fn tell_all_but_goal(&self, uid: &PodUid) {
         if let Some(health) = &self.health {
             self.forward(uid, health.clone());
@@ -150,7 +152,7 @@ impl PodWorkerPool {
         self.observed.remove(&uid);
         self.verdicts.remove(&uid);
         self.evictions.remove(&uid);
-        // It ends by itself; this is for one that is just being restarted.
+        // The worker ends by itself; this stops one that is just being restarted.
         ctx.stop_child::<PodWorker>(&uid);
         self.ending.insert(uid);
         ctx.set_timer(Timer::Ending, ENDING_PAUSE);
@@ -304,11 +306,11 @@ impl Handler<NodeAddressesObserved> for PodWorkerPool {
 
     fn handle(&mut self, fact: NodeAddressesObserved, _ctx: &mut Ctx<Self>) {
         let host_ips = fact.host_ips();
-        // A Node of which no address is known for the moment takes none away.
+        // While no address of the Node is known, the last known ones stay.
         if host_ips.is_empty() || self.deps.worker.config.host_ips == host_ips {
             return;
         }
-        // Workers that are made from now on begin with them.
+        // Workers that are made from now on start with the new addresses.
         Arc::make_mut(&mut self.deps.worker.config).host_ips = host_ips;
         for (uid, child) in &self.children {
             let _named = blame::name(uid);
@@ -355,7 +357,7 @@ impl Handler<EvictPod> for PodWorkerPool {
 impl Handler<PodObjectsChanged> for PodWorkerPool {
     type Result = ();
 
-    /// Not kept: a worker that begins anew asks for everything at once.
+    /// The fact is not kept: a worker that starts reads all objects anyway.
     fn handle(&mut self, fact: PodObjectsChanged, _ctx: &mut Ctx<Self>) {
         let uid = fact.uid.clone();
         self.forward(&uid, fact);

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// After an error of a sync.
+/// The pause after an error of a sync.
 pub const AFTER_ERROR: Duration = Duration::from_secs(10);
-/// While the network plugin is not ready.
+/// The pause while the runtime's network is not ready.
 pub const NETWORK_NOT_READY: Duration = Duration::from_secs(1);
-/// When nobody answered who was asked.
+/// The pause after an ask that got no answer.
 pub const AFTER_LOST_ANSWER: Duration = Duration::from_secs(1);
 
-/// `base` stretched by 1 to 1.5, so that many pods do not come at the same moment.
+/// `base` stretched by a factor of 1 to 1.5, so that many pods do not try again at the same moment.
 pub fn jittered(base: Duration, random: u64) -> Duration {
     bridge_pace::stretched(base, 0.5, random)
 }
 
-/// This much later, at most the end of time.
+/// `now` plus `after`, at most the last moment that exists.
 pub fn later(now: Timestamp, after: Duration) -> Timestamp {
     SignedDuration::try_from(after)
         .ok()

@@ -1,5 +1,5 @@
-//! Which workers there are, and what each is to be told: decided from the desired pods, what was observed, and the
-//! workers' reports (rows 2.4, 3.6, 4.7).
+//! PURE: which workers there are, and what the pool has to tell each: from the desired pods, the observed
+//! pods and the workers' reports (rows 2.4, 3.6, 4.7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use pod_rules::origin::is_static;
 use pod_set::{PodSet, Taken};
 use supervision::blame;
 
-/// What a worker was told last.
+/// The goal that a worker was told last.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
-    /// By this incarnation of the pool: nothing.
+    /// This incarnation of the pool has not told it any goal.
     Nothing,
     Run(Arc<DesiredPod>),
-    /// With the pod as it was last desired.
+    /// The worker was told to end the pod; with the pod as it was last desired.
     Gone(Option<Arc<DesiredPod>>),
 }
 
@@ -29,18 +29,18 @@ struct Worker {
     pod: PodRef,
     told: Told,
     is_static: bool,
-    /// It was there before this incarnation of the pool.
+    /// Whether an earlier incarnation of the pool has started it.
     is_adopted: bool,
     report: Option<Arc<WorkerReport>>,
 }
 
 impl Worker {
-    /// It has nothing on this node any more.
+    /// Whether the pod holds nothing on this node any more.
     fn is_released(&self) -> bool {
         self.report.as_ref().is_some_and(|report| report.state == WorkerState::Terminated && report.released)
     }
 
-    /// It has gone for good.
+    /// Whether the worker is done for good.
     fn is_over(&self) -> bool {
         matches!(self.told, Told::Gone(_))
             && self.is_released()
@@ -48,19 +48,19 @@ impl Worker {
     }
 }
 
-/// Something to do about a worker.
+/// An order to the pool about one worker.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Start a worker and tell it this.
+    /// Start a worker and tell it this goal.
     Start(PodRef, Want),
-    /// Tell the worker this.
+    /// Tell the worker this goal.
     Tell(PodRef, Want),
     /// The worker is over: forget everything about the pod.
     Forget(PodUid),
 }
 
 impl Order {
-    /// The pod that it is about.
+    /// The pod that the order is about.
     pub fn uid(&self) -> &PodUid {
         match self {
             Self::Start(pod, _) | Self::Tell(pod, _) => &pod.uid,
@@ -89,7 +89,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// A worker that an earlier incarnation of the pool has started.
+    /// Adds a worker that an earlier incarnation of the pool has started.
     pub fn adopt(&mut self, uid: &PodUid) {
         let nameless = PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") };
         let worker =
@@ -117,7 +117,7 @@ impl Roster {
         self.touched = uids.cloned().collect();
     }
 
-    /// What the runtime holds of a pod.
+    /// Takes Pleg's observation of a pod.
     pub fn observe(&mut self, uid: &PodUid, state: &Arc<RuntimePod>) {
         self.touched.insert(uid.clone());
         if let Some(worker) = self.workers.get_mut(uid).filter(|worker| worker.pod.name.is_empty()) {
@@ -130,8 +130,8 @@ impl Roster {
         }
     }
 
-    /// A worker's report. Whether it may change what is to be done: most tell only what a pod waits for, and one that
-    /// has been forgotten tells nothing.
+    /// Takes a worker's report. True if it may change the next decision: most reports only tell what a pod
+    /// waits for, and a report of a forgotten worker changes nothing.
     pub fn report(&mut self, uid: &PodUid, report: &Arc<WorkerReport>) -> bool {
         let Some(worker) = self.workers.get_mut(uid) else { return false };
         self.touched.insert(uid.clone());
@@ -144,8 +144,8 @@ impl Roster {
             && report.deleted
             && desired.pod.metadata.deletion_timestamp.is_none()
         {
-            // An earlier incarnation of the pool had sent it away, and there is no way back: the pod starts anew
-            // when it is over.
+            // An earlier incarnation of the pool had told the worker to end the pod, which cannot be taken
+            // back: the pod gets a new worker when this one is over.
             worker.told = Told::Gone(Some(desired.clone()));
         }
         !same
@@ -162,7 +162,7 @@ impl Roster {
         self.touched.insert(uid.clone());
     }
 
-    /// The worker's goal, as it was told.
+    /// The goal that the worker was told last; `None` if this incarnation told none.
     pub fn goal(&self, uid: &PodUid) -> Option<(PodRef, Want)> {
         let worker = self.workers.get(uid)?;
         match &worker.told {
@@ -172,8 +172,9 @@ impl Roster {
         }
     }
 
-    /// Whether an end that the pod's status shows is to be believed: as long as no worker of this kubelet has brought
-    /// the pod up, and when one had begun to end it. A worker that restarts meets what others wrote meanwhile.
+    /// Whether a worker may believe an end that the pod's status at the API server shows: yes while no worker
+    /// of this kubelet has started the pod, and once a worker has begun to end it. Otherwise other clients
+    /// may have written that status while the pod ran.
     pub fn trusts_end(&self, uid: &PodUid) -> bool {
         self.workers.get(uid).is_some_and(|worker| match &worker.report {
             None => !worker.is_adopted,
@@ -181,18 +182,18 @@ impl Roster {
         })
     }
 
-    /// Every worker's newest report.
+    /// The newest report of every worker.
     pub fn reports(&self) -> BTreeMap<PodUid, Arc<WorkerReport>> {
         let reported = |(uid, worker): (&PodUid, &Worker)| Some((uid.clone(), worker.report.clone()?));
         self.workers.iter().filter_map(reported).collect()
     }
 
-    /// Whether there is a worker.
+    /// Whether the pod has a worker.
     pub fn has(&self, uid: &PodUid) -> bool {
         self.workers.contains_key(uid)
     }
 
-    /// Whether a pod is desired, rejected or not.
+    /// Whether a pod is desired, rejected ones included.
     pub fn is_desired(&self, uid: &PodUid) -> bool {
         self.desired.contains(uid)
     }
@@ -395,8 +396,8 @@ fn with_grace(known: &Arc<DesiredPod>, granted: Option<i64>) -> Arc<DesiredPod> 
     Arc::new(DesiredPod { pod: Arc::new(pod), ..DesiredPod::clone(known) })
 }
 
-/// Whether a worker has the same to do. A pod of the API server changes with every status that it is told, which is
-/// no news: an end that others write there is taken back.
+/// Whether two desired pods mean the same work. A pod of the API server changes with each status that is
+/// written there, which is no new work: StatusManager takes back an end that other clients write.
 fn is_same_work(known: &Arc<DesiredPod>, desired: &Arc<DesiredPod>) -> bool {
     if Arc::ptr_eq(known, desired) {
         return true;

@@ -1,4 +1,4 @@
-//! What the runtime is asked for as a pod's sandbox (rows 5.4, 5.6, 5.24, 16.5).
+//! The configuration of a pod's sandbox for the runtime (rows 5.4, 5.6, 5.24, 16.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,25 +16,25 @@ use crate::node_rules::NodeRules;
 use crate::security_groups::{UnknownGroupsPolicy, groups, groups_policy, selinux};
 use crate::spec::PodView;
 
-/// What of a sandbox is not in the pod itself.
+/// The facts that a sandbox's configuration needs besides the pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxSetting {
     /// `metadata.attempt`.
     pub attempt: u32,
-    /// The pod's log directory, absolute.
+    /// The absolute path of the pod's log directory.
     pub log_directory: String,
-    /// The pod's cgroup, as the runtime is told.
+    /// The name of the pod's cgroup, in the form that the runtime takes.
     pub cgroup_parent: String,
-    /// What the pod is called; not used by a pod on the node's network.
+    /// The pod's host name; not used for a pod on the node's network.
     pub hostname: String,
     /// The pod's resolver configuration.
     pub dns: DnsConfig,
 }
 
-/// The configuration of a pod's sandbox on a node with these rules.
+/// The configuration of a pod's sandbox on a node with these settings.
 ///
 /// # Errors
-/// The policy of the pod's groups does not exist.
+/// The pod's policy of supplemental groups does not exist.
 pub fn sandbox_config(
     pod: &Pod,
     pod_ref: &PodRef,
@@ -67,7 +67,7 @@ pub fn sandbox_config(
     })
 }
 
-/// As whom the sandbox's own process runs, and what it may do.
+/// The user, groups and privileges of the sandbox's own process.
 fn security_context(pod: &Pod) -> Result<LinuxSandboxSecurityContext, UnknownGroupsPolicy> {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let number = |field: fn(&PodSecurityContext) -> Option<i64>| {
@@ -81,7 +81,8 @@ fn security_context(pod: &Pod) -> Result<LinuxSandboxSecurityContext, UnknownGro
         supplemental_groups: groups(of_pod),
         supplemental_groups_policy: groups_policy(of_pod)?.into(),
         privileged: has_privileged_container(pod),
-        // Always: a sandbox needs no more, whatever its containers ask for.
+        // A sandbox's own process needs no more than the default profile allows, whatever its containers
+        // need.
         seccomp: Some(SecurityProfile {
             profile_type: ProfileType::RuntimeDefault.into(),
             localhost_ref: String::new(),
@@ -90,7 +91,7 @@ fn security_context(pod: &Pod) -> Result<LinuxSandboxSecurityContext, UnknownGro
     })
 }
 
-/// The runtime lets nobody be privileged in a sandbox that is not.
+/// Whether a container of the pod is privileged: the runtime allows that only in a privileged sandbox.
 fn has_privileged_container(pod: &Pod) -> bool {
     let privileged = |context: &Option<SecurityContext>| {
         context.as_ref().and_then(|context| context.privileged).unwrap_or(false)
@@ -100,14 +101,15 @@ fn has_privileged_container(pod: &Pod) -> bool {
         || ephemeral.unwrap_or_default().iter().any(|container| privileged(&container.security_context))
 }
 
-/// The pod's sysctls by their names with dots. Whether it may set them was asked when it was admitted.
+/// The pod's sysctls, with dots in their names. PodManager's admission has checked that the pod may set them.
 fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let listed = of_pod.and_then(|of_pod| of_pod.sysctls.as_deref()).unwrap_or_default();
     listed.iter().map(|sysctl| (with_dots(&sysctl.name), sysctl.value.clone())).collect()
 }
 
-/// `net/ipv4/conf/eth0.1/forwarding` is `net.ipv4.conf.eth0/1.forwarding`: whichever stands first separates.
+/// The name with dots as separators: the first dot or slash is the separator, so
+/// `net/ipv4/conf/eth0.1/forwarding` is `net.ipv4.conf.eth0/1.forwarding`.
 fn with_dots(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(first) if name[first..].starts_with('/') => {
@@ -122,7 +124,7 @@ fn with_dots(name: &str) -> String {
     }
 }
 
-/// The labels by which a sandbox or container is known as a pod's.
+/// The labels by which the kubelet finds a pod's sandboxes and containers at the runtime.
 pub(crate) fn pod_labels(pod: &PodRef) -> [(String, String); 3] {
     [
         (labels::POD_NAME.to_owned(), pod.name.to_string()),
@@ -131,7 +133,7 @@ pub(crate) fn pod_labels(pod: &PodRef) -> [(String, String); 3] {
     ]
 }
 
-/// Which namespaces a pod's containers have: the node's, the pod's, or each their own.
+/// Whether each namespace of a pod's containers is the node's, the pod's or the container's own.
 pub(crate) fn namespaces(pod: &Pod) -> NamespaceOption {
     let spec = pod.spec.as_ref();
     let is = |flag: Option<bool>| flag.unwrap_or(false);
@@ -169,7 +171,7 @@ fn port_mappings(container: &Container) -> Vec<PortMapping> {
         .collect()
 }
 
-/// What tells two ports of a container apart; a second one of the same name is left out.
+/// The identity of a port within a container: a second port of the same identity is left out.
 fn port_name(port: &ContainerPort) -> String {
     match port.name.as_deref() {
         Some(name) if !name.is_empty() => name.to_owned(),

@@ -1,24 +1,25 @@
-//! The groups of a pod beside its processes' first one (row 17.5), and what a spec says of SELinux (row 17.4): for its
-//! sandbox and its containers alike.
+//! The supplemental groups of a pod (row 17.5) and its SELinux options (row 17.4), for its sandbox and its
+//! containers alike.
 
 use bridge_cri::wire::{SeLinuxOption, SupplementalGroupsPolicy};
 use k8s_openapi::api::core::v1::{PodSecurityContext, SELinuxOptions};
 
-/// A policy that does not exist.
+/// The policy of supplemental groups does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported supplementalGroupsPolicy: {0}")]
 pub struct UnknownGroupsPolicy(pub String);
 
-/// `fsGroup`, by which the pod's volumes are shared, and `supplementalGroups`.
+/// The pod's supplemental groups: `fsGroup`, to which its volumes belong, and `supplementalGroups`.
 pub(crate) fn groups(pod: Option<&PodSecurityContext>) -> Vec<i64> {
     let Some(pod) = pod else { return Vec::new() };
     pod.fs_group.into_iter().chain(pod.supplemental_groups.iter().flatten().copied()).collect()
 }
 
-/// Whether the groups that the image's `/etc/group` has for the user count, too: they do unless the pod is strict.
+/// Whether the user's groups in the image's `/etc/group` count, too (`Merge`, the default), or not
+/// (`Strict`).
 ///
 /// # Errors
-/// Neither `Merge` nor `Strict`.
+/// The policy is neither `Merge` nor `Strict`.
 pub(crate) fn groups_policy(
     pod: Option<&PodSecurityContext>,
 ) -> Result<SupplementalGroupsPolicy, UnknownGroupsPolicy> {
@@ -29,7 +30,7 @@ pub(crate) fn groups_policy(
     }
 }
 
-/// The runtime's form of it.
+/// The SELinux options in the runtime's form.
 pub(crate) fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     SeLinuxOption {

@@ -1,4 +1,4 @@
-//! What a pod spec says, read once: kinds of containers, restart policies, probes, namespaces.
+//! Reads a pod's spec: kinds of containers, restart policies, network, grace period.
 
 use std::borrow::Cow;
 
@@ -8,21 +8,22 @@ use serde::Serialize;
 
 use crate::ephemeral::as_container;
 
-/// What a container of a pod is for.
+/// The kind of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ContainerKind {
-    /// Runs to completion before the next one starts.
+    /// An init container that runs to completion before the next one starts.
     Init,
     /// An init container with restart policy Always (row 5.13).
     Sidecar,
     /// One of `spec.containers`.
     Regular,
-    /// One of `spec.ephemeralContainers`: started once, whatever the others do (row 5.14).
+    /// One of `spec.ephemeralContainers`: started once, independently of the other containers (row 5.14).
     Ephemeral,
 }
 
 impl ContainerKind {
-    /// `spec.initContainers{name}`, `spec.containers{name}` or `spec.ephemeralContainers{name}`: the field path of events about a container.
+    /// The field path of events about a container: `spec.initContainers{name}`, `spec.containers{name}` or
+    /// `spec.ephemeralContainers{name}`.
     pub fn field_path(self, name: &str) -> String {
         match self {
             Self::Init | Self::Sidecar => format!("spec.initContainers{{{name}}}"),
@@ -41,19 +42,19 @@ impl ContainerKind {
     }
 }
 
-/// A pod's spec with the questions that planning asks of it. An absent spec has no containers.
+/// A pod's spec, with the questions that planning asks about it. An absent spec has no containers.
 #[derive(Clone, Copy, Debug)]
 pub struct PodView<'a> {
     spec: Option<&'a PodSpec>,
 }
 
 impl<'a> PodView<'a> {
-    /// Looks at a pod.
+    /// The view of this pod.
     pub fn of(pod: &'a Pod) -> Self {
         Self { spec: pod.spec.as_ref() }
     }
 
-    /// `spec.initContainers`, sidecars among them.
+    /// `spec.initContainers`, with the sidecars.
     pub fn init(self) -> &'a [Container] {
         self.spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default()
     }
@@ -68,7 +69,7 @@ impl<'a> PodView<'a> {
         self.spec.and_then(|spec| spec.ephemeral_containers.as_deref()).unwrap_or_default()
     }
 
-    /// Every container but the ephemeral ones with its kind, init containers first.
+    /// Every container except the ephemeral ones, with its kind; init containers first.
     pub fn containers(self) -> impl Iterator<Item = (ContainerKind, &'a Container)> {
         self.init()
             .iter()
@@ -76,7 +77,7 @@ impl<'a> PodView<'a> {
             .chain(self.regular().iter().map(|container| (ContainerKind::Regular, container)))
     }
 
-    /// The container of this name, of whatever kind.
+    /// The container of this name and its kind. An ephemeral one is converted to an ordinary one.
     pub fn find(self, name: &str) -> Option<(ContainerKind, Cow<'a, Container>)> {
         let lasting = self.containers().find(|(_, container)| container.name == name);
         lasting.map(|(kind, container)| (kind, Cow::Borrowed(container))).or_else(|| {
@@ -85,17 +86,17 @@ impl<'a> PodView<'a> {
         })
     }
 
-    /// A container's place in the order in which containers are started; ephemeral ones have none.
+    /// The container's place in the order of starts; ephemeral containers have none.
     pub fn place(self, name: &str) -> Option<usize> {
         self.containers().position(|(_, container)| container.name == name)
     }
 
-    /// The pod's restart policy.
+    /// The pod's restart policy; Always if it is absent or unknown.
     pub fn restart_policy(self) -> RestartPolicy {
         RestartPolicy::of(self.spec.and_then(|spec| spec.restart_policy.as_deref()))
     }
 
-    /// The pod shares the node's network namespace.
+    /// Whether the pod shares the node's network namespace.
     pub fn host_network(self) -> bool {
         self.spec.and_then(|spec| spec.host_network).unwrap_or(false)
     }
@@ -105,7 +106,7 @@ impl<'a> PodView<'a> {
         self.spec.and_then(|spec| spec.termination_grace_period_seconds)
     }
 
-    /// The spec itself.
+    /// The spec, if the pod has one.
     pub fn spec(self) -> Option<&'a PodSpec> {
         self.spec
     }
@@ -117,8 +118,8 @@ impl<'a> PodView<'a> {
         restart::restarts_after(own, rules(container), self.restart_policy(), exit_code)
     }
 
-    /// Whether a container that is killed for a failed probe, or whose end is unknown, comes back. There is no exit
-    /// code, so only policies count, not rules.
+    /// Whether a container is restarted that is killed for a failed probe, or whose state is unknown. It has
+    /// no exit code, so that only policies count and no rules.
     pub fn restarts_after_kill(self, container: &Container) -> bool {
         match container.restart_policy.as_deref() {
             Some(own) => RestartPolicy::of(Some(own)) != RestartPolicy::Never,
@@ -127,7 +128,7 @@ impl<'a> PodView<'a> {
     }
 }
 
-/// Init container or sidecar.
+/// The kind of an init container: init container or sidecar.
 pub fn init_kind(container: &Container) -> ContainerKind {
     if restart::is_sidecar(container) { ContainerKind::Sidecar } else { ContainerKind::Init }
 }

@@ -1,4 +1,4 @@
-//! What a worker does next: decided from all it knows, as a value.
+//! PURE: the next step of a worker, from all the facts that it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,76 +13,76 @@ use crate::lifecycle::Lifecycle;
 use crate::plan::{Finished, Inputs, Known, PodPlan, plan};
 use crate::termination::{TerminationPlan, terminate};
 
-/// All that a worker knows when it has nothing in hand.
+/// All facts of a worker that has no task under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// Where the pod is on its way.
+    /// The state of the pod's lifecycle.
     pub lifecycle: &'a Lifecycle,
-    /// The pod as last desired; absent for one that only the runtime knows.
+    /// The pod as it was last desired; absent for a pod that only the runtime has.
     pub pod: Option<&'a Pod>,
-    /// It was removed from its source: when it is released the worker ends too.
+    /// Whether the pod was removed from its source, so that the worker ends once the pod is released.
     pub gone: bool,
-    /// Whether StatusManager has said if the pod had ended before.
+    /// Whether StatusManager has answered if the pod had ended before this worker began.
     pub restored: bool,
-    /// No call of an earlier incarnation, or of a sync that was cut short, is in flight.
+    /// Whether no call of an earlier incarnation, or of a sync that was cut short, is in flight.
     pub settled: bool,
-    /// What the runtime holds, if that was looked at after the last thing done.
+    /// The runtime's state of the pod, if the look began after the last step.
     pub observed: Option<&'a RuntimePod>,
-    /// `observed` is how things were then, or later.
+    /// `observed` is the state at this moment or later.
     pub seen_at: Timestamp,
-    /// The runtime's health, once heard.
+    /// The runtime's health; absent until Pleg has sent it.
     pub health: Option<&'a RuntimeHealth>,
     /// Settled probe verdicts by container name.
     pub verdicts: &'a BTreeMap<String, ContainerVerdict>,
-    /// Restart delays.
+    /// The restart delays.
     pub backoff: &'a CrashBackoff,
-    /// Failures remembered.
+    /// The results of earlier attempts.
     pub known: &'a Known,
-    /// Sandboxes that have been stopped, though the runtime still has them.
+    /// Sandboxes that have been stopped and that the runtime still has.
     pub stopped_sandboxes: &'a BTreeSet<Arc<str>>,
-    /// Something that concerns the whole pod has failed: nothing before this.
+    /// The end of the pause after a failure that concerns the whole pod: until then there is no step.
     pub retry_at: Option<Timestamp>,
-    /// Dead instances that are kept of each container.
+    /// How many dead instances of each container are kept.
     pub dead_kept: usize,
-    /// Now.
+    /// The present wall time.
     pub now: Timestamp,
 }
 
-/// What to give back besides mounts and cgroup.
+/// What to release besides mounts and cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Containers and sandboxes: of pods that were deleted or evicted (row 9.5).
+    /// Containers and sandboxes, for pods that were deleted or evicted (row 9.5).
     pub containers: bool,
-    /// Logs: of pods that were deleted.
+    /// Logs, for pods that were deleted.
     pub logs: bool,
 }
 
-/// The next thing to do.
+/// The next step of a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Ask StatusManager whether the pod has ended before.
+    /// Ask StatusManager whether the pod had ended before this worker began.
     Restore,
     /// Wait for calls in flight.
     Settle,
-    /// Wait for a look at the runtime.
+    /// Ask Pleg for a look at the runtime, and wait for it.
     Look,
-    /// Carry out this plan; it may be idle.
+    /// Carry out this plan, which may be idle.
     Sync(Box<PodPlan>),
-    /// The pod has nothing more to run: it terminates.
+    /// Begin to terminate the pod: it has nothing more to run.
     Finish(Finished),
-    /// Stop this.
+    /// Stop these containers and sandboxes.
     Terminate(TerminationPlan),
-    /// Nothing of the pod runs any more.
+    /// Note that nothing of the pod runs any more.
     Stopped,
-    /// Give back what the pod had.
+    /// Release what the pod holds on the node.
     Release(Release),
-    /// Nothing, until something is heard or this moment.
+    /// Wait for a message, or until this moment.
     Rest(Option<Timestamp>),
-    /// The worker ends.
+    /// End the worker.
     End,
 }
 
-/// Decides.
+/// Decides the next step.
 pub fn next(situation: &Situation<'_>) -> Step {
     let lifecycle = situation.lifecycle;
     if lifecycle.released() {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     proptest! {
-        /// Once termination has begun nothing is created any more, whatever is seen.
+        /// Once termination has begun nothing is created any more, whatever is observed.
         #[test]
         fn a_terminating_pod_never_syncs(live in proptest::bool::ANY, ready in proptest::bool::ANY, settled in proptest::bool::ANY, evicted in proptest::bool::ANY) {
             let mut world = World::new("Always", if live { vec![running("a", 0)] } else { vec![] });

@@ -1,4 +1,4 @@
-//! Stopping containers: who first, and how much time each one gets (rows 4.3, 5.13, 5.17, 7.10).
+//! PURE: the order of stopping containers and their grace periods (rows 4.3, 5.13, 5.17, 7.10).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,47 +10,48 @@ use crate::plan::KillReason;
 use crate::spec::{ContainerKind, PodView, init_kind};
 use crate::texts;
 
-/// Least time between the stop signal and SIGKILL, in seconds: nobody gets less.
+/// The least time between the stop signal and SIGKILL, in seconds.
 pub const GRACE_SECONDS_MIN: i64 = 2;
-/// Grace of a pod that nobody knows any more, in seconds (row 3.6).
+/// The grace period of a pod that only the runtime has, in seconds (row 3.6).
 pub const ORPHAN_GRACE_SECONDS: i64 = 1;
 
-/// What stops a pod.
+/// The stops that end a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminationPlan {
-    /// Containers to stop, all at the same time as far as `after` lets them.
+    /// Containers to stop, at the same time as far as `after` allows.
     pub kills: Vec<Kill>,
-    /// Sandboxes to stop when all containers have been.
+    /// Sandboxes to stop after all containers.
     pub sandboxes: Vec<Arc<str>>,
 }
 
 /// A container to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// The runtime's ID.
+    /// The runtime's ID of the instance.
     pub id: Arc<str>,
-    /// Its name.
+    /// The container's name.
     pub name: Arc<str>,
-    /// Kind, for the event's field path.
+    /// The container's kind, for the event's field path.
     pub kind: ContainerKind,
-    /// Its grace in seconds, from now: waiting for others uses it up.
+    /// The grace period in seconds, from now: the wait for other containers is a part of it.
     pub grace_seconds: i64,
-    /// Containers (by ID) of this plan that have to be stopped before it, or its grace be over.
+    /// Containers of this plan (by ID) that are stopped before this one, unless its grace period ends first.
     pub after: Vec<Arc<str>>,
-    /// The message of event Killing.
+    /// The message of the event Killing.
     pub message: String,
 }
 
 impl TerminationPlan {
-    /// Nothing is left to stop.
+    /// Whether nothing is left to stop.
     pub fn is_done(&self) -> bool {
         self.kills.is_empty() && self.sandboxes.is_empty()
     }
 }
 
-/// Plans the stop of everything that may live. `pod` is absent for one that only the runtime knows.
+/// Plans the stop of everything that may be alive. `pod` is absent for a pod that only the runtime has.
 ///
-/// A sandbox that is not ready may still hold a network: it is stopped too unless `stopped` says that this was done.
+/// A sandbox that is not ready may still hold a network, so it is stopped too, unless it is among the
+/// `stopped` ones.
 pub fn terminate(
     pod: Option<&Pod>,
     runtime: &RuntimePod,
@@ -83,7 +84,8 @@ fn kind_of(view: Option<PodView<'_>>, name: &str) -> ContainerKind {
     view.and_then(|view| view.find(name)).map_or(ContainerKind::Regular, |(kind, _)| kind)
 }
 
-/// A sidecar is stopped after all regular containers and after the sidecars that were started later than it.
+/// The containers that are stopped before this one: for a sidecar, all regular containers and the sidecars
+/// after it in the spec.
 fn stopped_before(
     view: PodView<'_>,
     container: &RuntimeContainer,
@@ -107,9 +109,9 @@ fn stopped_before(
         .collect()
 }
 
-/// The grace of a single container that is killed while its pod goes on, in seconds: the pod's deletion grace, else the
-/// failed probe's own (which needs a pod-level value), else the pod's. Its preStop hook has that much time;
-/// [`remaining_seconds`] is what is left for the container.
+/// The grace period of a single container that is killed while its pod goes on, in seconds: the pod's
+/// deletion grace period, else the failed probe's own (only if the pod has one too), else the pod's. The
+/// preStop hook may take that long; [`remaining_seconds`] is what is left for the container.
 pub fn kill_grace_seconds(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
     let of_probe = |probe: Option<&Probe>| probe.and_then(|probe| probe.termination_grace_period_seconds);
     match (pod.metadata.deletion_grace_period_seconds, PodView::of(pod).grace_seconds()) {
@@ -126,7 +128,7 @@ pub fn kill_grace_seconds(pod: &Pod, container: Option<&Container>, reason: Kill
     }
 }
 
-/// The longest grace that a container of the pod may have, in seconds, whatever it is killed for.
+/// The longest grace period that any container of the pod can get, in seconds.
 pub fn longest_grace_seconds(pod: &Pod) -> u64 {
     let view = PodView::of(pod);
     let containers = view.regular().iter().chain(view.init());
@@ -137,7 +139,8 @@ pub fn longest_grace_seconds(pod: &Pod) -> u64 {
     longest.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0)
 }
 
-/// What StopContainer gets after some seconds of the grace have passed; whole seconds count, as upstream cuts them.
+/// The grace period for StopContainer after a wait, in seconds; only whole seconds of the wait count, as
+/// upstream cuts them.
 pub fn remaining_seconds(grace_seconds: i64, waited_whole_seconds: i64) -> i64 {
     grace_seconds.saturating_sub(waited_whole_seconds).max(GRACE_SECONDS_MIN)
 }

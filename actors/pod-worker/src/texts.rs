@@ -1,5 +1,5 @@
-//! Reasons and messages, word for word as upstream spells them: people and tools look for them (rows 5.2, 5.5, 5.9,
-//! 5.10, 5.15, 5.17, 5.22, 7.8).
+//! Reasons and messages of events and statuses, word for word as upstream has them, since people and tools
+//! match on them (rows 5.2, 5.5, 5.9, 5.10, 5.15, 5.17, 5.22, 7.8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,27 @@ use pod_rules::reasons::{BACK_OFF, FAILED, FAILED_MOUNT, no_pod_directories};
 
 /// Waiting reason of a container that crashes again and again.
 pub const CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
-/// Waiting reason when no configuration for the container could be made.
+/// Waiting reason when the container's configuration could not be made.
 pub const CREATE_CONTAINER_CONFIG_ERROR: &str = "CreateContainerConfigError";
-/// Waiting reason when the runtime would not create the container.
+/// Waiting reason when the runtime did not create the container.
 pub const CREATE_CONTAINER_ERROR: &str = "CreateContainerError";
-/// Waiting reason when the runtime would not start the container.
+/// Waiting reason when the runtime did not start the container.
 pub const RUN_CONTAINER_ERROR: &str = "RunContainerError";
 /// Waiting reason when the postStart hook has failed.
 pub const POST_START_HOOK_ERROR: &str = "PostStartHookError";
 /// The message of event Killing for a container whose postStart hook has failed.
 pub const FAILED_POST_START_HOOK: &str = "FailedPostStartHook";
-/// The message of event Killing for a container of a pod all of whose containers are restarted.
+/// The message of the event Killing for a container that is killed because all containers of its pod are
+/// restarted.
 pub const RESTARTING_ALL: &str = "killing";
-/// Reason of a pod that has run for too long.
+/// Reason of the end of a pod that was active for too long.
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
-/// Its message.
+/// The message of [`DEADLINE_EXCEEDED`].
 pub const DEADLINE_EXCEEDED_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
-/// What the error says while the network plugin is not ready; such an error is retried soon.
+/// The beginning of the message of the event NetworkNotReady.
 pub const NETWORK_NOT_READY: &str = "network is not ready";
 
-/// The volumes of a pod have been waited for in vain.
+/// The event for volumes that are not mounted after a long wait.
 pub fn unmounted_volumes(names: &[String]) -> Text {
     let names = names.join(" ");
     let message = format!(
@@ -40,7 +41,7 @@ pub fn unmounted_volumes(names: &[String]) -> Text {
     Text::warning(FAILED_MOUNT, message)
 }
 
-/// An event, before it is known which pod it is about.
+/// The text of an event, without the pod that it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     /// Normal or Warning.
@@ -70,7 +71,7 @@ impl Text {
         }
     }
 
-    /// Puts the container's name where the message has its ID: IDs make every event a new one.
+    /// Replaces the container's ID in the message by its name: with IDs no two events would be the same.
     #[must_use]
     pub fn naming(mut self, container_id: &str, name: &str) -> Self {
         if !container_id.is_empty() {
@@ -80,52 +81,52 @@ impl Text {
     }
 }
 
-/// A sandbox that was there is replaced.
+/// The event for a sandbox that is replaced.
 pub fn sandbox_changed() -> Text {
     Text::normal("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 }
 
-/// No sandbox could be made.
+/// The event for a sandbox that could not be made.
 pub fn failed_create_sandbox(error: &str) -> Text {
     Text::warning("FailedCreatePodSandBox", format!("Failed to create pod sandbox: {error}"))
 }
 
-/// The sandbox was made, but its status (its addresses) could not be read.
+/// The event for a sandbox whose status (with its addresses) could not be read.
 pub fn failed_sandbox_status(error: &str) -> Text {
     Text::warning("FailedPodSandBoxStatus", format!("Unable to get pod sandbox status: {error}"))
 }
 
-/// The container has been created.
+/// The event for a created container.
 pub fn created() -> Text {
     Text::normal("Created", "Container created")
 }
 
-/// The container runs.
+/// The event for a started container.
 pub fn started() -> Text {
     Text::normal("Started", "Container started")
 }
 
-/// The container could not be configured, created or started.
+/// The event for a container that could not be configured, created or started.
 pub fn failed(error: &str) -> Text {
     Text::warning(FAILED, format!("Error: {error}"))
 }
 
-/// The container is being stopped.
+/// The event for a container that is being stopped.
 pub fn killing(message: &str) -> Text {
     Text::normal("Killing", message)
 }
 
-/// A postStart hook has failed; why is not said, since it may hold what should not go into an event.
+/// The event for a failed postStart hook; without the error, which may hold secrets.
 pub fn failed_post_start_hook() -> Text {
     Text::warning("FailedPostStartHook", "PostStartHook failed")
 }
 
-/// A preStop hook has failed; why is not said either.
+/// The event for a failed preStop hook; without the error, which may hold secrets.
 pub fn failed_pre_stop_hook() -> Text {
     Text::warning("FailedPreStopHook", "PreStopHook failed")
 }
 
-/// A hook's server does not speak TLS, and was asked without.
+/// The event for a hook whose server answered in plain HTTP and was asked again over HTTP.
 pub fn hook_http_fallback(host: &str, port: u16) -> Text {
     let host = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     Text::warning(
@@ -134,38 +135,38 @@ pub fn hook_http_fallback(host: &str, port: u16) -> Text {
     )
 }
 
-/// The pod has run for longer than it may.
+/// The event for a pod that was active for longer than `activeDeadlineSeconds`.
 pub fn deadline_exceeded() -> Text {
     Text::normal(DEADLINE_EXCEEDED, DEADLINE_EXCEEDED_MESSAGE)
 }
 
-/// The container that an ephemeral one is to join is not there.
+/// The waiting message of an ephemeral container whose target container has no instance.
 pub fn target_missing(target: &str) -> String {
     format!("unable to find target container {target}")
 }
 
-/// Termination did not succeed and is tried again.
+/// The event for a failed termination, which is tried again.
 pub fn failed_kill_pod(error: &str) -> Text {
     Text::warning("FailedKillPod", format!("error killing pod: {error}"))
 }
 
-/// The container has to wait before its restart.
+/// The event for a container that waits for its restart delay.
 pub fn back_off(container: &str, pod: &PodRef) -> Text {
     Text::warning(BACK_OFF, format!("Back-off restarting failed container {container} in pod {pod}"))
 }
 
-/// The pod's directories could not be made.
+/// The event for pod directories that could not be made.
 pub fn failed_directories(error: &str) -> Text {
     Text::warning(FAILED, no_pod_directories(error))
 }
 
-/// A step has lasted longer than any that goes well. Upstream has no word for it; its `FailedSync` is a pod whose status
-/// the runtime does not tell.
+/// The event for a step that lasts longer than a healthy one can. Upstream has no such event: its
+/// `FailedSync` is about a pod whose status the runtime does not give.
 pub fn blocked(step: &str, lasts: Duration) -> Text {
     Text::warning("SyncBlocked", format!("pod waits for {step} since {}s", lasts.as_secs()))
 }
 
-/// The network plugin is not ready.
+/// The event for a pod that waits for the runtime's network.
 pub fn network_not_ready(problem: &str) -> Text {
     Text::warning("NetworkNotReady", format!("{NETWORK_NOT_READY}: {problem}"))
 }
@@ -173,12 +174,12 @@ pub fn network_not_ready(problem: &str) -> Text {
 const NO_CLUSTER_DNS: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \
                               \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
 
-/// A pod with policy ClusterFirst on a node without cluster DNS.
+/// The event for a pod with policy ClusterFirst on a node without cluster DNS.
 pub fn missing_cluster_dns(pod: &PodRef) -> Text {
     Text::warning("MissingClusterDNS", format!("pod: {:?}. {NO_CLUSTER_DNS}", pod.to_string()))
 }
 
-/// The same about the node.
+/// The event about the node for a pod with policy ClusterFirst on a node without cluster DNS.
 pub fn node_misses_cluster_dns() -> RecordEvent {
     RecordEvent {
         object: EventObject::Node,
@@ -188,12 +189,12 @@ pub fn node_misses_cluster_dns() -> RecordEvent {
     }
 }
 
-/// Something of a pod's resolver configuration is beyond the limits and was left out.
+/// The event for a part of a pod's resolver configuration that exceeds the limits and was left out.
 pub fn dns_config_forming(message: &str) -> Text {
     Text::warning("DNSConfigForming", message)
 }
 
-/// The node's own resolver configuration is not fit for pods. About the node.
+/// The event about the node for a resolver configuration that is not fit for pods.
 pub fn check_limits_for_resolv_conf(message: &str) -> RecordEvent {
     RecordEvent {
         object: EventObject::Node,
@@ -203,12 +204,12 @@ pub fn check_limits_for_resolv_conf(message: &str) -> RecordEvent {
     }
 }
 
-/// The default message of event Killing.
+/// The default message of the event Killing.
 pub fn stopping(container: &str) -> String {
     format!("Stopping container {container}")
 }
 
-/// The message of a waiting reason CrashLoopBackOff.
+/// The message of the waiting reason CrashLoopBackOff.
 pub fn back_off_message(delay: SignedDuration, container: &str, pod: &PodRef) -> String {
     format!(
         "back-off {} restarting failed container={container} pod={pod}",
@@ -216,32 +217,32 @@ pub fn back_off_message(delay: SignedDuration, container: &str, pod: &PodRef) ->
     )
 }
 
-/// Appended when the container comes back.
+/// A kill's message for a container that is restarted afterwards.
 pub fn will_be_restarted(message: &str) -> String {
     format!("{message}, will be restarted")
 }
 
-/// Why a regular container is killed.
+/// The message of a kill: the container's spec has changed.
 pub fn definition_changed(container: &str) -> String {
     format!("Container {container} definition changed")
 }
 
-/// Why a regular container is killed.
+/// The message of a kill: the container failed its liveness probe.
 pub fn failed_liveness(container: &str) -> String {
     format!("Container {container} failed liveness probe")
 }
 
-/// Why a regular container is killed.
+/// The message of a kill: the container failed its startup probe.
 pub fn failed_startup(container: &str) -> String {
     format!("Container {container} failed startup probe")
 }
 
-/// Why a container is killed before its restart.
+/// The message of a kill: the container's state is unknown, and it is restarted.
 pub fn unknown_state() -> String {
     "Container is in \"unknown\" state, try killing it before restart".to_owned()
 }
 
-/// The same words about an init container.
+/// The same message about an init container.
 pub fn of_init(message: &str) -> String {
     message.replacen("Container ", "Init container ", 1)
 }

@@ -1,5 +1,5 @@
-//! PodWorkerPool and its workers alone: those whom a worker asks are recorded, the runtime is a fake, and Pleg answers each
-//! touch with what that runtime holds.
+//! PodWorkerPool and its workers alone: the actors that a worker asks are recorded, the runtime is a fake,
+//! and Pleg answers each touch with that runtime's state.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ struct Neighbours {
 }
 
 impl Neighbours {
-    /// All of them do well what they are asked.
+    /// Neighbours that all answer with success.
     fn new(stage: &Stage<'_>) -> Self {
         let image_ref = stage.fakes.runtime.add_image(IMAGE, RegistryImage::default());
         let image = Arc::new(PresentImage { image_ref, uid: None, username: String::new() });
@@ -132,7 +132,7 @@ impl Neighbours {
         self.events.heard().iter().map(|event| event.reason.to_string()).collect()
     }
 
-    /// The newest report of the pod's worker.
+    /// The newest report of the pod's worker: its state, and whether the pod is released.
     fn report(&self) -> Option<(WorkerState, bool)> {
         self.reports.last().map(|told| (told.report.state, told.report.released))
     }
@@ -147,7 +147,7 @@ fn cgroup() -> Arc<PodCgroup> {
     Arc::new(PodCgroup { name: Arc::from("/kubepods/besteffort/pod0") })
 }
 
-/// What Pleg sees when it looks at the pod.
+/// Pleg's observation of the pod.
 fn look(runtime: &FakeRuntime, touched: &PodTouched) -> PodObserved {
     let pod = pod(0);
     let mut seen = runtime_pod(&pod.pod_ref, 0);
@@ -190,7 +190,7 @@ fn calls(stage: &Stage<'_>, rpc: Rpc) -> u64 {
     stage.fakes.runtime.counts().get(&rpc).copied().unwrap_or(0)
 }
 
-/// Sandboxes that were asked for, and containers that were started.
+/// How many sandboxes were asked for, and how many containers were started.
 fn started(stage: &Stage<'_>) -> (u64, u64) {
     (calls(stage, Rpc::RunPodSandbox), calls(stage, Rpc::StartContainer))
 }

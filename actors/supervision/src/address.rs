@@ -1,4 +1,4 @@
-//! Typed addresses. They outlive every incarnation of the actor behind them.
+//! Typed addresses of actors. An address outlives every incarnation of the actor behind it.
 
 use std::fmt;
 use std::future::Future;
@@ -17,10 +17,11 @@ use crate::parcel::{Entry, Typed};
 /// Why an ask got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// The mailbox had no room until the deadline, or at once where the message's type says so.
+    /// The mailbox had no room: until the deadline for a message type of `WhenFull::Wait`, at the first try
+    /// for any other.
     #[error("the mailbox is full")]
     Full,
-    /// No answer until the deadline; the message may still be handled.
+    /// No answer came before the deadline; the receiver may still handle the message.
     #[error("no answer within the deadline")]
     Deadline,
     /// The receiver crashed or dropped the message before it answered.
@@ -34,12 +35,12 @@ pub enum AskError {
     Stopped,
 }
 
-/// A tell that was not taken, with the message.
+/// A tell that the receiver's mailbox did not take.
 #[derive(Debug)]
 pub struct Refused<M> {
-    /// The message, back.
+    /// The message, given back to the sender.
     pub message: M,
-    /// Why.
+    /// Why the mailbox did not take the message.
     pub why: AskError,
 }
 
@@ -53,7 +54,7 @@ impl From<Refusal> for AskError {
     }
 }
 
-/// Where messages of one type go. Cheap to clone; bounded; survives restarts of the receiver.
+/// The address of one actor for messages of one type. Cheap to clone; it survives restarts of the receiver.
 pub struct Address<M: Delivery>(Arc<dyn Post<M>>);
 
 impl<M: Delivery> Clone for Address<M> {
@@ -68,12 +69,12 @@ impl<M: Delivery> fmt::Debug for Address<M> {
     }
 }
 
-/// A wait for room in a mailbox.
+/// A future that ends when the mailbox may have room.
 pub(crate) type Room = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) trait Post<M: Delivery>: Send + Sync {
     fn post(&self, message: M, asker: Option<OneshotSender<M::Result>>) -> Result<(), (M, Refusal)>;
-    /// Ends when there may be room.
+    /// A wait for room: the future ends when the mailbox may have room.
     fn room(&self) -> Room;
     fn receiver(&self) -> &str;
     fn refused(&self);
@@ -111,7 +112,7 @@ impl<M: Delivery> Address<M> {
     }
 }
 
-/// An address's way into the mailbox of an actor of type `A`.
+/// The receiving end of an address: the mailbox and the cell of an actor of type `A`.
 pub(crate) struct Door<A: Subsystem> {
     pub mailbox: Arc<Mailbox<A>>,
     pub cell: Arc<Cell>,
@@ -156,7 +157,8 @@ where
         let mailbox = self.mailbox.clone();
         Box::pin(async move {
             let mut room = std::pin::pin!(mailbox.room.notified());
-            // On the list first, then known to be on it: room made in between is not missed.
+            // The waiter joins the list before the mailbox counts it, so that room made in between is not
+            // missed.
             if !room.as_mut().enable() {
                 mailbox.want_room();
                 room.await;

@@ -1,4 +1,5 @@
-//! Asks: requests with a reply and a deadline. Each is a typed edge of the tree, from who asks to who is asked.
+//! Asks: requests with a reply and a deadline. Each is a typed edge of the tree, from the asking actor to the
+//! asked one.
 
 use std::fmt;
 use std::future::Future;
@@ -14,9 +15,9 @@ use crate::address::{AskError, Post};
 use crate::context::Subsystem;
 use crate::mailbox::Refusal;
 
-/// What may ask: every subsystem, and the process around the tree.
+/// A type that may ask: every subsystem, and [`Outside`] for the process around the tree.
 pub trait Asker: 'static {
-    /// Its name, as the tree knows it.
+    /// The asker's name, as [`Tree::asks`](crate::Tree::asks) shows it.
     const NAME: &'static str;
 }
 
@@ -24,7 +25,8 @@ impl<A: Subsystem> Asker for A {
     const NAME: &'static str = <A as Subsystem>::NAME;
 }
 
-/// The process and its tests, which ask from outside of the tree. No actor waits for them, so that they close no circle.
+/// The process and its tests, which ask from outside of the tree. No actor waits for them, so they close no
+/// circle.
 #[derive(Debug)]
 pub enum Outside {}
 
@@ -32,10 +34,12 @@ impl Asker for Outside {
     const NAME: &'static str = "outside";
 }
 
-/// Where an actor of type `From` asks with messages of type `M`. Cheap to clone; survives restarts of the receiver.
+/// The port by which an actor of type `From` asks with messages of type `M`. Cheap to clone; survives
+/// restarts of the receiver.
 ///
-/// Only a receiver's seat hands it out ([`Seated::asked`](crate::Seated::asked)), and notes the edge that its type names
-/// ([`Tree::asks`](crate::Tree::asks)). An [`Address`](crate::Address) can only tell:
+/// Only the receiver's seat hands out ports ([`Seated::asked`](crate::Seated::asked)), and notes the edge
+/// from `From` to the receiver ([`Tree::asks`](crate::Tree::asks)). An [`Address`](crate::Address) can only
+/// tell:
 ///
 /// ```compile_fail,E0599
 /// # fn sample<M: messages::Delivery>(address: supervision::Address<M>, message: M) {
@@ -72,11 +76,11 @@ impl<From: Asker, M: Delivery> AskPort<From, M> {
         Self { post, from: PhantomData }
     }
 
-    /// Request with reply. Waits for room only where the message's type says so, and for both at most
-    /// `deadline`.
+    /// Sends a request and returns its reply. `deadline` bounds the wait for the reply and, for a message
+    /// type of `WhenFull::Wait`, the wait for room in the mailbox before it.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// [`AskError`] says why there is no answer.
     pub fn ask(
         &self,
         message: M,

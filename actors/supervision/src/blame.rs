@@ -1,7 +1,8 @@
-//! Whose fault a panic is: the pod on whose behalf the thread works. Messages, effects and timers that name a pod are
-//! run under its name by the pump; a step of a loop over pods, or of a stream, says so itself.
+//! Which pod a panic counts against: the pod on whose behalf the thread works. The pump runs messages,
+//! effects and timers that name a pod under that pod's name; a loop over pods, or a stream, names the pod of
+//! each step itself.
 //!
-//! The name is only read when something panics, so it decides nothing and pure code may use it.
+//! The name is only read when a panic happens, so it decides nothing and pure code may use it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,7 +20,8 @@ pub fn for_pod<T>(pod: &PodUid, step: impl FnOnce() -> T) -> T {
     step()
 }
 
-/// The same for the rest of a block, such as the body of a loop.
+/// As [`for_pod`], for the rest of a block, such as the body of a loop: the name holds until the returned
+/// value is dropped.
 #[must_use = "the name holds for as long as this is kept"]
 pub fn name(pod: &PodUid) -> Named {
     let named =
@@ -35,16 +37,16 @@ pub async fn work_for_pod<T>(pod: &PodUid, work: impl Future<Output = T>) -> T {
     std::future::poll_fn(|cx| for_pod(pod, || work.as_mut().poll(cx))).await
 }
 
-/// The pod that the thread works for; the panic hook asks.
+/// The pod that the current thread works for. The panic hook reads it.
 pub(crate) fn current() -> Option<PodUid> {
     POD.try_with(|pod| pod.try_borrow().ok().and_then(|pod| pod.clone())).ok().flatten()
 }
 
-/// The name of a pod; it gives the one before it back, also while unwinding.
+/// The name of a pod on this thread; its drop restores the name before it, also while unwinding.
 #[derive(Debug)]
 pub struct Named {
     outer: Option<PodUid>,
-    // The name is the thread's.
+    // The name belongs to the thread, so this value must not leave it.
     _of_thread: PhantomData<*const ()>,
 }
 
@@ -54,7 +56,7 @@ impl Drop for Named {
     }
 }
 
-/// Pods whose every step panics in the actor that is being polled, by order of the fault lab.
+/// Poison orders of the fault lab: pods for which every step panics in the actor that is being polled.
 #[cfg(feature = "faults")]
 pub(crate) mod poison {
     use std::cell::RefCell;
@@ -65,7 +67,7 @@ pub(crate) mod poison {
         static ARMED: RefCell<Vec<(PodUid, u32)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Exchanges the orders of the actor polled before for those of this one, and gives them back after its poll.
+    /// Swaps the thread's orders with those of this actor; called before and after the actor's poll.
     pub fn exchange(orders: &mut Vec<(PodUid, u32)>) {
         ARMED.with(|armed| std::mem::swap(&mut *armed.borrow_mut(), orders));
     }

@@ -17,11 +17,12 @@ use crate::panics::PanicReport;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Vitality {
-    /// Above the restart limit the process ends.
+    /// Above the restart limit the actor fails for good and the process ends.
     Vital,
     /// Above the restart limit the actor goes dormant and is tried again.
     Degradable,
-    /// One of many: above the restart limit it goes dormant; many dormant children are the parent's failure.
+    /// One of many (a pod worker): above the restart limit it goes dormant; too many dormant children are the
+    /// parent's failure.
     Child,
 }
 
@@ -43,21 +44,22 @@ pub enum State {
     Stopped,
 }
 
-/// The work an actor is at.
+/// The piece of work that an actor is doing.
 #[derive(Clone, Debug)]
 pub(crate) struct Doing {
-    /// A message's, effect's or timer's name.
+    /// The name of the message, effect or timer.
     pub what: &'static str,
     pub pod: Option<PodUid>,
 }
 
-/// How and at what an incarnation crashed.
+/// A crash of one incarnation: what it was doing, and why it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Crash {
     /// The incarnation that crashed.
     pub incarnation: u64,
-    /// The message type (or effect, timer) being handled; `starting` during start.
+    /// The name of the message type, effect or stream being handled; `timer` for a timer, `starting` during
+    /// start.
     pub handling: String,
     /// The pod on whose behalf the work was done.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,12 +79,13 @@ pub(crate) struct Cell {
     pub effects: EffectTable,
     pub restarts: AtomicU64,
     pub incarnation: AtomicU64,
-    /// Crashes that were put down to pods.
+    /// Crashes that counted against pods.
     pub pod_crashes: AtomicU64,
-    /// How many pods are left alone: asked at every step for a pod, and nearly always none.
+    /// How many pods are quarantined. Read at every step for a pod, and nearly always zero, so that the lock
+    /// is rarely taken.
     quarantined: AtomicUsize,
     thread: OnceLock<ThreadId>,
-    // Written for every message, so it has a lock of its own; `busy` says whether it still holds.
+    // Written for every message, so it has a lock of its own; `busy` says whether the work is still going on.
     doing: Mutex<Doing>,
     busy: AtomicBool,
     dynamic: Mutex<Dynamic>,
@@ -135,17 +138,17 @@ impl Cell {
         self.dynamic().state = state;
     }
 
-    /// The actor lives on the current thread.
+    /// Notes that the actor lives on the current thread.
     pub fn lives_here(&self) {
         self.thread.get_or_init(|| std::thread::current().id());
     }
 
-    /// The thread it lives on, once it has been there.
+    /// The thread the actor lives on; none before its first poll.
     pub fn thread(&self) -> Option<ThreadId> {
         self.thread.get().copied()
     }
 
-    /// The actor begins a piece of work.
+    /// Notes that the actor begins a piece of work.
     pub fn begin(&self, what: &'static str, pod: Option<PodUid>) {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = Doing { what, pod };
         self.busy.store(true, Ordering::Release);
@@ -183,7 +186,7 @@ impl Cell {
         self.quarantined.store(dynamic.quarantined.len(), Ordering::Release);
     }
 
-    /// The pod is left alone in this subsystem.
+    /// Whether this subsystem has quarantined the pod.
     pub fn is_quarantined(&self, pod: &PodUid) -> bool {
         self.quarantined.load(Ordering::Acquire) > 0 && self.dynamic().quarantined.contains_key(pod)
     }
@@ -192,7 +195,7 @@ impl Cell {
         self.dynamic().quarantined.clone()
     }
 
-    /// A message type that somebody has an address for.
+    /// Notes a message type for which an address or a port was handed out.
     pub fn receives(&self, name: &'static str) {
         let mut dynamic = self.dynamic();
         if !dynamic.receives.contains(&name) {
@@ -200,7 +203,7 @@ impl Cell {
         }
     }
 
-    /// An actor of this name was given a port to ask this one.
+    /// Notes that an actor of this name was given a port to ask this one.
     pub fn asked_by(&self, name: &'static str) {
         self.dynamic().asked_by.insert(name);
     }
@@ -213,7 +216,7 @@ impl Cell {
         self.dynamic().receives.clone()
     }
 
-    /// The actor's thread came by.
+    /// Notes that the actor's thread has answered a ping.
     pub fn answered(&self) {
         self.dynamic().answered = Instant::now();
     }

@@ -26,27 +26,28 @@ const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// An actor under supervision.
 pub trait Subsystem: Actor<Context = Ctx<Self>> {
-    /// Its name in the supervision tree: the `RECEIVER` of its file in `messages`.
+    /// The actor's name in the supervision tree: the constant `RECEIVER` of its file in `messages`.
     const NAME: &'static str;
-    /// What its timers are about.
+    /// The key of the actor's timers: one timer runs per value.
     type Timer: Ord + Clone + Debug + Unpin + 'static;
 
-    /// Each incarnation begins here, with fresh state: rebuild it from the truth, ask for resends.
+    /// Each incarnation begins here, with fresh state: it rebuilds the state from its sources and asks for
+    /// resends.
     fn on_start(&mut self, _ctx: &mut Ctx<Self>) {}
 
     /// A timer set with [`Ctx::set_timer`] has run out.
     fn on_timer(&mut self, _timer: Self::Timer, _ctx: &mut Ctx<Self>) {}
 
-    /// The pod a timer is about: a panic in [`Subsystem::on_timer`] counts against that pod.
+    /// The pod of a timer: a panic in [`Subsystem::on_timer`] counts against that pod.
     fn timer_pod(_timer: &Self::Timer) -> Option<PodUid> {
         None
     }
 
-    /// The quarantine of this pod is over: what [`Ctx::for_pod`] left out since then is to be done now. Messages, timers
-    /// and effects of the pod come by themselves.
+    /// The quarantine of this pod is over: the actor does the steps that [`Ctx::for_pod`] has left out
+    /// meanwhile. Messages, timers and effects of the pod are delivered again without this call.
     fn on_release(&mut self, _pod: &PodUid, _ctx: &mut Ctx<Self>) {}
 
-    /// The state worth seeing from outside, small: counts rather than objects.
+    /// The state that `/supervision` shows, small: counts rather than objects.
     fn observe(&self) -> serde_json::Value {
         serde_json::Value::Null
     }
@@ -87,31 +88,32 @@ impl<A: Subsystem> Ctx<A> {
         self.incarnation
     }
 
-    /// One step of a loop, or of a stream, on behalf of a pod: a panic in it counts against that pod. `None`, and nothing
-    /// is done, while the pod is quarantined here: [`Subsystem::on_release`] is told when that is over.
+    /// Runs one step of a loop, or of a stream, on behalf of a pod: a panic in the step counts against that
+    /// pod. While the pod is quarantined here the step is left out and the result is `None`;
+    /// [`Subsystem::on_release`] is called when the quarantine is over.
     pub fn for_pod<T>(&mut self, pod: &PodUid, step: impl FnOnce(&mut Self) -> T) -> Option<T> {
         (!self.is_quarantined(pod)).then(|| blame::for_pod(pod, || step(self)))
     }
 
-    /// Whether this subsystem leaves the pod alone.
+    /// Whether this subsystem has quarantined the pod.
     pub fn is_quarantined(&self, pod: &PodUid) -> bool {
         self.cell.is_quarantined(pod)
     }
 
-    /// Those of the pods that this subsystem leaves alone: for loops that must not be left early, or that are pure.
+    /// The pods that this subsystem has quarantined: for loops that must not be left early, or that are pure.
     pub fn quarantined(&self) -> BTreeSet<PodUid> {
         self.cell.quarantine_list().into_keys().collect()
     }
 
     /// Runs `work` as a task that belongs to this incarnation and is aborted with it; when it is done, `then`
-    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given. Work for a pod that is
-    /// quarantined begins when that is over.
+    /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given. Work for
+    /// a quarantined pod begins when the quarantine is over.
     ///
-    /// `what` is the effect's name, and with it comes the tree's default deadline; [`Effect::within`] gives another
-    /// one, [`Effect::lasting`] none. An effect that passes its deadline is reported and dropped, and the actor is
-    /// restarted as if the effect had panicked: the state of the actor counts on an end that does not come, and the
-    /// restart, which rebuilds that state from the truth, is the one way on that every actor has and that is tested
-    /// for each of its messages.
+    /// `what` is the effect's name. A bare name has the tree's default deadline; [`Effect::within`] gives
+    /// another one, [`Effect::lasting`] none. An effect that passes its deadline is reported and dropped, and
+    /// the actor restarts as if the effect had panicked: its state counts on a result that does not come, and
+    /// a restart, which rebuilds the state, is the one recovery that every actor has and that is tested for
+    /// each of its messages.
     pub fn effect<T: Send + 'static>(
         &mut self,
         what: impl Into<Effect>,
@@ -120,7 +122,8 @@ impl<A: Subsystem> Ctx<A> {
         then: impl FnOnce(&mut A, T, &mut Self) + Send + 'static,
     ) -> EffectId {
         let id = self.next_id();
-        // Of one type for all effects of an actor, or each would get a tokio task of its own type: much code.
+        // Boxed, so that all effects of an actor have one type: tokio compiles a task's code for each type of
+        // future.
         let work: Work<A> = Box::pin(async move {
             let value = work.await;
             Box::new(move |actor: &mut A, ctx: &mut Self| then(actor, value, ctx)) as Then<A>
@@ -141,8 +144,9 @@ impl<A: Subsystem> Ctx<A> {
         }
     }
 
-    /// Aborts an effect or a stream: its continuation never runs. A blocking call or a call to the runtime that has
-    /// begun for it runs to its own end in the bridge; one that only waits for its turn does not begin.
+    /// Aborts an effect or a stream: its continuation never runs. A blocking call or a call to the container
+    /// runtime that the effect has begun runs to its own end in the bridge; a call that is still queued does
+    /// not begin.
     pub fn cancel_effect(&mut self, id: EffectId) {
         if !self.effects.cancel(id) {
             self.streams.cancel(id);
@@ -175,12 +179,13 @@ impl<A: Subsystem> Ctx<A> {
         id
     }
 
-    /// Sets the timer, or moves it if it is set. No time is too long: numbers of the API come here as they are.
+    /// Sets the timer, or moves it if it is set. Any length is allowed: lengths come from numbers of the API
+    /// unchecked.
     pub fn set_timer(&mut self, timer: A::Timer, after: Duration) {
         self.timers.set(timer, after);
     }
 
-    /// Takes the timer back, if it is set.
+    /// Cancels the timer, if it is set.
     pub fn cancel_timer(&mut self, timer: &A::Timer) {
         self.timers.cancel(timer);
     }
@@ -191,24 +196,24 @@ impl<A: Subsystem> Ctx<A> {
     }
 }
 
-/// The longest that the queue is asked to wait at once: it has no room for more than some two years.
+/// The longest wait given to the queue at once: the queue takes no more than about two years.
 const AT_ONCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) struct Timers<K> {
-    // Some kilobytes, so made with the first timer: many actors never have one.
+    // The queue takes some kilobytes, so it is made with the first timer: many actors never set one.
     queue: Option<DelayQueue<K>>,
     keys: BTreeMap<K, Waiting>,
 }
 
 struct Waiting {
     key: delay_queue::Key,
-    /// What is left to wait when the queue gives the timer back.
+    /// How long the timer still waits after the queue gives it back.
     rest: Duration,
 }
 
 impl<K: Ord + Clone> Timers<K> {
-    /// However far away: a timer beyond the queue's reach is put into it again for what is left, and is not over
-    /// before that.
+    /// Sets a timer of any length: one that is longer than the queue takes is put into the queue again for
+    /// the rest, and runs out only after that.
     fn set(&mut self, timer: K, after: Duration) {
         let queue = self.queue.get_or_insert_with(DelayQueue::new);
         let now = after.min(AT_ONCE_MAX);

@@ -1,5 +1,6 @@
 //! The supervising future of one actor: it makes incarnations, polls them under `catch_unwind`, and decides
-//! what follows a crash. Everything an actor is lives in its seat; an incarnation only borrows it.
+//! what follows a crash. All that outlives an incarnation is in the actor's seat; an incarnation only borrows
+//! it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -27,7 +28,7 @@ use crate::quarantine::Panics;
 use crate::restart::{Culprit, RestartHistory, Verdict};
 use crate::tree::{Spec, Tree};
 
-/// Everything of an actor that outlives an incarnation.
+/// The parts of an actor that outlive its incarnations.
 pub(crate) struct Seat<A: Subsystem> {
     pub spec: Spec,
     pub cell: Arc<Cell>,
@@ -119,7 +120,8 @@ impl<A: Subsystem> Driver<A> {
         seat.cell.set_state(State::Running);
         seat.tree.emit(&seat.cell, What::Started { incarnation: number });
         let exit = Life { driver: self, body: &mut body, stall: None }.await;
-        // Terminated first: dropping a live context would poll the actor once more, broken as it may be.
+        // Terminated before the drop: dropping a live context would poll the actor once more, in a state that
+        // a panic may have left broken.
         body.ctx().parts().terminate();
         let doing = self.seat.cell.take_doing();
         if let Err(report) = panics::catch(|| drop(body)) {
@@ -131,7 +133,7 @@ impl<A: Subsystem> Driver<A> {
         exit
     }
 
-    /// Records the crash and waits for the next start. False: there is none.
+    /// Records the crash and waits for the next start. False when there is no next start.
     async fn after_crash(&mut self, started: Instant, how: PanicOrOrder) -> bool {
         let now = Instant::now();
         let doing = self.seat.cell.take_doing();
@@ -139,7 +141,7 @@ impl<A: Subsystem> Driver<A> {
             PanicOrOrder::Panic(report) => (report.message.clone(), Some(report.place.clone()), Some(report)),
             PanicOrOrder::Other(reason) => (reason, None, None),
         };
-        // What the panicking code said of itself is nearer than what the message was about.
+        // The pod that the panicking code named itself is more precise than the pod of the message.
         let named = panic.as_ref().and_then(|report| report.pod.clone());
         let pod = named.or_else(|| doing.as_ref().and_then(|doing| doing.pod.clone()));
         let crash = Crash {
@@ -152,7 +154,7 @@ impl<A: Subsystem> Driver<A> {
         self.seat.cell.crashed(crash.clone());
         self.seat.tree.emit(&self.seat.cell, What::Crashed(crash));
         let culprit = match (&panic, &pod) {
-            // A child is one pod already: its own budget is the quarantine.
+            // A child stands for one pod already: its restart budget does what a quarantine would.
             (Some(report), Some(pod)) if self.seat.spec.vitality != Vitality::Child => {
                 self.blame(pod, report, now)
             }
@@ -177,7 +179,7 @@ impl<A: Subsystem> Driver<A> {
         true
     }
 
-    /// Says who the panic is put down to, and quarantines a poison pod.
+    /// Decides what the panic counts against, and quarantines a poison pod.
     fn blame(&mut self, pod: &PodUid, report: &PanicReport, now: Instant) -> Culprit {
         self.seat.cell.pod_crashes.fetch_add(1, Ordering::Relaxed);
         let was_quarantined = self.seat.cell.is_quarantined(pod);
@@ -209,7 +211,7 @@ impl<A: Subsystem> Driver<A> {
             return false;
         }
         self.seat.cell.set_state(State::Dormant);
-        // What waits would wait for minutes: askers learn at once that nobody answers.
+        // Messages would wait here for minutes: dropping them tells askers at once that no answer comes.
         self.seat.cell.counters.dropped_many(self.seat.mailbox.clear());
         let retry = self.seat.spec.dormant_retry;
         self.seat.tree.emit(&self.seat.cell, What::Dormant { retry_seconds: retry.as_secs() });
@@ -220,10 +222,10 @@ impl<A: Subsystem> Driver<A> {
         true
     }
 
-    /// Waits, obeying orders. False: the order was to stop.
+    /// Waits for `delay`, obeying orders meanwhile. False when an order was to stop.
     async fn wait(&mut self, delay: Duration, dormant: bool) -> bool {
         if delay.is_zero() {
-            // Without a timer, which would take a millisecond; but others of the thread come first.
+            // Without a timer, which would take a millisecond; but other actors of the thread run first.
             tokio::task::yield_now().await;
             return true;
         }
@@ -236,7 +238,7 @@ impl<A: Subsystem> Driver<A> {
                     Order::Stop => return Poll::Ready(false),
                     Order::Revive if dormant => return Poll::Ready(true),
                     Order::Ping => self.seat.cell.answered(),
-                    // There is no state to be seen: the asker learns it by the drop.
+                    // There is no state to show: dropping the sender tells the asker so.
                     Order::Observe(asker) => drop(asker),
                     other => self.obey(other),
                 }
@@ -246,12 +248,12 @@ impl<A: Subsystem> Driver<A> {
         .await
     }
 
-    /// Orders that do not end the incarnation.
+    /// Obeys an order that does not end the incarnation.
     fn obey(&mut self, order: Order) {
         match order {
             Order::Observe(asker) => {
                 let observers = &mut self.lane.borrow_mut().observers;
-                // Those of a stalled actor have long gone away.
+                // Askers of an actor that was stalled have given up long ago.
                 observers.retain(|asker| !asker.is_closed());
                 observers.push(asker);
             }
@@ -279,7 +281,7 @@ impl<A: Subsystem> Driver<A> {
     }
 }
 
-/// One incarnation, polled.
+/// The future that polls one incarnation until it ends.
 struct Life<'a, A: Subsystem> {
     driver: &'a mut Driver<A>,
     body: &'a mut ContextFut<A, Ctx<A>>,
@@ -305,7 +307,8 @@ impl<A: Subsystem> Life<'_, A> {
         None
     }
 
-    /// A ping that the actor has not taken for too long: it waits for something that does not come.
+    /// Ends the incarnation when the actor has not taken a ping for `stall_after`: it waits for something
+    /// that does not come.
     fn stalled(&mut self, cx: &mut Context<'_>) -> Option<Exit> {
         let pinged = self.driver.lane.borrow().ping;
         let Some(pinged) = pinged else {

@@ -1,5 +1,5 @@
-//! Effects: tasks that belong to one incarnation, each with a name, perhaps a pod, and a deadline. The table of those
-//! that run is readable from any thread, so that `/supervision` shows what an actor waits for.
+//! Effects: tasks that belong to one incarnation, each with a name, perhaps a pod, and a deadline. The table
+//! of running effects is readable from any thread, so that `/supervision` shows what an actor waits for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -19,12 +19,12 @@ use crate::context::{Ctx, EffectId, Subsystem};
 use crate::held::Held;
 use crate::panics::{self, PanicReport};
 
-/// Running effects that a report shows, the oldest first.
+/// The most running effects that a report shows, the oldest first.
 const SHOWN_MAX: usize = 16;
-/// Effects let go at their deadline that a report shows, the latest last.
+/// The most overdue effects that a report shows, the latest last.
 const OVERDUE_KEPT: usize = 8;
 
-/// What an effect is called, and how long it may last. A bare name has the tree's default deadline
+/// The name of an effect and how long it may last. A bare name has the tree's default deadline
 /// ([`crate::Policy::effect_within`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect {
@@ -41,7 +41,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// The deadline, given that of a bare name.
+    /// The deadline as a duration, where `default` is that of a bare name; none for a lasting effect.
     pub fn or(self, default: Duration) -> Option<Duration> {
         match self {
             Self::Default => Some(default),
@@ -58,8 +58,8 @@ impl Effect {
         Self { name, limit: Limit::Within(limit) }
     }
 
-    /// An effect without a deadline: it waits for what may take any time (a user's hook, a server's life), or each of
-    /// its calls has a deadline of its own.
+    /// An effect without a deadline: it may rightly take any time (a user's hook, a server's life), or each
+    /// of its calls has a deadline of its own.
     #[must_use]
     pub const fn lasting(name: &'static str) -> Self {
         Self { name, limit: Limit::Lasting }
@@ -76,17 +76,17 @@ impl From<&'static str> for Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EffectReport {
-    /// Its name.
+    /// The effect's name.
     pub name: &'static str,
-    /// The pod it is for.
+    /// The pod on whose behalf it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodUid>,
-    /// Milliseconds since it began; of one that was let go, until then.
+    /// Milliseconds since it began; for an overdue effect that was dropped, until it was dropped.
     pub age_ms: u64,
-    /// Milliseconds it may last; none for an effect without a deadline.
+    /// Its deadline in milliseconds; none for an effect without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
-    /// It has lasted longer than it may.
+    /// Whether it has passed its deadline.
     pub overdue: bool,
 }
 
@@ -111,7 +111,7 @@ impl Running {
     }
 }
 
-/// The effects of one actor as others see them.
+/// The effects of one actor, readable from other threads.
 #[derive(Default)]
 pub(crate) struct EffectTable {
     running: Mutex<BTreeMap<EffectId, Running>>,
@@ -124,14 +124,14 @@ impl EffectTable {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The effects that run, the oldest first, then those that were let go at their deadline.
+    /// The running effects, the oldest first, then those that were dropped at their deadline.
     pub fn reports(&self) -> Vec<EffectReport> {
         let mut reports: Vec<_> = self.running().values().take(SHOWN_MAX).map(Running::report).collect();
         reports.extend(self.let_go.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
         reports
     }
 
-    /// Effects that passed their deadline since the process started.
+    /// How many effects have passed their deadline since the process started.
     pub fn overdue(&self) -> u64 {
         self.overdue.load(Ordering::Relaxed)
     }
@@ -146,7 +146,7 @@ impl EffectTable {
     }
 }
 
-/// What runs on the actor when the work of an effect is done.
+/// The continuation of an effect: runs on the actor with the result of the work.
 pub(crate) type Then<A> = Box<dyn FnOnce(&mut A, &mut Ctx<A>) + Send>;
 
 pub(crate) type Work<A> = Pin<Box<dyn Future<Output = Then<A>> + Send>>;
@@ -154,12 +154,12 @@ pub(crate) type Work<A> = Pin<Box<dyn Future<Output = Then<A>> + Send>>;
 /// Why the work of an effect has no outcome.
 pub(crate) enum Failed {
     Panicked(PanicReport),
-    /// Its deadline of this length has passed.
+    /// The effect has passed its deadline, which was this long.
     Overdue(Duration),
 }
 
 impl Failed {
-    /// As the panic that the actor has of it.
+    /// The failure as a panic of the actor that started the effect.
     pub fn report(self, effect: &str) -> PanicReport {
         match self {
             Self::Panicked(report) => report,
@@ -180,19 +180,19 @@ pub(crate) struct Done<A: Subsystem> {
     pub then: Result<Then<A>, Failed>,
 }
 
-/// The work of an effect, with what is known of it.
+/// The work of an effect, with its name, pod and deadline.
 pub(crate) struct Task<A: Subsystem> {
     pub name: &'static str,
     pub pod: Option<PodUid>,
-    /// How long it may last once it has begun.
+    /// How long the effect may last from its beginning; none: any time.
     pub within: Option<Duration>,
     pub work: Work<A>,
 }
 
-/// The effects of one incarnation. They are tasks, so that a wake polls only what woke.
+/// The effects of one incarnation. Each is a tokio task, so that a wake polls only the effect that woke.
 pub(crate) struct Effects<A: Subsystem> {
     tasks: JoinSet<Done<A>>,
-    /// Those that wait for the end of a quarantine.
+    /// Effects of quarantined pods, which begin when the quarantine is over.
     pub held: Held<Task<A>>,
     handles: BTreeMap<EffectId, AbortHandle>,
     cell: Arc<Cell>,
@@ -214,7 +214,7 @@ impl<A: Subsystem> Effects<A> {
         self.handles.insert(id, handle);
     }
 
-    /// False: there is no such effect.
+    /// Cancels an effect, running or held. False when there is no such effect.
     pub fn cancel(&mut self, id: EffectId) -> bool {
         let Some(handle) = self.handles.remove(&id) else { return self.held.cancel(id) };
         handle.abort();
@@ -235,7 +235,7 @@ impl<A: Subsystem> Effects<A> {
                         return Poll::Ready(done);
                     }
                 }
-                // Aborted.
+                // The effect was aborted.
                 Poll::Ready(Some(Err(_))) => {}
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
@@ -249,7 +249,7 @@ impl<A: Subsystem> Drop for Effects<A> {
     }
 }
 
-/// The outcome of the work, or the panic that ended it, or that it has lasted too long.
+/// The outcome of the work, or the panic or the deadline that ended it.
 async fn guarded<A: Subsystem>(work: Work<A>, within: Option<Duration>) -> Result<Then<A>, Failed> {
     let mut work = Some(work);
     let mut deadline = std::pin::pin!(within.map(tokio::time::sleep));
@@ -268,7 +268,7 @@ async fn guarded<A: Subsystem>(work: Work<A>, within: Option<Duration>) -> Resul
         }
     })
     .await;
-    // Dropped here and not with the task, which would keep a panic of the drop to itself.
+    // Dropped here rather than with the task, because tokio would swallow a panic of the drop.
     if let Err(report) = panics::catch(|| drop(work.take())) {
         outcome = outcome.and(Err(Failed::Panicked(report)));
     }

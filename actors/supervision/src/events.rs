@@ -1,4 +1,4 @@
-//! What supervision saw: every start, crash, restart and escalation.
+//! The events of the supervision tree: every start, crash, restart and escalation.
 
 use messages::PodUid;
 use serde::Serialize;
@@ -19,13 +19,13 @@ pub struct SupervisionEvent {
     pub what: What,
 }
 
-/// The kinds of events.
+/// The kinds of events. Log, `/supervision` and the tree's observers show them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
 pub enum What {
-    /// An incarnation takes messages.
+    /// An incarnation has started and takes messages.
     Started {
-        /// Its number, from 1.
+        /// The number of the incarnation, from 1.
         incarnation: u64,
     },
     /// An incarnation died.
@@ -35,22 +35,22 @@ pub enum What {
         /// Milliseconds between crash and start.
         down_ms: u64,
     },
-    /// Above the restart limit and degradable: asleep until the next try.
+    /// A degradable actor or a child is above its restart limit: it sleeps until the next try.
     Dormant {
-        /// Seconds until then.
+        /// Seconds until the next try.
         retry_seconds: u64,
     },
-    /// Above the restart limit and vital: the process shall end.
+    /// A vital actor is above its restart limit: the process is to end.
     Failed,
-    /// Ended normally.
+    /// The actor has ended normally.
     Stopped,
-    /// A poison pod is left alone.
+    /// A poison pod is quarantined in this subsystem.
     Quarantined {
         /// The pod.
         pod: PodUid,
-        /// The panic that was one too many.
+        /// The panic that reached the limit.
         panic: PanicReport,
-        /// For how many seconds.
+        /// Length of the quarantine.
         seconds: u64,
     },
     /// A quarantine is over: the pod's messages are handled again.
@@ -58,21 +58,21 @@ pub enum What {
         /// The pod.
         pod: PodUid,
     },
-    /// An effect has passed its deadline: it is dropped, and the incarnation ends.
+    /// An effect has passed its deadline: the effect is dropped, and the incarnation ends.
     EffectOverdue {
-        /// Its name.
+        /// The effect's name.
         effect: &'static str,
-        /// The pod it is for.
+        /// The pod on whose behalf the effect ran.
         #[serde(skip_serializing_if = "Option::is_none")]
         pod: Option<PodUid>,
-        /// The seconds it was to last at most.
+        /// The deadline in seconds.
         seconds: u64,
     },
-    /// The actor's thread has not come back.
+    /// The actor's thread has not answered the watchdog.
     ThreadBlocked {
-        /// For how many seconds.
+        /// Seconds of silence so far.
         seconds: u64,
-        /// The message type being handled.
+        /// The message type being handled, of this actor or of another one on its thread.
         handling: String,
     },
 }
@@ -81,13 +81,13 @@ pub enum What {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// The subsystem.
+    /// The name of the subsystem that failed.
     pub actor: String,
-    /// For people.
+    /// For people: why the subsystem failed.
     pub reason: String,
 }
 
-/// The event for the log.
+/// Writes the event to the log.
 pub(crate) fn trace(event: &SupervisionEvent) {
     let actor = event.actor.as_str();
     match &event.what {

@@ -1,4 +1,4 @@
-//! Addresses without an actor behind them: neighbours of the actor that a test or a benchmark is about.
+//! Addresses without an actor behind them: the neighbours of an actor under test or benchmark.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,23 +10,23 @@ use crate::address::{Address, Post, Room};
 use crate::ask::{AskPort, Asker};
 use crate::mailbox::Refusal;
 
-/// Between two looks of an asker whether a mailbox that was full has room.
+/// How often an asker tries again whether a full mailbox has room.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(10);
 
-/// What becomes of a message that a scripted neighbour gets.
+/// What a scripted neighbour does with a message.
 pub enum Received<M: Delivery> {
-    /// It is taken; an asker gets this answer.
+    /// The message is taken, and an asker gets this answer.
     Answered(M::Result),
-    /// It is taken; an asker learns that the answer is lost.
+    /// The message is taken, and an asker learns that the answer is lost.
     Lost,
-    /// It is taken; an asker waits in vain until its deadline.
+    /// The message is taken, and an asker gets no answer before its deadline.
     Kept,
-    /// It is refused: the mailbox is full.
+    /// The message is refused: the mailbox is full.
     Full(M),
 }
 
 impl<M: Delivery> Address<M> {
-    /// An address whose messages go to a closure, which says what becomes of them.
+    /// An address whose messages go to a closure, which decides what becomes of each.
     pub fn scripted(name: &'static str, script: impl Fn(M) -> Received<M> + Send + Sync + 'static) -> Self {
         Self::new(Arc::new(Scripted { name, script, kept: Mutex::new(Vec::new()) }))
     }
@@ -41,7 +41,7 @@ impl<M: Delivery> Address<M> {
 }
 
 impl<From: Asker, M: Delivery> AskPort<From, M> {
-    /// A port whose asks go to a closure, which says what becomes of them.
+    /// A port whose asks go to a closure, which decides what becomes of each.
     pub fn scripted(name: &'static str, script: impl Fn(M) -> Received<M> + Send + Sync + 'static) -> Self {
         Self::new(Arc::new(Scripted { name, script, kept: Mutex::new(Vec::new()) }))
     }
@@ -58,7 +58,7 @@ impl<From: Asker, M: Delivery> AskPort<From, M> {
 struct Scripted<M: Delivery, F> {
     name: &'static str,
     script: F,
-    /// Those who wait in vain.
+    /// Askers of [`Received::Kept`]: their senders are kept so that no answer and no loss is reported.
     kept: Mutex<Vec<OneshotSender<M::Result>>>,
 }
 

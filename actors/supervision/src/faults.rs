@@ -1,5 +1,5 @@
-//! Fault orders, carried out at the one place every message passes. Without the feature `faults` nothing of
-//! it exists: the type is empty and its methods do nothing.
+//! Fault orders, carried out at the one place that every message passes. Without the feature `faults` the
+//! type `Faults` is empty and its methods do nothing.
 
 use std::cell::RefCell;
 use std::task::Context;
@@ -56,7 +56,8 @@ mod armed {
     use super::{Cell, Context, Entry, Lane, RefCell, Subsystem};
     use crate::blame::poison;
 
-    /// Faults ordered and not yet met. They outlive incarnations: the nth message is counted over crashes.
+    /// Faults that are ordered and not yet carried out. They outlive incarnations: the nth message is counted
+    /// over crashes.
     pub(crate) struct Faults<A: Subsystem> {
         orders: Vec<Fault>,
         again: VecDeque<Entry<A>>,
@@ -88,7 +89,8 @@ mod armed {
             }
         }
 
-        /// Before the actor is polled and after it: what panics for a pod asks the thread.
+        /// Called before the actor's poll and after it: gives the thread this actor's poison orders and takes
+        /// them back.
         pub fn exchange_poison(&mut self) {
             self.poison.retain(|(_, left)| *left > 0);
             poison::exchange(&mut self.poison);
@@ -103,7 +105,7 @@ mod armed {
             self.stalled
         }
 
-        /// Panics if the next start shall fail.
+        /// Panics if a fault orders the next start to fail.
         pub fn starting(&mut self) {
             let due = self.orders.iter().position(|fault| matches!(fault, Fault::PanicWhileStarting { .. }));
             if let Some(at) = due {
@@ -126,7 +128,7 @@ mod armed {
             assert!(!due, "fault: panic now");
         }
 
-        /// Panics if this is the nth piece of work of that name.
+        /// Panics if a fault orders it for the nth piece of work of that name and this is the nth.
         pub fn maybe_panic(lane: &RefCell<Lane<A>>, name: &str) {
             let due = {
                 let orders = &mut lane.borrow_mut().faults.orders;
@@ -147,7 +149,8 @@ mod armed {
             assert!(!due, "fault: panic on {name}");
         }
 
-        /// The entry as it is to be handled now, or nothing: dropped or delayed.
+        /// Applies faults to an entry; the result is what to handle now, or nothing if the entry is dropped
+        /// or delayed.
         pub fn meet(&mut self, entry: Entry<A>, cell: &Cell) -> Option<Entry<A>> {
             let mut spent = None;
             let mut met = Some(entry);
@@ -191,7 +194,7 @@ mod armed {
             met
         }
 
-        /// A duplicate, or a delayed message whose time has come.
+        /// A duplicate, or a delayed message whose delay is over.
         pub fn poll_delayed(&mut self, cx: &mut Context<'_>) -> Option<Entry<A>> {
             if let Some(entry) = self.again.pop_front() {
                 return Some(entry);

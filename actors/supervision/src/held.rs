@@ -6,10 +6,10 @@ use messages::PodUid;
 
 use crate::context::EffectId;
 
-/// Effects that wait at most; with one more the oldest goes. An actor has one or a few for each pod.
+/// The most effects that wait; with one more the oldest is given up. An actor has one or a few for each pod.
 const HELD_MAX: usize = 1024;
 
-/// Work that waits for the end of its pod's quarantine, in the order in which it was begun.
+/// Effects that wait for the end of their pod's quarantine, in the order in which they were begun.
 pub(crate) struct Held<T>(VecDeque<(PodUid, EffectId, T)>);
 
 impl<T> Default for Held<T> {
@@ -28,7 +28,7 @@ impl<T> Held<T> {
         self.0.push_back((pod, id, task));
     }
 
-    /// What waited for this pod.
+    /// Takes out the effects that waited for this pod.
     pub fn take(&mut self, pod: &PodUid) -> Vec<(EffectId, T)> {
         let (of_pod, others) = std::mem::take(&mut self.0).into_iter().partition(|(of, ..)| of == pod);
         self.0 = others;
@@ -36,7 +36,7 @@ impl<T> Held<T> {
         of_pod.into_iter().map(|(_, id, task)| (id, task)).collect()
     }
 
-    /// Gives an effect up; says whether it was here.
+    /// Gives an effect up. True if it was waiting here.
     pub fn cancel(&mut self, id: EffectId) -> bool {
         let before = self.0.len();
         self.0.retain(|(_, held, _)| *held != id);

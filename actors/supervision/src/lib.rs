@@ -1,10 +1,9 @@
-//! Supervision: the only place that knows how actix starts, stops and fails.
+//! Supervision: the only crate that knows how actix starts, stops and fails.
 //!
-//! Every subsystem is an ordinary actix actor ([`actix::Actor`], [`actix::Handler`]) on the context
-//! [`Ctx`]. Its [`Tree`] seat owns the mailbox, the addresses and the restart history; an incarnation (the
-//! actor's state, its actix context, its effects and timers) only borrows the seat. A panic ends the
-//! incarnation; the factory makes the next one behind the same addresses, and what waited in the mailbox
-//! still waits.
+//! Every subsystem is an ordinary actix actor ([`actix::Actor`], [`actix::Handler`]) on the context [`Ctx`].
+//! Its [`Tree`] seat owns the mailbox, the addresses and the restart history; an incarnation (the actor's
+//! state, its actix context, its effects and timers) only borrows the seat. A panic ends the incarnation; the
+//! factory makes the next one behind the same addresses, and messages in the mailbox go on waiting.
 //!
 //! ```text
 //! Address<M> --post--> Mailbox (bounded, by rule of M) --pump--> ContextFut { actor, Ctx }

@@ -1,5 +1,5 @@
-//! The bounded mailbox in front of an actor. It belongs to the actor's seat, not to an incarnation: what
-//! waits in it survives a restart. Orders have a lane of their own that a full mailbox cannot block.
+//! The bounded mailbox in front of an actor. It belongs to the actor's seat, not to an incarnation: waiting
+//! messages survive a restart. Orders have a lane of their own that a full mailbox cannot block.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,20 +12,21 @@ use crate::context::Subsystem;
 use crate::orders::Order;
 use crate::parcel::Entry;
 
-/// Questions and faults waiting at most, each; more are refused. The other orders are each there or not.
+/// The most observations, and the most faults, that wait in the control lane; more are refused. Each other
+/// order waits at most once.
 const ORDERS_MAX: usize = 64;
 
-/// What became of a message.
+/// What the mailbox did with a message that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Posted {
     Queued,
-    /// It took the place of an older one with the same key.
+    /// It took the place of an older message with the same key.
     Replaced,
-    /// It was queued and the oldest of its name went.
+    /// It was queued, and the oldest message of its name was dropped.
     DroppedOldest,
-    /// Its pod is quarantined: kept aside.
+    /// Its pod is quarantined: it is held aside until the release.
     Held,
-    /// The same, in place of an older one: only the latest per message name and key is kept.
+    /// Held aside in place of an older one: only the latest per message name and key is held.
     HeldReplacing,
 }
 
@@ -37,10 +38,10 @@ pub(crate) enum Refusal {
     Quarantined,
 }
 
-/// What the mailbox must know of a message before it takes it.
+/// What the mailbox must know of a message to queue it.
 pub(crate) struct Label {
     pub name: &'static str,
-    /// Only for messages of which the latest per key counts.
+    /// Set only for messages of which the latest per key counts.
     pub key: Option<Key>,
     pub pod: Option<PodUid>,
     pub is_ask: bool,
@@ -65,7 +66,8 @@ struct Queue<A: Subsystem> {
     singles: usize,
     bound: usize,
     open: bool,
-    /// Askers on the list of `room`, at most: one that has given up stays counted, and costs a vain wake.
+    /// At most how many askers are on the list of `room`: one that has given up stays counted, and costs a
+    /// vain wake.
     room_wanted: usize,
     // By message name, then key.
     by_key: BTreeMap<&'static str, BTreeMap<Key, u64>>,
@@ -94,7 +96,7 @@ impl<A: Subsystem> Mailbox<A> {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<A>> {
-        // Nothing that can panic runs under the lock; a poisoned one still holds a whole queue.
+        // Nothing that can panic runs under the lock, so the queue behind a poisoned lock is intact.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,9 +112,10 @@ impl<A: Subsystem> Mailbox<A> {
             let mut queue = self.queue();
             (queue.waiting == 0, queue.post(label, when_full, entry)?)
         };
-        // Outside the lock: its asker learns of it here, and a message's drop is not ours.
+        // Dropped outside the lock: the drop tells the asker of the older message, and runs a message's own
+        // drop code.
         drop(older);
-        // Whoever has seen messages waiting comes back for them: only the first one wakes.
+        // An actor that has seen messages waiting comes back for them: only the first message wakes it.
         if was_empty && posted == Posted::Queued {
             self.waker.wake();
         }
@@ -133,7 +136,7 @@ impl<A: Subsystem> Mailbox<A> {
         Some(entry)
     }
 
-    /// Somebody who is already on the list of `room` waits: every message that goes tells one of them.
+    /// An asker on the list of `room` waits: each message that leaves the mailbox wakes one such asker.
     pub fn want_room(&self) {
         let mut queue = self.queue();
         if queue.has_room() || !queue.open {
@@ -157,7 +160,7 @@ impl<A: Subsystem> Mailbox<A> {
         self.queue().bound = bound.max(1);
     }
 
-    /// Refuses everything from now on; returns how many messages waited.
+    /// Refuses all messages and orders from now on; returns how many messages were waiting.
     pub fn close(&self) -> usize {
         let held = {
             let mut queue = self.queue();
@@ -168,7 +171,8 @@ impl<A: Subsystem> Mailbox<A> {
         held.values().map(BTreeMap::len).sum::<usize>() + self.clear()
     }
 
-    /// Drops what waits, asks above all: nobody will handle it for a long time. Returns how many.
+    /// Drops the waiting messages, so that their askers learn at once that no answer comes. Returns how many
+    /// messages were dropped.
     pub fn clear(&self) -> usize {
         let mut queue = self.queue();
         queue.by_key.clear();
@@ -181,8 +185,8 @@ impl<A: Subsystem> Mailbox<A> {
         taken.len()
     }
 
-    /// From now on messages of this pod are kept aside, the latest per message name and key. Returns how many of
-    /// those that waited were dropped: asks, whose askers learn it, and older ones of a name.
+    /// From now on messages of this pod are held aside, the latest per message name and key. Returns how many
+    /// waiting messages were dropped: asks, whose askers learn of the loss, and older messages of a name.
     pub fn quarantine(&self, pod: &PodUid) -> usize {
         let dropped = self.queue().quarantine(pod);
         for _ in &dropped {
@@ -191,13 +195,13 @@ impl<A: Subsystem> Mailbox<A> {
         dropped.len()
     }
 
-    /// Messages of this pod are kept aside.
+    /// Whether messages of this pod are held aside.
     pub fn is_quarantined(&self, pod: &PodUid) -> bool {
         self.queue().held.contains_key(pod)
     }
 
-    /// Lets the pod's messages in again. Returns how many were dropped for want of room: the senders' next
-    /// resend brings them, since facts are level-triggered.
+    /// Queues the pod's held messages again. Returns how many were dropped for want of room: facts are
+    /// level-triggered, so their senders' next resend replaces them.
     pub fn release(&self, pod: &PodUid) -> usize {
         let mut dropped = Vec::new();
         {
@@ -229,7 +233,7 @@ impl<A: Subsystem> Mailbox<A> {
     }
 }
 
-/// The control lane. A stop or kill is never refused, however many questions wait before it.
+/// The control lane. A stop or kill is never refused, however many observations wait.
 #[derive(Default)]
 struct Orders {
     stop: bool,
@@ -243,7 +247,7 @@ struct Orders {
 }
 
 impl Orders {
-    /// The order back, if there is no room for it or nobody to take it.
+    /// Queues the order; returns it if its lane is full or the actor has ended.
     fn push(&mut self, order: Order) -> Option<Order> {
         if self.closed {
             return Some(order);
@@ -297,7 +301,7 @@ impl Orders {
         self.questions.pop_front()
     }
 
-    /// Nobody takes orders any more: whoever asked learns it by the drop of the returned questions.
+    /// Takes no orders from now on: dropping the returned observations tells their askers so.
     fn close(&mut self) -> VecDeque<Order> {
         self.closed = true;
         std::mem::take(&mut self.questions)

@@ -1,4 +1,4 @@
-//! The tree as Prometheus metrics, read from the cells when somebody scrapes.
+//! The tree as Prometheus metrics, read from the actors' cells at every scrape.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Orders: what supervision says to an actor, past its mailbox.
+//! Orders: what the tree tells an actor's driver, past the actor's mailbox.
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -7,15 +7,15 @@ use tokio::sync::oneshot;
 pub(crate) enum Order {
     /// End normally.
     Stop,
-    /// Crash now, whatever it is doing, and restart.
+    /// Crash now, in the middle of any work, and restart; the reason goes into the crash's record.
     Kill(&'static str),
-    /// Show that the actor takes messages.
+    /// Show that the actor's thread runs and that the actor takes messages.
     Ping,
-    /// Tell the observable state.
+    /// Send the observable state ([`Subsystem::observe`](crate::Subsystem::observe)).
     Observe(oneshot::Sender<Value>),
     /// Leave dormancy now.
     Revive,
-    /// Do something wrong.
+    /// Carry out a fault of the fault lab.
     #[cfg(feature = "faults")]
     Fault(messages::supervision::Fault),
 }

@@ -1,5 +1,5 @@
-//! Where a panic happened, and for which pod. The panic hook notes both on the panicking thread; whoever
-//! catches the unwind takes the note.
+//! Where a panic happened, and for which pod. The panic hook notes both on the panicking thread; [`catch`]
+//! takes the note after the unwind.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -51,7 +51,7 @@ pub(crate) fn install() {
 /// Runs `f` and turns a panic into a report.
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
     let outer = SUPERVISED.with(|flag| flag.replace(true));
-    // The actor that panicked is dropped by the caller; nobody looks at its broken state.
+    // The caller drops the actor that panicked, so its broken state is never used.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
     SUPERVISED.with(|flag| flag.set(outer));
     result.map_err(|payload| report(&*payload))
@@ -68,7 +68,7 @@ fn report(payload: &(dyn Any + Send)) -> PanicReport {
     PanicReport { place, message, pod }
 }
 
-/// Runs what a stranger's bytes may make panic before they have the name of a pod, and gives the panic back.
+/// Runs a step that foreign bytes may make panic before they can be put down to a pod, and returns the panic.
 ///
 /// # Errors
 /// The panic, with its place.

@@ -27,9 +27,9 @@ impl<A: Subsystem> Entry<A> {
 /// A message that can be handled by `A`.
 pub(crate) trait Parcel<A: Subsystem>: Send {
     fn handle(self: Box<Self>, actor: &mut A, ctx: &mut Ctx<A>);
-    /// Somebody waits for the answer.
+    /// Whether an asker waits, or has waited, for the answer.
     fn is_ask(&self) -> bool;
-    /// Somebody waited, and has gone.
+    /// Whether the message is an ask whose asker has given up.
     fn asker_gone(&self) -> bool;
     /// The message itself, for one of the same type that replaces it.
     fn message(&self) -> &dyn Any;

@@ -1,5 +1,5 @@
-//! Feeds one incarnation: results of effects, timers, streams, then messages, one at a time and with a
-//! budget, so that a flooded actor cannot starve its thread. It is the one future that actix polls for the
+//! The pump feeds one incarnation: results of effects, timers, streams, then messages, one at a time and with
+//! a budget, so that a flooded actor cannot starve its thread. It is the one future that actix polls for the
 //! actor.
 
 use std::cell::RefCell;
@@ -25,22 +25,23 @@ use crate::panics::PanicReport;
 use crate::parcel::Entry;
 use crate::streams::Flowed;
 
-/// Pieces of work done in one poll before the thread goes to somebody else.
+/// Pieces of work done in one poll before the thread's other actors run.
 const BUDGET: usize = 128;
-/// Messages handled between two looks at effects, timers and streams.
+/// Messages handled before the pump looks at effects, timers and streams again.
 const BATCH: usize = 8;
-/// A timer of a quarantined pod is put off by this much.
+/// By how much a timer of a quarantined pod is put off.
 const QUARANTINED_TIMER: Duration = Duration::from_secs(5);
 
 /// What the driver and the pump of one actor share, on one thread.
 pub(crate) struct Lane<A: Subsystem> {
-    /// A ping that the pump has not seen yet.
+    /// When the oldest ping came that the pump has not seen yet.
     pub ping: Option<Instant>,
     pub observers: Vec<oneshot::Sender<Value>>,
     pub faults: Faults<A>,
-    /// A panic that happened in an effect: the driver finds it here after the unwind.
+    /// The panic, or the missed deadline, of an effect whose actor is being unwound for it: the driver reads
+    /// it here.
     pub effect_panic: Option<PanicReport>,
-    /// Pods whose quarantine is over, of which the incarnation does not know yet.
+    /// Pods whose quarantine is over and of which the incarnation has not been told yet.
     pub released: Vec<PodUid>,
 }
 
@@ -81,7 +82,7 @@ impl<A: Subsystem> Pump<A> {
                 Ok(then) => then(actor, ctx),
                 Err(failed) => {
                     lane.borrow_mut().effect_panic = Some(failed.report(effect.name));
-                    // The panic goes on where it belongs: in the actor that started the effect.
+                    // The panic of the effect is raised again in the actor that started the effect.
                     std::panic::resume_unwind(Box::new(EffectPanicked));
                 }
             });
@@ -92,7 +93,7 @@ impl<A: Subsystem> Pump<A> {
         done
     }
 
-    /// Does what was left out for pods that are let in again.
+    /// Starts the held effects of released pods, and tells the actor of the release.
     fn releases(&self, actor: &mut A, ctx: &mut Ctx<A>) -> usize {
         if ctx.waiting() {
             return 0;
@@ -116,7 +117,7 @@ impl<A: Subsystem> Pump<A> {
             done += 1;
             let pod = A::timer_pod(&timer);
             if pod.as_ref().is_some_and(|pod| self.mailbox.is_quarantined(pod)) {
-                // Left alone like its messages; it runs out again until the pod is let in.
+                // Put off as the pod's messages are, and set again until the release.
                 ctx.set_timer(timer, QUARANTINED_TIMER);
                 continue;
             }
@@ -141,7 +142,7 @@ impl<A: Subsystem> Pump<A> {
                 Flowed::Quiet => ctx.streams.put_back(id, source),
                 Flowed::Item => {
                     ctx.streams.put_back(id, source);
-                    // There may be more: only a poll tells.
+                    // Only another poll tells whether the stream has more items.
                     ctx.streams.wake(id);
                 }
                 Flowed::Ended => ctx.streams.cancel(id),
@@ -158,7 +159,7 @@ impl<A: Subsystem> Pump<A> {
         let mut done = 0;
         while done < BATCH && !ctx.waiting() {
             let delayed = self.lane.borrow_mut().faults.poll_delayed(cx);
-            // What a fault has delayed or doubled has met its fault.
+            // A message that a fault has delayed or duplicated is not subject to faults again.
             let fresh = delayed.is_none();
             let Some(entry) = delayed.or_else(|| self.mailbox.pop()) else { break };
             done += 1;
@@ -174,10 +175,10 @@ impl<A: Subsystem> Pump<A> {
     }
 }
 
-/// The panic of an effect, carried over into its actor.
+/// Marks the unwind by which an effect's panic is raised again in its actor.
 pub(crate) struct EffectPanicked;
 
-/// One piece of work, visible from outside while it lasts.
+/// Does one piece of work, which the actor's cell shows while it lasts.
 fn work<A: Subsystem>(
     actor: &mut A,
     ctx: &mut Ctx<A>,

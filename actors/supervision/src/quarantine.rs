@@ -1,5 +1,6 @@
-//! PURE: poison pods. A panic on behalf of a pod counts against that pod; the third in ten minutes quarantines the pod in
-//! that subsystem. Pods that panic at one place have one cause, as replicas of one template have.
+//! PURE: poison pods. A panic on behalf of a pod counts against that pod; the third in ten minutes
+//! quarantines the pod in that subsystem. Pods that panic at one place in the code count as one cause, as
+//! replicas of one template do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,9 +16,10 @@ use tokio::time::Instant;
 pub struct QuarantinePolicy {
     /// This many panics of one pod, or of several pods at one place, within `window` quarantine the pod.
     pub panics_max: u32,
-    /// The window of `panics_max`.
+    /// The length of time over which `panics_max` and `causes_max` count.
     pub window: Duration,
-    /// Panics of pods by more different causes than this within `window` are the subsystem's own.
+    /// With more different causes than this within `window`, panics on behalf of pods count against the
+    /// subsystem.
     pub causes_max: u32,
     /// Length of the first quarantine; it doubles with every further one.
     pub backoff_initial: Duration,
@@ -37,16 +39,17 @@ impl Default for QuarantinePolicy {
     }
 }
 
-/// What a panic on behalf of a pod means.
+/// What follows from a panic on behalf of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
-    /// There are more causes than one may believe in: it counts towards the subsystem's restart limit.
+    /// There are more causes than `causes_max`: the panic counts towards the subsystem's restart limit.
     pub counts: bool,
-    /// The pod is to be left alone for this long.
+    /// How long the pod is quarantined; none: it is not.
     pub quarantine: Option<Duration>,
 }
 
-/// Panics of one subsystem by pod. Bounded: entries older than the window go, and of one pod the newest stay.
+/// Panics of one subsystem by pod. Bounded: panics older than the window are forgotten, and of a poison pod
+/// the newest are kept.
 #[derive(Debug, Default)]
 pub struct Panics {
     by_pod: BTreeMap<PodUid, Record>,
@@ -54,14 +57,14 @@ pub struct Panics {
 
 #[derive(Debug, Default)]
 struct Record {
-    /// When and where.
+    /// When and where each panic happened.
     panics: VecDeque<(Instant, String)>,
     quarantines: u32,
 }
 
 impl Panics {
-    /// Records a panic at `now` and at `place` on behalf of `pod`, and says what follows. A pod that `is_quarantined`
-    /// already is left alone for longer.
+    /// Records a panic at `now` and at `place` on behalf of `pod`, and says what follows. The quarantine of a
+    /// pod that `is_quarantined` already is lengthened.
     pub fn blame(
         &mut self,
         policy: &QuarantinePolicy,
@@ -88,15 +91,16 @@ impl Panics {
         let record = self.by_pod.get_mut(pod)?;
         record.quarantines = record.quarantines.saturating_add(1);
         let length = Backoff::doubling(policy.backoff_initial, policy.backoff_max).after(record.quarantines);
-        // One more panic after the quarantine brings the next one. The newest stay: they are the ones
-        // that the next panic may share its window with.
+        // One more panic after the quarantine brings the next one. The newest panics are kept, because only
+        // they can share a window with the next panic.
         while record.panics.len() > policy.panics_max as usize {
             record.panics.pop_front();
         }
         Some(length)
     }
 
-    /// Different causes: pods that have a place in common share one, and a pod that panics in many places is one.
+    /// The number of different causes: pods that panic at a common place share one cause, and a pod that
+    /// panics in many places is one cause.
     fn causes(&self) -> usize {
         let mut causes: Vec<BTreeSet<&str>> = Vec::new();
         for record in self.by_pod.values() {

@@ -1,26 +1,26 @@
-//! Answering an ask later than in its handler.
+//! Answering an ask after its handler has returned.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use actix::dev::{MessageResponse, OneshotSender};
 use actix::{Actor, Message};
 
-/// What a handler returns when its answer needs more than the handler: see [`reply_later`].
+/// What a handler returns when the answer comes later: see [`reply_later`].
 #[must_use = "return it from the handler, or the asker never gets an answer"]
 pub struct ReplyLater<R>(Arc<Mutex<Slot<R>>>);
 
-/// Where the answer goes. Dropping it unanswered tells the asker that the answer is lost.
+/// The sender of a later answer. Dropping it unanswered tells the asker that the answer is lost.
 #[must_use = "dropping it tells the asker that the answer is lost"]
 pub struct Reply<R>(Arc<Mutex<Slot<R>>>);
 
 enum Slot<R> {
     /// The handler has not returned yet.
     Open,
-    /// It has; the asker waits here.
+    /// The handler has returned; this is the asker that waits.
     Asker(OneshotSender<R>),
     /// The answer came before the handler returned.
     Early(R),
-    /// Nobody waits, or it is done.
+    /// No asker waits (the message was a tell), or the answer was sent or lost.
     Closed,
 }
 
@@ -31,7 +31,7 @@ pub fn reply_later<R>() -> (ReplyLater<R>, Reply<R>) {
 }
 
 impl<R> Reply<R> {
-    /// Whether somebody still waits for the answer.
+    /// Whether an asker may still wait for the answer; true also before the handler has returned.
     pub fn is_wanted(&self) -> bool {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Slot::Open => true,
@@ -40,7 +40,7 @@ impl<R> Reply<R> {
         }
     }
 
-    /// Answers. An asker that has gone meanwhile is no error.
+    /// Sends the answer. An asker that has given up meanwhile is no error.
     pub fn send(self, answer: R) {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *slot = match std::mem::replace(&mut *slot, Slot::Closed) {

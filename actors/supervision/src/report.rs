@@ -1,4 +1,4 @@
-//! The tree as others see it: plain data for `/supervision` and for `understudy top`.
+//! The state of the tree as plain data, for `/supervision` and for `understudy top`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::cell::{CountersReport, Crash, State, Vitality};
 use crate::effects::EffectReport;
 use crate::events::SupervisionEvent;
 
-/// No actor of that name is in the tree.
+/// There is no actor of that name in the tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no actor {0:?} in the supervision tree")]
 pub struct NoSuchActor(pub String);
@@ -31,43 +31,43 @@ pub struct Snapshot {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActorReport {
-    /// Its name; children are `<kind>/<key>`.
+    /// The actor's name in the tree; that of a child is `<kind>/<key>`.
     pub name: String,
-    /// Its type's name.
+    /// The name of the actor's type.
     pub kind: &'static str,
-    /// The actor it belongs to.
+    /// The name of the parent, for a child.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// How much the node needs it.
     pub vitality: Vitality,
-    /// Where it is in its life.
+    /// The state that supervision has the actor in.
     pub state: State,
     /// The current incarnation's number.
     pub incarnation: u64,
     /// Restarts since the process started.
     pub restarts: u64,
-    /// Crashes since the process started that were put down to pods.
+    /// Crashes since the process started that counted against pods.
     pub pod_crashes: u64,
-    /// Its last crash.
+    /// The last crash of any incarnation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_crash: Option<Crash>,
-    /// Messages waiting.
+    /// Messages that wait in the mailbox.
     pub mailbox_depth: usize,
-    /// Messages that may wait.
+    /// The most messages that may wait in the mailbox.
     pub mailbox_bound: usize,
-    /// Pods it leaves alone, with the panic.
+    /// Pods that the actor has quarantined, with the panic that led to it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub quarantined: BTreeMap<PodUid, String>,
-    /// The message types that somebody can send it.
+    /// The message types for which an address or a port was handed out.
     pub receives: Vec<&'static str>,
     /// Counts and latencies.
     #[serde(flatten)]
     pub counters: CountersReport,
     /// Effects that passed their deadline since the process started.
     pub effects_overdue: u64,
-    /// The oldest of the effects that run, then the last of those that were let go at their deadline.
+    /// The oldest running effects, then the last effects that were dropped at their deadline.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectReport>,
-    /// Its own observable state; null if it did not answer in time.
+    /// The actor's own observable state; null if it did not answer in time.
     pub observed: Value,
 }

@@ -1,4 +1,4 @@
-//! PURE: restart intensity. When a crashed actor starts again, and when it does not.
+//! PURE: restart intensity. When a crashed actor starts again, and when it is above its restart limit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct RestartPolicy {
     pub backoff_max: Duration,
     /// Restarts allowed within `window`; one more crash is above the limit.
     pub restarts_max: u32,
-    /// The window of `restarts_max`.
+    /// The length of time over which `restarts_max` counts.
     pub window: Duration,
     /// An actor that has lived this long starts with a clean history.
     pub healthy_after: Duration,
@@ -40,19 +40,20 @@ impl Default for RestartPolicy {
 pub enum Verdict {
     /// Start a new incarnation after this delay.
     Restart(Duration),
-    /// Above the restart limit.
+    /// The actor is above its restart limit.
     Exhausted,
 }
 
-/// Who a crash is put down to.
+/// What a crash counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Culprit {
-    /// The actor itself.
+    /// The actor itself: the crash counts towards its restart limit.
     Actor,
-    /// A pod. The actor is restarted at once and nothing counts against it: the back-off is the pod's quarantine.
+    /// A pod. The actor restarts at once and the crash does not count against the actor: the back-off is the
+    /// pod's quarantine.
     Pod,
-    /// A pod that is quarantined already. Restarted at once too, but an actor that does not get past such a pod is
-    /// above its limit as if the crashes were its own.
+    /// A pod that is quarantined already. The actor restarts at once too, but repeated crashes of this kind
+    /// exceed the restart limit as the actor's own would.
     QuarantinedPod,
 }
 
@@ -60,7 +61,7 @@ pub enum Culprit {
 #[derive(Debug, Default)]
 pub struct RestartHistory {
     counted: VecDeque<Instant>,
-    /// Crashes in spite of a quarantine.
+    /// Crashes caused by a pod in spite of its quarantine.
     in_spite: VecDeque<Instant>,
     series: u32,
     random: u64,
@@ -72,7 +73,7 @@ impl RestartHistory {
         Self { random: seed, ..Self::default() }
     }
 
-    /// A crash at `now` of an incarnation that started at `started`.
+    /// Decides what follows a crash at `now` of an incarnation that started at `started`.
     pub fn crashed(
         &mut self,
         policy: &RestartPolicy,
@@ -103,14 +104,14 @@ impl RestartHistory {
         Verdict::Restart(self.jittered(delay))
     }
 
-    /// Forgets everything: a dormant actor is tried again.
+    /// Forgets all crashes, when a dormant actor is tried again.
     pub fn clear(&mut self) {
         self.counted.clear();
         self.in_spite.clear();
         self.series = 0;
     }
 
-    /// Between 80 % and 100 % of the delay, so that actors that fell together do not rise together.
+    /// Between 80 % and 100 % of the delay, so that actors that crashed together do not restart together.
     fn jittered(&mut self, delay: Duration) -> Duration {
         let part = splitmix64(&mut self.random) % 200;
         delay.mul_f64(1.0 - part as f64 / 1000.0)

@@ -1,5 +1,5 @@
-//! The streams of one incarnation. Each has a waker of its own, so that a wake polls the streams that woke and no other,
-//! however many there are.
+//! The streams of one incarnation. Each has a waker of its own, so that a wake polls only the streams that
+//! woke, however many there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -58,7 +58,8 @@ where
     }
 }
 
-/// A stream and its waker. The source is away while it is polled, so that its items may add and cancel streams.
+/// A stream and its waker. The source is taken out while it is polled, so that its items may add and cancel
+/// streams.
 struct Held<A: Subsystem> {
     source: Option<Box<dyn Source<A>>>,
     waker: Waker,
@@ -86,13 +87,13 @@ impl<A: Subsystem> Streams<A> {
         self.all.remove(&id);
     }
 
-    /// The stream is to be polled.
+    /// Marks the stream to be polled, and wakes the actor.
     pub fn wake(&self, id: EffectId) {
         self.woken.wake(id);
     }
 
-    /// The streams that woke since the last call, in the order in which they were added. Those that wake later wake the
-    /// actor.
+    /// Takes the streams that have woken since the last call, in the order in which they were added. A stream
+    /// that wakes later wakes the actor.
     pub fn take_woken(&self, cx: &mut Context<'_>) -> BTreeSet<EffectId> {
         self.woken.task.register(cx.waker());
         std::mem::take(&mut *self.woken.ids())
@@ -112,7 +113,7 @@ impl<A: Subsystem> Streams<A> {
     }
 }
 
-/// The streams that are to be polled, and the actor that polls them.
+/// The streams that are to be polled, and the waker of the actor that polls them.
 #[derive(Default)]
 struct Woken {
     ids: Mutex<BTreeSet<EffectId>>,
@@ -125,7 +126,7 @@ impl Woken {
     }
 
     fn wake(&self, id: EffectId) {
-        // One that is there already has woken the actor already.
+        // A stream that is in the set already has woken the actor.
         if self.ids().insert(id) {
             self.task.wake();
         }

@@ -1,4 +1,4 @@
-//! The supervision tree: who is there, how they are, and how they come to be.
+//! The supervision tree: its actors, their state, and how they are started.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,22 +31,22 @@ const EVENTS_MAX: usize = 256;
 /// How long a snapshot waits for one actor's observable state.
 const OBSERVE_MS_MAX: u64 = 250;
 
-/// What the tree gives every actor unless its name is configured otherwise.
+/// The defaults of supervision for every actor; only mailbox bounds are set by actor name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Restart intensity.
+    /// Restart intensity of subsystems.
     pub restart: RestartPolicy,
     /// Restart intensity of children (pod workers).
     pub child_restart: RestartPolicy,
-    /// Poison pods.
+    /// When a poison pod is quarantined, and for how long.
     pub quarantine: QuarantinePolicy,
     /// An actor that takes no message for this long is killed and restarted.
     pub stall_after: Duration,
-    /// How long a dormant actor sleeps.
+    /// How long a dormant actor sleeps before the next try.
     pub dormant_retry: Duration,
-    /// How long an effect may last that names no deadline of its own.
+    /// The deadline of an effect that names none of its own.
     pub effect_within: Duration,
-    /// Messages that may wait in a mailbox.
+    /// The most messages that may wait in a mailbox.
     pub mailbox_bound: usize,
     /// Mailbox bounds by actor name.
     pub mailbox_bounds: BTreeMap<String, usize>,
@@ -112,11 +112,11 @@ pub(crate) struct Registered {
     pub cell: Arc<Cell>,
     pub parent: Option<String>,
     pub remote: Arc<dyn Remote>,
-    /// The `Supervised<A>`, for parents that ask for their children again.
+    /// The `Supervised<A>`, for a parent that looks up a child of an earlier incarnation.
     pub handle: Arc<dyn Any + Send + Sync>,
 }
 
-/// What the tree does to an actor without knowing its type.
+/// The operations of the tree on an actor whose type it does not know.
 pub(crate) trait Remote: Send + Sync {
     fn order(&self, order: Order);
     fn depth(&self) -> usize;
@@ -137,7 +137,7 @@ impl<A: Subsystem> Remote for Mailbox<A> {
     }
 }
 
-/// A supervised actor, as whoever started it holds it.
+/// A handle on a supervised actor, given to the code that started it.
 pub struct Supervised<A: Subsystem> {
     mailbox: Arc<Mailbox<A>>,
     cell: Arc<Cell>,
@@ -172,22 +172,22 @@ impl<A: Subsystem> Supervised<A> {
         AskPort::new(Arc::new(Door { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
     }
 
-    /// Its name in the tree.
+    /// The actor's name in the tree.
     pub fn name(&self) -> &str {
         &self.cell.name
     }
 
-    /// Orders a normal end.
+    /// Orders the actor to end normally.
     pub fn stop(&self) {
         self.mailbox.order(Order::Stop);
     }
 
-    /// Wakes it before its time if it is dormant.
+    /// Wakes the actor at once if it is dormant.
     pub fn revive(&self) {
         self.mailbox.order(Order::Revive);
     }
 
-    /// It has ended, or failed for good.
+    /// Whether the actor has ended normally or failed for good.
     pub fn has_ended(&self) -> bool {
         matches!(self.cell.state(), State::Stopped | State::Failed)
     }
@@ -207,8 +207,9 @@ impl Tree {
         }))
     }
 
-    /// Makes the actor's seat: its addresses work from now on, messages wait. [`Seated::start`] brings it to
-    /// life, so that actors that know each other can all be seated before the first one runs.
+    /// Makes the actor's seat: its addresses work from now on, and messages wait. [`Seated::start`] starts
+    /// the actor, so that actors that hold each other's addresses can all be seated before the first one
+    /// runs.
     pub fn seat<A: Subsystem>(&self, vitality: Vitality) -> Seated<A> {
         self.make_seat(A::NAME.to_owned(), vitality, None, None)
     }
@@ -247,7 +248,8 @@ impl Tree {
         self.0.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `observer` with every event from now on, on the thread where it happens. It must not block.
+    /// Calls `observer` with every event from now on, on the thread where the event happens. The observer
+    /// must not block.
     pub fn observe(&self, observer: impl Fn(&SupervisionEvent) + Send + Sync + 'static) {
         self.0.observers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(observer));
     }
@@ -265,7 +267,7 @@ impl Tree {
         }
     }
 
-    /// Declares the node failed from outside the actors (a blocked thread).
+    /// Declares the node failed from outside the actors; the watchdog calls it for a blocked thread.
     pub fn fail(&self, failure: Failure) {
         self.0.failure.send_if_modified(|slot| {
             let first = slot.is_none();
@@ -287,7 +289,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Wakes a dormant actor before its time.
+    /// Wakes a dormant actor at once.
     pub fn revive(&self, actor: &str) -> Result<(), NoSuchActor> {
         self.find(actor)?.remote.order(Order::Revive);
         Ok(())
@@ -304,14 +306,16 @@ impl Tree {
         self.seats().get(actor).cloned().ok_or_else(|| NoSuchActor(actor.to_owned()))
     }
 
-    /// Pings everybody: children stall too, though their thread is watched through their parent.
+    /// Pings every actor. Children are pinged because they too can stall; their thread is watched through
+    /// their parent.
     pub(crate) fn ping_all(&self) {
         for registered in self.seats().values() {
             registered.remote.order(Order::Ping);
         }
     }
 
-    /// Whoever keeps the actor's thread busy, and with what: itself, or another actor of that thread.
+    /// The actor that keeps the thread of `silent` busy and the work it does: `silent` itself, or another
+    /// actor of that thread.
     pub(crate) fn busy_on_thread_of(&self, silent: &Cell) -> Option<(String, &'static str)> {
         if let Some(doing) = silent.doing() {
             return Some((silent.name.clone(), doing.what));
@@ -348,7 +352,7 @@ impl Tree {
         trace(&event);
         {
             let mut events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
-            // A child's ordinary life is not worth pushing a crash out of the record.
+            // Starts and normal ends of children are left out: they would push crashes out of the record.
             if cell.vitality != Vitality::Child
                 || !matches!(what, What::Started { incarnation: 1 } | What::Stopped)
             {
@@ -360,7 +364,7 @@ impl Tree {
         }
         let observers = self.0.observers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for observer in observers {
-            // The driver of an actor runs this: a broken observer must not take the actor with it.
+            // An actor's driver runs this code: a panicking observer must not take the actor down.
             if let Err(panic) = panics::catch(|| observer(&event)) {
                 tracing::error!(%panic, "An observer of supervision panicked");
             }
@@ -392,14 +396,14 @@ impl Tree {
     pub(crate) fn ended(&self, cell: &Cell) {
         if cell.vitality == Vitality::Child {
             let mut seats = self.seats();
-            // A successor of the same name may sit there already.
+            // A successor of the same name may have the seat already.
             if seats.get(&cell.name).is_some_and(|r| std::ptr::eq(&*r.cell, cell)) {
                 seats.remove(&cell.name);
             }
         }
     }
 
-    /// Who may ask whom, by the names of the subsystems: an edge for each port that was handed out.
+    /// Which subsystem may ask which, as (asker, asked) names: one edge for each port that was handed out.
     pub fn asks(&self) -> BTreeSet<(&'static str, &'static str)> {
         let seats = self.seats();
         let edges =
@@ -407,7 +411,7 @@ impl Tree {
         edges.collect()
     }
 
-    /// How every actor is, for `/supervision`.
+    /// The state of every actor, for `/supervision`.
     pub async fn snapshot(&self) -> Snapshot {
         let seats: Vec<Registered> = self.seats().values().cloned().collect();
         let mut asked = Vec::with_capacity(seats.len());
@@ -429,8 +433,8 @@ impl Tree {
         Snapshot { uptime_ms: self.0.born.elapsed().as_millis() as u64, actors, events }
     }
 
-    /// The vital actors that do not run and are not on their way back. No actor is asked, so it costs little and
-    /// answers although one of them hangs.
+    /// The vital actors that have failed, sleep or have stopped. No actor is asked, so the call is cheap and
+    /// works although an actor hangs.
     pub fn lost_vitals(&self) -> Vec<String> {
         let lost = |cell: &Cell| {
             cell.vitality == Vitality::Vital
@@ -439,7 +443,7 @@ impl Tree {
         self.seats().values().filter(|r| lost(&r.cell)).map(|r| r.cell.name.clone()).collect()
     }
 
-    /// Reports without asking the actors: for metrics.
+    /// Reports without the actors' own state, so that no actor is asked: for metrics.
     pub(crate) fn reports(&self) -> Vec<ActorReport> {
         let seats: Vec<Registered> = self.seats().values().cloned().collect();
         seats.into_iter().map(|registered| registered.report(Value::Null)).collect()
@@ -482,7 +486,7 @@ impl Registered {
     }
 }
 
-/// A seat that is not yet taken.
+/// A seat whose actor has not been started yet.
 pub struct Seated<A: Subsystem> {
     tree: Tree,
     spec: Spec,
@@ -498,7 +502,7 @@ impl<A: Subsystem> Seated<A> {
         self.handle.address()
     }
 
-    /// The actor as [`start`](Self::start) gives it, for those that are to know it before it runs.
+    /// The handle that [`start`](Self::start) returns, for actors that need it before this one runs.
     pub fn handle(&self) -> Supervised<A> {
         self.handle.clone()
     }
@@ -511,7 +515,7 @@ impl<A: Subsystem> Seated<A> {
         self.handle.asked()
     }
 
-    /// Starts the actor on its thread. `factory` makes the state of every incarnation.
+    /// Starts the actor on its thread. `factory` makes the state of each incarnation.
     pub fn start(self, place: &Place, factory: impl Fn() -> A + Send + Sync + 'static) -> Supervised<A> {
         let Self { tree, spec, handle } = self;
         let seat = Seat {
@@ -535,16 +539,16 @@ impl<A: Subsystem> Seated<A> {
     }
 }
 
-/// How a child is supervised.
+/// Settings of a child.
 #[derive(Clone, Debug, Default)]
 pub struct ChildSpec {
-    /// Messages that may wait; the tree's default for the child's type if absent.
+    /// The most messages that may wait; if absent, the tree's bound for the child's type.
     pub mailbox_bound: Option<usize>,
 }
 
 impl<A: Subsystem> Ctx<A> {
-    /// The child with this key: the one that lives, also if an earlier incarnation of this actor started it,
-    /// or a new one on this thread.
+    /// The child with this key: the living one, also if an earlier incarnation of this actor started it, or a
+    /// new one on this thread.
     pub fn child<W: Subsystem>(
         &mut self,
         key: &PodUid,

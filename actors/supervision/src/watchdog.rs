@@ -1,4 +1,4 @@
-//! Outside the actors, on a thread of its own: notices a thread that does not come back.
+//! The watchdog: a thread outside the actors that notices a thread that does not answer.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,7 +10,7 @@ use crate::cell::{State, Vitality};
 use crate::events::{Failure, What};
 use crate::tree::Tree;
 
-/// When a silent thread is reported, and when the process gives up.
+/// When a silent thread is reported, and when the process is ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchdogPolicy {
     /// Time between two pings.
@@ -31,14 +31,15 @@ impl Default for WatchdogPolicy {
     }
 }
 
-/// A running watchdog; it ends when this is dropped.
+/// A running watchdog; dropping this value ends it.
 pub struct Watchdog {
     _stop: Sender<()>,
 }
 
 impl Watchdog {
-    /// Starts it. `feed` runs on every beat at which all vital subsystems answered (systemd's watchdog);
-    /// `give_up` runs once, when the process has to end although its actors' threads may be blocked.
+    /// Starts the watchdog. `feed` runs at every beat at which all vital subsystems have answered (for
+    /// systemd's watchdog); `give_up` runs once, when the process has to end although its actors' threads may
+    /// be blocked.
     pub fn start(
         tree: Tree,
         policy: WatchdogPolicy,
@@ -60,12 +61,13 @@ fn watch(
     give_up: impl FnOnce(Failure),
     stopped: &Receiver<()>,
 ) {
-    // The oldest ping that an actor has not answered, and whether it was reported.
+    // By actor: since when it has been silent, and whether that was reported.
     let mut silent: BTreeMap<String, (Instant, bool)> = BTreeMap::new();
     let mut looked = Instant::now();
     loop {
         let now = Instant::now();
-        // This thread has not run either: the process was stopped, and nobody could have answered.
+        // The watchdog's own thread did not run either: the process was suspended, and no actor could have
+        // answered.
         if now.duration_since(looked) > policy.beat * 2 + policy.report_after {
             silent.clear();
         }
@@ -81,7 +83,7 @@ fn watch(
             let quiet = now.duration_since(*since);
             let failed = matches!(cell.state(), State::Failed | State::Dormant);
             well &= cell.vitality != Vitality::Vital || (quiet < policy.beat * 2 && !failed);
-            // The silent actor may be the victim of another one on its thread.
+            // The thread of the silent actor may be blocked by another actor on it.
             let culprit = || {
                 tree.busy_on_thread_of(&cell).unwrap_or_else(|| (cell.name.clone(), "nothing that is known"))
             };

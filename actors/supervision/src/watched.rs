@@ -1,4 +1,5 @@
-//! What is pinged like an actor and is none, such as a runtime with threads of its own.
+//! Things that the watchdog pings like an actor although they are none, such as a runtime with threads of its
+//! own.
 
 use std::sync::Arc;
 
@@ -7,9 +8,10 @@ use crate::orders::Order;
 use crate::tree::{Registered, Remote, Tree};
 
 impl Tree {
-    /// Has the watchdog ping something that is no actor, such as a runtime with threads of its own, and shows it in the
-    /// tree under `name`. `ping` runs on the watchdog's thread and must not block; it hands the [`Answer`] to what it
-    /// pings, which gives it when it comes by. Silence is reported and ends the process as that of an actor's thread does.
+    /// Has the watchdog ping something that is no actor, such as a runtime with threads of its own, and shows
+    /// it in the tree under `name`. `ping` runs on the watchdog's thread and must not block; it passes the
+    /// [`Answer`] to the pinged thing, which calls [`Answer::give`]. Silence is reported and ends the process
+    /// as that of an actor's thread does.
     pub fn watch(
         &self,
         name: &'static str,
@@ -35,7 +37,7 @@ impl<P: Fn(Answer) + Send + Sync> Remote for Watched<P> {
         match order {
             Order::Ping => (self.ping)(Answer(self.cell.clone())),
             Order::Stop => self.cell.set_state(State::Stopped),
-            // There is no incarnation to end and no state to be seen.
+            // There is no incarnation to end and no state to show.
             _ => {}
         }
     }
@@ -53,7 +55,7 @@ impl<P: Fn(Answer) + Send + Sync> Remote for Watched<P> {
 pub struct Answer(Arc<Cell>);
 
 impl Answer {
-    /// What was pinged has come by.
+    /// Tells the watchdog that the pinged thing has answered.
     pub fn give(self) {
         self.0.answered();
     }

@@ -1,4 +1,5 @@
-//! The actor: one operation per pod at a time, whatever the number of askers; pods side by side.
+//! The actor: one operation per pod at a time, however many askers wait for it; operations of different pods
+//! run side by side.
 
 mod handlers;
 mod sweeping;
@@ -26,57 +27,58 @@ use crate::operations::{Asked, Kind, Operations};
 use crate::orphans::{Orphans, SweepPolicy};
 use crate::plan;
 
-/// An asker hears no later than this that its volumes are not there yet (row 10.1).
+/// After this time an asker is told that its volumes are not there yet (row 10.1).
 const SLOW: Duration = Duration::from_secs(123);
 
 type MountAnswer = Result<Arc<MountedVolumes>, VolumesNotReady>;
 type UnmountAnswer = Result<(), VolumeError>;
 
-/// How often volumes of objects are looked over when nothing is heard of them: tokens grow old (rows 10.8 and 10.9).
+/// How often the volumes of objects are refreshed without a change that was reported: tokens expire (rows
+/// 10.8 and 10.9).
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// What is said on a machine that swaps, and cannot keep a tmpfs out of it; in upstream's words.
+/// The message of the event on a machine that swaps and cannot keep a tmpfs out of the swap; upstream's text.
 const SWAPPED_OUT: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.";
 
-/// When a refused asker may ask again.
+/// After this time a refused asker may ask again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// How long unmounting may take: what a pod has filled is removed at low priority.
+/// How long an unmount may take: a large directory is removed at low priority.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What the actor works with.
+/// The effects, neighbours and settings of VolumeManager.
 #[derive(Clone)]
 pub struct VolumeManagerDeps {
-    /// When it is looked for directories of pods that are gone.
+    /// How often orphaned directories are looked for, and how long each is kept.
     pub sweep: SweepPolicy,
-    /// Mounts and directories.
+    /// The effects on mounts and directories.
     pub ways: Ways,
-    /// Where events go.
+    /// The recorder of events.
     pub events: Address<RecordEvent>,
-    /// Who knows what runs; asked before anything is cleaned away.
+    /// Pleg, which is asked which pods the runtime holds before a directory is removed.
     pub held_pods: AskPort<VolumeManager, GetHeldPods>,
-    /// Who is told of volumes that are not this kubelet's.
+    /// The actors that are told of volumes of other kubelets' plugins.
     pub others_watchers: Vec<Address<OtherVolumesObserved>>,
-    /// Who sends the desired pods again.
+    /// PodManager, which is asked to send the desired pods again.
     pub resend_desired: Address<ResendDesired>,
-    /// Counters that outlive the incarnation.
+    /// Metrics, which outlive the incarnation.
     pub metrics: VolumeMetrics,
 }
 
 /// A timer of the actor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// The pod's operation has taken long: whoever waits is told.
+    /// The pod's operation has taken long: its askers are told.
     Slow(PodUid),
-    /// Look for directories of pods that are gone.
+    /// Look for orphaned directories.
     Sweep,
-    /// Look volumes of objects over.
+    /// Refresh the volumes of objects.
     Refresh,
 }
 
 enum Asker {
     Mount(Reply<MountAnswer>),
     Unmount(Reply<UnmountAnswer>),
-    /// Nobody waits: an orphan is being cleaned away.
+    /// No worker waits: an orphan is cleaned away, or volumes are refreshed.
     Sweep,
 }
 
@@ -93,18 +95,18 @@ impl Asker {
     }
 }
 
-/// The volumes of a pod that are ready, and their plugins.
+/// The ready volumes of a pod, and their plugins.
 struct Mounted {
     volumes: Arc<MountedVolumes>,
     plugins: Vec<String>,
 }
 
-/// The actor.
+/// Mounts, refreshes and unmounts the volumes of pods, and removes orphaned pod directories.
 pub struct VolumeManager {
     deps: VolumeManagerDeps,
     origin: Instant,
     operations: BTreeMap<PodUid, Operations<Asker>>,
-    /// Pods whose worker has asked for mounts that are not undone yet.
+    /// Pods of which a worker has asked for mounts that are not undone yet.
     asked_for: BTreeMap<PodUid, Arc<DesiredPod>>,
     mounted: BTreeMap<PodUid, Mounted>,
     /// How many of these volumes each plugin has.
@@ -113,11 +115,12 @@ pub struct VolumeManager {
     backoff: MountBackoff,
     desired: PodSet<Arc<DesiredPod>>,
     orphans: Orphans,
-    /// Orphans that cannot be removed: said once.
+    /// Orphans that cannot be removed; each is reported once.
     stuck: BTreeSet<PodUid>,
-    /// Pods that have ended and are listed still: what is left of them goes with them.
+    /// Pods that have ended and are still desired: the rest of their directories is removed when they are
+    /// desired no longer.
     ended: BTreeSet<PodUid>,
-    /// Pods whose objects have changed while something else was done to their volumes.
+    /// Pods whose objects have changed while another operation on their volumes was under way.
     changed: BTreeSet<PodUid>,
 }
 
@@ -141,7 +144,8 @@ impl VolumeManager {
         }
     }
 
-    /// What stays of a pod whose volumes are undone: a finished one is listed until somebody deletes it.
+    /// Which part of a pod's directory stays when its volumes are undone: the endings, while the pod is still
+    /// listed.
     fn leave(&mut self, uid: &PodUid) -> Leave {
         let stays =
             self.desired.get(uid).is_some_and(|desired| desired.pod.metadata.deletion_timestamp.is_none());
@@ -202,7 +206,7 @@ impl VolumeManager {
         }
     }
 
-    /// The pod's operation is over: who waited for it, after the next one has begun.
+    /// The pod's operation is over: begins the next one, and returns the askers of the one that is over.
     fn ended(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) -> Vec<Asker> {
         ctx.cancel_timer(&Timer::Slow(uid.clone()));
         let Some(operations) = self.operations.get_mut(uid) else { return Vec::new() };
@@ -219,8 +223,8 @@ impl VolumeManager {
         askers
     }
 
-    /// The pod's volumes of objects show what is true now, or will as soon as nothing else is done to them. Nobody
-    /// waits for it.
+    /// Refreshes the pod's volumes of objects, now or when the operation under way is over. No asker waits
+    /// for it.
     fn refresh(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if !self.desired.get(uid).is_some_and(|desired| plan::shows_objects(&desired.pod)) {
             return;
@@ -264,7 +268,8 @@ impl VolumeManager {
         let now = self.origin.elapsed();
         self.backoff.tried(&uid, &outcome.held, &outcome.errors, now);
         if self.changed.contains(&uid) {
-            // After these have been looked at, perhaps: nobody waits for what may be there by now.
+            // The objects changed, perhaps after this try, so the missing ones may be there now: all volumes
+            // may be tried at once.
             self.backoff.forget(&uid);
         }
         let wrong = || outcome.errors.iter().chain(outcome.held.values());
@@ -355,7 +360,8 @@ impl VolumeManager {
         });
     }
 
-    /// Once for each run of the kubelet, as upstream has it.
+    /// Records an event if memory-backed volumes may be swapped out. Called in the first incarnation only, as
+    /// upstream does.
     fn see_swap(&self, swap: Result<SwapFacts, MountError>) {
         match swap {
             Ok(SwapFacts { on: true, noswap: false }) => {
@@ -367,15 +373,15 @@ impl VolumeManager {
         }
     }
 
-    /// An operation takes longer than anybody should wait for in silence. It goes on; its askers are told and may ask
-    /// again, which joins it.
+    /// An operation takes longer than its askers should wait for without an answer. The operation goes on;
+    /// its askers are told so, and when they ask again they join it.
     fn slow(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
         let Some(operations) = self.operations.get_mut(&uid) else { return };
         let Some(kind) = operations.under_way() else { return };
         let askers = operations.take_askers();
         ctx.set_timer(Timer::Slow(uid.clone()), SLOW);
         let (message, unmounted) = match (kind, self.asked_for.get(&uid)) {
-            // Its worker records the event "Unable to attach or mount volumes: …".
+            // The worker records the event "Unable to attach or mount volumes: …".
             (Kind::Mount, Some(desired)) => {
                 ("mounting takes longer than two minutes and goes on", plan::used_names(&desired.pod))
             }
@@ -394,7 +400,7 @@ impl VolumeManager {
     }
 }
 
-/// Reason and message of the event for a volume that could not be mounted.
+/// The reason and message of the event for a volume that could not be mounted.
 fn mount_event(error: &VolumeError) -> (&'static str, String) {
     if error.volume.is_empty() {
         return (FAILED, error.message.clone());

@@ -7,7 +7,7 @@ use bridge_pace::Backoff;
 use messages::PodUid;
 use messages::volume_manager::VolumeError;
 
-/// The delays of each volume.
+/// The delays of each volume: from 500 ms, doubling up to 122 s.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(122));
 
 /// A volume that could not be mounted.
@@ -15,7 +15,7 @@ const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(500), Duration:
 struct Failed {
     error: VolumeError,
     delay: Duration,
-    /// Not before this. On the clock of whoever asks.
+    /// The end of the delay, as a duration on the caller's clock.
     until: Duration,
 }
 
@@ -24,14 +24,15 @@ struct Failed {
 pub struct MountBackoff(BTreeMap<PodUid, BTreeMap<String, Failed>>);
 
 impl MountBackoff {
-    /// The volumes of a pod that are not tried yet, and what was wrong with them.
+    /// The pod's volumes whose delay is not over, with the error of the last try.
     pub fn held(&self, pod: &PodUid, now: Duration) -> BTreeMap<String, VolumeError> {
         let failed = self.0.get(pod).into_iter().flatten();
         let waiting = failed.filter(|(_, failed)| failed.until > now);
         waiting.map(|(name, failed)| (name.clone(), failed.error.clone())).collect()
     }
 
-    /// These could not be mounted just now; all others that were tried could.
+    /// Notes the result of a try: the volumes in `errors` could not be mounted, and all others that were
+    /// tried were mounted.
     pub fn tried(
         &mut self,
         pod: &PodUid,
@@ -59,7 +60,7 @@ impl MountBackoff {
         untils.min().map_or(Duration::ZERO, |until| until.saturating_sub(now))
     }
 
-    /// What the pod's volumes show has changed, or they are undone: all may be tried at once.
+    /// The pod's objects have changed, or its volumes are undone: all its volumes may be tried at once.
     pub fn forget(&mut self, pod: &PodUid) {
         self.0.remove(pod);
     }

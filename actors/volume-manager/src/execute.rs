@@ -1,4 +1,5 @@
-//! Runs plans through the bridge. Each step may be repeated, and a step that has begun runs to its end there.
+//! Carries out plans through the bridge. Each step may be repeated, and a step that has begun runs to its end
+//! there.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,47 +22,48 @@ use crate::others;
 use crate::payload::ObjectVolume;
 use crate::plan::{self, Node, Step, VolumePlan};
 
-/// Everybody may write into a tmpfs, and takes away only what is theirs, as the kernel has it by default.
+/// The kernel's default mode of a tmpfs: every user may write, and may remove only its own files.
 const TMPFS_MODE: u32 = 0o1777;
 
-/// What mounting and unmounting goes through.
+/// The effects and facts that mounting and unmounting need.
 #[derive(Clone, Debug)]
 pub struct Ways {
-    /// Mounts and the directories of volumes.
+    /// The mounts and the directories of volumes.
     pub mounts: Arc<dyn Mounts>,
     /// The pods' own directories.
     pub pod_dirs: Arc<dyn PodDirs>,
-    /// Memory that pods may have on this node, in bytes: no volume in memory is larger.
+    /// Memory that pods may have on this node, in bytes: no memory-backed volume is larger.
     pub allocatable_memory_bytes: u64,
-    /// What volumes of objects show.
+    /// The source of the files of secrets, config maps, tokens and pod fields.
     pub objects: Objects,
 }
 
-/// One volume's operation, for the metrics.
+/// The operation on one volume, for the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timed {
     /// The volume's plugin.
     pub plugin: String,
-    /// It went well.
+    /// Whether it succeeded.
     pub ok: bool,
     /// How long it took.
     pub took: Duration,
 }
 
-/// What mounting a pod's volumes came to.
+/// The result of mounting a pod's volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MountOutcome {
-    /// Where the volumes are that are ready.
+    /// Paths on the host of the volumes that are ready, by the volume's name.
     pub mounted: BTreeMap<String, String>,
-    /// Their plugins.
+    /// The plugins of the ready volumes.
     pub plugins: Vec<String>,
-    /// What is wrong with the others, each naming its volume; one without a name is about the pod's directory.
+    /// The errors of the volumes that are not ready, each with the volume's name; an empty name stands for
+    /// the pod's directory.
     pub errors: Vec<VolumeError>,
-    /// What was wrong with those that have not been tried, by name: their time has not come.
+    /// The earlier errors of the volumes that were not tried because their delay is not over, by name.
     pub held: BTreeMap<String, VolumeError>,
-    /// What is wrong with volumes that are there from before and stay as they were.
+    /// The errors of volumes of objects that are mounted from before and could not be refreshed.
     pub stale: Vec<VolumeError>,
-    /// For the metrics.
+    /// The operations on each volume, for the metrics.
     pub timed: Vec<Timed>,
 }
 
@@ -70,7 +72,7 @@ fn failed(volume: &str) -> impl Fn(&dyn std::fmt::Display) -> VolumeError {
     move |error| VolumeError { volume: volume.clone(), message: error.to_string() }
 }
 
-/// Has every volume of the pod that a container uses ready, but for those that are held back.
+/// Mounts every volume that a container of the pod uses, except those in `held`.
 pub async fn mount(
     ways: Ways,
     uid: PodUid,
@@ -113,12 +115,13 @@ fn node(ways: &Ways) -> Node<'_> {
     }
 }
 
-/// Has the volumes of objects show what is true now. Only those that have shown something before: nothing is made for
-/// a pod whose volumes are gone, or not there yet. What is wrong, by volume.
+/// Refreshes the files of the pod's volumes of objects. Only volumes that have shown files before are
+/// touched, so that nothing is made for a pod whose volumes are undone or not mounted yet. Returns the errors
+/// by volume.
 pub async fn refresh(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> Vec<VolumeError> {
     let mut errors = Vec::new();
     let Ok(pod_dir) = ways.pod_dirs.layout().pod(uid.as_str()) else { return errors };
-    // Without the mounts a tmpfs would be made on top of the one that is there.
+    // Without the list of mounts a tmpfs could be mounted on top of the existing one.
     let Ok(mounts) = ways.mounts.list_below(&pod_dir).await else { return errors };
     for volume in plan::mount(&uid, &pod, node(&ways), &mounts).into_iter().flatten() {
         let Some(objects) = &volume.objects else { continue };
@@ -131,18 +134,18 @@ pub async fn refresh(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> Vec<VolumeError>
     errors
 }
 
-/// Why a volume of objects does not show them.
+/// Why the files of a volume of objects could not be written.
 #[derive(Debug, thiserror::Error)]
 enum ShowError {
-    /// They cannot be had.
+    /// The objects could not be fetched.
     #[error("{0}")]
     Objects(String),
-    /// They cannot be written.
+    /// The files could not be written.
     #[error(transparent)]
     Mount(#[from] MountError),
 }
 
-/// Has a volume show its objects as they are now; first they are fetched, so that without them nothing is touched.
+/// Writes the present objects into a volume. They are fetched first, so that without them nothing is touched.
 async fn show(ways: &Ways, pod: &Pod, volume: &VolumePlan, objects: &ObjectVolume) -> Result<(), ShowError> {
     let projection = ways.objects.projection(objects, &volume.name, pod).await.map_err(ShowError::Objects)?;
     let mounts = ways.mounts.as_ref();
@@ -164,7 +167,8 @@ async fn mount_one(ways: &Ways, pod: &Pod, volume: VolumePlan, outcome: &mut Mou
     let done = match &volume.objects {
         Some(objects) => match show(ways, pod, &volume, objects).await {
             Ok(()) => Ok(()),
-            // A volume that was there stays as it was: no pod is held up by an object that has gone since.
+            // A volume that is mounted stays as it was: an object that has gone since does not hold up the
+            // pod.
             Err(error) => match ways.mounts.is_projected(&volume.host_path).await {
                 Ok(true) => {
                     outcome.stale.push(failed(&volume.name)(&error));
@@ -215,28 +219,30 @@ async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
     }
 }
 
-/// What becomes of a pod's directory when nothing is mounted below it any more.
+/// Which part of a pod's directory stays when nothing is mounted below it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// It is removed.
+    /// The whole directory is removed.
     Nothing,
-    /// Why its containers ended stays: the pod is listed still, and whichever kubelet comes next asks for it.
+    /// The files about how its containers ended stay: the pod is still listed, and a later kubelet reads
+    /// them.
     Endings,
 }
 
-/// What undoing a pod's volumes came to.
+/// The result of undoing a pod's volumes.
 #[derive(Debug)]
 pub struct UnmountOutcome {
-    /// An error names the volume that could not be unmounted, or none when it is about the directory.
+    /// An error names the volume that could not be unmounted; an empty name stands for the pod's directory.
     pub done: Result<(), VolumeError>,
-    /// One of them is not this kubelet's to take down: nothing of the pod was touched.
+    /// Whether one of the volumes belongs to another kubelet's plugin, so that nothing of the pod was
+    /// touched.
     pub of_others: bool,
-    /// For the metrics.
+    /// The operations on each volume, for the metrics.
     pub timed: Vec<Timed>,
 }
 
-/// Undoes every mount below the pod's directory and removes what is to be removed. With a mount left nothing is, nor
-/// with a volume of another kubelet's.
+/// Undoes every mount below the pod's directory and removes the part of it that `leave` does not keep. If a
+/// mount stays, or a volume belongs to another kubelet's plugin, nothing is removed.
 pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> UnmountOutcome {
     let mut timed = Vec::new();
     let of_others = match other_volumes(ways.clone(), Some(uid.clone())).await {
@@ -257,10 +263,10 @@ pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> UnmountOutcome {
     UnmountOutcome { done, of_others: false, timed }
 }
 
-/// Volumes of other kubelets' plugins: of one pod, or all of the node.
+/// The volumes of other kubelets' plugins: of one pod, or of all pods of the node.
 ///
 /// # Errors
-/// When directories cannot be read.
+/// The directories cannot be read.
 pub async fn other_volumes(ways: Ways, uid: Option<PodUid>) -> Result<Vec<OtherVolume>, PodDirsError> {
     ways.pod_dirs.other_volumes(uid.as_ref().map(PodUid::as_str), volume_plugins::ALL).await
 }
@@ -283,10 +289,11 @@ async fn unmount_all(ways: &Ways, uid: &PodUid, timed: &mut Vec<Timed>) -> Resul
     Ok(())
 }
 
-/// Has the parts of a container's volumes ready: where each is mounted, by the index of its mount.
+/// Makes the parts of a container's volumes ready. Returns the path of each on the host, by the index of its
+/// mount.
 ///
 /// # Errors
-/// [`VolumeError`] in upstream's words, which keep what is on the node to themselves; the log says why.
+/// [`VolumeError`] with upstream's text, which says nothing about the node's files; the log has the cause.
 pub async fn prepare_subpaths(
     ways: Ways,
     ask: PrepareSubpaths,
@@ -323,16 +330,16 @@ async fn prepare_subpath(
     Ok(target.to_string_lossy().into_owned())
 }
 
-/// What is found mounted of a pod.
+/// The volumes that are mounted for a pod.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Where, by volume.
+    /// Paths on the host, by volume.
     pub host_paths: BTreeMap<String, String>,
-    /// The plugin of each.
+    /// The plugin of each volume.
     pub plugins: Vec<String>,
 }
 
-/// What an earlier incarnation or kubelet has left mounted, by pod.
+/// The volumes that an earlier incarnation or kubelet has left mounted, by pod.
 ///
 /// # Errors
 /// [`VolumeError`] when the machine's mounts cannot be read.
@@ -351,7 +358,7 @@ fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, Found> {
         let pod_dir = pods.join(uid);
         let Some((plugin, name)) = plan::volume_at(&pod_dir, &mount.path) else { continue };
         let volumes = found.entry(PodUid::new(uid)).or_default();
-        // What is mounted within a volume comes after the volume itself.
+        // A mount within a volume comes after the volume's own mount, which counts.
         if let Entry::Vacant(unknown) = volumes.host_paths.entry(name) {
             unknown.insert(mount.path.to_string_lossy().into_owned());
             volumes.plugins.push(plugin);
@@ -372,7 +379,7 @@ pub async fn pods_on_disk(ways: &Ways) -> Result<BTreeSet<PodUid>, VolumeError> 
 /// All mounts of the machine.
 ///
 /// # Errors
-/// [`VolumeError`] when they cannot be read.
+/// [`VolumeError`] when the mounts cannot be read.
 pub async fn all_mounts(ways: &Ways) -> Result<Vec<MountPoint>, VolumeError> {
     ways.mounts.list_below(Path::new("/")).await.map_err(|error| failed("")(&error))
 }

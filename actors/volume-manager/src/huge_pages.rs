@@ -1,4 +1,5 @@
-//! How large the pages of a volume in huge pages are (row 10.4): as its medium says, or as the pod's containers ask for.
+//! The page size of a volume in huge pages (row 10.4): from its medium, or from the requests of the pod's
+//! containers.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ const MEDIUM: &str = "HugePages";
 /// Bytes of one page of a volume of this medium: `HugePages`, or `HugePages-2Mi`.
 ///
 /// # Errors
-/// In upstream's words: no container asks for such pages, or for more than one size of them where the medium leaves it
-/// to the containers.
+/// Upstream's text: no container requests such pages, or the medium names no size and containers request
+/// several.
 pub fn page_bytes(medium: &str, pod: &Pod) -> Result<u64, String> {
     let own = match medium.strip_prefix(MEDIUM) {
         Some("") => None,

@@ -3,9 +3,11 @@
 //! **Sends.** ResendDesired; GetHeldPods (before anything is cleaned away);
 //!   GetSecret, GetConfigMap, GetToken (what volumes show); RecordEvent (FailedMount);
 //!   OtherVolumesObserved.
-//! **State (rebuilt from).** What is mounted (`/proc/self/mountinfo`, pod directories); operations under way (asked again).
-//! **On crash.** Operations run to their end in the bridge; askers hear that the answer is lost and ask again.
-//! **Never does.** Touches a volume of a plugin that it does not have, deletes across a mount, detaches lazily, or cleans up what anybody may still know.
+//! **State (rebuilt from).** Mounted volumes (`/proc/self/mountinfo`, pod directories); operations under way (asked
+//!   again).
+//! **On crash.** Operations run to their end in the bridge; askers learn that the answer is lost and ask again.
+//! **Never does.** Touches a volume of a plugin that it does not have, deletes across a mount, detaches lazily, or
+//!   removes the directory of a pod that a source, the runtime or a worker may still have.
 
 mod actor;
 mod backoff;

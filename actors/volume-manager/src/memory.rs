@@ -1,25 +1,26 @@
-//! How large a volume in memory may grow (row 10.4): as its pod could anyway, or less where the volume says so.
+//! How large a memory-backed volume may grow (row 10.4): as large as the pod's memory, or less if the volume
+//! has a limit.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pod_spec::resources::pod_limits;
 
-/// Bytes of a quantity, rounded up to whole bytes; `None` when it is no quantity. Quantities of pods have been
-/// validated where the pods come from.
+/// The quantity in bytes, rounded up; `None` if it cannot be parsed. PodSources has validated the quantities
+/// of pods.
 fn bytes(quantity: &Quantity) -> Option<u64> {
     u64::try_from(pod_spec::quantity::Quantity::parse(&quantity.0).ok()?.units_rounded_up()).ok()
 }
 
-/// The size of an emptyDir in memory, in bytes: the volume's own limit, the pod's memory limit or all that pods may
-/// have on this node, whichever is least.
+/// The size of a memory-backed emptyDir in bytes: the smallest of the volume's own limit, the pod's memory
+/// limit and the memory that all pods of the node may have.
 pub fn tmpfs_bytes(size_limit: Option<&Quantity>, pod: &Pod, node_allocatable_bytes: u64) -> u64 {
     let own = size_limit.and_then(bytes);
     let pod = pod.spec.as_ref().and_then(pod_limit_bytes);
     [own, pod].into_iter().flatten().filter(|limit| *limit > 0).fold(node_allocatable_bytes, u64::min)
 }
 
-/// The pod's memory limit in bytes, as its cgroup gets it: its own, or that of its containers when every one of them
-/// has one.
+/// The pod's memory limit in bytes, as its cgroup has it: the pod's own, or the sum of its containers' if
+/// every container has one.
 fn pod_limit_bytes(spec: &PodSpec) -> Option<u64> {
     let limited = |resources: Option<&ResourceRequirements>| {
         resources?.limits.as_ref()?.get("memory").and_then(bytes).filter(|bytes| *bytes > 0)

@@ -8,14 +8,14 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec,
 const OPERATION_SECONDS: [f64; 13] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-/// What an operation on one volume was.
+/// The kind of an operation on one volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Mount,
     Unmount,
 }
 
-/// Handles of the metrics; clones count into the same ones.
+/// The metrics' handles; clones count into the same metrics.
 #[derive(Clone, Debug)]
 pub struct VolumeMetrics {
     operations: HistogramVec,
@@ -27,7 +27,7 @@ pub struct VolumeMetrics {
 }
 
 impl VolumeMetrics {
-    /// Fresh metrics, all empty.
+    /// New metrics, all empty.
     pub fn new() -> Self {
         let constant = "name and labels are constants";
         let operations =
@@ -59,10 +59,10 @@ impl VolumeMetrics {
         }
     }
 
-    /// Makes them known to a registry.
+    /// Registers the metrics with a registry.
     ///
     /// # Errors
-    /// When a metric of these names is registered already.
+    /// A metric of one of these names is registered already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.operations.clone()))?;
         registry.register(Box::new(self.volumes.clone()))?;
@@ -81,7 +81,7 @@ impl VolumeMetrics {
         self.operations.with_label_values(&[plugin, operation, status, "false"]).observe(took.as_secs_f64());
     }
 
-    /// How many volumes there are, by state (desired or actual) and plugin.
+    /// Sets how many volumes there are, by state (desired or actual) and plugin.
     pub(crate) fn volumes(&self, counts: &BTreeMap<(&'static str, String), i64>) {
         self.volumes.reset();
         for ((state, plugin), count) in counts {

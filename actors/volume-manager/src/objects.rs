@@ -1,4 +1,4 @@
-//! Fetching what volumes of objects show.
+//! Fetches the objects whose contents volumes show as files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,11 @@ use supervision::{AskError, AskPort};
 use crate::actor::VolumeManager;
 use crate::payload::{self, Fetched, ObjectVolume};
 
-/// An object is answered for within a second; a token is a call to the server.
+/// Longest wait for ObjectCache: it answers for an object within a second, but a token takes a call to the
+/// API server.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Who knows what volumes of objects show.
+/// The sources of the contents of volumes of objects.
 #[derive(Clone, Debug)]
 pub struct Objects {
     /// ObjectCache: secrets.
@@ -26,9 +27,9 @@ pub struct Objects {
     pub config_maps: AskPort<VolumeManager, GetConfigMap>,
     /// ObjectCache: tokens of service accounts.
     pub tokens: AskPort<VolumeManager, GetToken>,
-    /// The node stands in a cluster: without one there are no objects but the pod itself.
+    /// Whether the node belongs to a cluster. Without one the only object is the pod itself.
     pub in_cluster: bool,
-    /// What pods may have of the node.
+    /// The amounts that pods may have of the node, for downward API files.
     pub node: Arc<NodeResources>,
 }
 
@@ -37,10 +38,10 @@ fn unanswered(error: &AskError) -> ObjectError {
 }
 
 impl Objects {
-    /// What a volume shows.
+    /// The files of a volume, with the group that they belong to and the mount points within the volume.
     ///
     /// # Errors
-    /// For people, in upstream's words.
+    /// The errors in upstream's text, for people.
     pub async fn projection(
         &self,
         volume: &ObjectVolume,

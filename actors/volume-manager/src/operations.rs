@@ -1,24 +1,26 @@
-//! One operation per pod at a time: asks for the same join it, asks for the other wait behind it.
+//! One operation per pod at a time: asks for the kind that is last in the queue join it, asks for another
+//! kind queue up.
 
 use std::collections::VecDeque;
 
-/// What is done to a pod's volumes.
+/// A kind of operation on a pod's volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Have all ready.
+    /// Mount all volumes.
     Mount,
-    /// Have all gone.
+    /// Unmount all volumes.
     Unmount,
-    /// Have those that are there show what is true now.
+    /// Refresh the mounted volumes of objects.
     Refresh,
 }
 
-/// Operations of one pod that may queue up; more would mean a worker that changes its mind without waiting.
+/// The most operations of one pod that queue up; more would mean a worker that changes its mind without
+/// waiting.
 const QUEUED_MAX: usize = 4;
-/// Askers that may wait for one operation.
+/// The most askers that wait for one operation.
 const ASKERS_MAX: usize = 64;
 
-/// The operations of one pod, the one under way first. `A` is what has to be answered.
+/// The operations of one pod, the one under way first. `A` is an asker.
 #[derive(Debug)]
 pub struct Operations<A> {
     queue: VecDeque<(Kind, Vec<A>)>,
@@ -29,19 +31,19 @@ pub struct Operations<A> {
 pub enum Asked<A> {
     /// The caller begins the operation now.
     Begin,
-    /// It will be answered by one that is under way or queued.
+    /// The ask waits for an operation that is under way or queued.
     Waits,
-    /// Too much waits already; the asker is handed back.
+    /// The queue is full; the asker is returned.
     Full(A),
 }
 
 impl<A> Operations<A> {
-    /// Nothing is under way.
+    /// No operations.
     pub fn new() -> Self {
         Self { queue: VecDeque::new() }
     }
 
-    /// Somebody asks for an operation.
+    /// Adds an asker to the last operation of the queue if that is of this kind, else queues a new operation.
     pub fn ask(&mut self, kind: Kind, asker: A) -> Asked<A> {
         let queued = self.queue.len();
         match self.queue.back_mut() {
@@ -64,22 +66,23 @@ impl<A> Operations<A> {
         }
     }
 
-    /// The operation under way.
+    /// The operation under way, if there is one.
     pub fn under_way(&self) -> Option<Kind> {
         self.queue.front().map(|(kind, _)| *kind)
     }
 
-    /// Operations, the one under way included.
+    /// How many operations there are, with the one under way.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Who waits for the operation under way, taken away to be answered before it ends.
+    /// Takes out the askers of the operation under way, to be answered before it ends.
     pub fn take_askers(&mut self) -> Vec<A> {
         self.queue.front_mut().map(|(_, askers)| std::mem::take(askers)).unwrap_or_default()
     }
 
-    /// The operation under way has ended: who is to be answered, and which one begins now.
+    /// Removes the operation under way, which has ended. Returns its askers, and the operation that begins
+    /// now.
     pub fn ended(&mut self) -> (Vec<A>, Option<Kind>) {
         let askers = self.queue.pop_front().map(|(_, askers)| askers).unwrap_or_default();
         (askers, self.under_way())

@@ -1,5 +1,5 @@
-//! Directories of pods that nobody knows any more (row 10.26): what is left of a pod that was removed while no kubelet
-//! ran. Deleting is for good, so everything here errs towards keeping.
+//! Orphaned pod directories (row 10.26): the directory of a pod that was removed while no kubelet ran. A
+//! removal cannot be undone, so in doubt a directory is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,12 +9,12 @@ use bridge_node::mounts::MountPoint;
 use messages::PodUid;
 use supervision::blame;
 
-/// When it is looked for such directories.
+/// When orphaned directories are looked for and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepPolicy {
-    /// How often it is looked.
+    /// The time between two looks.
     pub every: Duration,
-    /// A directory stays at least this long after its pod was last heard of.
+    /// A directory is kept at least this long after its pod was last known.
     pub quiet: Duration,
 }
 
@@ -24,14 +24,14 @@ impl Default for SweepPolicy {
     }
 }
 
-/// What is known about the pods of the node at one moment.
+/// The facts about the pods of the node at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// Pods that are desired, rejected ones included; `None` before every source has been heard.
+    /// The desired pods, with the rejected ones; `None` before every source has been heard.
     pub desired: Option<&'a BTreeSet<PodUid>>,
-    /// Pods of which the runtime holds anything; `None` when that is not known.
+    /// The pods that the runtime holds; `None` if Pleg did not answer.
     pub in_runtime: Option<&'a BTreeSet<PodUid>>,
-    /// Pods whose worker has asked for mounts that are not undone yet.
+    /// Pods of which a worker has asked for mounts that are not undone yet.
     pub asked_for: &'a BTreeSet<PodUid>,
     /// All mounts of the machine.
     pub mounts: &'a [MountPoint],
@@ -40,17 +40,17 @@ pub struct Known<'a> {
 /// Why a directory is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Not everything that could know of it has spoken.
+    /// Not every source of facts has answered.
     NotSure,
-    /// Somebody knows the pod.
+    /// A source, the runtime or a worker has the pod.
     Known,
-    /// Its pod was heard of a short while ago, or this kubelet has not run long.
+    /// The pod was known a short while ago, or this incarnation has not run long enough.
     Recent,
-    /// Something outside the directory is mounted from it.
+    /// Something of the directory is mounted outside of it.
     InUse,
 }
 
-/// How long each directory has been nobody's.
+/// Since when each directory has had no known pod.
 #[derive(Debug)]
 pub struct Orphans {
     quiet: Duration,
@@ -58,12 +58,12 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// Nothing has been seen yet.
+    /// No directories.
     pub fn new(policy: SweepPolicy) -> Self {
         Self { quiet: policy.quiet, since: BTreeMap::new() }
     }
 
-    /// Which of the directories on disk may be removed. `now` is since one fixed moment.
+    /// Decides which of the directories on disk may be removed. `now` is the time since one fixed moment.
     pub fn judge(
         &mut self,
         on_disk: &BTreeSet<PodUid>,
@@ -102,13 +102,13 @@ impl Orphans {
     }
 }
 
-/// A mount outside the pod's directory that shows something of it, as a container's volumes are.
+/// Whether a mount outside the pod's directory shows a part of it, as the mounts in containers do.
 fn mounted_elsewhere(mount: &MountPoint, uid: &PodUid, pods_dir: &Path) -> bool {
     let pod_dir = pods_dir.join(uid.as_str());
     if mount.path.starts_with(&pod_dir) {
         return false;
     }
-    // The root is relative to its own file system, which may begin anywhere above.
+    // The mount's root is relative to its own file system, which may begin at any directory above.
     let mut parts = mount.root.iter().rev().skip_while(|part| *part != uid.as_str());
     parts.next().is_some() && parts.next() == pods_dir.file_name()
 }

@@ -1,11 +1,11 @@
-//! Volumes that another kubelet has set up by plugins that this one does not have: they are reported in use, and left
-//! as they are. Taking a mount down behind its plugin's back loses data.
+//! Volumes that another kubelet has set up by plugins that this kubelet does not have: they are reported as
+//! in use, and left as they are, since an unmount behind the plugin's back loses data.
 
 use bridge_node::host::{OtherVolume, Reported};
 use messages::facts::OtherVolumesObserved;
 use messages::volume_manager::VolumeError;
 
-/// What is told of them.
+/// The message about these volumes for the watchers.
 pub fn observed(found: &[OtherVolume]) -> OtherVolumesObserved {
     let names = found.iter().filter_map(|volume| match &volume.reported {
         Reported::As(name) => Some(name.clone()),
@@ -18,7 +18,7 @@ pub fn observed(found: &[OtherVolume]) -> OtherVolumesObserved {
     }
 }
 
-/// Why the volumes of a pod are not undone, if some of them are such.
+/// The refusal to undo a pod's volumes, if one of them belongs to another kubelet's plugin.
 pub fn refusal(found: &[OtherVolume]) -> Option<VolumeError> {
     let OtherVolume { name, plugin, .. } = found.first()?;
     let message = format!(

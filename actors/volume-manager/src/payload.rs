@@ -1,4 +1,4 @@
-//! PURE: what volumes of secrets, config maps, tokens and the pod's own fields show (rows 10.6 to 10.8).
+//! PURE: the files of volumes of secrets, config maps, tokens and the pod's own fields (rows 10.6 to 10.8).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,27 +15,28 @@ use pod_rules::volume_plugins;
 use pod_spec::downward::{Defaults, metadata_text, named_resource_text};
 use pod_spec::quantity::Quantity;
 
-/// Files that say nothing else about their permissions.
+/// The permission bits of files for which the pod sets none.
 const MODE: i32 = 0o644;
-/// A token that belongs to a user or group, who alone may read it.
+/// The permission bits of a token that belongs to a user or group: only the owner may read it.
 const OWN_TOKEN_MODE: u32 = 0o600;
-/// The most bytes of one volume's files: an object has a megabyte, but any number of files may show the same of it.
+/// The most bytes of all files of one volume: an object has at most a megabyte, but many files may repeat its
+/// content.
 const VOLUME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// A volume whose files come from objects: all four kinds are told as a projected one.
+/// A volume whose files come from objects: each of the four kinds, in the form of a projected volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectVolume {
-    /// Where its files come from, in order: of two with one path the later counts.
+    /// The sources of its files, in order: of two files with one path the later counts.
     pub sources: Vec<VolumeProjection>,
-    /// Permission bits of files that say nothing else.
+    /// The permission bits of files that have none of their own.
     pub default_mode: i32,
-    /// Its plugin.
+    /// The volume's plugin.
     pub plugin: &'static str,
-    /// It is kept in memory.
+    /// Whether its files are kept in memory.
     pub in_memory: bool,
 }
 
-/// The volume as one of objects, if it is one.
+/// The volume in the form of a projected one; `None` if it is no volume of objects.
 pub fn of(volume: &Volume) -> Option<ObjectVolume> {
     let one = |source, default_mode: Option<i32>, plugin, in_memory| {
         let default_mode = default_mode.unwrap_or(MODE);
@@ -68,16 +69,16 @@ pub fn of(volume: &Volume) -> Option<ObjectVolume> {
 }
 
 impl ObjectVolume {
-    /// Everything in it is about the pod itself.
+    /// Whether all its files are about the pod itself, so that it needs no other object.
     pub fn is_of_pod_alone(&self) -> bool {
         self.sources.iter().all(|source| source.downward_api.is_some())
     }
 }
 
-/// What was fetched for a source of a volume.
+/// The object that was fetched for a source of a volume.
 #[derive(Clone, Debug)]
 pub enum Fetched {
-    /// Nothing is needed.
+    /// The source needs no object.
     Nothing,
     /// A secret.
     Secret(Result<Arc<Secret>, ObjectError>),
@@ -89,7 +90,7 @@ pub enum Fetched {
 
 type Files = BTreeMap<String, ProjectedFile>;
 
-/// What a volume may still hold.
+/// How many more bytes a volume may hold.
 struct Room(usize);
 
 impl Room {
@@ -100,10 +101,10 @@ impl Room {
     }
 }
 
-/// The files of a volume, from what was fetched for each of its sources.
+/// The files of a volume, from the objects that were fetched for each of its sources.
 ///
 /// # Errors
-/// All that is wrong, in upstream's words.
+/// All errors, in upstream's text.
 pub fn files(
     volume: &ObjectVolume,
     fetched: &[Fetched],
@@ -122,7 +123,7 @@ pub fn files(
     if errors.is_empty() { Ok(files) } else { Err(aggregate(errors)) }
 }
 
-/// Several errors in one text, as upstream puts them: each once, in brackets if there are more than one.
+/// Several errors in one text, in upstream's form: each once, in brackets if there are more than one.
 fn aggregate(errors: Vec<String>) -> String {
     let mut seen = BTreeSet::new();
     let mut distinct: Vec<String> = errors.into_iter().filter(|error| seen.insert(error.clone())).collect();
@@ -181,7 +182,7 @@ fn unsupported(source: &str) -> String {
     format!("projected volume source {source} is not supported by this kubelet yet")
 }
 
-/// The object, or none if it need not be there and is not.
+/// The object; none if it does not exist and is optional.
 fn there<K>(found: &Result<Arc<K>, ObjectError>, optional: bool) -> Result<Option<&Arc<K>>, String> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -190,8 +191,8 @@ fn there<K>(found: &Result<Arc<K>, ObjectError>, optional: bool) -> Result<Optio
     }
 }
 
-/// The keys that are wanted, each at its path; without a choice all keys, each under its name. A key that is missing
-/// is an error if there are words for it.
+/// The files of the wanted keys, each at its path; if no keys are chosen, those of all keys, each under the
+/// key's name. A missing key is an error if `missing` gives a text for it.
 fn keyed<'a>(
     items: Option<&[KeyToPath]>,
     all: impl Iterator<Item = &'a String>,
@@ -263,7 +264,7 @@ pub fn fs_group(pod: &Pod) -> Option<u32> {
     u32::try_from(context.fs_group?).ok()
 }
 
-/// The user that all containers run as, if the pod names one and the same for all of them.
+/// The user that all containers run as; `None` unless the pod sets the same user for all of them.
 fn fs_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
@@ -277,8 +278,8 @@ fn fs_user(pod: &Pod) -> Option<u32> {
     if users.all(|user| user == Some(first)) { u32::try_from(first).ok() } else { None }
 }
 
-/// Where within a volume other volumes are mounted: a container cannot make these directories, since it may only read
-/// what is made of objects.
+/// The paths within a volume at which other volumes are mounted. They are made with the volume, since a
+/// volume of objects is read-only to the container.
 pub fn nested_mount_points(volume: &str, spec: &PodSpec) -> Vec<PathBuf> {
     let clean = |mount: &VolumeMount| -> PathBuf {
         let parts = mount.mount_path.split('/').filter(|part| !part.is_empty() && *part != ".");
@@ -293,7 +294,7 @@ pub fn nested_mount_points(volume: &str, spec: &PodSpec) -> Vec<PathBuf> {
                 .filter_map(|mount| Some(clean(mount).strip_prefix(&own).ok()?.to_path_buf()))
                 .filter(|path| !path.as_os_str().is_empty() && !path.iter().any(|part| part == ".."))
                 .collect();
-            // What lies below another one is made in that one's volume.
+            // A mount point below another volume's mount point is made in that other volume.
             let outermost = |path: &&PathBuf| !below.iter().any(|one| one != *path && path.starts_with(one));
             nested.extend(below.iter().filter(outermost).cloned());
         }

@@ -1,5 +1,5 @@
-//! What has to be done so that a pod's volumes are there (rows 10.4 and 10.5), or gone: desired volumes against what
-//! is mounted already, as steps that may each be repeated.
+//! The steps that make a pod's volumes ready (rows 10.4 and 10.5), and those that undo them: from the desired
+//! volumes and the present mounts. Each step may be repeated.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,80 +16,82 @@ use pod_rules::volume_plugins::{EMPTY_DIR, HOST_PATH};
 use crate::payload::{self, ObjectVolume};
 use crate::{huge_pages, memory};
 
-/// One thing to do. Doing it again changes nothing.
+/// One step. Repeating it changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make the directory of an emptyDir, open to everybody.
+    /// Make the directory of an emptyDir, writable for every user.
     MakeEmptyDir {
-        /// Where.
+        /// The directory.
         path: PathBuf,
     },
-    /// Mount a tmpfs there, of at most so many bytes.
+    /// Mount a tmpfs on a directory.
     MountTmpfs {
         /// The directory.
         path: PathBuf,
-        /// Bytes it may hold; `None` for the kernel's own limit, never 0, which would be none at all.
+        /// Its size in bytes; `None` for the kernel's own limit. Never 0, which the kernel takes for no
+        /// limit.
         size_bytes: Option<u64>,
     },
-    /// Mount huge pages there.
+    /// Mount huge pages on a directory.
     MountHugePages {
         /// The directory.
         path: PathBuf,
         /// Bytes of one page.
         page_bytes: u64,
     },
-    /// Give it to the pod's group.
+    /// Give a directory to the pod's group.
     SetGroup {
         /// The directory.
         path: PathBuf,
         /// `spec.securityContext.fsGroup`.
         gid: u32,
     },
-    /// Note that all of the above is done.
+    /// Note that the steps before this one are done.
     SetReady {
-        /// The directory of the plugin's notes about the volume.
+        /// The plugin's directory for notes about the volume.
         marker: PathBuf,
     },
-    /// Check that a path of the host is what the pod expects, or make it where that is asked for.
+    /// Check that a path of the host is of the kind that the pod expects, or make it if the kind asks for
+    /// that.
     CheckHostPath {
         /// The path.
         path: PathBuf,
-        /// What it should be.
+        /// `type` of the hostPath volume.
         kind: HostPathType,
     },
 }
 
-/// How one volume becomes ready.
+/// The plan that makes one volume ready.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VolumePlan {
-    /// Its name in the pod spec.
+    /// The volume's name in the pod spec.
     pub name: String,
-    /// Its plugin.
+    /// The volume's plugin.
     pub plugin: &'static str,
-    /// Where containers will find it on the host.
+    /// The path on the host that containers mount.
     pub host_path: PathBuf,
-    /// Where it is noted that all has been done before: containers may have changed their volume since, and it stays
-    /// as they have made it. Absent if the steps are needed whatever is noted.
+    /// The directory of the note that all steps were done before: then none is repeated, because containers
+    /// may have changed the volume since. Absent if the steps are needed in any case.
     pub ready: Option<PathBuf>,
-    /// In order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What it shows, after the steps, if it shows objects.
+    /// For a volume of objects: the objects to show after the steps.
     pub objects: Option<ObjectVolume>,
 }
 
-/// What a plan is made from.
+/// The facts about the node that plans depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// Where things lie.
+    /// The paths of the kubelet's directories.
     pub layout: &'a Layout,
     /// Memory that pods may have on this node, in bytes.
     pub allocatable_memory_bytes: u64,
-    /// There is an API server that has objects.
+    /// Whether there is an API server to fetch objects from.
     pub in_cluster: bool,
 }
 
-/// The plan of every volume that a container of the pod uses, in the pod spec's order; the others are left alone, as
-/// upstream leaves them. `mounts` are those below the pod's directory.
+/// The plan of every volume that a container of the pod uses, in the pod spec's order; unused volumes are not
+/// mounted, as upstream has it. `mounts` are the mounts below the pod's directory.
 pub fn mount(
     uid: &PodUid,
     pod: &Pod,
@@ -102,7 +104,7 @@ pub fn mount(
     volumes.map(|volume| mount_one(volume, pod, uid, node, mounts)).collect()
 }
 
-/// Some kubelet has started containers of the pod, as the API server knows.
+/// Whether the pod's status at the API server says that a kubelet has started containers of it.
 pub fn was_started(pod: &Pod) -> bool {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     statuses.into_iter().any(|container| container.container_id.is_some())
@@ -143,7 +145,7 @@ fn mount_one(
         return of_objects(volume, objects, pod, uid, node, mounts).map_err(failed);
     }
     match source_of(volume) {
-        // Without any source it is an emptyDir, as the API defaults it.
+        // A volume without any source is an emptyDir, as the API defaults it.
         None => empty_dir(volume, &EmptyDirVolumeSource::default(), pod, uid, node, mounts).map_err(failed),
         Some(source) => match &volume.empty_dir {
             Some(source) => empty_dir(volume, source, pod, uid, node, mounts).map_err(failed),
@@ -152,7 +154,7 @@ fn mount_one(
     }
 }
 
-/// The field of the volume that says what it is, as the API spells it.
+/// The field of the volume that is its source, as the API spells it.
 fn source_of(volume: &Volume) -> Option<String> {
     let fields = serde_json::to_value(volume).ok()?;
     fields.as_object()?.keys().find(|field| *field != "name").cloned()
@@ -179,7 +181,7 @@ fn host_path(volume: &Volume, source: &HostPathVolumeSource) -> Result<VolumePla
     })
 }
 
-/// A directory, or a tmpfs for what shall not be written to a disk, in which files appear all at once.
+/// The plan of a volume of objects: a directory, or a tmpfs for contents that must not get onto a disk.
 fn of_objects(
     volume: &Volume,
     objects: ObjectVolume,
@@ -200,7 +202,7 @@ fn of_objects(
     Ok(VolumePlan { name, plugin, host_path: path, ready: None, steps, objects: Some(objects) })
 }
 
-/// The pod has volumes whose files change with what they come from.
+/// Whether the pod has volumes of objects, whose files change with the objects.
 pub fn shows_objects(pod: &Pod) -> bool {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.into_iter().any(|volume| payload::of(volume).is_some())
@@ -225,7 +227,7 @@ fn empty_dir(
         "Memory" => {
             let there = mounts.iter().any(|mount| mount.path == path && mount.fs_type == "tmpfs");
             if !there {
-                // What was noted was about a tmpfs that is gone, as after a reboot.
+                // The note is about a tmpfs that is gone, as after a reboot.
                 ready = None;
                 let limit = source.size_limit.as_ref();
                 let bytes = memory::tmpfs_bytes(limit, pod, node.allocatable_memory_bytes);
@@ -242,30 +244,30 @@ fn empty_dir(
             }
         }
     }
-    // The policy of change is for volumes that outlive their pods: this one is empty.
+    // `fsGroupChangePolicy` is for volumes that outlive their pods; an emptyDir begins empty.
     steps.extend(payload::fs_group(pod).map(|gid| Step::SetGroup { path: path.clone(), gid }));
     steps.push(Step::SetReady { marker });
     let name = volume.name.clone();
     Ok(VolumePlan { name, plugin: EMPTY_DIR, host_path: path, ready, steps, objects: None })
 }
 
-/// Everything mounted below a pod's directory, in the order in which it is to be unmounted: the latest first, each
-/// place once. `mounts` are in the order in which they were made.
+/// Every path below a pod's directory on which something is mounted, in the order of unmounting: the latest
+/// mount first, each path once. `mounts` are in the order in which they were made.
 pub fn unmount(pod_dir: &Path, mounts: &[MountPoint]) -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
     let below = mounts.iter().rev().filter(|mount| mount.path.starts_with(pod_dir));
     below.filter(|mount| seen.insert(&mount.path)).map(|mount| mount.path.clone()).collect()
 }
 
-/// The name of the volume of which a part is mounted at a path below a pod's directory, by upstream's layout
+/// The name of the volume of which a part is mounted at `path` below a pod's directory, by upstream's layout
 /// `volume-subpaths/<name>/<container>/<index>`.
 pub fn subpath_of(pod_dir: &Path, path: &Path) -> Option<String> {
     let mut parts = path.strip_prefix(pod_dir).ok()?.iter().map(|part| part.to_string_lossy());
     if parts.next()? != SUBPATHS { None } else { parts.next().map(|name| name.into_owned()) }
 }
 
-/// The plugin and name of the volume at a path below a pod's directory, by upstream's layout
-/// `volumes/<plugin with ~>/<name>`.
+/// The plugin and name of the volume at `path` below a pod's directory, by upstream's layout `volumes/<plugin
+/// with ~>/<name>`.
 pub fn volume_at(pod_dir: &Path, path: &Path) -> Option<(String, String)> {
     let mut parts = path.strip_prefix(pod_dir).ok()?.iter().map(|part| part.to_string_lossy());
     if parts.next()? != "volumes" {

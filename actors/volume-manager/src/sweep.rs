@@ -1,5 +1,5 @@
-//! One look for orphaned pod directories (row 10.26): at the disk first, and at everything else only if something there
-//! is not known.
+//! One look for orphaned pod directories (row 10.26): at the disk first, and at runtime and mounts only if
+//! there is a directory of an unknown pod.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::execute::{self, Ways};
 
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a look has shown.
+/// The result of a look.
 #[derive(Clone, Debug, Default)]
 pub struct Looked {
-    /// Pods that have a directory and are not among those known before.
+    /// Pods that have a directory and are not among the known ones.
     pub unknown: BTreeSet<PodUid>,
-    /// Pods of which the runtime holds anything; `None` when that is not known.
+    /// The pods that the runtime holds; `None` if Pleg did not answer.
     pub in_runtime: Option<BTreeSet<PodUid>>,
     /// All mounts of the machine.
     pub mounts: Vec<MountPoint>,
 }
 
-/// Looks. Whatever cannot be told makes the look a blind one: nothing is unknown then, and nothing is removed.
+/// Looks once. If the disk or the mounts cannot be read the result is empty, so that nothing is removed.
 pub async fn look(
     ways: Ways,
     runtime: AskPort<VolumeManager, GetHeldPods>,

@@ -1,4 +1,4 @@
-//! Who may use an image that is there already, and the records that tell it.
+//! Whether a pod may use an image that is on the node already, and the records that this depends on.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::policy;
 use crate::records::{Come, Judgement, PullCredentials, PullSecret, Question, judge};
 use messages::image_manager::PullPolicy;
 
-/// How often it is looked for records of images that are gone: upstream's period of image garbage collection.
+/// How often records of images that are gone are removed: upstream's period of image garbage collection.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(300);
 
 impl ImageManager {
-    /// What earlier processes have left; until it is read nobody is answered.
+    /// Reads the records that earlier processes have left; asks wait until they are read.
     pub(super) fn read_records(&mut self, ctx: &mut Ctx<Self>) {
         if !self.records_matter() {
             return self.records_read(Found::default(), ctx);
@@ -27,7 +27,7 @@ impl ImageManager {
         ctx.effect("read pull records", None, found, Self::records_read);
     }
 
-    /// Whether anything is recorded at all.
+    /// Whether records are kept: the verification of access is not off.
     pub(super) fn records_matter(&self) -> bool {
         self.deps.settings.verification != crate::records::Verification::Off
     }
@@ -52,8 +52,8 @@ impl ImageManager {
         }
     }
 
-    /// Images that have come of pulls whose end was not recorded become records that open them to nobody; with
-    /// `forget_absent`, intents of which nothing has come go.
+    /// Settles the intents of pulls whose outcome was not recorded. An image that came of one gets a record
+    /// that opens it to no pod; with `forget_absent`, intents of which no image has come are removed.
     fn settle_intents(&mut self, images: &[Image], forget_absent: bool, ctx: &mut Ctx<Self>) {
         self.intents.forget_gone(images);
         for (image, come) in self.intents.left_over(images) {
@@ -79,14 +79,14 @@ impl ImageManager {
         }
     }
 
-    /// The last pull of this name has ended.
+    /// Removes an intent from the disk, when the last pull of this name has ended.
     pub(super) fn remove_intent(&self, image: &str, ctx: &mut Ctx<Self>) {
         let removed = on_disk::remove_intent(&self.deps.records, image, self.deps.metrics.clone());
         ctx.effect("remove pull intent", None, removed, |_, (), _| {});
     }
 
-    /// Before the intent of a pull is written it is looked whether the image is there already, and not by a pull: it stays
-    /// what it was then, whatever becomes of this one.
+    /// Before the intent of a pull is written, looks whether an image is there already that no pull has made:
+    /// that image goes on counting as preloaded, whatever becomes of this pull.
     pub(super) fn look_before(
         &self,
         records: Arc<dyn PullRecords>,
@@ -115,7 +115,7 @@ impl ImageManager {
         on_disk::write(&self.deps.records, image_ref, image, new, now, self.deps.metrics.clone())
     }
 
-    /// A pull has ended: its intent goes when it is known what became of it, and recorded.
+    /// A pull has ended: its intent is removed if the outcome is `known` and recorded, else it stays.
     pub(super) fn end_intent(&mut self, spelled: &str, known: bool, ctx: &mut Ctx<Self>) {
         if !self.records_matter() {
             return;
@@ -127,8 +127,8 @@ impl ImageManager {
         }
     }
 
-    /// The image is there: may the pod use it? What is intended is asked before the record is read: a pull that ends
-    /// between both has written its record by then.
+    /// The image is there: decides whether the pod may use it. The intents are looked at before the record is
+    /// read: a pull that ends between the two has written its record by then.
     pub(super) fn verify(&mut self, asker: Asker, image: String, seen: Image, ctx: &mut Ctx<Self>) {
         if !self.deps.settings.verification.looks_at_records() {
             return self.use_it(asker, seen);
@@ -173,7 +173,7 @@ impl ImageManager {
             Judgement::Prove(why) => {
                 metrics.checked(why);
                 metrics.asked(policy, Some(true), Some(true));
-                // That the image is there is not told to those who may not use it.
+                // A pod that may not use the image is not told that the image is there.
                 if policy == PullPolicy::Never {
                     let failed = policy::never_pull(&asker.ask.image);
                     return self.refuse(asker, failed);
@@ -203,7 +203,7 @@ impl ImageManager {
         asker.reply.send(Ok(Arc::new(image)));
     }
 
-    /// Records of images that are gone go too, and intents of which nothing has come.
+    /// Removes the records of images that are gone, and the intents of which no image has come.
     pub(super) fn prune(&mut self, ctx: &mut Ctx<Self>) {
         if !self.records_matter() {
             return;
@@ -220,7 +220,7 @@ impl ImageManager {
         });
     }
 
-    /// What a pull that has ended means for its intent.
+    /// Whether the outcome of a pull is known and recorded, so that its intent can be removed.
     pub(super) fn outcome_known(pulled: &Pulled) -> bool {
         match pulled {
             Pulled::Done { recorded, .. } | Pulled::NotInspected { recorded, .. } => *recorded,

@@ -1,4 +1,5 @@
-//! The two layouts of Docker's files. Errors say where, and never what: there are secrets in it.
+//! The two layouts of Docker's files. Errors name the place in the file and never quote it, because it holds
+//! secrets.
 
 use base64::Engine;
 use base64::alphabet;
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::Credential;
 
-/// With padding or without, as the Go kubelet takes both.
+/// Takes padding or none, as the Go kubelet does.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -17,10 +18,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The registries of a file with their credentials.
 ///
 /// # Errors
-/// Where the file is broken. One broken entry makes the whole file invalid, as upstream has it.
+/// The place where the file is broken. One broken entry makes the whole file invalid, as upstream has it.
 pub(super) fn parse(format: DockerConfigFormat, content: &[u8]) -> Result<Vec<(String, Credential)>, String> {
     let (line_of, column_of) = (serde_json::Error::line, serde_json::Error::column);
-    // Of the parser's words only the place is told: they may quote what they stumbled over.
+    // Only the place is taken from the parser's error: its text may quote the secret.
     let whole: Value = serde_json::from_slice(content).map_err(|error| {
         format!("not valid JSON at line {}, column {}", line_of(&error), column_of(&error))
     })?;
@@ -76,7 +77,7 @@ fn credential(place: &str, entry: &Value) -> Result<Credential, String> {
     Ok(credential)
 }
 
-/// A registry as it may be shown: some write a password into its URL.
+/// A registry as it may be shown: without the user and password that its URL may have.
 pub(super) fn without_user(registry: &str) -> &str {
     let start = registry.find("://").map_or(0, |at| at + 3);
     let authority_end = registry[start..].find('/').map_or(registry.len(), |at| start + at);

@@ -1,4 +1,4 @@
-//! Which credentials fit an image: hosts with globs, ports, paths; the most specific first.
+//! Which credentials fit an image: hosts with globs, ports and paths; the most specific first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use super::Credential;
 use super::config::without_user;
 
-/// Under which Docker Hub's credentials are kept, `https://index.docker.io/v1/` without scheme and version.
+/// The registry under which Docker Hub's credentials are kept: `https://index.docker.io/v1/` without scheme
+/// and version.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
 
-/// Credentials by where they hold, a host and perhaps a path; looked at in the reverse order of these, so that longer
-/// ones come first.
+/// Credentials by the registry that they are for, a host and perhaps a path. In reverse order, so that a
+/// longer path comes before its prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keyring {
     credentials: BTreeMap<Reverse<String>, Vec<Credential>>,
@@ -24,10 +25,11 @@ struct Location<'a> {
 }
 
 impl Keyring {
-    /// Adds what a file says of `registry`: a host or a URL, in which `*` stands for anything within a label.
+    /// Adds a credential for `registry`: a host or a URL, in which `*` stands for any characters within a
+    /// label.
     ///
     /// # Errors
-    /// Why it names no registry.
+    /// Why `registry` is no host with a port and a path.
     pub fn add(&mut self, registry: &str, credential: Credential) -> Result<(), String> {
         let shown = without_user(registry);
         let bare =
@@ -41,7 +43,7 @@ impl Keyring {
         if !location.port.bytes().all(|b| b.is_ascii_digit()) {
             return Err(format!("{shown:?}: the port is not a number"));
         }
-        // The versions of the registries' API are no part of images' names.
+        // The versions of the registry's API are no part of image names.
         let path = match path.strip_prefix("/v1/").or_else(|| path.strip_prefix("/v2/")) {
             Some("") => "",
             Some(_) => &path[3..],
@@ -52,8 +54,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// The credentials that fit a repository (`docker.io/library/busybox`), to be tried in this order. Those of Docker
-    /// Hub are for its images, and for them only when nothing else fits.
+    /// The credentials that fit a repository (`docker.io/library/busybox`), in the order in which to try
+    /// them. Docker Hub's credentials are for its images only, and only when no others fit.
     pub fn lookup(&self, repository: &str) -> Vec<Credential> {
         let image = location(repository);
         let fitting = self.credentials.iter().filter(|(key, _)| fits(&location(&key.0), &image));
@@ -67,7 +69,7 @@ impl Keyring {
 
 fn location(text: &str) -> Location<'_> {
     let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
-    // The colons within the brackets of an IPv6 address begin no port.
+    // The colons within the brackets of an IPv6 address do not begin a port.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port),
         _ => (authority, ""),
@@ -83,7 +85,8 @@ fn fits(glob: &Location<'_>, image: &Location<'_>) -> bool {
         && labels.zip(of_image).all(|(glob, label)| label_fits(glob, label))
 }
 
-/// `*` stands for any number of characters. Bounded by the length of both: after a mismatch only the last star grows.
+/// Matches one label of a host name, where `*` stands for any number of characters. Time is bounded by the
+/// product of both lengths: after a mismatch only the last star grows.
 fn label_fits(glob: &str, label: &str) -> bool {
     let (glob, label) = (glob.as_bytes(), label.as_bytes());
     let (mut at, mut seen, mut star) = (0, 0, None);

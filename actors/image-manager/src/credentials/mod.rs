@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 pub use keyring::Keyring;
 
-/// What a registry is shown. It never leaves by way of a log: its debugging form is empty of secrets.
+/// What the kubelet shows to a registry. Its `Debug` form holds no secrets, so that none can get into a log.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credential {
     username: String,
@@ -22,11 +22,11 @@ pub struct Credential {
     email: String,
     identity_token: String,
     registry_token: String,
-    /// The secret that it comes from; none for the node's own.
+    /// The secret that the credential comes from; none for the node's own.
     source: Option<Arc<SecretSource>>,
 }
 
-/// A secret of the API server.
+/// The secret of the API server that a credential comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecretSource {
     /// `metadata.uid`.
@@ -44,7 +44,8 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// As the runtime takes it. The address is left out, as upstream does: it was matched already.
+    /// The credential as the runtime takes it. The registry's address is left out, as upstream does: it was
+    /// matched already.
     pub fn to_wire(&self) -> AuthConfig {
         AuthConfig {
             username: self.username.clone(),
@@ -55,12 +56,13 @@ impl Credential {
         }
     }
 
-    /// The secret that it comes from; none for the node's own.
+    /// The secret that the credential comes from; none for the node's own.
     pub fn source(&self) -> Option<&SecretSource> {
         self.source.as_deref()
     }
 
-    /// SHA-256 of it as upstream's JSON has it, in hexadecimal digits: how records name it without holding it.
+    /// SHA-256 of the credential in upstream's JSON form, in hexadecimal digits: records name a credential by
+    /// its hash.
     pub fn hash(&self) -> String {
         let fields = [
             ("username", &self.username),
@@ -82,7 +84,7 @@ impl Credential {
         Self { username, password, source: source.map(Arc::new), ..Self::default() }
     }
 
-    /// All that tells it from another, for a fingerprint.
+    /// Every field, so that fingerprints of different credentials differ.
     fn parts(&self) -> [&str; 8] {
         let source = self.source.as_deref();
         let of_source = |part: fn(&SecretSource) -> &String| source.map_or("", |source| part(source));
@@ -99,7 +101,7 @@ impl Credential {
     }
 }
 
-/// A text as Go's JSON has it, which escapes what HTML would take for its own.
+/// A text as a JSON string in Go's form, which also escapes the characters that matter to HTML.
 fn go_json(text: &str) -> String {
     let mut json = String::from("\"");
     for c in text.chars() {
@@ -121,32 +123,33 @@ fn go_json(text: &str) -> String {
     json
 }
 
-/// Who may share a pull: those of one namespace and one handler of the runtime with the same credentials for the image.
-/// The namespace counts since runtimes may judge images by it.
+/// The fingerprint of the pods that may share a pull: those of one namespace and one runtime handler with the
+/// same credentials for the image. The namespace counts because runtimes may judge images by it.
 pub fn share(namespace: &str, handler: &str, credentials: &[Credential]) -> PullShare {
     let parts = credentials.iter().flat_map(Credential::parts);
     PullShare::of([namespace, handler].into_iter().chain(parts))
 }
 
-/// What the node's files come to.
+/// The credentials in the node's files.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NodeCredentials {
     /// The credentials of the first file that is valid.
     pub keyring: Keyring,
-    /// What is wrong with the files before it, and with single entries of it: each names its file, none a secret.
+    /// Problems of the files before the valid one, and of single entries of that one: each names its file and
+    /// no secret.
     pub warnings: Vec<String>,
 }
 
-/// Adds what a pod's secret comes to.
+/// Adds the credentials in a pod's secret.
 ///
 /// # Errors
-/// Why its content cannot be read, without what is in it: the pod's pulls fail then, as upstream has it. A registry in it
-/// that is none is passed over.
+/// Why the secret cannot be understood, without its content: the pod's pulls fail then, as upstream has it.
+/// An entry for an invalid registry is passed over.
 pub fn add_secret(keyring: &mut Keyring, secret: &Secret) -> Result<(), String> {
     let (format, key) = match secret.type_.as_deref() {
         Some("kubernetes.io/dockerconfigjson") => (DockerConfigFormat::ConfigJson, ".dockerconfigjson"),
         Some("kubernetes.io/dockercfg") => (DockerConfigFormat::Dockercfg, ".dockercfg"),
-        // Others hold no credentials of registries, and nobody says that they should.
+        // Secrets of other types hold no registry credentials; upstream ignores them too.
         _ => return Ok(()),
     };
     let content = secret.data.as_ref().and_then(|data| data.get(key)).filter(|content| !content.0.is_empty());

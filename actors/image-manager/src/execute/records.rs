@@ -1,4 +1,4 @@
-//! The records on disk, read and written.
+//! Reading and writing the records of pulls on disk.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -11,21 +11,22 @@ use jiff::{SignedDuration, Timestamp};
 use crate::metrics::ImageMetrics;
 use crate::records::{Intent, PullCredentials, PulledRecord, merged};
 
-/// The record of an image, if there is one; or why it cannot be read.
+/// The record of an image, if there is one; or why the file cannot be read.
 pub type RecordRead = Result<Option<PulledRecord>, String>;
 
-/// What earlier processes have left.
+/// The records that earlier processes have left.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Images whose pulls had begun.
+    /// Images whose pulls had begun, as their containers spell them.
     pub intents: Vec<String>,
     /// How many images are recorded as pulled.
     pub pulled: usize,
-    /// Files that are of no use, and why.
+    /// Files that cannot be read, each with the reason.
     pub problems: Vec<String>,
 }
 
-/// Reads everything once. Records of the older version are written anew; what cannot be read is told of and left.
+/// Reads all records once. Records of the older version are rewritten in the newer one; unreadable files are
+/// reported and kept.
 pub async fn find(records: Arc<dyn PullRecords>) -> Found {
     let (mut found, mut older) = (Found::default(), Vec::new());
     for kind in [RecordKind::Pulling, RecordKind::Pulled] {
@@ -59,7 +60,7 @@ pub async fn find(records: Arc<dyn PullRecords>) -> Found {
     found
 }
 
-/// The record of an image by the runtime's reference.
+/// Reads the record of an image by the runtime's reference.
 pub fn read(records: &Arc<dyn PullRecords>, image_ref: &str) -> impl Future<Output = RecordRead> + use<> {
     let (content, wanted) = (records.read(RecordKind::Pulled, image_ref), image_ref.to_owned());
     async move {
@@ -69,7 +70,8 @@ pub fn read(records: &Arc<dyn PullRecords>, image_ref: &str) -> impl Future<Outp
     }
 }
 
-/// Adds to the record of an image what a pull or a use of it has shown. Whether it is written.
+/// Adds the result of a pull, or of a use, to the record of an image. False if the record could not be
+/// written.
 pub fn write(
     records: &Arc<dyn PullRecords>,
     image_ref: &str,
@@ -97,7 +99,7 @@ pub fn write(
     }
 }
 
-/// Records that a pull begins, now, whenever the future is polled.
+/// Records that a pull begins. The write is queued by the call, before the future is polled.
 pub fn write_intent(
     records: &Arc<dyn PullRecords>,
     image: &str,
@@ -109,7 +111,7 @@ pub fn write_intent(
     async move { counted(&metrics, RecordKind::Pulling, changed.await) }
 }
 
-/// Removes an intent, now, whenever the future is polled.
+/// Removes an intent. The removal is queued by the call, before the future is polled.
 pub fn remove_intent(
     records: &Arc<dyn PullRecords>,
     image: &str,
@@ -124,8 +126,9 @@ pub fn remove_intent(
     }
 }
 
-/// Removes the records of images that were not `there` at or after `began`. Times are in whole seconds: one of that
-/// second may be newer.
+/// Removes the records of images that are not in `there`, the list of images read at or after `began`. Times
+/// in records are cut to whole seconds, so a record may be up to a second newer than it says; such a record
+/// is kept.
 pub async fn prune(
     records: Arc<dyn PullRecords>,
     there: BTreeSet<String>,
@@ -138,7 +141,7 @@ pub async fn prune(
         listed.map(|record| record.image_ref).filter(|image| !there.contains(image)).collect();
     let newest = began.checked_sub(SignedDuration::from_secs(1)).unwrap_or(began);
     for image in gone {
-        // It is looked at once more: a pull may have written it meanwhile.
+        // The record is read once more: a pull may have written it meanwhile.
         let decide = Box::new(move |now: Option<&[u8]>| {
             let record = now.and_then(|content| PulledRecord::read(content).ok());
             let is_old = |record: &PulledRecord| record.last_updated_time.is_none_or(|time| time < newest);

@@ -16,7 +16,7 @@ fn limits(parallel: usize) -> PullLimits {
     PullLimits { parallel, waiting_max: 2, askers_max: 2 }
 }
 
-/// Everything that may begin now.
+/// Begins pulls until none may begin.
 fn begin_all<A>(pulls: &mut Pulls<A>) -> Vec<PullKey> {
     std::iter::from_fn(|| pulls.begin()).collect()
 }

@@ -1,4 +1,5 @@
-//! The JSON of the records: kinds of `kubelet.config.k8s.io`, read in both of its versions and written in the newer one.
+//! The JSON of the records: kinds of `kubelet.config.k8s.io`, read in both of its versions and written in the
+//! newer.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ const OLDER: &str = "kubelet.config.k8s.io/v1alpha1";
 pub struct Intent {
     kind: String,
     api_version: String,
-    /// As the container spells it.
+    /// The image's name as the container spells it.
     #[serde(default)]
     pub image: String,
 }
@@ -26,28 +27,29 @@ pub struct Intent {
 pub struct PulledRecord {
     kind: String,
     api_version: String,
-    /// When it was changed last, in whole seconds.
+    /// When the record was changed last, in whole seconds.
     #[serde(default, serialize_with = "write_time", deserialize_with = "read_time")]
     pub last_updated_time: Option<Timestamp>,
-    /// The runtime's reference.
+    /// The image's reference at the runtime.
     #[serde(default)]
     pub image_ref: String,
-    /// With what it has been pulled, by the name without tag and digest. A name that is missing here has to be proven.
+    /// The credentials of successful pulls, by image name without tag and digest. For a name that is not here
+    /// a pod has to prove its access by a pull.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
     pub credential_mapping: BTreeMap<String, PullCredentials>,
 }
 
-/// `ImagePullCredentials`: who may use an image of this name.
+/// `ImagePullCredentials`: the pods that may use an image of this name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PullCredentials {
-    /// Those who have one of these secrets.
+    /// Pods with one of these secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub kubernetes_secrets: Vec<PullSecret>,
-    /// Those who run as one of these service accounts. Kept for a kubelet with credential providers.
+    /// Pods that run as one of these service accounts. Kept for a kubelet with credential providers.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub kubernetes_service_accounts: Vec<PullServiceAccount>,
-    /// All pods: it was pulled without credentials, or with the node's.
+    /// All pods of the node: the image was pulled without credentials, or with the node's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub node_pods_accessible: bool,
 }
@@ -59,19 +61,19 @@ pub struct PullSecret {
     /// `metadata.uid` of the secret.
     #[serde(default)]
     pub uid: String,
-    /// Its namespace.
+    /// `metadata.namespace` of the secret.
     #[serde(default)]
     pub namespace: String,
-    /// Its name.
+    /// `metadata.name` of the secret.
     #[serde(default)]
     pub name: String,
-    /// SHA-256 of the credential in it that was used.
+    /// SHA-256 of the credential that was used.
     #[serde(default)]
     pub credential_hash: String,
 }
 
 impl PullSecret {
-    /// Namespace, name and UID, which tell secrets apart.
+    /// Namespace, name and UID, which identify a secret.
     pub fn coordinates(&self) -> (&str, &str, &str) {
         (&self.namespace, &self.name, &self.uid)
     }
@@ -90,13 +92,13 @@ pub struct PullServiceAccount {
 }
 
 impl Intent {
-    /// A pull of `image` begins.
+    /// The intent of a pull of `image`.
     pub fn new(image: &str) -> Self {
         Self { kind: "ImagePullIntent".to_owned(), api_version: VERSION.to_owned(), image: image.to_owned() }
     }
 
     /// # Errors
-    /// Why it is no such record.
+    /// Why the content is no intent of a known version.
     pub fn read(content: &[u8]) -> Result<Self, String> {
         let intent: Self = parse(content)?;
         checked("ImagePullIntent", &intent.kind, &intent.api_version)?;
@@ -110,7 +112,7 @@ impl Intent {
 }
 
 impl PulledRecord {
-    /// An image of which nothing else is known yet.
+    /// The record of an image without any credentials.
     pub fn new(image_ref: &str) -> Self {
         Self {
             kind: "ImagePulledRecord".to_owned(),
@@ -122,14 +124,14 @@ impl PulledRecord {
     }
 
     /// # Errors
-    /// Why it is no such record.
+    /// Why the content is no record of a known version.
     pub fn read(content: &[u8]) -> Result<Self, String> {
         let record: Self = parse(content)?;
         checked("ImagePulledRecord", &record.kind, &record.api_version)?;
         Ok(record)
     }
 
-    /// It is of the older version, and is to be written anew.
+    /// Whether the record was read in the older version and has to be rewritten.
     pub fn is_older(&self) -> bool {
         self.api_version == OLDER
     }
@@ -170,7 +172,7 @@ fn read_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D:
     text.map(|text| text.parse().map_err(|error| D::Error::custom(format!("{text:?}: {error}")))).transpose()
 }
 
-/// Go writes and reads `null` for what is empty.
+/// Go writes and reads `null` for an empty value.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }

@@ -1,5 +1,5 @@
-//! The pulls that have begun and whose end is not recorded: an image that appears under one of their names has been
-//! pulled by the kubelet, whatever becomes of its record.
+//! The pulls that have begun and whose outcome is not recorded: an image that appears under one of their
+//! names counts as pulled by the kubelet, even without a record.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,34 @@ use bridge_text::image;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Begun {
-    /// The name in full, as runtimes list it.
+    /// The image's name in full, as runtimes list it.
     full: String,
-    /// Pulls that run; none for one that an earlier process, or a pull whose outcome is not known, has left.
+    /// How many pulls of this name run; 0 if an earlier process, or a pull with an unknown outcome, has left
+    /// the intent.
     pulls: usize,
-    /// The image that was there under this name before, and that no pull had made.
+    /// The image that was there under this name before the pull, and that no pull had made.
     before: Option<String>,
 }
 
-/// What is there under the name of an intent.
+/// The image that is now under the name of an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Come {
-    /// An image that has come of the pull, by its reference.
+    /// An image that came of the pull, by its reference.
     Made(String),
-    /// The image that was there before.
+    /// The image that was there before the pull.
     Before,
     /// No image.
     Nothing,
 }
 
-/// The intents that are on disk, by the image as pods spell it.
+/// The intents on disk, by the image's name as pods spell it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intents {
     begun: BTreeMap<String, Begun>,
 }
 
 impl Intents {
-    /// One of an earlier process.
+    /// Adds an intent of an earlier process.
     pub fn found(&mut self, image: &str) {
         self.entry(image, None);
     }
@@ -44,13 +45,14 @@ impl Intents {
         self.begun.entry(image.to_owned()).or_insert_with(full)
     }
 
-    /// A pull begins; the image that is there already, and that no pull has made, is this one. What the first has found
-    /// holds for those that come to it.
+    /// A pull begins; `before` is the image that is there already and that no pull has made. If the name has
+    /// an intent already, that intent's image from before holds.
     pub fn begin(&mut self, image: &str, before: Option<String>) {
         self.entry(image, before).pulls += 1;
     }
 
-    /// A pull has ended, and what became of it is known. Whether its intent goes, as no other pull has the same.
+    /// A pull has ended, and its outcome is known. True if its intent is to be removed, because no other pull
+    /// has the same.
     #[must_use]
     pub fn end(&mut self, image: &str) -> bool {
         let last = self.begun.get(image).is_some_and(|begun| begun.pulls <= 1);
@@ -62,28 +64,28 @@ impl Intents {
         last
     }
 
-    /// A pull has ended in an unknown way: the image may yet appear, so the intent stays.
+    /// A pull has ended with an unknown outcome: the image may yet appear, so the intent stays.
     pub fn leave(&mut self, image: &str) {
         if let Some(begun) = self.begun.get_mut(image) {
             begun.pulls = begun.pulls.saturating_sub(1);
         }
     }
 
-    /// Whether an image that is there comes from one of these pulls.
+    /// Whether one of these pulls has, or may have, made this image.
     pub fn made(&self, image: &Image) -> bool {
         self.begun.iter().any(|(spelled, begun)| {
             is_called(image, spelled, begun) && begun.before.as_ref() != Some(&image.id)
         })
     }
 
-    /// An image that has gone and comes again has been pulled.
+    /// Forgets images from before a pull that are gone: if such an image comes again, a pull has made it.
     pub fn forget_gone(&mut self, images: &[Image]) {
         for begun in self.begun.values_mut() {
             begun.before = begun.before.take().filter(|id| images.iter().any(|image| image.id == *id));
         }
     }
 
-    /// Intents whose pulls no longer run, and what has come of each.
+    /// The intents without a running pull, and the image that is now under the name of each.
     pub fn left_over(&self, images: &[Image]) -> Vec<(String, Come)> {
         let quiet = self.begun.iter().filter(|(_, begun)| begun.pulls == 0);
         let come = |(spelled, begun): (&String, &Begun)| {
@@ -98,7 +100,7 @@ impl Intents {
         quiet.map(come).collect()
     }
 
-    /// Forgets an intent unless a pull has begun again. Whether it is gone.
+    /// Forgets an intent unless a pull has begun again. True if it is forgotten.
     #[must_use]
     pub fn settle(&mut self, image: &str) -> bool {
         let quiet = self.begun.get(image).is_some_and(|begun| begun.pulls == 0);
@@ -108,13 +110,13 @@ impl Intents {
         quiet
     }
 
-    /// How many there are.
+    /// How many intents there are.
     pub fn len(&self) -> usize {
         self.begun.len()
     }
 }
 
-/// A digest says more than the tag before it, and runtimes list both apart.
+/// The full name of an image. A digest replaces the tag before it, since runtimes list the two apart.
 fn full_name(image: &str) -> String {
     match image::parse(image) {
         Ok(name) => match (name.digest, name.tag) {

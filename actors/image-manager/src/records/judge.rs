@@ -1,4 +1,4 @@
-//! Whether a pod may use an image that is there already, or has to prove by a pull that it may.
+//! Whether a pod may use an image that is on the node already, or has to prove its access by a pull.
 
 use std::sync::Arc;
 
@@ -8,27 +8,28 @@ use super::format::{PullCredentials, PullSecret, PulledRecord};
 use super::merge::pull_secret;
 use crate::credentials::Credential;
 
-/// Beyond this many secrets, a use adds no further one to a record: names of namespaces come and go.
+/// With this many secrets in a record, a use adds no further one: the names of namespaces come and go without
+/// bound.
 const SECRETS_ADDED_MAX: usize = 100;
 
 /// `imagePullCredentialsVerificationPolicy`, with `preloadedImagesVerificationAllowlist`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Verification {
-    /// The gate `KubeletEnsureSecretPulledImages` is off: nothing is recorded, and nobody is asked.
+    /// The gate `KubeletEnsureSecretPulledImages` is off: pulls are not recorded and access is not verified.
     Off,
-    /// Whoever finds an image may use it.
+    /// Every pod may use every image that is there.
     NeverVerify,
-    /// What the kubelet has pulled has to be proven.
+    /// Access to images that the kubelet has pulled is verified.
     #[default]
     NeverVerifyPreloadedImages,
-    /// All but these images: names, or prefixes that end in `/*`.
+    /// Access is verified to all images but these: names, or prefixes that end in `/*`.
     NeverVerifyAllowlistedImages(Arc<[String]>),
-    /// All of them.
+    /// Access is verified to all images.
     AlwaysVerify,
 }
 
 impl Verification {
-    /// Whether what is on disk can matter.
+    /// Whether the result can depend on the records.
     pub fn looks_at_records(&self) -> bool {
         !matches!(self, Verification::Off | Verification::NeverVerify)
     }
@@ -49,7 +50,7 @@ impl Verification {
     }
 }
 
-/// What a check came to, as the metric labels it.
+/// The result of a check, as the metric labels it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// `credentialPolicyAllowed`.
@@ -74,36 +75,36 @@ impl Checked {
     }
 }
 
-/// Who wants to use which image.
+/// The ask of a pod for an image that is there.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
-    /// As the container spells it.
+    /// The image's name as the container spells it.
     pub image: &'a str,
-    /// One of the kubelet's own pulls has made it, or may have.
+    /// Whether one of the kubelet's own unrecorded pulls has, or may have, made the image.
     pub intended: bool,
-    /// Its record, or why that cannot be read.
+    /// The image's record, or why it cannot be read.
     pub record: Result<Option<&'a PulledRecord>, &'a str>,
-    /// The pod's credentials for it, or why they cannot be understood.
+    /// The pod's credentials for the image, or why they cannot be understood.
     pub credentials: Result<&'a [Credential], &'a str>,
 }
 
-/// What is to be done.
+/// The result of the judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// The pod may use the image.
     Use {
-        /// Why.
+        /// The rule that allows it.
         why: Checked,
-        /// What is worth adding to the record, so that it is found sooner or after a change.
+        /// A secret to add to the record, so that it is recognised later or after a change.
         add: Option<PullSecret>,
     },
-    /// It has to prove by a pull that it may have it.
+    /// The pod has to prove its access by a pull.
     Prove(Checked),
-    /// It cannot be told, for want of a secret that can be understood.
+    /// A secret of the pod cannot be understood, for this reason, so access cannot be judged.
     Broken(String),
 }
 
-/// Judges as upstream does.
+/// Judges by upstream's rules.
 pub fn judge(verification: &Verification, question: &Question<'_>) -> Judgement {
     let Ok(record) = question.record else { return Judgement::Prove(Checked::Error) };
     let pulled_by_kubelet = record.is_some() || question.intended;
@@ -124,8 +125,8 @@ pub fn judge(verification: &Verification, question: &Question<'_>) -> Judgement 
     }
 }
 
-/// A secret counts when it holds what has proven itself, and also when it is the one that did: it was changed since,
-/// by whom it belongs to.
+/// A secret gives access when it holds a credential that has proven its access, and also when it is the
+/// secret that held it: its owner has changed it since.
 fn by_secrets(known: &PullCredentials, credentials: &[Credential]) -> Judgement {
     let room = known.kubernetes_secrets.len() < SECRETS_ADDED_MAX;
     for own in credentials.iter().filter_map(pull_secret) {

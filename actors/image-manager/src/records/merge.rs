@@ -5,16 +5,16 @@ use jiff::Timestamp;
 use super::format::{PullCredentials, PullSecret, PulledRecord};
 use crate::credentials::Credential;
 
-/// What a pull that needed this credential proves.
+/// The access that a pull with this credential proves.
 pub fn pulled_with(used: Option<&Credential>) -> PullCredentials {
     match used.and_then(pull_secret) {
         Some(secret) => PullCredentials { kubernetes_secrets: vec![secret], ..PullCredentials::default() },
-        // Without any, or with the node's own: all its pods may have it.
+        // A pull without credentials, or with the node's own, proves access for all pods of the node.
         None => PullCredentials { node_pods_accessible: true, ..PullCredentials::default() },
     }
 }
 
-/// A credential of a secret as records have it; nothing for one of the node.
+/// A secret's credential in the form of records; `None` for a credential of the node.
 pub(super) fn pull_secret(credential: &Credential) -> Option<PullSecret> {
     let source = credential.source()?;
     Some(PullSecret {
@@ -25,8 +25,9 @@ pub(super) fn pull_secret(credential: &Credential) -> Option<PullSecret> {
     })
 }
 
-/// The record of an image after a pull under `name` (without tag and digest); `None` when nothing changes. Without
-/// credentials the image is known to be pulled by the kubelet, and everybody has to prove what they have.
+/// The record of an image after a pull under `name` (without tag and digest); `None` when nothing changes. If
+/// `new` is `None`, the record only says that the kubelet pulled the image: every pod then has to prove its
+/// access.
 pub fn merged(
     before: Option<PulledRecord>,
     image_ref: &str,

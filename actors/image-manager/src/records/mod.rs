@@ -1,5 +1,5 @@
-//! PURE: what is remembered of pulls, and who may therefore use an image that is there already (row 6.7). The records
-//! are upstream's, so that a node may change between both kubelets.
+//! PURE: the records of pulls, and which pods may therefore use an image that is there already (row 6.7). The
+//! records have upstream's format, so that a node may change between both kubelets.
 
 mod format;
 mod intents;

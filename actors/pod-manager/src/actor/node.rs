@@ -1,4 +1,4 @@
-//! The Node, as the API server has it: pods are admitted to it, and mirrors belong to it (row 1.5).
+//! The Node of the API server: pods are admitted to it, and mirror pods belong to it (row 1.5).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use supervision::Ctx;
 
 use super::{PodManager, Timer};
 
-/// Until it has been heard of the Node it is asked for so often.
+/// How often NodeStatus is asked for the Node until it has sent it.
 const ASK_FOR_NODE: Duration = Duration::from_secs(1);
-/// How long a Node that is fetched before a refusal is waited for.
+/// The deadline for fetching the Node before a pod is refused for its labels.
 const FETCH_DEADLINE: Duration = Duration::from_secs(10);
 
 impl PodManager {
@@ -27,8 +27,9 @@ impl PodManager {
         }
     }
 
-    /// Fetches the Node for pods that would be refused for its labels (row 16.2). One call at a time serves all who wait;
-    /// who comes while it is under way waits for the next, since the labels may have changed after it began.
+    /// Fetches the Node for pods that would be refused for its labels (row 16.2). One call at a time serves
+    /// all pods that wait; a pod that comes while it is under way waits for the next call, since the labels
+    /// may have changed after it began.
     pub(super) fn fetch_node(&mut self, pods: BTreeSet<PodUid>, ctx: &mut Ctx<Self>) {
         let Some(api) = self.deps.api.as_ref().filter(|_| !pods.is_empty() && self.fetching_node.is_none())
         else {
@@ -42,7 +43,7 @@ impl PodManager {
     fn fetched_node(&mut self, node: Result<Node, ApiError>, ctx: &mut Ctx<Self>) {
         match node {
             Ok(node) => self.node = self.deps.config.node.as_observed(Some(&node)),
-            // What is known of it decides.
+            // The Node as it was known before decides.
             Err(error) => {
                 tracing::warn!(%error, "Node is not to be had before pods are refused for its labels")
             }
@@ -58,7 +59,8 @@ impl Handler<NodeObserved> for PodManager {
     fn handle(&mut self, NodeObserved(node): NodeObserved, ctx: &mut Ctx<Self>) {
         ctx.cancel_timer(&Timer::AskForNode);
         self.known.node = true;
-        // Without a Node pods are admitted to the one that is about to be registered.
+        // Without a Node at the API server, pods are admitted to the one that this kubelet is about to
+        // register.
         self.node = self.deps.config.node.as_observed(node.as_deref());
         let uid = node.and_then(|node| node.metadata.uid.clone());
         let another = uid.is_some() && uid != self.node_uid;
@@ -67,7 +69,7 @@ impl Handler<NodeObserved> for PodManager {
             self.decide(ctx);
         }
         if another {
-            // Mirrors that had no owner have one now.
+            // Mirror pods that failed for want of an owner can have one now.
             for name in self.mirrors.retry() {
                 ctx.cancel_timer(&Timer::Mirror(name));
             }

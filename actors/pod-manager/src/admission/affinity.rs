@@ -1,10 +1,11 @@
-//! PURE: whether the node is one that the pod asks for (row 16.2).
+//! PURE: whether the node matches the pod's node selector and required node affinity (row 16.2).
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
-/// The node has every label of `nodeSelector` and fits one term of the required node affinity, where there are any.
+/// Whether the node has every label of `nodeSelector` and matches one term of the required node affinity, if
+/// there are any.
 pub(super) fn fits(spec: &PodSpec, node: &str, labels: &BTreeMap<String, String>) -> bool {
     let selected = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -16,7 +17,7 @@ pub(super) fn fits(spec: &PodSpec, node: &str, labels: &BTreeMap<String, String>
         })
 }
 
-/// A term that asks for nothing fits no node.
+/// A term without expressions and fields matches no node.
 fn fits_term(term: &NodeSelectorTerm, node: &str, labels: &BTreeMap<String, String>) -> bool {
     let expressions = || term.match_expressions.iter().flatten();
     let fields = || term.match_fields.iter().flatten();

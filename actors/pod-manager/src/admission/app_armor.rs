@@ -6,7 +6,7 @@ use pod_rules::annotations::{
     APPARMOR_PREFIX, PROFILE_LOCALHOST_PREFIX, PROFILE_RUNTIME_DEFAULT, PROFILE_UNCONFINED,
 };
 
-/// How a container is to be confined.
+/// How a container is confined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Profile {
     Unconfined,
@@ -14,8 +14,8 @@ enum Profile {
     Localhost(String),
 }
 
-/// Refuses a pod that asks for a profile that cannot be enforced here. What runs already is not judged at all; a phase that
-/// says so tells nothing, since others can write it.
+/// Refuses a pod with a profile that this node cannot enforce. A pod that runs already is not judged here at
+/// all; a phase of Running proves nothing, since other clients of the API server can write it.
 pub(super) fn check(pod: &Pod, enabled: bool) -> Result<(), Rejection> {
     let Some(spec) = &pod.spec else { return Ok(()) };
     let profiles: Vec<Profile> =
@@ -42,7 +42,7 @@ fn containers(spec: &PodSpec) -> impl Iterator<Item = (&str, Option<&AppArmorPro
     })
 }
 
-/// The container's own profile, else the one that its annotation names, else the pod's.
+/// The container's own profile, else the one in its annotation, else the pod's.
 fn of_container(pod: &Pod, spec: &PodSpec, name: &str, own: Option<&AppArmorProfile>) -> Option<Profile> {
     let of_pod = spec.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     let annotations = pod.metadata.annotations.as_ref();

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
 
-/// A pod whose only container requests this.
+/// A pod whose only container requests these amounts.
 pub(crate) fn requesting(amounts: &[(&str, &str)]) -> Pod {
     let requests =
         amounts.iter().map(|(name, text)| ((*name).to_owned(), Text((*text).to_owned()))).collect();
@@ -25,7 +25,7 @@ pub(crate) fn with_priority(mut pod: Pod, priority: i32) -> Pod {
     pod
 }
 
-/// A node of which pods may have this.
+/// A node with these amounts allocatable to pods.
 pub(crate) fn node_resources(allocatable: &[(&str, &str)]) -> NodeResources {
     let parse = |text: &str| Quantity::parse(text).expect("a quantity");
     let allocatable = allocatable.iter().map(|(name, text)| ((*name).to_owned(), parse(text))).collect();

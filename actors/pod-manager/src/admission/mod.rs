@@ -1,8 +1,10 @@
-//! PURE: whether the node takes a pod: every check in upstream's order, each with upstream's reason and words (row 16).
+//! PURE: whether the node admits a pod: every check in upstream's order, each with upstream's reason and
+//! message (row 16).
 //!
-//! It differs from upstream in two things. The classes `system-node-critical` and `system-cluster-critical` have their
-//! priorities without an API server, and a static pod without one has the priority 0: so those of the classes find room
-//! among them. And nobody is ended for a pod that would be refused by a later check.
+//! It differs from upstream in two things. The classes `system-node-critical` and `system-cluster-critical`
+//! have their priorities without an API server, and a static pod without a class has the priority 0, so that
+//! static pods of these classes find room among the others. And no pod is ended for a pod that a later check
+//! would refuse.
 
 mod affinity;
 mod app_armor;
@@ -26,27 +28,27 @@ use pod_spec::resources::NodeResources;
 use self::resources::Insufficient;
 pub use self::sysctl::{PatternError, SysctlAllowlist};
 
-/// The node that pods are admitted to.
+/// The node that pods are admitted to, and its settings.
 #[derive(Clone, Debug, Default)]
 pub struct NodeView {
-    /// Its name.
+    /// `metadata.name` of the Node.
     pub name: String,
-    /// Its labels.
+    /// `metadata.labels` of the Node.
     pub labels: BTreeMap<String, String>,
-    /// Its taints.
+    /// `spec.taints` of the Node.
     pub taints: Vec<Taint>,
-    /// What pods may have of it; empty if that is not known.
+    /// The amounts that pods may have of it; empty if they are not known.
     pub resources: Arc<NodeResources>,
-    /// `maxPods`, unless the resources say otherwise.
+    /// From kubelet's configuration `maxPods`; an allocatable amount of pods in `resources` takes precedence.
     pub pods_max: usize,
-    /// Kernel parameters that pods may set.
+    /// Kernel parameters that pods may set (`allowedUnsafeSysctls`, and the safe ones).
     pub sysctls: SysctlAllowlist,
-    /// The kernel enforces AppArmor profiles.
+    /// Whether the kernel enforces AppArmor profiles.
     pub app_armor: bool,
 }
 
 impl NodeView {
-    /// The same node with the labels and taints that the API server has of it, if it has it.
+    /// The same node with the labels and taints of the API server's Node, if there is one.
     #[must_use]
     pub fn as_observed(&self, node: Option<&Node>) -> Self {
         let mut view = self.clone();
@@ -58,7 +60,7 @@ impl NodeView {
     }
 }
 
-/// The labels that every node has, and those of `--node-labels`, which win.
+/// The labels that every node has, and those of `--node-labels`, which override them.
 pub fn node_labels(
     name: &str,
     architecture: &str,
@@ -67,28 +69,28 @@ pub fn node_labels(
     labels::of_node(name, architecture).chain(further.clone()).collect()
 }
 
-/// What becomes of a pod.
+/// The result of judging a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// The node takes it.
+    /// The node admits the pod.
     Admit,
-    /// It does not.
+    /// The node refuses the pod.
     Reject(Rejection),
-    /// It takes it once these others (by index) have ended.
+    /// The node admits the pod once these other pods have ended.
     Preempt {
-        /// Who ends.
+        /// The indices of the pods to end.
         victims: Vec<usize>,
-        /// The first resource that was missing.
+        /// The first resource of which too little is left.
         resource: String,
     },
-    /// That depends on what the runtime can do, which it has not told yet.
+    /// The result depends on an ability of the runtime that is not known yet.
     AskAgain,
-    /// It does not, and for nothing but its labels: they may be others by now (row 16.2).
+    /// The node refuses the pod for its labels alone, which may have changed by now (row 16.2).
     AskNode(Rejection),
 }
 
-/// Judges a pod beside all others that are admitted and have not ended. `strict_groups` tells whether the runtime can
-/// do the supplemental groups policy `Strict`, once it has.
+/// Judges a pod beside the `others`, which are admitted and have not ended. `strict_groups` tells whether the
+/// runtime supports the supplemental groups policy `Strict`; `None` if that is not known yet.
 pub fn judge(
     pod: &Pod,
     source: Source,
@@ -114,7 +116,7 @@ pub fn judge(
     let app_armor = app_armor::check(pod, node.app_armor);
     let outcome = match (lacks.first(), misfits) {
         (None, None) => Ok(Verdict::Admit),
-        // A pod that something else keeps away as well says so rather than end others, if it could.
+        // A pod that another check refuses as well is refused for that, instead of ending other pods first.
         (None, Some(misfit)) if by_labels_alone => Ok(Verdict::AskNode(misfit)),
         (None, Some(misfit)) => Err(misfit),
         (Some(_), Some(misfit)) if preemption::is_critical(pod) => Err(misfit),
@@ -168,7 +170,7 @@ fn no_strict_groups() -> Rejection {
     }
 }
 
-/// The first thing besides resources that keeps the pod away, and whether the node's labels are the only one.
+/// The first check besides resources that refuses the pod, and whether the node's labels are the only cause.
 fn misfits(
     pod: &Pod,
     spec: &PodSpec,
@@ -203,7 +205,7 @@ fn misfits(
     (Some(rejection), predicate == "NodeAffinity" && failed.next().is_none())
 }
 
-/// The reasons by which refusals are counted; all others are one.
+/// The reasons that have a label of their own in the metric; all others share one.
 const COUNTED: [&str; 12] = [
     "AppArmor",
     reasons::EVICTED,
@@ -219,7 +221,8 @@ const COUNTED: [&str; 12] = [
     "SysctlForbidden",
 ];
 
-/// The label under which a refusal is counted (row 3.5): resources have names without number.
+/// The metric's label for a refusal (row 3.5): the reasons of resources are shared, since resource names are
+/// unbounded.
 pub fn counted_as(reason: &str) -> &str {
     match reason {
         known if COUNTED.contains(&known) => known,

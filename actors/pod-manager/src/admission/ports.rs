@@ -1,17 +1,17 @@
-//! PURE: ports of the node that pods take (row 16.2).
+//! PURE: host ports of pods (row 16.2).
 
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use pod_spec::resources::is_sidecar;
 
 const ANY: &str = "0.0.0.0";
 
-/// The pod wants a port of the node that another one has.
+/// Whether the pod wants a host port that another pod has.
 pub(super) fn conflict(pod: &Pod, others: &[&Pod]) -> bool {
     let taken = || others.iter().flat_map(|other| host_ports(other));
     host_ports(pod).any(|wanted| taken().any(|other| same(wanted, other)))
 }
 
-/// Of the containers that run for as long as the pod does.
+/// The host ports of the containers that run for as long as the pod does.
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| {

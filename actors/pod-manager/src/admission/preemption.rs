@@ -1,7 +1,7 @@
-//! PURE: which pods end so that a critical one finds room (row 16.7).
+//! PURE: which pods end so that a critical pod finds room (row 16.7).
 //!
-//! As few pods as possible of the best class of service, then of the middle one, then of the lowest; among equals those
-//! that fit what is missing best, then those that request least.
+//! As few pods as possible of the class Guaranteed, then of Burstable, then of BestEffort; among equals those
+//! that fit the missing amounts best, then those that request least.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -17,27 +17,28 @@ use super::resources::{Insufficient, requests};
 /// Message of the victims' events and statuses.
 pub const MESSAGE: &str = "Preempted in order to admit critical pod";
 
-/// Where the pod comes from, as its annotation says: every pod of a manifest has it.
+/// The source that the pod's annotation names (every pod of a manifest has one), else the API server.
 fn source(pod: &Pod) -> Source {
     annotated_source(pod).unwrap_or(Source::Api)
 }
 
-/// Whether the pod is critical, as far as it tells itself.
+/// Whether the pod is critical, by its own annotation and priority.
 pub(super) fn is_critical(pod: &Pod) -> bool {
     critical::is_critical(pod, source(pod))
 }
 
-/// `other` may be ended for `pod`.
+/// Whether `other` may be ended for `pod`.
 fn yields(pod: &Pod, other: &Pod) -> bool {
     let rank = |pod: &Pod| priority(pod).or_else(|| is_static(source(pod)).then_some(0));
     let higher = matches!((rank(pod), rank(other)), (Some(one), Some(other)) if one > other);
     (is_critical(pod) && !is_critical(other)) || higher
 }
 
-/// What has still to become free, by resource.
+/// The amounts that have still to become free, by resource.
 type Missing = BTreeMap<String, i64>;
 
-/// The pods (by index) that end for `pod`, or what is missing even if all that may be ended were.
+/// The indices of the pods that end for `pod`; as an error, the amounts that would be missing even without
+/// all pods that may be ended.
 pub(super) fn victims(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<Vec<usize>, String> {
     let missing: Missing = lacks.iter().map(|lack| (lack.resource.clone(), lack.missing())).collect();
     let of_class = |class: QosClass| -> Vec<usize> {
@@ -59,11 +60,12 @@ pub(super) fn victims(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Res
     Ok([best_effort, burstable, guaranteed].concat())
 }
 
-/// Ends the pod that brings most of what is missing, until nothing is. There is always one: all together are enough.
+/// Chooses the pod that frees most of the missing amounts, until none is missing. There is always one: the
+/// candidates together free enough.
 fn fewest(candidates: &[usize], others: &[&Pod], mut missing: Missing) -> Vec<usize> {
     let (mut left, mut chosen) = (candidates.to_vec(), Vec::new());
     while !missing.is_empty() && !left.is_empty() {
-        // Of equals the last: the youngest.
+        // Among equals the last one, which is the youngest.
         let best = (0..left.len()).rev().min_by(|one, other| {
             let (one, other) = (others[left[*one]], others[left[*other]]);
             distance(&missing, one).total_cmp(&distance(&missing, other)).then_with(|| by_request(one, other))
@@ -75,7 +77,8 @@ fn fewest(candidates: &[usize], others: &[&Pod], mut missing: Missing) -> Vec<us
     chosen
 }
 
-/// How far the pod's end is from bringing everything: squares of the fractions that would still be missing.
+/// How far the pod's end is from freeing all missing amounts: the sum of the squares of the fractions that
+/// would remain.
 fn distance(missing: &Missing, pod: &Pod) -> f64 {
     let freed = requests(pod);
     missing
@@ -143,16 +146,16 @@ mod tests {
     fn the_least_is_ended() {
         let critical = |cpu: &str| with_priority(requesting(&[("cpu", cpu)]), 2_000_001_000);
         let burstable = |cpu: &str| requesting(&[("cpu", cpu)]);
-        // The one whose end is enough, and the smaller of two that are.
+        // The pod that frees enough, and the smaller of two such pods.
         let others = [burstable("500m"), burstable("1500m"), burstable("1")];
         assert_eq!(chosen(&critical("1"), &others, "3"), Ok(vec![2]));
-        // Two when no single one is enough.
+        // Two pods when no single one frees enough.
         assert_eq!(chosen(&critical("2"), &others, "3"), Ok(vec![0, 1]));
-        // The lower class first, even if that takes more pods.
+        // Pods of the lower class first, even if more of them have to end.
         let others = [guaranteed("1"), burstable("500m"), burstable("500m")];
         assert_eq!(chosen(&critical("1"), &others, "2"), Ok(vec![1, 2]));
         assert_eq!(chosen(&critical("1500m"), &others, "2"), Ok(vec![0, 2]));
-        // Best effort frees places only.
+        // A pod of the class BestEffort frees its place only.
         let others = [requesting(&[]), burstable("1"), guaranteed("1"), requesting(&[])];
         assert_eq!(chosen(&critical("100m"), &others, "4"), Ok(vec![3]));
     }
@@ -198,7 +201,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever is chosen, it is enough, and nobody critical is.
+        /// The chosen pods free enough, and none of them is critical.
         #[test]
         fn the_chosen_are_enough(
             others in prop::collection::vec((0u32..2000, any::<bool>()), 0..4), asked in 1u32..3000,

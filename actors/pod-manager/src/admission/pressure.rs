@@ -1,4 +1,4 @@
-//! PURE: whom a node takes that runs out of something (row 19.8).
+//! PURE: which pods a node under pressure refuses (row 19.8).
 
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use messages::facts::{Pressure, Rejection, Source};
@@ -10,8 +10,9 @@ use pod_spec::resources::QosClass;
 
 use super::taints;
 
-/// Why a pod is refused, if it is. Critical ones are not, and here, as for eviction, every static pod is one. With too
-/// little memory alone those that have asked for none are refused, unless they bear it.
+/// Why a pod is refused, if it is. Critical pods are not; as for eviction, every static pod counts as
+/// critical. Under memory pressure alone only pods of the class BestEffort are refused, unless they tolerate
+/// the taint.
 pub fn refusal(pod: &Pod, source: Source, pressure: Pressure) -> Option<Rejection> {
     let named =
         [(pressure.memory, MEMORY_PRESSURE), (pressure.disk, DISK_PRESSURE), (pressure.pid, PID_PRESSURE)];

@@ -1,4 +1,4 @@
-//! PURE: whether the node has what a pod requests (row 16.2).
+//! PURE: whether the node has the resources that a pod requests (row 16.2).
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,31 @@ use pod_spec::quantity::Quantity;
 use pod_spec::resources::{NodeResources, is_native, pod_requests};
 use supervision::blame;
 
-/// The places for pods, as a resource.
+/// The number of pods, as a resource.
 pub(super) const PODS: &str = "pods";
-/// Those that a node tells first, in upstream's order.
+/// The resources that are checked first, in upstream's order.
 const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// A resource of which too little is left.
+/// A resource of which too little is left for the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insufficient {
-    /// Its name.
+    /// The name of the resource.
     pub resource: String,
-    /// What the pod requests: cpu in thousandths, everything else in whole units.
+    /// The pod's request: cpu in thousandths, all others in whole units.
     pub requested: i64,
-    /// What other pods request.
+    /// The requests of the other pods, in the same unit.
     pub used: i64,
-    /// What there is for pods.
+    /// The amount that all pods together may have, in the same unit.
     pub capacity: i64,
 }
 
 impl Insufficient {
-    /// How much has to become free.
+    /// The amount that has to become free.
     pub(super) fn missing(&self) -> i64 {
         self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
     }
 
-    /// Upstream's words.
+    /// The refusal with upstream's reason and message.
     pub(super) fn rejection(&self) -> Rejection {
         Rejection {
             reason: format!("OutOf{}", self.resource),
@@ -45,7 +45,7 @@ impl Insufficient {
     }
 }
 
-/// What a pod requests, a place included: cpu in thousandths, everything else in whole units.
+/// The pod's requests, with its place as 1 of `pods`: cpu in thousandths, all others in whole units.
 pub(super) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
     let asked = pod.spec.as_ref().map(pod_requests).unwrap_or_default();
     let counted = asked.into_iter().map(|(name, quantity)| {
@@ -65,8 +65,9 @@ fn amount(name: &str, quantity: Quantity) -> i64 {
     }
 }
 
-/// Everything that the pod requests and the node has not left, beside these others. What the node says nothing of is not
-/// looked at: resources of plug-ins and of the cluster, and on a node without any figures everything but places.
+/// The resources of which too little is left for the pod beside the others. A resource that the node does not
+/// report is not checked: those of plug-ins and of the cluster, and on a node without any amounts all but the
+/// number of pods.
 pub(super) fn insufficient(
     pod: &Pod,
     others: &[&Pod],
@@ -75,7 +76,7 @@ pub(super) fn insufficient(
 ) -> Vec<Insufficient> {
     let mut used: BTreeMap<String, i64> = BTreeMap::new();
     for other in others {
-        // The others are told apart from the one that is judged.
+        // A panic in this step counts against the other pod, not against the one that is judged.
         let _named = blame::name(&PodUid::new(other.metadata.uid.as_deref().unwrap_or_default()));
         for (name, amount) in requests(other) {
             let sum = used.entry(name).or_default();
@@ -101,7 +102,7 @@ fn capacity(name: &str, resources: &NodeResources, pods_max: usize) -> Option<i6
     if name == PODS {
         return Some(known.unwrap_or_else(|| i64::try_from(pods_max).unwrap_or(i64::MAX)));
     }
-    // Of what belongs to the node itself (huge pages of some size) there is none if it does not say so.
+    // Of a native resource (huge pages of some size) the node has none if it reports others and not this one.
     let unknown = resources.allocatable.is_empty() || FIRST.contains(&name) || !is_native(name);
     known.or_else(|| (!unknown).then_some(0))
 }
@@ -151,7 +152,7 @@ mod tests {
                     "OutOfexample.com/card: Node didn't have enough resource: example.com/card, requested: 1, used: 1, capacity: 1",
                 ],
             ),
-            // A resource that no node has is the cluster's.
+            // A resource that the node does not report belongs to the cluster.
             (vec![("example.com/other", "1")], vec![]),
             (
                 vec![("hugepages-2Mi", "2Mi")],

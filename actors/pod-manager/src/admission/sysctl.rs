@@ -6,12 +6,12 @@ use std::fmt;
 use k8s_openapi::api::core::v1::PodSpec;
 use messages::facts::Rejection;
 
-/// The longest name of a parameter, in bytes.
+/// The most bytes of a parameter's name.
 const NAME_BYTES_MAX: usize = 253;
-/// What a name or pattern looks like, for people.
+/// The regular expression of names and patterns, for error messages.
 const PATTERN: &str = "([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]";
 
-/// Parameters that every pod may set, with the first kernel that has each in a namespace of its own.
+/// Parameters that every pod may set, with the first kernel version that has the parameter in a namespace.
 const SAFE: &[(&str, Option<(u32, u32)>)] = &[
     ("kernel.shm_rmid_forced", None),
     ("net.ipv4.ip_local_port_range", None),
@@ -27,7 +27,7 @@ const SAFE: &[(&str, Option<(u32, u32)>)] = &[
     ("net.ipv4.tcp_wmem", Some((4, 15))),
 ];
 
-/// Parameters of the IPC namespace that share no prefix of their own with others.
+/// Parameters of the IPC namespace, which have no common prefix.
 const OF_IPC: &[&str] = &[
     "kernel.sem",
     "kernel.shmall",
@@ -41,7 +41,7 @@ const OF_IPC: &[&str] = &[
     "kernel.msg",
 ];
 
-/// The namespace that a parameter belongs to.
+/// The kernel namespace that a parameter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Namespace {
     Ipc,
@@ -70,10 +70,10 @@ impl fmt::Display for Namespace {
 /// A configured name or pattern that cannot be allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is no name of a parameter and no pattern of such names.
+    /// The text is neither a parameter's name nor a pattern of names.
     #[error("sysctl {0:?} must have at most {NAME_BYTES_MAX} characters and match regex {PATTERN}")]
     Malformed(String),
-    /// Setting it for a pod would set it for the node.
+    /// The parameter belongs to no namespace: setting it for a pod would set it for the node.
     #[error("the sysctls {0:?} are not known to be namespaced")]
     NotNamespaced(String),
 }
@@ -86,11 +86,11 @@ pub struct SysctlAllowlist {
 }
 
 impl SysctlAllowlist {
-    /// The safe ones that this kernel (`uname -r`) keeps apart, and what the configuration adds
-    /// (`allowedUnsafeSysctls`: names, and patterns that end in `*`).
+    /// The safe parameters that this kernel (`uname -r`) keeps apart by namespace, and those of the
+    /// configuration (`allowedUnsafeSysctls`: names, and patterns that end in `*`).
     ///
     /// # Errors
-    /// The first configured one that cannot be allowed.
+    /// The first configured name or pattern that cannot be allowed.
     pub fn new(kernel: &str, also: &[String]) -> Result<Self, PatternError> {
         let running = version(kernel);
         let mut list = Self::default();
@@ -119,7 +119,8 @@ impl SysctlAllowlist {
         Ok(())
     }
 
-    /// Refuses a pod that sets anything else, or what it shares with the node.
+    /// Refuses a pod that sets a parameter that is not allowed, or one of a namespace that it shares with the
+    /// node.
     pub(super) fn check(&self, spec: &PodSpec) -> Result<(), Rejection> {
         let context = spec.security_context.as_ref();
         for sysctl in context.and_then(|context| context.sysctls.as_ref()).into_iter().flatten() {
@@ -149,8 +150,8 @@ impl SysctlAllowlist {
     }
 }
 
-/// With dots between segments. A name whose first separator is a slash has dots inside its segments and slashes
-/// between them: both change places.
+/// The name with dots between its segments. A name whose first separator is a slash has slashes between
+/// segments and dots inside them: the two are exchanged.
 fn normalized(name: &str) -> String {
     if name.find(['.', '/']).is_none_or(|first| name.as_bytes()[first] == b'.') {
         return name.to_owned();
@@ -184,7 +185,7 @@ fn is_pattern(text: &str) -> bool {
     text.len() <= NAME_BYTES_MAX && last(end) && segments.into_iter().all(segment)
 }
 
-/// The first two numbers of a kernel's release.
+/// Major and minor version of a kernel release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
     match (numbers.next()?, numbers.next().unwrap_or(Ok(0))) {

@@ -1,14 +1,15 @@
-//! PURE: the node's taints that a pod does not bear (row 16.2).
+//! PURE: the node's taints that a pod does not tolerate (row 16.2).
 
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use pod_rules::taints::NO_EXECUTE;
 
-/// One of the taints that would end a running pod (`NoExecute`) is not tolerated; the kubelet heeds no others.
+/// Whether the pod does not tolerate a taint that would end a running pod (`NoExecute`). The kubelet checks
+/// no other taints.
 pub(super) fn untolerated(pod: &Pod, taints: &[Taint]) -> bool {
     taints.iter().filter(|taint| taint.effect == NO_EXECUTE).any(|taint| !tolerated(pod, taint))
 }
 
-/// The pod bears this one.
+/// Whether the pod tolerates this taint.
 pub(super) fn tolerated(pod: &Pod, taint: &Taint) -> bool {
     let mut tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
     tolerations.any(|toleration| tolerates(toleration, taint))

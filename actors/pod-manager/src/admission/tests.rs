@@ -17,7 +17,7 @@ fn node() -> NodeView {
     }
 }
 
-/// A pod with everything wrong that `spec` says, and the labels.
+/// A pod with these labels and this spec.
 fn pod(labels: Value, spec: Value) -> Pod {
     let mut spec = spec;
     spec["containers"].as_array().is_none().then(|| spec["containers"] = json!([{"name": "a"}]));
@@ -31,7 +31,7 @@ fn reason(pod: &Pod, source: Source, others: &[&Pod], strict: Option<bool>) -> S
     }
 }
 
-/// What is wrong, one after the other in the order in which it is told.
+/// The refusals of the checks, in the order of the checks.
 #[test]
 fn the_first_check_that_fails_gives_the_reason() {
     let port = json!({"containerPort": 80, "hostPort": 80});
@@ -70,7 +70,7 @@ fn the_first_check_that_fails_gives_the_reason() {
     expect(&labels, &spec, affinity);
     spec["containers"][0]["resources"] = json!({});
     expect(&labels, &spec, affinity);
-    // With nothing else against it, a Node that is fetched anew decides.
+    // When nothing else speaks against the pod, a Node that is fetched anew decides.
     let only =
         pod(json!({}), json!({"nodeSelector": {"zone": "b"}, "tolerations": [{"operator": "Exists"}]}));
     let Verdict::AskNode(why) = judge(&only, Source::Api, &[], &node(), None) else {

@@ -70,10 +70,10 @@ fn a_decision_holds() {
     let first = decisions.decide(&[cpu("a", "1500m"), cpu("b", "1")], true, &mut known, &node());
     assert_eq!(shown(&first), ["a", "b OutOfcpu"]);
     assert_eq!(first.refused.len(), 1);
-    // Room comes too late for b, and a new pod finds it.
+    // Room comes too late for pod b, and a new pod gets it.
     let then = decisions.decide(&[cpu("b", "1"), cpu("c", "2")], true, &mut known, &node());
     assert_eq!((shown(&then), then.refused.len()), (vec!["b OutOfcpu".to_owned(), "c".to_owned()], 0));
-    // Gone and come again it is a new pod.
+    // A pod that was gone and comes again is a new pod.
     decisions.decide(&[], true, &mut known, &node());
     assert_eq!(shown(&decisions.decide(&[cpu("b", "1")], true, &mut known, &node())), ["b"]);
 }
@@ -91,7 +91,7 @@ fn from_api(mut candidate: Candidate, status: PodStatus) -> Candidate {
     Candidate { source: Source::Api, ..candidate }
 }
 
-/// A status with everything that a kubelet writes of a pod that it has begun with.
+/// A status with every field that a kubelet writes for a pod that it has begun with.
 fn status_of_kubelet(phase: &str) -> PodStatus {
     use k8s_openapi::api::core::v1::ContainerStatus;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -136,7 +136,7 @@ fn after_a_restart_what_is_here_stays_and_all_else_is_judged_whatever_its_status
     let all = [runs.clone(), fixed.clone(), forged, new];
     let outcome = decisions.decide(&all, true, &mut known, &node());
     assert_eq!(shown(&outcome), ["fixed", "forged OutOfcpu", "new OutOfcpu", "runs"]);
-    // The next incarnation of PodManager goes by the workers.
+    // The next incarnation of PodManager knows the pods from the workers' reports.
     let (mut decisions, mut known) = (Decisions::default(), Known::new(true, false));
     known.runtime(&HeldPods::default());
     known.report(runs.pod_ref.uid.clone(), report(&runs.pod_ref, WorkerState::Syncing, false));
@@ -165,7 +165,7 @@ fn what_asks_for_what_is_not_done_waits_without_taking_room_until_it_does_not() 
     assert_eq!(shown(&first), shown_first);
     assert_eq!((first.refused.len(), first.unsupported.len(), first.kept.len()), (0, 3, 0));
     assert_eq!(decide(&all).unsupported, [], "it is said once");
-    // Deleted, it goes without a worker, also when its end has been told.
+    // A deleted pod goes without a worker, also when its end has been reported.
     let mut ends = wants.clone();
     Arc::make_mut(&mut ends.pod.pod).status = Some(status_of_kubelet("Failed"));
     assert_eq!(shown(&decide(&[ends, fits.clone()])), ["fits", "wants UnsupportedFields"]);
@@ -183,7 +183,7 @@ fn what_runs_is_not_ended_for_what_a_new_pod_waits_for() {
     known.runtime(&held(&[(&runs, true)]));
     let first = decisions.decide(std::slice::from_ref(&runs), true, &mut known, &node());
     assert_eq!((shown(&first), first.kept.len(), first.unsupported.len()), (vec!["run".to_owned()], 1, 0));
-    // It is said once, and its end is no refusal.
+    // It is reported once, and its end is no refusal.
     let ended = unsupported(from_api(cpu("run", "1m"), status_of_kubelet("Failed")));
     let then = decisions.decide(&[ended], true, &mut known, &node());
     assert_eq!((shown(&then), then.kept.len()), (vec!["run".to_owned()], 0));
@@ -213,7 +213,7 @@ fn a_node_is_fetched_before_pods_are_refused_for_its_labels() {
     let first = decisions.decide(std::slice::from_ref(&a), true, &mut known, &node());
     assert_eq!((shown(&first), first.waiting), (vec![], 1));
     assert_eq!(first.ask_node, [a.pod_ref.uid.clone()].into());
-    // Who comes after that call began waits for another.
+    // A pod that comes after that call began waits for another call.
     known.fetched_for.insert(a.pod_ref.uid.clone());
     let second = decisions.decide(&[a.clone(), b.clone()], true, &mut known, &node());
     assert_eq!(shown(&second), ["a NodeAffinity"]);
@@ -222,7 +222,7 @@ fn a_node_is_fetched_before_pods_are_refused_for_its_labels() {
     let labelled = NodeView { labels: [("zone".to_owned(), "a".to_owned())].into(), ..node() };
     let third = decisions.decide(&[a, b], true, &mut known, &labelled);
     assert_eq!((shown(&third), third.waiting), (vec!["a NodeAffinity".to_owned(), "b".to_owned()], 0));
-    // Where no Node can be fetched, nobody waits for it.
+    // Where no Node can be fetched, no pod waits for it.
     known.fetches_node = false;
     let alone = Decisions::default().decide(&[selecting("c")], true, &mut known, &node());
     assert_eq!(shown(&alone), ["c NodeAffinity"]);
@@ -297,7 +297,7 @@ fn a_predecessor_goes_as_soon_as_its_own_source_has_another() {
     assert_eq!(superseded(&mut known, &[old.clone(), new.clone()]), of(&[]));
     let url = Candidate { source: Source::Http, ..new.clone() };
     assert_eq!(superseded(&mut known, &[url]), of(&[]), "another source says nothing of it");
-    // A worker's pod, until all of it has been given back.
+    // A pod with a worker, until the worker has released everything.
     known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminating, false));
     assert_eq!(superseded(&mut known, std::slice::from_ref(&new)), of(&["old"]));
     let mut gone = WorkerReport::clone(&report(&old.pod_ref, WorkerState::Terminated, true));
@@ -305,7 +305,7 @@ fn a_predecessor_goes_as_soon_as_its_own_source_has_another() {
     known.report(old.pod_ref.uid.clone(), Arc::new(gone));
     let outcome = Decisions::default().decide(std::slice::from_ref(&new), false, &mut known, &node());
     assert_eq!((shown(&outcome), outcome.superseded), (vec!["new".to_owned()], of(&[])));
-    // What the API server has not been asked about, and what has no source, stays.
+    // A pod whose source has not been heard, and a pod without a source, stay.
     known.runtime(&held(&[(&old, true)]));
     assert_eq!(superseded(&mut known, std::slice::from_ref(&new)), of(&[]));
     let mut lone = Known::default();
@@ -395,8 +395,8 @@ fn a_pod_of_the_api_server_waits_for_the_node_and_a_static_one_does_not() {
 }
 
 proptest! {
-    /// Whatever others wrote of the pods: what the node holds stays, nothing else comes in that does not fit beside it,
-    /// and what asks for what is not done takes no room.
+    /// Whatever other clients wrote into the pods' statuses: pods that the node holds stay, no other pod
+    /// comes in that does not fit beside them, and unsupported pods take no room.
     #[test]
     fn only_what_is_here_is_not_judged(
         pods in prop::collection::vec((1u32..15, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()), 1..8),

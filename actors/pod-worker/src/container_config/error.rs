@@ -1,4 +1,4 @@
-//! Why a container cannot be configured.
+//! The errors of configuring a container.
 
 use pod_spec::expansion::TooLong;
 
@@ -18,24 +18,24 @@ pub enum ConfigError {
     /// A mount has a propagation that does not exist.
     #[error("invalid MountPropagation mode: {0:?}")]
     InvalidPropagation(String),
-    /// A `subPathExpr` refers to what has no value.
+    /// A `subPathExpr` refers to a variable without a value.
     #[error("{0}")]
     SubPathExpr(String),
-    /// Command and arguments are too long with their variables.
+    /// Command and arguments are too long once their variables are expanded.
     #[error("container {container:?}: command and args: {error}")]
     TooLong {
         /// The container's name.
         container: String,
-        /// How long they may be.
+        /// The limit that is exceeded.
         error: TooLong,
     },
-    /// A part of a volume is not named relative to it.
+    /// The `subPath` of a mount is an absolute path.
     #[error("error SubPath `{0}` must not be an absolute path")]
     AbsoluteSubPath(String),
-    /// A part of a volume leads out of it.
+    /// The `subPath` of a mount leads out of the volume.
     #[error("unable to provision SubPath `{0}`: must not contain '..'")]
     SubPathSteps(String),
-    /// A mount cannot be made read-only with all below it.
+    /// A mount cannot be made recursively read-only.
     #[error("failed to resolve recursive read-only mode: {0}")]
     RecursiveReadOnly(String),
     /// The spec wants a user other than root and names root.
@@ -84,10 +84,10 @@ pub enum ConfigError {
     /// An AppArmor profile of the node without a name.
     #[error("missing localhost apparmor profile name")]
     AppArmorNameMissing,
-    /// A kind of AppArmor profile that does not exist.
+    /// The type of an AppArmor profile does not exist.
     #[error("unknown apparmor profile type: {0:?}")]
     UnknownAppArmorType(String),
-    /// A policy of groups that does not exist.
+    /// The policy of supplemental groups does not exist.
     #[error(transparent)]
     GroupsPolicy(#[from] UnknownGroupsPolicy),
 }

@@ -1,4 +1,4 @@
-//! What the runtime is asked for as a container (rows 5.7, 5.14, 5.16, 11.3, 11.7).
+//! The configuration of a container for the runtime (rows 5.7, 5.14, 5.16, 11.3, 11.7).
 
 mod error;
 mod mounts;
@@ -27,37 +27,38 @@ use crate::sandbox_config::pod_labels;
 pub use self::mounts::{sub_paths, wants_recursive_read_only};
 pub use error::ConfigError;
 
-/// What of a container is not in its spec.
+/// The facts that a container's configuration needs besides its spec.
 #[derive(Clone, Copy, Debug)]
 pub struct ContainerSetting<'a> {
-    /// The restart count, which is the attempt.
+    /// The container's restart count, which is also its attempt at the runtime.
     pub attempt: u32,
-    /// The image on the node.
+    /// The container's image on the node.
     pub image: &'a PresentImage,
-    /// Where the pod's volumes are.
+    /// The paths of the pod's volumes on the host.
     pub volumes: &'a MountedVolumes,
-    /// Its final environment.
+    /// The container's final environment.
     pub environment: &'a [(String, String)],
-    /// Where parts of volumes are, by the index of their mount.
+    /// The paths on the host of the parts of volumes, by the index of their mount.
     pub sub_paths: &'a BTreeMap<usize, String>,
-    /// The runtime makes mounts read-only with all below them.
+    /// Whether the runtime can make mounts recursively read-only.
     pub recursive_read_only: bool,
-    /// The managed hosts file on the node, if the pod has one.
+    /// The path on the host of the managed hosts file, if the pod has one.
     pub etc_hosts: Option<&'a str>,
-    /// The file on the host into which the container writes why it ended.
+    /// The path on the host of the termination log, into which the container writes why it ended.
     pub termination_log: Option<&'a str>,
     /// The ID of the container whose processes this one sees: an ephemeral container's `targetContainerName`.
     pub target: Option<&'a str>,
-    /// What the node has.
+    /// The node's capacity and allocatable amounts.
     pub node: &'a NodeResources,
-    /// What the node lays down.
+    /// The node's settings for all containers.
     pub rules: &'a NodeRules,
 }
 
-/// The configuration of one instance of a container; of an ephemeral one, [as a container](crate::ephemeral).
+/// The configuration of one instance of a container. An ephemeral container is given [as a
+/// container](crate::ephemeral).
 ///
 /// # Errors
-/// [`ConfigError`] names what of the spec cannot be had.
+/// [`ConfigError`] names the part of the spec that cannot be configured.
 pub fn container_config(
     pod: &Pod,
     pod_ref: &PodRef,
@@ -106,7 +107,8 @@ pub fn container_config(
     })
 }
 
-/// What is needed to kill, adopt and show the container when nobody knows its pod any more.
+/// The annotations by which a kubelet can kill, adopt and show the container when its pod is not known any
+/// more.
 fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<String, String> {
     let key = |name: &str| format!("io.kubernetes.container.{name}");
     let text = |field: &Option<String>| field.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a container sees of the node's files (rows 10.20, 10.21, 10.22, 10.29).
+//! A container's mounts (rows 10.20, 10.21, 10.22, 10.29).
 
 use bridge_cri::wire::{Mount, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
@@ -7,13 +7,13 @@ use messages::volume_manager::{MountedVolumes, Subpath};
 use super::{ConfigError, ContainerSetting};
 use crate::env::Variables;
 
-/// Where the managed hosts file is seen in a container.
+/// The path of the managed hosts file in a container.
 const ETC_HOSTS: &str = "/etc/hosts";
 
-/// The parts of volumes that a container mounts, with its variables put into their paths.
+/// The parts of volumes that a container mounts (`subPath`, `subPathExpr`), with variables expanded.
 ///
 /// # Errors
-/// A volume that is not mounted, a variable without a value, or a path that leads elsewhere.
+/// A volume is not mounted, a variable has no value, or a path leads out of its volume.
 pub fn sub_paths(
     container: &Container,
     environment: &[(String, String)],
@@ -42,7 +42,7 @@ pub fn sub_paths(
     Ok(found)
 }
 
-/// Whether a mount of the container asks for what not every runtime can do.
+/// Whether a mount of the container is to be recursively read-only, which not every runtime supports.
 pub fn wants_recursive_read_only(container: &Container) -> bool {
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     mounts.iter().any(|mount| !matches!(text(&mount.recursive_read_only), "" | "Disabled"))
@@ -68,7 +68,7 @@ pub(super) fn mounts(
             ..Mount::default()
         });
     }
-    // Last, as upstream has it: nothing of the pod's hides it.
+    // Last, as upstream has it: no mount of the pod can hide it.
     if let (Some(path), Some(log)) = (&container.termination_message_path, setting.termination_log)
         && !path.is_empty()
     {
@@ -82,7 +82,7 @@ pub(super) fn mounts(
     Ok(mounts)
 }
 
-/// What is made of objects is only to be read, whatever the container says.
+/// Whether the volume shows objects: then it is mounted read-only, whatever the container's spec says.
 fn shows_objects(pod: &Pod, volume: &str) -> bool {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.into_iter().any(|one: &Volume| {
@@ -94,7 +94,8 @@ fn shows_objects(pod: &Pod, volume: &str) -> bool {
     })
 }
 
-/// What is the host's keeps the host's labels; all other volumes are the kubelet's own.
+/// Whether the volume is a path of the host, which keeps its SELinux labels. All other volumes are the
+/// kubelet's own.
 fn is_of_host(pod: &Pod, volume: &str) -> bool {
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.any(|one| one.name == volume && one.host_path.is_some())
@@ -137,7 +138,7 @@ fn volume_path<'a>(
     })
 }
 
-/// Whether a mount is to be read-only with all below it; the error is for people.
+/// Whether a mount is recursively read-only. The error is for people.
 fn recursive_read_only(mount: &VolumeMount, runtime_can: bool) -> Result<bool, String> {
     let mode = text(&mount.recursive_read_only);
     if matches!(mode, "" | "Disabled") {

@@ -1,4 +1,4 @@
-//! Whom the kernel kills first when the node runs out of memory (row 14.12).
+//! Which container the kernel kills first when the node runs out of memory (row 14.12).
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use pod_rules::critical::NODE_CRITICAL_CLASS;
@@ -7,14 +7,15 @@ use pod_spec::resources::{Amounts, NodeResources, QosClass, aggregate, amounts, 
 
 use crate::linux_resources::units;
 
-/// Last: pods that have what they asked for, and those that the node cannot do without.
+/// The score of containers that are killed last: those of Guaranteed pods and of node-critical pods.
 const GUARANTEED: i64 = -997;
-/// First.
+/// The score of containers that are killed first.
 const BEST_EFFORT: i64 = 1000;
 const BURSTABLE_MIN: i64 = 1000 + GUARANTEED;
 const BURSTABLE_MAX: i64 = BEST_EFFORT - 1;
 
-/// The container's `oom_score_adj`. Who requested more is killed later; what exceeds its request goes first.
+/// The container's `oom_score_adj`. A larger memory request lowers it, so that a container beyond its request
+/// is killed before others.
 pub(super) fn oom_score_adj(pod: &Pod, container: &Container, node: &NodeResources) -> i64 {
     let Some(spec) = &pod.spec else { return BEST_EFFORT };
     if spec.priority_class_name.as_deref() == Some(NODE_CRITICAL_CLASS) {
@@ -31,14 +32,14 @@ fn burstable(spec: &PodSpec, container: &Container, capacity: i64) -> i64 {
     let spare = spare(spec);
     let mut score = score(memory(container) + spare, capacity);
     if sidecar(spec, container) {
-        // A sidecar does not go before the containers that it is there for.
+        // A sidecar is not killed before the containers that it serves.
         let least = spec.containers.iter().map(memory).min().unwrap_or(0);
         score = score.min(self::score(least + spare, capacity));
     }
     score.clamp(BURSTABLE_MIN, BURSTABLE_MAX)
 }
 
-/// A node that is not known to have memory tells nobody apart.
+/// `oom_score_adj` of a request. On a node of unknown memory all containers get the same.
 fn score(request: i128, capacity: i64) -> i64 {
     if capacity <= 0 {
         return BEST_EFFORT;
@@ -46,7 +47,8 @@ fn score(request: i128, capacity: i64) -> i64 {
     i64::try_from(1000 - 1000 * request / i128::from(capacity)).unwrap_or(BURSTABLE_MIN)
 }
 
-/// What the pod requests as a whole beyond what its containers do, for each of them.
+/// Each container's share of the memory that the pod requests as a whole beyond the requests of its
+/// containers.
 fn spare(spec: &PodSpec) -> i128 {
     let of_pod = pod_level(spec, Amounts::Requests).get("memory").copied();
     let Some(of_pod) = of_pod.filter(|memory| memory.signum() != 0) else { return 0 };

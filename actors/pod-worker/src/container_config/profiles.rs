@@ -2,7 +2,7 @@
 
 use bridge_cri::wire::{SecurityProfile, security_profile::ProfileType};
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SeccompProfile};
-// Older runtimes spell profiles as the annotation does.
+// Older runtimes take profiles in the form of the annotation.
 use pod_rules::annotations::{
     APPARMOR_PREFIX, PROFILE_LOCALHOST_PREFIX, PROFILE_RUNTIME_DEFAULT, PROFILE_UNCONFINED,
 };
@@ -39,7 +39,7 @@ fn asked_seccomp(asked: &SeccompProfile, rules: &NodeRules) -> Result<SecurityPr
         LOCALHOST => {
             let file = asked.localhost_profile.as_deref().filter(|file| !file.is_empty());
             let file = file.ok_or(ConfigError::SeccompFileMissing)?;
-            // Validation has seen to it that the path leads downwards.
+            // Validation in PodSources has made sure that the path stays below the root.
             let path = rules.seccomp_root.join(file.trim_start_matches('/'));
             Ok(profile(ProfileType::Localhost, path.to_string_lossy()))
         }
@@ -47,7 +47,8 @@ fn asked_seccomp(asked: &SeccompProfile, rules: &NodeRules) -> Result<SecurityPr
     }
 }
 
-/// The container's AppArmor profile in today's form and in that of older runtimes; none if nobody asks for one.
+/// The container's AppArmor profile in the present form and in that of older runtimes; `None` if neither
+/// container nor pod sets one.
 pub(super) fn apparmor(
     pod: &Pod,
     container: &Container,
@@ -67,7 +68,8 @@ pub(super) fn apparmor(
     }
 }
 
-/// The container's field; else its annotation, which nobody has turned into a field of a static pod; else the pod's.
+/// The container's field; else its annotation, since no API server has turned that into a field for a static
+/// pod; else the pod's field.
 fn asked_apparmor(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
     let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.clone());
     let of_pod = || pod.spec.as_ref()?.security_context.as_ref()?.app_armor_profile.clone();
@@ -84,7 +86,7 @@ fn annotated(pod: &Pod, container: &str) -> Option<AppArmorProfile> {
     match value.as_str() {
         PROFILE_RUNTIME_DEFAULT => Some(of(RUNTIME_DEFAULT, None)),
         PROFILE_UNCONFINED => Some(of(UNCONFINED, None)),
-        // Whatever else it is says nothing.
+        // Any other value means no profile.
         other => Some(of(LOCALHOST, Some(other.strip_prefix(PROFILE_LOCALHOST_PREFIX)?))),
     }
 }
@@ -109,7 +111,7 @@ mod tests {
             .map(|field| AppArmorProfile { type_: field.type_, localhost_profile: field.localhost_profile })
     }
 
-    /// Kind and reference; fields as `Localhost:name`, empty for none.
+    /// The profile's type and reference. The fields are written as `Localhost:name`, or empty for none.
     fn seccomp_of(of_pod: &str, own: &str, default: bool) -> Result<(ProfileType, String), String> {
         let context = SecurityContext { seccomp_profile: seccomp_field(own), ..SecurityContext::default() };
         let container = Container { security_context: Some(context), ..plain("c") };

@@ -1,4 +1,4 @@
-//! What a container may use, and when it is killed for memory (rows 14.3, 14.12, 14.13, 14.17).
+//! A container's resource limits and its OOM score (rows 14.3, 14.12, 14.13, 14.17).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use crate::node_rules::NodeRules;
 
 type Amount = BTreeMap<String, Quantity>;
 
-/// Those of a container. Where it names no limit of its own, that of the pod as a whole holds for it, too.
+/// The container's resources for the runtime. Without a limit of its own, the pod's limit applies to the
+/// container.
 pub(super) fn resources(
     pod: &Pod,
     container: &Container,
@@ -38,7 +39,7 @@ pub(super) fn resources(
     resources
 }
 
-/// One limit for each size that the machine has: zero where nothing is asked for.
+/// One limit for each page size that the machine has; zero where the spec has none.
 fn huge_pages(of_pod: &Amount, of_container: &Amount, rules: &NodeRules) -> Vec<HugepageLimit> {
     let mut asked = BTreeMap::new();
     for (name, limit) in of_pod.iter().chain(of_container) {
@@ -53,7 +54,7 @@ fn huge_pages(of_pod: &Amount, of_container: &Amount, rules: &NodeRules) -> Vec<
     rules.huge_page_sizes.iter().map(limit).collect()
 }
 
-/// As the kernel's files have it: `2MB`.
+/// A page size as the kernel's files spell it: `2MB`.
 fn page_size(mut bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
     let mut unit = 0;
@@ -64,7 +65,8 @@ fn page_size(mut bytes: u64) -> String {
     format!("{bytes}{}", UNITS[unit])
 }
 
-/// No container swaps. In version 1 that takes a limit of memory: without one nothing can be said.
+/// Denies the container any swap. With cgroups version 1 that takes a memory limit: without one nothing is
+/// set.
 fn deny_swap(resources: &mut LinuxContainerResources, rules: &NodeRules) {
     if !rules.swap_controller {
         return;
@@ -137,7 +139,7 @@ mod tests {
         expect(&[], &[], [0, 0, 0]);
         expect(&[], &[("hugepages-2Mi", "10Mi"), ("hugepages-4Mi", "4Mi")], [0, 10 << 20, 0]);
         expect(&[], &[("hugepages-64Ki", "128Ki"), ("hugepages-1Gi", "1Gi")], [128 << 10, 0, 1 << 30]);
-        // The container's own wins.
+        // The container's own limit wins over the pod's.
         let of_pod = [("hugepages-2Mi", "20Mi"), ("hugepages-1Gi", "1Gi")];
         expect(&of_pod, &[("hugepages-2Mi", "2Mi")], [0, 2 << 20, 1 << 30]);
         assert_eq!(made(listed(&[], &of_pod), listed(&[], &[]), &NodeRules::default()).hugepage_limits, []);

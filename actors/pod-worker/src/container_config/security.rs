@@ -1,4 +1,4 @@
-//! As whom a container runs, and what it may do (rows 17.1 to 17.5).
+//! The user, groups and privileges of a container (rows 17.1 to 17.5).
 
 use bridge_cri::wire::{
     Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
@@ -13,7 +13,7 @@ use crate::node_rules::NodeRules;
 use crate::sandbox_config::namespaces;
 use crate::security_groups::{groups, groups_policy, selinux};
 
-/// Paths of /proc and /sys that an ordinary container does not see.
+/// Paths of /proc and /sys that are hidden from an ordinary container.
 const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -28,12 +28,13 @@ const MASKED_PATHS: [&str; 12] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-/// Paths of /proc that an ordinary container only reads.
+/// Paths of /proc that are read-only for an ordinary container.
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
-/// User IDs that Kubernetes knows end here.
+/// The largest user ID that Kubernetes allows.
 const USER_ID_MAX: i64 = i32::MAX as i64;
 
-/// The security context of a container; of an ephemeral one that looks into the container of this ID.
+/// The security context of a container. `target` is the ID of the container whose processes an ephemeral one
+/// sees.
 pub(super) fn security_context(
     pod: &Pod,
     container: &Container,
@@ -69,8 +70,8 @@ pub(super) fn security_context(
     })
 }
 
-/// Whether a container that must not run as root does not. Names are not looked up in the image, so only numbers can
-/// be vouched for.
+/// Refuses a container that must not run as root and would, or might. User names are not looked up in the
+/// image, so only a numeric user counts as not root.
 pub(super) fn verify_non_root(
     pod: &Pod,
     pod_ref: &PodRef,
@@ -107,7 +108,7 @@ enum ImageUser<'a> {
     Name(&'a str),
 }
 
-/// An image that names nobody runs as root.
+/// The image's user. An image without a user runs as root.
 fn image_user(image: &PresentImage) -> ImageUser<'_> {
     match image.uid {
         Some(uid) => ImageUser::Id(uid),
@@ -127,7 +128,7 @@ fn pod_context(pod: &Pod) -> Option<&PodSecurityContext> {
     pod.spec.as_ref()?.security_context.as_ref()
 }
 
-/// The container's own context, with the pod's where it says nothing.
+/// The container's own security context, filled up with the pod's.
 fn effective(of_pod: Option<&PodSecurityContext>, container: &Container) -> SecurityContext {
     let mut context = container.security_context.clone().unwrap_or_default();
     if let Some(of_pod) = of_pod {
@@ -139,7 +140,8 @@ fn effective(of_pod: Option<&PodSecurityContext>, container: &Container) -> Secu
     context
 }
 
-/// Only a container that would otherwise see none but its own processes looks into its target.
+/// The namespaces of the container. It sees its target's processes only if it would else see none but its
+/// own.
 fn namespaces_seen(pod: &Pod, target: Option<&str>) -> NamespaceOption {
     let mut options = namespaces(pod);
     if let Some(id) = target
@@ -159,7 +161,7 @@ fn capabilities(asked: &Capabilities) -> Capability {
     }
 }
 
-/// What is hidden and what is only read.
+/// The hidden paths and the read-only paths.
 fn proc_paths(proc_mount: Option<&str>, rules: &NodeRules) -> (Vec<String>, Vec<String>) {
     if proc_mount == Some("Unmasked") {
         return (Vec::new(), Vec::new());

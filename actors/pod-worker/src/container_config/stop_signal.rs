@@ -1,17 +1,17 @@
-//! The signal that a container is asked to end by (row 5.20).
+//! The signal by which a container is asked to end (row 5.20).
 
 use bridge_cri::wire::Signal;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::node_rules::NodeRules;
 
-/// What the container asks for, if the gate is on; else what the image or the runtime says.
+/// The signal in the container's spec, if the gate is on; else the default of the image or the runtime.
 pub(super) fn stop_signal(container: &Container, rules: &NodeRules) -> Signal {
     let asked = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_deref());
     asked.filter(|_| rules.stop_signals).map_or(Signal::RuntimeDefault, by_name)
 }
 
-/// A name that is none counts as not given, as upstream takes it.
+/// The signal of this name; an unknown name counts as not given, as upstream takes it.
 fn by_name(name: &str) -> Signal {
     if !name.starts_with("SIG") {
         return Signal::RuntimeDefault;

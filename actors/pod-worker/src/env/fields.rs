@@ -39,7 +39,7 @@ pub(super) fn field_value(
         "status.hostIPs" => host_ips(sources).map(|ips| ips.join(",")),
         "status.podIP" => Ok(text(pod_ips(sources).first())),
         "status.podIPs" => Ok(pod_ips(sources).join(",")),
-        // Fields that can be selected by, but have no value here.
+        // Fields that pods can be selected by, but that have no value for a variable.
         "spec.restartPolicy" | "spec.schedulerName" | "status.phase" => {
             Err(EnvError::Field(format!("unsupported fieldPath: {path}")))
         }
@@ -59,7 +59,8 @@ fn host_ips<'a>(sources: &EnvSources<'a>) -> Result<&'a [String], EnvError> {
     Ok(sources.host_ips)
 }
 
-/// The pod's first address of the family of the node's first one, then its first of the other family.
+/// The pod's first address of the same family as the node's primary address, then the first of the other
+/// family.
 fn pod_ips(sources: &EnvSources<'_>) -> Vec<String> {
     let ips: Vec<IpAddr> = sources.pod_ips.iter().filter_map(|ip| ip.parse().ok()).collect();
     let node_is_v6 = sources.host_ips.first().is_some_and(|ip| ip.contains(':'));
@@ -97,7 +98,7 @@ mod tests {
                 ("spec.serviceAccountName", "robot"),
                 ("status.hostIP", "192.0.2.1"),
                 ("status.hostIPs", "192.0.2.1,2001:db8::1"),
-                // The node's family comes first, whatever the runtime's order.
+                // The address of the node's family comes first, in whatever order the runtime has them.
                 ("status.podIP", "10.0.0.1"),
                 ("status.podIPs", "10.0.0.1,fd00::1"),
             ] {

@@ -1,43 +1,44 @@
-//! Files of variables (row 11.6): a strict part of a POSIX shell's syntax, `NAME='value'` a line.
+//! Files of variables (row 11.6): a strict subset of a POSIX shell's syntax, with one `NAME='value'` per
+//! line.
 //!
-//! A value is in single quotes and may span lines; nothing in it is special. Lines that are empty or begin with `#`
-//! count for nothing, and so does a comment after the closing quote. A blank after `=` ends the value before it began,
-//! as in a shell.
+//! A value is in single quotes and may span lines; no character in it is special. Empty lines, lines that
+//! begin with `#`, and a comment after the closing quote are ignored. A variable with a blank after its `=`
+//! is empty, as in a shell.
 
-/// Longest line, in bytes.
+/// The longest line, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// Why a file of variables makes no sense.
+/// Why a file of variables cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvFileError {
-    /// A line is not of the form.
+    /// A line does not have the form `NAME='value'`.
     #[error("invalid environment variable format at line {line}: {problem}")]
     Line {
-        /// Counted from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// The rule it breaks.
+        /// The rule that the line breaks.
         problem: &'static str,
     },
-    /// A value never ends.
+    /// A value has no closing quote.
     #[error("invalid environment variable format starting at line {line}: unclosed single quote")]
     Unclosed {
-        /// Where it begins.
+        /// The number of the line on which the value begins, from 1.
         line: usize,
     },
-    /// A line is longer than any that is read.
+    /// A line exceeds the longest allowed length.
     #[error("line {line} is too long")]
     TooLong {
-        /// Counted from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
 }
 
-/// The value of a variable in a file; empty if the file does not have it. Only what comes before the variable's own
-/// line is looked at.
+/// The value of a variable in a file; empty if the file does not have it. The file is read only up to the
+/// line of the variable.
 ///
 /// # Errors
-/// The first line up to there that is not of the form.
+/// The first malformed line up to there.
 pub fn value_in(text: &str, key: &str) -> Result<String, EnvFileError> {
     let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).zip(1..);
     while let Some((line, number)) = lines.next() {
@@ -110,7 +111,7 @@ mod tests {
             ("A= 'x'\nB='2'", "B", "2"),
             ("A=''\n", "A", ""),
             ("A='1'\r\nB='2'\r\n", "B", "2"),
-            // What follows the variable is not looked at.
+            // The lines after the variable are not read.
             ("A='1'\nnonsense", "A", "1"),
         ] {
             assert_eq!(value_in(text, key), Ok(expected.to_owned()), "{text:?} {key}");

@@ -14,54 +14,55 @@ use pod_spec::quantity::Quantity;
 
 use self::objects::EnvObjects;
 
-/// Where values come from that are not in the container itself.
+/// The sources of values outside of the container's spec.
 #[derive(Clone, Debug)]
 pub struct EnvSources<'a> {
     /// The container's pod.
     pub pod: &'a Pod,
-    /// The pod's addresses, as the runtime has them; the node's for a pod on its network.
+    /// The pod's addresses from the runtime; for a pod on the node's network the node's addresses.
     pub pod_ips: &'a [String],
     /// The node's addresses, primary first.
     pub host_ips: &'a [String],
-    /// What pods may have of the node, by resource name.
+    /// The node's allocatable amounts, by resource name.
     pub allocatable: &'a BTreeMap<String, Quantity>,
-    /// The files that variables are read from; absent while the gate EnvFiles is off, which leaves such variables
-    /// empty.
+    /// The contents of the files of variables; `None` while the gate EnvFiles is off, which leaves such
+    /// variables empty.
     pub files: Option<&'a BTreeMap<EnvFile, FileText>>,
-    /// What the API server has.
+    /// The objects that the API server has.
     pub objects: &'a EnvObjects,
 }
 
 /// A file of variables: the volume's name and the path within it.
 pub type EnvFile = (String, String);
 
-/// What is known of a file of variables.
+/// The result of reading a file of variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileText {
-    /// Its content, and its path on the node.
+    /// The file's content, and its path on the node.
     Content(String, String),
-    /// Its volume is not mounted.
+    /// The file's volume is not mounted.
     NoVolume,
-    /// There is no such file, or it cannot be read; the log says why.
+    /// The file does not exist or cannot be read; the log has the cause.
     Unreadable,
 }
 
-/// Why a container's environment cannot be had: waiting reason CreateContainerConfigError.
+/// Why a container's environment cannot be made: its waiting reason is CreateContainerConfigError.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    /// A field of the pod has no value.
+    /// A field of the pod has no value; the text says why.
     #[error("{0}")]
     Field(String),
-    /// An amount of a resource has no value.
+    /// An amount of a resource has no value; the text says why.
     #[error("{0}")]
     Resource(String),
-    /// The volume of a file of variables is not there.
+    /// The volume of a file of variables is not mounted.
     #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
     NoVolume(String),
-    /// A file of variables cannot be read or makes no sense. What is in it is not for everybody to know.
+    /// A file of variables cannot be read or parsed. The message does not quote the file, which may hold
+    /// secrets.
     #[error("couldn't parse env file")]
     File,
-    /// A file of variables does not have the variable.
+    /// A file of variables does not have the wanted variable.
     #[error("environment variable key {key:?} not found in file {file:?}")]
     NoKey {
         /// The variable.
@@ -69,25 +70,25 @@ pub enum EnvError {
         /// The file on the node.
         file: String,
     },
-    /// A secret or a config map, or a key of it, cannot be had.
+    /// A secret, a config map, or a key of one cannot be had; the text says why.
     #[error("{0}")]
     Object(String),
-    /// The values become too long: with this variable.
+    /// The environment is too long with this variable.
     #[error("container {container:?}: environment variable {variable:?}: {error}")]
     TooLong {
         /// The container.
         container: String,
         /// The variable.
         variable: String,
-        /// How long they may be.
+        /// The limit that is exceeded.
         error: TooLong,
     },
-    /// A source that does not exist.
+    /// The source of this variable is none that this kubelet supports.
     #[error("environment variable {0:?} has a source that is not supported by this kubelet")]
     Unsupported(String),
 }
 
-/// The files that variables of a container are read from.
+/// The files that the container's variables are read from, each as often as variables name it.
 pub fn files(container: &Container) -> impl Iterator<Item = EnvFile> {
     let variables = container.env.iter().flatten();
     variables
@@ -95,10 +96,12 @@ pub fn files(container: &Container) -> impl Iterator<Item = EnvFile> {
         .map(|file| (file.volume_name.clone(), file.path.clone()))
 }
 
-/// A container's final environment: what whole objects give, then its variables in the order of declaration, then the
-/// services. Each name is there once, with its last value; services give way.
+/// A container's final environment: the variables of whole objects (`envFrom`), then the container's own in
+/// the order of declaration, then those of services. Each name occurs once, with its last value; a service's
+/// variable does not replace another.
 ///
-/// A value may refer to variables declared before it, and to services. A variable without value and source is empty.
+/// A value may refer to variables declared before it and to services. A variable without value and source is
+/// empty.
 ///
 /// # Errors
 /// [`EnvError`] for the first variable whose source has no value.
@@ -124,7 +127,7 @@ pub fn environment(
             _ => {
                 let lookup =
                     |name: &str| made.values.get(name).or_else(|| services.get(name)).map(String::as_str);
-                // It is counted when it is kept.
+                // The variable's length is counted when `put` keeps it.
                 expand(plain, lookup, &mut made.budget.clone())
                     .map_err(|error| too_long(container, &variable.name, error))?
             }
@@ -148,7 +151,7 @@ fn too_long(container: &Container, variable: &str, error: TooLong) -> EnvError {
     EnvError::TooLong { container: container.name.clone(), variable: variable.to_owned(), error }
 }
 
-/// An environment in the making.
+/// An environment that is being made.
 struct Made {
     budget: Budget,
     order: Vec<String>,
@@ -168,7 +171,7 @@ impl Made {
     }
 }
 
-/// `None` for an optional variable that is not there.
+/// The value from a variable's source; `None` for an optional source that does not exist.
 fn value_from(
     name: &str,
     source: &EnvVarSource,
@@ -197,7 +200,7 @@ fn namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-/// A variable that is empty in its file counts as missing, as upstream has it.
+/// The value of a variable in a file. An empty one counts as missing, as upstream has it.
 fn from_file(
     selector: &FileKeySelector,
     files: &BTreeMap<EnvFile, FileText>,
@@ -220,7 +223,7 @@ fn from_file(
 pub struct Variables<'a>(BTreeMap<&'a str, &'a str>);
 
 impl<'a> Variables<'a> {
-    /// Of this environment.
+    /// The variables of this environment.
     pub fn new(environment: &'a [(String, String)]) -> Self {
         Self(environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())
     }
@@ -228,7 +231,7 @@ impl<'a> Variables<'a> {
     /// Expands a mount's `subPathExpr`; every variable in it must have a value.
     ///
     /// # Errors
-    /// The names of those that have none, sorted, for people; or that it becomes too long.
+    /// The sorted names of the variables without a value, for people; or that the path becomes too long.
     pub fn expand_sub_path(&self, text: &str) -> Result<String, String> {
         let missing = std::cell::RefCell::new(std::collections::BTreeSet::new());
         let lookup = |name: &str| {
@@ -247,19 +250,19 @@ impl<'a> Variables<'a> {
         Err(format!("missing value for {}", names.join(", ")))
     }
 
-    /// Expands each text.
+    /// Expands the references in each text.
     ///
     /// # Errors
-    /// [`TooLong`] when they become too long.
+    /// [`TooLong`] when the expanded texts exceed the budget.
     pub fn expand_all(&self, texts: Option<&[String]>, budget: &mut Budget) -> Result<Vec<String>, TooLong> {
         let texts = texts.unwrap_or_default().iter();
         texts.map(|text| expand(text, |name| self.0.get(name).copied(), budget)).collect()
     }
 
-    /// What the environment leaves for the command.
+    /// The length that the environment leaves for command and arguments.
     ///
     /// # Errors
-    /// [`TooLong`] when it is too long already.
+    /// [`TooLong`] when the environment alone is too long.
     pub fn left(&self) -> Result<Budget, TooLong> {
         let mut budget = Budget::of_container();
         self.0.iter().try_for_each(|(name, value)| budget.take(name.len() + value.len()))?;
@@ -353,7 +356,7 @@ pub(crate) mod tests {
             let expected = [("POD", "web"), ("FILE", "from file"), ("BOTH", "web-from file")];
             let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
             assert_eq!(environment(&container, sources), Ok(expected.to_vec()));
-            // With the gate off nothing is read.
+            // With the gate off no file is read.
             let off = EnvSources { files: None, ..sources.clone() };
             let env = environment(&container, &off).expect("no file is missed");
             assert!(env.contains(&("FILE".into(), String::new())));
@@ -405,7 +408,7 @@ pub(crate) mod tests {
         let bomb =
             Container { name: "c".into(), env: Some((0..35).map(double).collect()), ..Container::default() };
         let many = Container { env: Some((0..18).map(double).collect()), ..bomb.clone() };
-        // The same name anew counts once.
+        // A name that is declared again counts once.
         let again = EnvVar { name: "A".into(), value: Some("y".repeat(1 << 20)), ..EnvVar::default() };
         let anew = Container { env: Some(vec![again; 20]), ..bomb.clone() };
         with_sources(&Pod::default(), |sources| {

@@ -10,21 +10,21 @@ use messages::object_cache::ObjectError;
 
 use super::EnvError;
 
-/// What ObjectCache says of an object.
+/// ObjectCache's answer about an object.
 pub type Found<K> = Result<Arc<K>, ObjectError>;
 
-/// The objects that a container's variables come from, as they are now.
+/// The objects that a container's variables come from, as ObjectCache has them now.
 #[derive(Clone, Debug, Default)]
 pub struct EnvObjects {
-    /// By name.
+    /// Secrets by name.
     pub secrets: BTreeMap<String, Found<Secret>>,
-    /// By name.
+    /// Config maps by name.
     pub config_maps: BTreeMap<String, Found<ConfigMap>>,
-    /// The variables of the services that the pod may know.
+    /// The variables of the services that the pod is told of, by the variable's name.
     pub services: BTreeMap<String, String>,
 }
 
-/// The names of the secrets and of the config maps that a container's variables come from.
+/// The names of the secrets, and those of the config maps, that a container's variables come from.
 pub fn needed(container: &Container) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut secrets, mut config_maps) = (BTreeSet::new(), BTreeSet::new());
     for source in container.env_from.iter().flatten() {
@@ -39,7 +39,7 @@ pub fn needed(container: &Container) -> (BTreeSet<String>, BTreeSet<String>) {
     (secrets, config_maps)
 }
 
-/// The object, or none if it need not be there and is not.
+/// The object; none if it does not exist and is optional.
 fn there<'a, K>(
     objects: &'a BTreeMap<String, Found<K>>,
     name: &str,
@@ -53,7 +53,7 @@ fn there<'a, K>(
     }
 }
 
-/// All variables of one source, by name.
+/// All variables of one `envFrom` source, as name and value.
 pub(super) fn all_of(
     source: &EnvFromSource,
     objects: &EnvObjects,
@@ -72,7 +72,7 @@ pub(super) fn all_of(
     }
 }
 
-/// The value of a key of a config map; none if it need not be there and is not.
+/// The value of a key of a config map; none if it does not exist and is optional.
 pub(super) fn of_config_map(
     wanted: &ConfigMapKeySelector,
     namespace: &str,
@@ -87,7 +87,7 @@ pub(super) fn of_config_map(
     }
 }
 
-/// The value of a key of a secret; none if it need not be there and is not.
+/// The value of a key of a secret; none if it does not exist and is optional.
 pub(super) fn of_secret(
     wanted: &SecretKeySelector,
     namespace: &str,
@@ -102,7 +102,7 @@ pub(super) fn of_secret(
     }
 }
 
-/// The runtime takes text alone.
+/// The value as text, since the runtime takes no other: bytes that are no UTF-8 are replaced.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

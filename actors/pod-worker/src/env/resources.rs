@@ -5,7 +5,7 @@ use pod_spec::downward::{Defaults, named_resource_text, resource_text};
 
 use super::{EnvError, EnvSources};
 
-/// An amount of a container of the pod, in units of the divisor, rounded up.
+/// A request or limit of a container of the pod, in units of the divisor, rounded up.
 pub(super) fn resource_value(
     selector: &ResourceFieldSelector,
     container: &Container,
@@ -14,7 +14,8 @@ pub(super) fn resource_value(
     let (pod, allocatable) = (sources.pod, sources.allocatable);
     let text = match selector.container_name.as_deref() {
         None | Some("") => resource_text(selector, pod, container, true, allocatable),
-        // Of other containers upstream gives only regular ones what the node has where they have no limit.
+        // Of other containers, upstream gives the node's allocatable amount for a missing limit only for
+        // regular ones.
         Some(_) => named_resource_text(selector, pod, allocatable, Defaults::Regular),
     };
     text.map_err(EnvError::Resource)
@@ -79,7 +80,7 @@ mod tests {
                 ("requests.hugepages-2Mi", "1Mi", "", "0"),
                 ("limits.ephemeral-storage", "0", "", "1000"),
                 ("requests.ephemeral-storage", "0", "", "0"),
-                // Without a limit: what pods may have of the node.
+                // Without a limit the value is the node's allocatable amount.
                 ("limits.cpu", "0", "free", "4"),
                 ("limits.memory", "1Gi", "free", "8"),
                 ("limits.ephemeral-storage", "1Gi", "free", "100"),

@@ -1,15 +1,15 @@
-//! Variables that tell of the cluster's services (row 11.4).
+//! Variables for the cluster's services (row 11.4).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 
-/// The service that every pod knows, whatever it wants.
+/// Namespace and name of the API server's service, which every pod is told of.
 const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
-/// The variables of the services that a pod of this namespace is told of: those of its namespace if it wants them, and
-/// the API server's in any case.
+/// The service variables of a pod: those of the services of its namespace if `links` is set
+/// (`enableServiceLinks`), and always those of the API server's service.
 pub fn variables(services: &[Arc<Service>], namespace: &str, links: bool) -> BTreeMap<String, String> {
     let mut told: BTreeMap<&str, (&Service, &str)> = BTreeMap::new();
     for service in services {
@@ -21,7 +21,7 @@ pub fn variables(services: &[Arc<Service>], namespace: &str, links: bool) -> BTr
         let of = meta.namespace.as_deref().unwrap_or_default();
         let name = meta.name.as_deref().unwrap_or_default();
         if (of, name) == API_SERVER {
-            // A service of the pod's own namespace that has taken the name counts.
+            // A service of the pod's own namespace with the same name takes precedence.
             told.entry(name).or_insert((service, ip));
         } else if of == namespace && links {
             told.insert(name, (service, ip));
@@ -34,7 +34,7 @@ pub fn variables(services: &[Arc<Service>], namespace: &str, links: bool) -> BTr
     variables
 }
 
-/// `my-db` as `MY_DB`.
+/// The name in the form of a variable: `my-db` becomes `MY_DB`.
 fn variable(name: &str) -> String {
     name.to_uppercase().replace('-', "_")
 }
@@ -55,7 +55,7 @@ fn of_service(prefix: &str, service: &Service, ip: &str, variables: &mut BTreeMa
         let protocol = port.protocol.as_deref().filter(|protocol| !protocol.is_empty()).unwrap_or("TCP");
         let scheme = protocol.to_lowercase();
         let url = format!("{scheme}://{bracketed}:{number}");
-        // As Docker's links had it, which made the first port special.
+        // The variable of Docker's links, which has the first port only.
         if index == 0 {
             set(format!("{prefix}_PORT"), url.clone());
         }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(hosts("ns", false), ["10.0.0.1"]);
         assert_eq!(hosts("default", true), ["10.0.0.1", "10.0.0.2"]);
         assert!(shown(&services, "ns", true).contains(&"OWN_PORT=tcp://[fd00::3]:443".to_owned()));
-        // A service of the same name in the pod's namespace takes the place, in whatever order they come.
+        // A service of the same name in the pod's namespace takes precedence, in either order.
         let own = service("ns", "kubernetes", "10.9.9.9", port());
         let server = service("default", "kubernetes", "10.0.0.1", port());
         for services in [[own.clone(), server.clone()], [server, own]] {

@@ -14,10 +14,10 @@ use super::Executor;
 use crate::hooks::{Hook, LONGEST, command_failed, in_plain_http};
 use crate::texts;
 
-/// Runs a hook to its end; dropping it cuts it off.
+/// Runs a hook to its end; dropping the future ends the wait for it.
 ///
 /// # Errors
-/// What people are told of its failure.
+/// The message of the failure, for people.
 pub(crate) async fn run(exec: &Executor, hook: &Hook) -> Result<(), String> {
     if let Some(command) = &hook.handler.exec {
         command_in_container(exec, hook, command.command.as_deref().unwrap_or_default()).await
@@ -36,7 +36,7 @@ async fn command_in_container(exec: &Executor, hook: &Hook, command: &[String]) 
     let request = ExecSyncRequest {
         container_id: hook.container_id.to_string(),
         cmd: command.to_vec(),
-        // Without a limit, as upstream has it: who waits for it has one.
+        // No limit here, as upstream has it: the caller that waits for the hook has one.
         timeout: 0,
     };
     let answer = exec.deps.exec.exec_sync(request).await;
@@ -49,7 +49,7 @@ async fn command_in_container(exec: &Executor, hook: &Hook, command: &[String]) 
 }
 
 async fn http(exec: &Executor, request: HttpProbe) -> Result<(), String> {
-    // Any answer is one: its status is not looked at.
+    // Any answer is a success: its status is not checked.
     let Err(error) = exec.deps.prober.request(request.clone()).await else { return Ok(()) };
     let error = error.to_string();
     let Some(plain) = in_plain_http(&request, &error) else { return Err(error) };
@@ -61,8 +61,8 @@ async fn http(exec: &Executor, request: HttpProbe) -> Result<(), String> {
     Ok(())
 }
 
-/// A preStop hook: begun by the first who waits for it, and not begun again by those who stop the container after
-/// that first stop was cut short.
+/// A preStop hook. The first stop that waits for it begins it; a later stop of the same container, after the
+/// first was cut short, waits for the same run.
 #[derive(Clone)]
 pub(crate) struct PreStop {
     ended: Shared<BoxFuture<'static, ()>>,
@@ -70,7 +70,7 @@ pub(crate) struct PreStop {
 }
 
 impl PreStop {
-    /// It runs when it is waited for.
+    /// A hook that begins when it is first waited for.
     pub fn new(exec: Executor, hook: Hook) -> Self {
         let is_sleep = hook.is_sleep();
         let ended = async move {
@@ -83,10 +83,11 @@ impl PreStop {
     }
 }
 
-/// Hooks of containers that may be stopped, by the runtime's ID.
+/// The preStop hooks of containers that may be stopped, by the runtime's ID of the container.
 pub(crate) type PreStops = BTreeMap<Arc<str>, PreStop>;
 
-/// Runs a container's preStop hook, if it has one, no longer than its grace; what is left of that, in seconds.
+/// Runs a container's preStop hook, if it has one, for at most the grace period. Returns the rest of the
+/// grace period, in seconds.
 pub(super) async fn pre_stop(
     exec: &Executor,
     hooks: &PreStops,
@@ -103,10 +104,10 @@ pub(super) async fn pre_stop(
         if hook.is_sleep {
             exec.deps.metrics.hook_sleeps_cut.inc();
         } else {
-            // It ends with its container, which is no success.
+            // The stop of the container ends the hook, which counts as a failure.
             exec.record(texts::failed_pre_stop_hook(), field_path);
         }
     }
-    // Whole seconds count, as upstream cuts them.
+    // Whole seconds are subtracted, as upstream does.
     grace_seconds - i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX)
 }

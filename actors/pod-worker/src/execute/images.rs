@@ -1,4 +1,4 @@
-//! Images that are being asked for while something else is done.
+//! Asks for images that run while the worker's other steps go on.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -18,19 +18,20 @@ use super::Executor;
 use crate::spec::ContainerKind;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-/// A pull has no deadline of its own here; this only bounds a question whose answer never comes.
+/// The worker sets no deadline for a pull; this only bounds an ask whose answer never comes.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// ImageManager's answer about one container's image.
 pub(crate) type ImageAnswer = Result<Result<Arc<PresentImage>, ImageError>, AskError>;
 
-/// The step of having a container's image, named for people: whose, which, and by when it is given up.
+/// The name of the step that waits for a container's image, for people: container, image, and the deadline.
 pub(crate) fn step(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
     format!("EnsureImage {} {image}, at most {}h", container.name, ANSWER_DEADLINE.as_secs() / 3600)
 }
 
-/// The configuration of the pod's sandbox, once it is made: pulls go with it, and wait for the first one.
+/// The configuration of the pod's sandbox, once the sandbox is made. Asks for images carry it, and wait until
+/// it is set.
 #[derive(Clone, Debug)]
 pub(crate) struct SandboxMade(Arc<watch::Sender<Option<Arc<[u8]>>>>);
 
@@ -41,7 +42,7 @@ impl Default for SandboxMade {
 }
 
 impl SandboxMade {
-    /// It is this one now.
+    /// Sets the configuration of the sandbox that was made.
     pub fn set(&self, config: &PodSandboxConfig) {
         self.0.send_replace(Some(config.to_bytes().into()));
     }
@@ -49,12 +50,12 @@ impl SandboxMade {
     async fn known(&self) -> Arc<[u8]> {
         let mut changes = self.0.subscribe();
         let known = changes.wait_for(Option::is_some).await;
-        // The sender is ours, so it is there.
+        // The sender lives in `self`, so the channel is open.
         known.ok().and_then(|known| known.clone()).unwrap_or_default()
     }
 }
 
-/// Asks for a container's image, once it is known what sandbox it is for.
+/// Asks ImageManager for a container's image, once the sandbox's configuration is known.
 pub(crate) fn ask(
     exec: &Executor,
     pod: &Pod,
@@ -84,26 +85,26 @@ pub(crate) fn ask(
     })
 }
 
-/// Names that are empty are let through by the API's validation, and mean nothing.
+/// The pull secrets of the pod. The API's validation lets empty names through; they are left out.
 fn pull_secrets(pod: &Pod) -> Arc<[Arc<str>]> {
     let named = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
     named.map(|secret| secret.name.as_str()).filter(|name| !name.is_empty()).map(Arc::from).collect()
 }
 
-/// Questions about images under way, by container name.
+/// The asks for images that are under way, and the answers, by container name.
 pub(super) struct Images {
     asked: FuturesUnordered<BoxFuture<'static, (String, ImageAnswer)>>,
     had: BTreeMap<String, ImageAnswer>,
 }
 
 impl Images {
-    /// Begins with the answers that are there already.
+    /// Starts with the images that the worker has been answered already.
     pub fn new(had: BTreeMap<String, Arc<PresentImage>>) -> Self {
         let had = had.into_iter().map(|(name, image)| (name, Ok(Ok(image)))).collect();
         Self { asked: FuturesUnordered::new(), had }
     }
 
-    /// Asks for a container's image unless the answer is there.
+    /// Asks for a container's image, unless its answer is there.
     pub fn want(&mut self, exec: &Executor, pod: &Pod, kind: ContainerKind, container: &Container) {
         if self.had.contains_key(&container.name) {
             return;
@@ -112,7 +113,7 @@ impl Images {
         self.asked.push(Box::pin(async move { (name, answer.await) }));
     }
 
-    /// Does `work`, and takes in answers meanwhile.
+    /// Polls `work` to its end, and collects answers meanwhile.
     pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|cx| {
@@ -122,13 +123,13 @@ impl Images {
         .await
     }
 
-    /// The answer about a container's image, waited for no longer than this.
+    /// The answer about a container's image, waited for no longer than `patience`.
     pub async fn answer(&mut self, name: &str, patience: Duration) -> Option<ImageAnswer> {
         let arrived = poll_fn(|cx| {
             self.take_in(cx);
             if self.had.contains_key(name) || self.asked.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         });
-        // Out of patience: what is not there is not there.
+        // After the timeout the result is the answer if it came, else none.
         let _ = tokio::time::timeout(patience, arrived).await;
         self.had.remove(name)
     }

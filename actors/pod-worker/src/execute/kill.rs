@@ -14,17 +14,18 @@ use crate::plan::KillContainer;
 use crate::termination::{Kill, TerminationPlan, remaining_seconds};
 use crate::texts;
 
-/// What came of stopping a pod.
+/// The result of stopping a pod.
 #[derive(Debug, Default)]
 pub(crate) struct StopOutcome {
-    /// What could not be stopped, and why; the next try begins with a look.
+    /// The containers and sandboxes that could not be stopped, with the causes, in one text. The next try
+    /// begins with a look.
     pub error: Option<String>,
-    /// Sandboxes that have been stopped.
+    /// The sandboxes that were stopped, by ID.
     pub sandboxes: BTreeSet<Arc<str>>,
 }
 
-/// Stops everything in the plan, running these hooks first: containers at the same time as far as their order allows, then sandboxes, which are
-/// stopped even if a container was not.
+/// Stops everything in the plan, with these preStop hooks first: containers at the same time as far as their
+/// order allows, then sandboxes, also when a container could not be stopped.
 pub(crate) async fn stop_all(exec: Executor, plan: TerminationPlan, hooks: PreStops) -> StopOutcome {
     let turns: BTreeMap<Arc<str>, watch::Sender<bool>> =
         plan.kills.iter().map(|kill| (kill.id.clone(), watch::Sender::new(false))).collect();
@@ -61,7 +62,7 @@ async fn stop_in_turn(
     let patience = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
     for before in kill.after.iter().filter_map(|id| turns.get(id)) {
         let mut stopped = before.subscribe();
-        // Its grace is over: it goes whether or not the others have.
+        // Its grace period is over: the container is stopped although others before it are not.
         let left = patience.saturating_sub(since.elapsed());
         if timeout(left, stopped.wait_for(|stopped| *stopped)).await.is_err() {
             break;
@@ -75,7 +76,7 @@ async fn stop_in_turn(
     Ok(())
 }
 
-/// Stops one container of a pod that goes on.
+/// Stops one container of a pod that goes on running.
 pub(super) async fn stop_one(
     exec: &Executor,
     kill: &KillContainer,
@@ -97,7 +98,7 @@ async fn stop_container(exec: &Executor, id: &str, name: &str, grace_seconds: i6
         .map_err(|error| failed("KillContainer", name, "KillContainerError", &error.status_text()))
 }
 
-/// Stops a sandbox, which gives back its network.
+/// Stops a sandbox, which frees its network.
 pub(super) async fn stop_sandbox(exec: &Executor, id: &str) -> Result<(), String> {
     let _step = exec.step("StopPodSandbox".to_owned()).await;
     exec.deps

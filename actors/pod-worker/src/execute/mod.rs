@@ -1,7 +1,8 @@
-//! Carrying out plans through the bridge: each step idempotent, named, and separately faultable.
+//! Carries out plans through the bridge: each step is idempotent and named, and a fault can be ordered for
+//! each.
 //!
-//! A task of this module may be dropped at any await: what it has asked of the runtime goes on in the bridge, and the
-//! next plan begins with a fresh look.
+//! A task of this module may be dropped at any await: calls to the runtime that it has begun go on in the
+//! bridge, and the next plan begins with a fresh look.
 
 mod hook;
 mod images;
@@ -26,13 +27,13 @@ pub(crate) use self::sync::{Floors, StartFailure, SyncOutcome, SyncTask};
 use crate::deps::PodWorkerDeps;
 use crate::texts::Text;
 
-/// What every task of one pod needs.
+/// The means that every task of one pod needs.
 #[derive(Clone)]
 pub(crate) struct Executor {
     pub deps: PodWorkerDeps,
     pub pod: PodRef,
     pub progress: Progress,
-    /// Pulls go with it.
+    /// The configuration of the pod's sandbox, for pulls.
     pub sandbox_made: SandboxMade,
 }
 
@@ -41,7 +42,7 @@ impl Executor {
         self.pod.uid.as_str()
     }
 
-    /// Begins a step; it is shown as what the pod waits for until the guard goes.
+    /// Begins a step. Until the guard is dropped the step is shown as the one that the pod waits for.
     async fn step(&self, what: String) -> StepGuard {
         let guard = self.progress.begin(what.clone());
         if let Some(fault_point) = &self.deps.fault_point {
@@ -50,7 +51,7 @@ impl Executor {
         guard
     }
 
-    /// An event about the pod, or about the container with this field path.
+    /// Records an event about the pod, or about the container with this field path.
     fn record(&self, text: Text, field_path: &str) {
         // Refused: counted at the recorder; an event is not worth more.
         self.deps.events.tell_or_count(text.about(&self.pod, field_path));

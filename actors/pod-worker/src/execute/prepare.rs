@@ -1,5 +1,5 @@
-//! What one container needs from outside before it is configured: files of variables, parts of volumes, and what the
-//! runtime can do (rows 11.5, 11.6, 10.20, 10.22).
+//! The inputs of a container's configuration from outside of its spec: files of variables, objects, parts of
+//! volumes, and the runtime's abilities (rows 11.5, 11.6, 10.20, 10.22).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,28 +22,29 @@ use crate::env::{self, EnvFile, EnvSources, FileText, environment, services};
 use crate::retry::AFTER_LOST_ANSWER;
 use crate::texts::CREATE_CONTAINER_CONFIG_ERROR;
 
-/// The largest file of variables. Containers write it, and the kubelet holds it in memory.
+/// The largest file of variables, in bytes. Containers write it, and the kubelet holds it in memory.
 const ENV_FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Longest wait for parts of volumes; then the container is tried again.
+/// Longest wait for parts of volumes; after it the container is tried again.
 const SUBPATHS_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Longest wait for an object; ObjectCache answers sooner.
 const OBJECT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// All of it.
+/// The inputs of a container's configuration from outside of its spec.
 pub(super) struct Prepared {
-    /// The final environment.
+    /// The container's final environment.
     pub environment: Vec<(String, String)>,
-    /// Parts of volumes on the node, by the index of their mount.
+    /// The paths on the host of the parts of volumes, by the index of their mount.
     pub sub_paths: BTreeMap<usize, String>,
-    /// The runtime makes mounts read-only with all that is mounted below them.
+    /// Whether the runtime can make mounts recursively read-only; false if the container does not want that.
     pub recursive_read_only: bool,
 }
 
-/// Sees to it.
+/// Reads files of variables and objects, has VolumeManager make parts of volumes ready, and asks the runtime
+/// if needed.
 ///
 /// # Errors
-/// Why the container cannot be configured, in upstream's words.
+/// Why the container cannot be configured, in upstream's text.
 pub(super) async fn prepare(
     task: &SyncTask,
     ground: &Ground,
@@ -70,7 +71,8 @@ pub(super) async fn prepare(
         let _step = exec.step(format!("PrepareSubpaths {}", container.name)).await;
         let ask = PrepareSubpaths { pod: exec.pod.clone(), container: container.name.clone(), subpaths };
         let answer = exec.deps.prepare_subpaths.ask(ask, SUBPATHS_DEADLINE).await;
-        // Without an answer, or from somebody who does not know the pod yet: nothing is wrong with the pod.
+        // No answer, or one from an incarnation of VolumeManager that does not have the pod's volumes: the
+        // pod is not at fault.
         let lost = |error: String| failure(format!("PrepareSubpaths: {error}"), Some(AFTER_LOST_ANSWER));
         answer.map_err(|error| lost(error.to_string()))?.map_err(|error| match error.volume.as_str() {
             "" => lost(error.message),
@@ -89,8 +91,8 @@ fn failure(message: String, retry_after: Option<Duration>) -> StartFailure {
     StartFailure { waiting: WaitingReason { reason, message }, retry_after }
 }
 
-/// What the API server has for the container's variables. A pod of another source refers to nothing there, and is told of
-/// services if they are known.
+/// The objects of the container's variables. A pod that is not from the API server gets services only if they
+/// are known, and does not wait for them.
 async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, StartFailure> {
     let (exec, namespace) = (&task.exec, &task.exec.pod.namespace);
     let of_api = task.desired.source == Source::Api;
@@ -123,7 +125,7 @@ async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, S
     })
 }
 
-/// The files that the container's variables are read from, each once.
+/// The files of the container's variables, each read once.
 async fn env_files(task: &SyncTask, ground: &Ground, container: &Container) -> BTreeMap<EnvFile, FileText> {
     let mut known = BTreeMap::new();
     if !task.exec.deps.config.env_files {
@@ -157,7 +159,7 @@ async fn env_file(task: &SyncTask, ground: &Ground, (volume, path): &EnvFile) ->
     FileText::Unreadable
 }
 
-/// Whether the runtime's handler of the pod says that it can.
+/// Whether the runtime's handler of the pod can make mounts recursively read-only.
 async fn makes_recursive_read_only(task: &SyncTask, handler: &str) -> Result<bool, String> {
     let exec = &task.exec;
     let _step = exec.step("RuntimeStatus".to_owned()).await;

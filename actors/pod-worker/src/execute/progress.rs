@@ -1,4 +1,4 @@
-//! Which steps are under way, so that a pod that hangs can say in what (row 30.2).
+//! The steps that are under way, so that the status of a pod that hangs can name the step (row 30.2).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The steps of one worker's running task. Clones share them.
+/// The steps of one worker's running task. Clones share the table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<Mutex<Table>>);
 
@@ -29,13 +29,13 @@ impl Progress {
         StepGuard { progress: self.clone(), number }
     }
 
-    /// The step that has been under way longest, and for how long.
+    /// The oldest step that is under way, and for how long.
     pub fn longest(&self) -> Option<(String, Duration)> {
         self.table().steps.values().next().map(|(what, since)| (what.clone(), since.elapsed()))
     }
 }
 
-/// Ends its step when it goes.
+/// Ends its step when it is dropped.
 #[must_use = "the step ends with it"]
 pub(crate) struct StepGuard {
     progress: Progress,

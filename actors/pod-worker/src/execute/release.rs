@@ -1,4 +1,4 @@
-//! Giving back what a stopped pod had on the node (row 4.5).
+//! Releases what a stopped pod had on the node: mounts, containers, cgroup, logs (row 4.5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use messages::volume_manager::UnmountVolumes;
 use super::Executor;
 use crate::step::Release;
 
-/// Longest wait for the volumes of a pod to be undone; then it is tried again.
+/// Longest wait for a pod's volumes to be unmounted; after it the release is tried again.
 const UNMOUNT_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Longest wait for a cgroup to be made or removed.
 pub(super) const CGROUP_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Undoes the pod's mounts and removes its cgroup, and what else `what` says.
+/// Unmounts the pod's volumes and removes its cgroup, and the containers and logs if `what` says so.
 ///
-/// Errors name the step; everything is tried again from the start, which is idempotent.
+/// An error names its step. A retry repeats all steps, which are idempotent.
 pub(crate) async fn release(exec: Executor, held: Arc<RuntimePod>, what: Release) -> Result<(), String> {
     let runtime = async { if what.containers { remove_from_runtime(&exec, &held).await } else { Ok(()) } };
-    // Both only need that nothing runs, and neither waits for the other.
+    // Both only need that no container runs, and do not depend on each other.
     let (unmounted, removed) = join(unmount(&exec), runtime).await;
     unmounted?;
-    // Also when the runtime refused: it does not remove a container whose process it has lost before that process is
-    // killed, which happens here.
+    // The cgroup is removed also when the runtime refused: it does not remove a container whose process it
+    // has lost before that process is killed, and the removal of the cgroup kills it.
     let cgroup = remove_cgroup(&exec).await;
     removed.and(cgroup)?;
     if what.logs {
@@ -71,7 +71,7 @@ async fn remove_from_runtime(exec: &Executor, held: &RuntimePod) -> Result<(), S
     Ok(())
 }
 
-/// Removes a container, its log and the link to that.
+/// Removes a container, its log and the link to the log.
 pub(super) async fn remove_container(
     exec: &Executor,
     id: &str,
@@ -87,7 +87,7 @@ pub(super) async fn remove_container(
     remove_container_only(exec, id, name).await
 }
 
-/// Removes a container and the link to its log, which stays: restarts are counted by it.
+/// Removes a container and the link to its log. The log stays, because restarts are counted by it.
 pub(super) async fn remove_container_only(exec: &Executor, id: &str, name: &str) -> Result<(), String> {
     let _step = exec.step(format!("RemoveContainer {name}")).await;
     let pod = &exec.pod;
@@ -98,7 +98,7 @@ pub(super) async fn remove_container_only(exec: &Executor, id: &str, name: &str)
     exec.deps.pods.remove_container(exec.uid(), id).await.map_err(|error| error.to_string())
 }
 
-/// Removes a sandbox, with whatever containers are left in it.
+/// Removes a sandbox, with the containers that are left in it.
 pub(super) async fn remove_sandbox(exec: &Executor, id: &str) -> Result<(), String> {
     let _step = exec.step("RemovePodSandbox".to_owned()).await;
     exec.deps.pods.remove_pod_sandbox(exec.uid(), id).await.map_err(|error| error.to_string())

@@ -1,7 +1,9 @@
-//! What containers stand on: volumes, directories, and a sandbox with its addresses (rows 5.4, 5.5, 30.3).
+//! Makes the surroundings that containers start in: volumes, directories, and a sandbox with its addresses
+//! (rows 5.4, 5.5, 30.3).
 //!
-//! Volumes come first: a pod that waits for one has no sandbox, no address and no image. Its directories and its cgroup
-//! are seen to beside them, and images while the runtime makes the sandbox.
+//! Volumes come first: a pod that waits for a volume gets no sandbox, no address and no image. Its
+//! directories and its cgroup are made at the same time as the volumes, and images are asked for while the
+//! runtime makes the sandbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,29 +28,30 @@ use crate::sandbox_config::{SandboxSetting, sandbox_config};
 use crate::spec::PodView;
 use crate::texts;
 
-/// Longest wait for the volumes of a pod; VolumeManager answers sooner.
+/// Longest wait for a pod's volumes; VolumeManager answers sooner.
 const MOUNT_DEADLINE: Duration = Duration::from_secs(130);
 /// Longest wait for a runtime class; ObjectCache answers sooner.
 const CLASS_DEADLINE: Duration = Duration::from_secs(10);
-/// Attempts of one sync, when names turn out to be taken.
+/// How often one sync tries to create a sandbox or a container whose name turns out to be taken.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
-/// What containers are started on.
+/// The surroundings that a pod's containers are started in.
 pub(super) struct Ground {
     pub sandbox_id: String,
     pub sandbox_config: PodSandboxConfig,
-    /// The handler of the runtime that the sandbox was made by; empty for the default one.
+    /// The runtime's handler that made the sandbox; empty for the default one.
     pub runtime_handler: String,
     pub volumes: Arc<MountedVolumes>,
-    /// The pod's addresses; the node's for a pod on its network.
+    /// The pod's addresses; for a pod on the node's network the node's. Empty if nothing is to be started.
     pub pod_ips: Vec<String>,
-    /// The managed hosts file, if the pod has one.
+    /// The path on the host of the managed hosts file, if the pod has one.
     pub etc_hosts: Option<String>,
-    /// The attempt of each container to start, by name.
+    /// The attempt of each container that is to be started, by name.
     pub attempts: BTreeMap<String, u32>,
 }
 
-/// Sees to all of it. Events about what failed have been recorded.
+/// Makes volumes, directories, cgroup and sandbox ready. Events about failures have been recorded when it
+/// returns.
 pub(super) async fn ground(
     task: &SyncTask,
     images: &mut Images,
@@ -87,7 +90,7 @@ async fn volumes(
         return Ok(Arc::new(MountedVolumes { host_paths: BTreeMap::new() }));
     }
     let _step = exec.step("MountVolumes".to_owned()).await;
-    // VolumeManager has told of what went wrong.
+    // VolumeManager records the events about what went wrong.
     match exec.deps.mount.ask(MountVolumes { pod: task.desired.clone() }, MOUNT_DEADLINE).await {
         Ok(Ok(mounted)) => Ok(mounted),
         Ok(Err(not_ready)) => {
@@ -101,14 +104,15 @@ async fn volumes(
     }
 }
 
-/// What a sandbox's configuration is made of.
+/// The inputs of a sandbox's configuration.
 struct Parts {
-    /// The node's resolver configuration, unless pods get none, or why it cannot be read.
+    /// The text of the node's resolver configuration, or why it cannot be read; no text if `resolvConf` is
+    /// empty.
     resolv_conf: Result<Option<String>, String>,
     cgroup: Arc<PodCgroup>,
 }
 
-/// The pod's directories are there, and its cgroup.
+/// Makes the pod's directories and its cgroup, and reads the node's resolver configuration.
 async fn parts(task: &SyncTask) -> Result<Parts, String> {
     let exec = &task.exec;
     let _step = exec.step("PreparePod".to_owned()).await;
@@ -129,7 +133,7 @@ async fn parts(task: &SyncTask) -> Result<Parts, String> {
     Ok(Parts { resolv_conf, cgroup })
 }
 
-/// The sandbox's configuration, for the attempt that is there or is to be made.
+/// The configuration of the sandbox, for the attempt that exists or is to be made.
 fn config(task: &SyncTask, Parts { resolv_conf, cgroup }: Parts) -> Result<PodSandboxConfig, String> {
     let (exec, pod) = (&task.exec, &task.desired.pod);
     let resolv_conf = resolv_conf.map_err(|error| format!("resolvConf: {error}"));
@@ -161,7 +165,8 @@ fn config(task: &SyncTask, Parts { resolv_conf, cgroup }: Parts) -> Result<PodSa
         })
 }
 
-/// What the pod is called, and how it finds others by name. What does not fit is told when a sandbox is made of it.
+/// The pod's host name and its resolver configuration. Events about entries that do not fit are recorded only
+/// when a sandbox is made.
 fn named(task: &SyncTask, resolv_conf: Option<&str>) -> Result<(String, DnsConfig), String> {
     let (exec, pod) = (&task.exec, &task.desired.pod);
     let config = &exec.deps.config;
@@ -196,7 +201,7 @@ fn names(task: &SyncTask) -> Result<Names, String> {
     hostname::names(&task.desired.pod, domain, config.hostname_override).map_err(|error| error.to_string())
 }
 
-/// The pod's cgroup, with its values.
+/// Has ResourceManager make the pod's cgroup, with its values.
 async fn cgroup(task: &SyncTask) -> Result<Arc<PodCgroup>, String> {
     let ensure = EnsurePodCgroup { pod: task.desired.clone() };
     let ensured = task.exec.deps.ensure_cgroup.ask(ensure, CGROUP_DEADLINE).await;
@@ -204,7 +209,8 @@ async fn cgroup(task: &SyncTask) -> Result<Arc<PodCgroup>, String> {
     ensured.map_err(|error| format!("EnsurePodCgroup: {}", error.message))
 }
 
-/// Log directories, and the attempts that come after the logs that are in them.
+/// Makes the log directories, and gives the attempt of each container to start: after the logs that are
+/// there.
 async fn attempts(task: &SyncTask) -> Result<BTreeMap<String, u32>, String> {
     let (dirs, pod, uid) = (&task.exec.deps.dirs, &task.exec.pod, task.exec.uid());
     let starts = task.plan.start.iter().map(|start| async move {
@@ -226,7 +232,7 @@ async fn attempts(task: &SyncTask) -> Result<BTreeMap<String, u32>, String> {
     Ok(try_join_all(starts).await?.into_iter().collect())
 }
 
-/// The sandbox that is there, or a new one, and the handler that it was made by.
+/// The ready sandbox, or a new one: its ID, its configuration and the runtime's handler that made it.
 async fn sandbox(
     task: &SyncTask,
     config: PodSandboxConfig,
@@ -250,7 +256,7 @@ async fn sandbox(
     })
 }
 
-/// The handler of the pod's runtime class, empty for the runtime's default one (row 5.25).
+/// The handler of the pod's runtime class; empty for the runtime's default one (row 5.25).
 async fn runtime_handler(task: &SyncTask) -> Result<String, String> {
     let exec = &task.exec;
     let class = task.desired.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
@@ -300,7 +306,7 @@ async fn create(
     }
 }
 
-/// The addresses that containers are told of.
+/// The pod's addresses, for its hosts file and its variables; empty if nothing is to be started.
 async fn pod_ips(task: &SyncTask, sandbox_id: &str) -> Result<Vec<String>, String> {
     if task.plan.start.is_empty() {
         return Ok(Vec::new());
@@ -314,7 +320,8 @@ async fn pod_ips(task: &SyncTask, sandbox_id: &str) -> Result<Vec<String>, Strin
     }
 }
 
-/// Writes the pod's hosts file. One with a network of its own and no address there has none.
+/// Writes the pod's hosts file and returns its path. A pod with a network of its own but no address gets no
+/// file.
 async fn hosts_file(task: &SyncTask, pod_ips: &[String]) -> Result<Option<String>, String> {
     let (dirs, pod) = (&task.exec.deps.dirs, &task.desired.pod);
     let host_network = PodView::of(pod).host_network();

@@ -1,4 +1,4 @@
-//! Starting containers, one after another (rows 5.7, 5.9, 5.22, 5.23, 30.3).
+//! Starts containers, one after another (rows 5.7, 5.9, 5.22, 5.23, 30.3).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::retry::AFTER_LOST_ANSWER;
 use crate::spec::{ContainerKind, PodView};
 use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR, CREATE_CONTAINER_ERROR, RUN_CONTAINER_ERROR};
 
-/// How long a sync waits for an image that all others are ready for; then the image is waited for on its own, and the
-/// rest of the pod goes on.
+/// How long a sync waits for an image; then the worker waits for that image on its own, and the sync goes on
+/// with the other containers.
 const IMAGE_PATIENCE: Duration = Duration::from_secs(1);
-/// Starts all that the plan names. An init container that does not start holds up what follows it; a sidecar or a
-/// regular container does not.
+/// Starts the containers of the plan in order. An init container that does not start holds up the ones after
+/// it; a sidecar or a regular container does not.
 pub(super) async fn start_all(
     task: &SyncTask,
     ground: &Ground,
@@ -41,7 +41,7 @@ pub(super) async fn start_all(
         let done = start_one(task, ground, start, kind, &container, images, outcome).await;
         match done {
             Done::Started(link) => links.push(link),
-            // What follows waits for its hook, which is run apart from everything else.
+            // The containers after it wait for its postStart hook, which the worker runs apart from the sync.
             Done::Hooked(link) => {
                 links.push(link);
                 break;
@@ -55,11 +55,11 @@ pub(super) async fn start_all(
 }
 
 enum Done {
-    /// With what makes the link to its log.
+    /// The container was started; the future makes the link to its log.
     Started(BoxFuture<'static, ()>),
-    /// The same, and it has a postStart hook.
+    /// The container was started and has a postStart hook; the future makes the link to its log.
     Hooked(BoxFuture<'static, ()>),
-    /// It ran already.
+    /// The container was running already.
     Runs,
     NotStarted,
 }
@@ -101,7 +101,7 @@ async fn start_one(
         CREATE_CONTAINER_CONFIG_ERROR | CREATE_CONTAINER_ERROR | RUN_CONTAINER_ERROR => {
             &failure.waiting.message
         }
-        // About an image ImageManager has said more already.
+        // About an image ImageManager has recorded an event with the details already.
         reason => reason,
     };
     exec.record(texts::failed(text), &kind.field_path(&start.name));
@@ -109,11 +109,12 @@ async fn start_one(
     Done::NotStarted
 }
 
-/// What the worker remembers of an image that could not be had.
+/// The failure that the worker keeps for an image that ImageManager could not provide.
 pub(crate) fn image_failure(error: &messages::image_manager::ImageError) -> StartFailure {
     StartFailure {
         waiting: waiting(&error.reason, &error.message),
-        // Nothing but a change helps: it is looked over with the next resync.
+        // Without a time from ImageManager only a change of the pod helps: the worker tries again with the
+        // next resync.
         retry_after: Some(error.retry_after_ms.map_or(Duration::from_secs(60), Duration::from_millis)),
     }
 }
@@ -159,8 +160,8 @@ async fn create_and_start(
     }
 }
 
-/// Creates the container, under a higher attempt if the name turns out to be taken by something unusable. The ID, the
-/// attempt, and whether it was there already.
+/// Creates the container, under a higher attempt if an unusable container has the name. Returns the ID, the
+/// attempt, and whether the container existed already.
 async fn create(
     task: &SyncTask,
     ground: &Ground,
@@ -174,7 +175,7 @@ async fn create(
     let mut attempt = ground.attempts.get(&start.name).copied().unwrap_or(0);
     let mut tries = 0;
     let target = target_id(task, start).map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error))?;
-    // A file for each instance: the message of the one before stays to be read.
+    // Each instance has a file of its own, so that the message of the one before it can still be read.
     let suffix = format!("{:08x}", exec.deps.clock.random_u64() >> 32);
     let log = exec.deps.dirs.create_termination_log(exec.uid(), &start.name, &suffix).await;
     let log = log.map_err(|error| failure(CREATE_CONTAINER_ERROR, &error.to_string()))?.display().to_string();
@@ -222,7 +223,8 @@ async fn create(
     }
 }
 
-/// The container whose processes an ephemeral one is to see; the error says that it is not there.
+/// The ID of the container whose processes an ephemeral one is to see. The error says that there is no such
+/// container.
 fn target_id<'a>(task: &'a SyncTask, start: &StartContainer) -> Result<Option<&'a str>, String> {
     if start.kind != ContainerKind::Ephemeral {
         return Ok(None);
@@ -239,7 +241,7 @@ fn target_id<'a>(task: &'a SyncTask, start: &StartContainer) -> Result<Option<&'
     }
 }
 
-/// Whether an adopted container has been started by the call that made it.
+/// Whether an adopted container runs already: an earlier call may have started it.
 async fn runs(task: &SyncTask, id: &str) -> Result<bool, StartFailure> {
     let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
     let answer = task.exec.deps.runtime.container_status(request).await;

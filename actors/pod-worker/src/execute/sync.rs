@@ -1,4 +1,5 @@
-//! One sync: kill what must go, have a sandbox, start what is to run (row 5.3).
+//! One sync: kills the containers that must go, makes a sandbox, starts the containers that are to run (row
+//! 5.3).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,57 +21,58 @@ use crate::spec::{ContainerKind, PodView};
 use crate::termination::{kill_grace_seconds, terminate};
 use crate::texts;
 
-/// More dead instances than this are removed before anything is started.
+/// More dead instances than this are removed before any container is started, fewer afterwards.
 const PRUNE_LATER_MAX: usize = 5;
 
-/// Everything one sync works from.
+/// The inputs of one sync.
 pub(crate) struct SyncTask {
     pub exec: Executor,
     pub desired: Arc<DesiredPod>,
     pub runtime: Arc<RuntimePod>,
     pub plan: PodPlan,
-    /// Images that ImageManager has answered for already.
+    /// Images that ImageManager has provided already, by container name.
     pub images: BTreeMap<String, Arc<PresentImage>>,
     pub floors: Floors,
-    /// Of what this sync may stop.
+    /// The preStop hooks of the containers that this sync may stop.
     pub pre_stops: PreStops,
 }
 
-/// The least attempts whose names are free, learnt when the runtime held a name without anything usable behind it.
+/// The least attempts that have a free name, learnt when the runtime held a name without a usable sandbox or
+/// container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Floors {
     pub sandbox: u32,
     pub containers: BTreeMap<String, u32>,
 }
 
-/// What came of it.
+/// The result of one sync.
 #[derive(Debug, Default)]
 pub(crate) struct SyncOutcome {
-    /// Containers that were created, by name.
+    /// The names of the containers that were created.
     pub created: Vec<String>,
-    /// postStart hooks of containers that run now.
+    /// The postStart hooks of the containers that were started.
     pub hooks: Vec<Hook>,
-    /// Containers that could not be started.
+    /// The containers that could not be started, by name.
     pub failures: BTreeMap<String, StartFailure>,
-    /// Containers whose image takes long: they are asked for again, and nothing else waits.
+    /// The containers whose image takes long: the worker asks for the image apart from the sync.
     pub image_waits: Vec<(ContainerKind, String)>,
-    /// What concerns the whole pod: volumes, directories, the sandbox.
+    /// An error that concerns the whole pod: of volumes, directories or the sandbox.
     pub pod_error: Option<String>,
-    /// Volumes that the pod waits for, if that is what is wrong with it.
+    /// The volumes that the pod waits for, if volumes caused the error.
     pub unmounted: Option<VolumesNotReady>,
-    /// Something could not be stopped.
+    /// Why a container or sandbox could not be stopped.
     pub kill_error: Option<String>,
-    /// A dead instance could not be removed.
+    /// Whether a dead instance could not be removed.
     pub prune_failed: bool,
-    /// What was learnt of free names.
+    /// The least attempts that have a free name, as of the end of the sync.
     pub floors: Floors,
 }
 
-/// Why a container did not start, and after which time it is worth another try.
+/// Why a container did not start, and when to try again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartFailure {
     pub waiting: WaitingReason,
-    /// The usual time if absent.
+    /// The time until the next try; the usual one if absent.
     pub retry_after: Option<Duration>,
 }
 
@@ -86,11 +88,12 @@ impl SyncTask {
         }
         for gone in &self.plan.purge {
             if let Err(error) = remove_container(&self.exec, &gone.id, &gone.name, gone.attempt).await {
-                // The attempt that is started next has another name: nothing waits for this.
+                // The next attempt of the container has another name, so the start need not wait for this
+                // removal.
                 tracing::warn!(error, pod = %self.exec.pod, "Init container was not removed");
             }
         }
-        // So many are left only if no sync comes to its end.
+        // So many dead instances are left only if earlier syncs did not come to their end.
         let first = self.plan.prune.len() > PRUNE_LATER_MAX;
         if first {
             self.prune(&mut outcome).await;
@@ -133,7 +136,7 @@ impl SyncTask {
         Ok(())
     }
 
-    /// Kills and removes what is restarted as a whole; its logs stay.
+    /// Kills and removes the instances of a restart of all containers; their logs stay.
     async fn reset(&self) -> Result<(), String> {
         for reset in &self.plan.reset {
             if reset.kill {
@@ -144,7 +147,7 @@ impl SyncTask {
                     message: texts::RESTARTING_ALL.to_owned(),
                     reason: KillReason::Other,
                 };
-                // Without grace, and so without hooks.
+                // Without a grace period, and so without a preStop hook.
                 stop_one(&self.exec, &kill, 0, &self.pre_stops).await?;
             }
             let removed = remove_container_only(&self.exec, &reset.id, &reset.name).await;

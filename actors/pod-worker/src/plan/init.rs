@@ -9,21 +9,21 @@ use super::{
 use crate::spec::{ContainerKind, PodView, init_kind};
 use crate::texts;
 
-/// How far initialization is.
+/// How far the initialization of a pod is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Regular containers may be looked at.
+    /// All init containers have completed: regular containers are planned.
     Initialized,
-    /// Not yet.
+    /// Initialization goes on.
     Running,
-    /// Never: an init container failed that is not restarted.
+    /// An init container has failed and may not be restarted.
     Failed,
 }
 
-/// Adds what init containers and sidecars need to the plan.
+/// Adds the steps for init containers and sidecars to the plan.
 ///
-/// They are walked from the last to the first, since instances of completed ones may be gone: the last one that has an
-/// instance proves that all before it have completed.
+/// They are visited from the last to the first, since instances of completed ones may have been removed: the
+/// last one that has an instance proves that all before it have completed.
 pub(super) fn progress(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) -> Progress {
     let containers = view.init();
     if containers.is_empty() {
@@ -55,7 +55,8 @@ pub(super) fn progress(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPla
     if walk.initialized { Progress::Initialized } else { Progress::Running }
 }
 
-/// Not an exited one: after a reboot all have exited, and init containers run again.
+/// Whether a regular container is created or running. Exited ones do not count: after a reboot all have
+/// exited, and init containers run again.
 fn regular_has_been_started(inputs: &Inputs<'_>, view: PodView<'_>) -> bool {
     view.regular()
         .iter()
@@ -67,14 +68,14 @@ struct Walk<'a> {
     inputs: &'a Inputs<'a>,
     view: PodView<'a>,
     initialized: bool,
-    /// One after this, or a regular container, has an instance.
+    /// Whether a later init container, or a regular container, has an instance.
     seen_later: bool,
     last: usize,
     starts: Vec<(usize, StartReason)>,
 }
 
 impl Walk<'_> {
-    /// False if the pod has failed.
+    /// Plans the steps for one init container. False if the pod has failed.
     fn visit(
         &mut self,
         index: usize,
@@ -132,7 +133,7 @@ impl Walk<'_> {
         true
     }
 
-    /// This one lets the next one start.
+    /// This init container lets the next one start.
     fn completed(&mut self, index: usize) {
         if index == self.last {
             self.initialized = true;

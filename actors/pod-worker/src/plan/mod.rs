@@ -1,7 +1,7 @@
-//! What has to be done so that a pod runs as desired: decided from what was seen, as a value.
+//! PURE: the plan of one sync, which holds the steps that make a pod run as desired.
 //!
-//! The order of the steps is the order of the fields (row 5.3). [`plan`] never does the same thing twice for one
-//! observation: the worker looks again before it plans again.
+//! The order of the steps is the order of the fields of [`PodPlan`] (row 5.3). The worker looks at the
+//! runtime again before it makes the next plan, so no step is planned twice for one observation.
 
 mod init;
 mod prune;
@@ -25,52 +25,54 @@ use crate::hash::container_hash;
 use crate::spec::{ContainerKind, PodView};
 use crate::texts;
 
-/// All that a plan depends on.
+/// The inputs of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
     /// The desired pod.
     pub pod: &'a Pod,
-    /// What the runtime holds of it.
+    /// The pod's sandboxes and containers at the runtime.
     pub runtime: &'a RuntimePod,
     /// Settled probe verdicts by container name.
     pub verdicts: &'a BTreeMap<String, ContainerVerdict>,
-    /// Restart delays.
+    /// The restart delays.
     pub backoff: &'a CrashBackoff,
-    /// What the worker remembers of failed attempts.
+    /// The results of earlier attempts.
     pub known: &'a Known,
-    /// The network plugin is not ready: only pods on the node's network are synced (row 3.8).
+    /// Whether the runtime's network is ready; otherwise only pods on the node's network are synced (row
+    /// 3.8).
     pub network_ready: bool,
-    /// Dead instances that are kept of each container.
+    /// How many dead instances of each container are kept.
     pub dead_kept: usize,
-    /// `runtime` is how things were then, or later.
+    /// `runtime` is the state at this moment or later.
     pub seen_at: Timestamp,
-    /// Now.
+    /// The wall time at which the plan is made.
     pub now: Timestamp,
 }
 
-/// How long after a kill that nobody here asked for the sandbox is looked at before the container comes back: the end
-/// of the sandbox may be what killed it, and the runtime says so of the container first.
+/// How long after a kill from outside of the kubelet a restart waits for a look at the sandbox: the end of
+/// the sandbox may have killed the container, and the runtime reports the container's end first.
 const SANDBOX_SETTLES: SignedDuration = SignedDuration::from_secs(1);
-/// The exit code of a process that SIGKILL has ended.
+/// The exit code of a process that was killed by SIGKILL.
 const KILLED: i32 = 137;
 
-/// What a worker remembers of its last attempts. Losing it costs one early retry.
+/// The worker's memory of its last attempts. Losing it costs one early retry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Containers that could not be started, by name.
+    /// The containers that could not be started, by name.
     pub failures: BTreeMap<String, Failure>,
-    /// The sandbox (or what it needs: volumes, directories, cgroup) could not be made: not again before this.
+    /// When the sandbox, or its volumes, directories or cgroup, may be tried again after a failure.
     pub pod_retry_at: Option<Timestamp>,
-    /// Removing dead instances has failed: not again before this.
+    /// When the removal of dead instances may be tried again after a failure.
     pub prune_retry_at: Option<Timestamp>,
-    /// Containers whose image is being waited for, by name: nothing of theirs is started meanwhile.
+    /// The containers whose image is being waited for, by name: none of them is started meanwhile.
     pub pulling: BTreeSet<String>,
-    /// Instances (by container name, the runtime's ID) whose postStart hook has not ended: what comes after them in the
-    /// pod waits, and their probes kill nothing.
+    /// The instances whose postStart hook has not ended (container name to the runtime's ID): containers
+    /// after them in the pod wait, and their probes kill nothing.
     pub hooking: BTreeMap<String, Arc<str>>,
-    /// Instances whose postStart hook has failed: they are killed.
+    /// The instances whose postStart hook has failed (container name to the runtime's ID): they are killed.
     pub hook_failed: BTreeMap<String, Arc<str>>,
-    /// Instances that were killed to start another: that is done whatever the restart policy says, until it has failed.
+    /// The instances that were killed to be replaced: the next one is started whatever the restart policy
+    /// says, until that has failed.
     pub replaced: Arc<BTreeMap<String, Arc<str>>>,
 }
 
@@ -91,49 +93,50 @@ impl Known {
 /// A container that could not be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Shown as the container's waiting state.
+    /// The reason and message of the container's waiting state.
     pub waiting: WaitingReason,
-    /// Not before this.
+    /// When the start may be tried again.
     pub retry_at: Timestamp,
-    /// The hash of the spec that failed; another one is tried at once.
+    /// The hash of the spec that failed; another spec is tried at once.
     pub hash: u64,
 }
 
-/// The plan of one sync.
+/// The plan of one sync: the steps in the order of the fields, and what the worker reports or waits for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodPlan {
     /// Stop all live containers, then all sandboxes.
     pub kill_pod: bool,
-    /// Ready sandboxes without live containers that a lost answer left behind: stop and remove.
+    /// Ready sandboxes without live containers, left behind by a lost answer: stop and remove them.
     pub discard_sandboxes: Vec<Arc<str>>,
     /// Single containers to stop, one after another.
     pub kill: Vec<KillContainer>,
-    /// An exit restarts all containers: these instances are killed, where they run, and removed, one after another.
+    /// An exit restarts all containers: these instances are killed if they run, and removed, one after
+    /// another.
     pub reset: Vec<Reset>,
-    /// Instances to remove before anything starts.
+    /// Instances to remove before any container starts.
     pub purge: Vec<Prune>,
     /// A sandbox to create.
     pub create_sandbox: Option<NewSandbox>,
     /// Containers to start, in this order.
     pub start: Vec<StartContainer>,
-    /// Instances to remove afterwards, at leisure: nothing waits for it.
+    /// Dead instances to remove at leisure: no start waits for them.
     pub prune: Vec<Prune>,
-    /// Containers that wait, by name, and why.
+    /// The reason and message of each container that waits, by name.
     pub waiting: BTreeMap<String, WaitingReason>,
-    /// Containers whose wait is a restart delay: one event BackOff each.
+    /// Containers that wait for a restart delay: one event BackOff each.
     pub backing_off: Vec<BackingOff>,
-    /// The next moment at which the same inputs give another plan.
+    /// The next moment at which the same inputs would give another plan.
     pub look_again: Option<Timestamp>,
-    /// Something starts only when a look that began at this moment or later has shown that the sandbox is well.
+    /// A start waits until a look that began at this moment or later has shown the sandbox to be ready.
     pub look_after: Option<Timestamp>,
-    /// Something would start, or be killed, if the network were ready.
+    /// Whether something would be started or killed if the network were ready.
     pub needs_network: bool,
-    /// The pod has nothing more to run.
+    /// Why the pod has nothing more to run, if it has not.
     pub finished: Option<Finished>,
 }
 
 impl PodPlan {
-    /// Nothing is to be done.
+    /// Whether the plan has no step.
     pub fn is_idle(&self) -> bool {
         !self.kill_pod
             && self.discard_sandboxes.is_empty()
@@ -145,13 +148,13 @@ impl PodPlan {
             && self.prune.is_empty()
     }
 
-    /// Instances that are killed to start another one of the same container, by its name.
+    /// The instances that the plan kills to start another one of the same container, by the container's name.
     pub fn replaced(&self) -> BTreeMap<String, Arc<str>> {
         let comes_back = |kill: &&KillContainer| self.start.iter().any(|start| start.name == kill.name);
         self.kill.iter().filter(comes_back).map(|kill| (kill.name.clone(), kill.id.clone())).collect()
     }
 
-    /// Something waits until this moment.
+    /// Notes that a step waits until this moment.
     fn not_before(&mut self, moment: Timestamp) {
         self.look_again = Some(self.look_again.map_or(moment, |earlier| earlier.min(moment)));
     }
@@ -160,11 +163,11 @@ impl PodPlan {
 /// A container that waits for its restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackingOff {
-    /// Kind, for the event's field path.
+    /// The container's kind, for the event's field path.
     pub kind: ContainerKind,
-    /// Its name.
+    /// The container's name.
     pub name: String,
-    /// Until then.
+    /// The end of the restart delay.
     pub until: Timestamp,
 }
 
@@ -173,48 +176,48 @@ pub struct BackingOff {
 pub struct NewSandbox {
     /// `metadata.attempt`.
     pub attempt: u32,
-    /// It replaces one: event SandboxChanged.
+    /// Whether it replaces another sandbox: event SandboxChanged.
     pub replaces: bool,
 }
 
-/// Why a container is killed; it decides which grace period holds.
+/// Why a container is killed, which decides its grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillReason {
     /// The startup probe has failed for good.
     StartupProbe,
     /// The liveness probe has failed for good.
     LivenessProbe,
-    /// Its postStart hook has failed.
+    /// The container's postStart hook has failed.
     PostStartHook,
-    /// Anything else.
+    /// Any other reason.
     Other,
 }
 
 /// A container to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KillContainer {
-    /// The runtime's ID.
+    /// The runtime's ID of the instance.
     pub id: Arc<str>,
-    /// Its name in the spec.
+    /// The container's name in the spec.
     pub name: String,
-    /// Kind, for the event's field path.
+    /// The container's kind, for the event's field path.
     pub kind: ContainerKind,
-    /// The message of event Killing.
+    /// The message of the event Killing.
     pub message: String,
-    /// Why.
+    /// The reason of the kill.
     pub reason: KillReason,
 }
 
-/// An instance to remove since all containers are restarted (row 5.11).
+/// An instance to remove because all containers of the pod are restarted (row 5.11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reset {
-    /// The runtime's ID.
+    /// The runtime's ID of the instance.
     pub id: Arc<str>,
-    /// Its name in the spec.
+    /// The container's name in the spec.
     pub name: String,
-    /// Kind, for the event's field path.
+    /// The container's kind, for the event's field path.
     pub kind: ContainerKind,
-    /// It has not exited: it is killed first, without grace.
+    /// Whether it has not exited, so that it is killed first, without a grace period.
     pub kill: bool,
 }
 
@@ -223,46 +226,47 @@ pub struct Reset {
 pub struct StartContainer {
     /// Index in `spec.initContainers`, `spec.containers` or `spec.ephemeralContainers`.
     pub index: usize,
-    /// Which of them, and how.
+    /// The container's kind, which names that list.
     pub kind: ContainerKind,
-    /// Its name.
+    /// The container's name.
     pub name: String,
-    /// The restart count; absent if the runtime knows no instance: then the log files decide (row 5.16).
+    /// The restart count; absent if the runtime has no instance: then the log files on disk decide (row
+    /// 5.16).
     pub attempt: Option<u32>,
-    /// Why.
+    /// The reason of the start.
     pub why: StartReason,
 }
 
 /// Why a container is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartReason {
-    /// There is no instance of it.
+    /// The container has no instance.
     New,
-    /// Its last instance was created, and never ran.
+    /// Its newest instance was created and never ran.
     NeverRan,
-    /// Its last instance has exited.
+    /// Its newest instance has exited.
     Exited,
-    /// It is killed by this plan and comes back.
+    /// This plan kills its instance, and a new one replaces that.
     Killed,
-    /// Its sandbox is replaced.
+    /// The pod gets a new sandbox.
     NewSandbox,
 }
 
-/// An instance to remove from the runtime, with its log and the link to it.
+/// An instance to remove from the runtime, with its log and the link to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prune {
-    /// The runtime's ID.
+    /// The runtime's ID of the instance.
     pub id: Arc<str>,
-    /// Its name in the spec, or what the runtime calls it.
+    /// The container's name, as the runtime has it.
     pub name: Arc<str>,
-    /// Its restart count, by which its log is named.
+    /// The restart count, which is in the name of its log.
     pub attempt: u32,
 }
 
 /// Why a pod has nothing more to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// No container is left that runs or will.
+    /// No container runs or will be restarted.
     Done,
     /// An init container has failed and may not be restarted.
     InitFailed,
@@ -270,7 +274,7 @@ pub enum Finished {
     SandboxGone,
 }
 
-/// Makes the plan.
+/// Makes the plan of one sync.
 pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
     let mut plan = PodPlan::default();
     let view = PodView::of(inputs.pod);
@@ -280,7 +284,7 @@ pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
         return PodPlan { needs_network: true, ..PodPlan::default() };
     }
     if !plan.reset.is_empty() {
-        // The pod begins anew when nothing of it is left.
+        // The pod begins anew when no instance is left.
         return plan;
     }
     match sandbox::verdict(view, inputs.runtime) {
@@ -291,15 +295,15 @@ pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
         sandbox::Verdict::Replace(new) => sandbox::replace(inputs, view, new, &mut plan),
     }
     if plan.finished.is_some() {
-        // The worker goes on to terminate the pod, which kills what is left in the right order.
+        // The worker then terminates the pod, which stops the rest in the right order.
         return PodPlan { finished: plan.finished, ..PodPlan::default() };
     }
     hold_back(inputs, view, &mut plan);
     if unsynced { without_network(plan) } else { plan }
 }
 
-/// Upstream does not sync a pod that needs a network which is not ready: nothing starts, and nothing is killed either,
-/// not even what a probe has failed (row 3.8).
+/// The plan while the network is not ready. As upstream, a pod that needs the network is not synced: no
+/// container is started, and none is killed, even after a failed probe (row 3.8).
 fn without_network(plan: PodPlan) -> PodPlan {
     let needs_network = !PodPlan { prune: Vec::new(), ..plan.clone() }.is_idle();
     PodPlan { needs_network, prune: plan.prune, waiting: plan.waiting, ..PodPlan::default() }
@@ -319,7 +323,8 @@ fn keep_sandbox(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     }
 }
 
-/// Ephemeral containers are started before all else, also while the pod is not initialized, and never again.
+/// Starts ephemeral containers, before all others, also while the pod is not initialized. None is started a
+/// second time.
 fn ephemeral(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     for (index, container) in view.ephemeral().iter().enumerate() {
         if inputs.runtime.latest(&container.name).is_none() {
@@ -334,8 +339,8 @@ fn ephemeral(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     }
 }
 
-/// Takes out what has to wait: for a restart delay, or for the retry of a failure. An init container that waits holds
-/// up all that follow it.
+/// Takes out the starts that have to wait, for a restart delay or for the retry of a failure. An init
+/// container that waits holds up all after it.
 fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     let ephemeral = view.ephemeral().iter().filter_map(|container| view.find(&container.name));
     let lasting = view.containers().map(|(kind, container)| (kind, Cow::Borrowed(container)));
@@ -393,7 +398,8 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     plan.start = ready;
 }
 
-/// A container is started first when the postStart hooks of those before it have ended, and again when its own has.
+/// Whether a start waits for a postStart hook: that of its own earlier instance, or, unless it is a restart,
+/// that of a container before it.
 fn held_by_hook(inputs: &Inputs<'_>, view: PodView<'_>, start: &StartContainer) -> bool {
     if inputs.known.hooking.contains_key(&start.name) {
         return true;
@@ -405,7 +411,7 @@ fn held_by_hook(inputs: &Inputs<'_>, view: PodView<'_>, start: &StartContainer) 
     inputs.known.hooking.keys().any(|name| view.place(name).is_some_and(|before| before < place))
 }
 
-/// The moment at which the sandbox has to be looked at before this start, if it has not been yet.
+/// The moment after which a look at the sandbox has to begin before this start, if none has yet.
 fn settles_at(inputs: &Inputs<'_>, start: &StartContainer) -> Option<Timestamp> {
     let instance = inputs.runtime.latest(&start.name).filter(|_| start.why == StartReason::Exited)?;
     let killed = instance.exit_code == KILLED && &*instance.reason != "OOMKilled";
@@ -414,8 +420,8 @@ fn settles_at(inputs: &Inputs<'_>, start: &StartContainer) -> Option<Timestamp> 
     (inputs.seen_at < settled).then_some(settled)
 }
 
-/// What the whole pod needs is not there: nothing starts, and what is dead already is not killed again and again.
-/// True if that held anything back.
+/// Holds back all starts while the sandbox, or something the whole pod needs, waits for its retry, so that
+/// dead containers are not killed again and again. True if anything was held back.
 fn hold_pod(inputs: &Inputs<'_>, plan: &mut PodPlan) -> bool {
     if plan.create_sandbox.is_none() && plan.start.is_empty() {
         return false;
@@ -452,24 +458,24 @@ fn wait_of(inputs: &Inputs<'_>, container: &Container) -> Option<Wait> {
     })
 }
 
-/// A failure stays visible until an instance has been started after it.
+/// The failure of a container, until an instance has been started after it.
 fn still_failing<'a>(inputs: &Inputs<'a>, container: &Container) -> Option<&'a Failure> {
     let failure = inputs.known.failures.get(&container.name)?;
     let running = inputs.runtime.latest(&container.name).is_some_and(|c| c.state == ContainerState::Running);
     (!running && failure.hash == container_hash(container)).then_some(failure)
 }
 
-/// The verdict over this very instance.
+/// The verdict about this instance; a verdict about an earlier instance does not count.
 fn verdict_of<'a>(inputs: &Inputs<'a>, instance: &RuntimeContainer) -> Option<&'a ContainerVerdict> {
     inputs.verdicts.get(&*instance.name).filter(|verdict| verdict.container_id == instance.id)
 }
 
-/// The image in the spec is not the one the instance was made of, or nobody knows of what it was made.
+/// Whether the instance was made from another image than the spec has, or from an unknown one.
 fn changed(container: &Container, instance: &RuntimeContainer) -> bool {
     instance.hash != Some(container_hash(container))
 }
 
-/// A container whose postStart hook has failed is killed; upstream's words for it are that short.
+/// The kill of a container whose postStart hook has failed, with upstream's message.
 fn failed_hook(container: &Container, kind: ContainerKind, instance: &RuntimeContainer) -> KillContainer {
     KillContainer {
         id: instance.id.clone(),
@@ -496,7 +502,7 @@ fn start_of(
     }
 }
 
-/// One more than the newest instance has, and than any other: the name of an attempt is never used twice.
+/// One more than the highest attempt of all instances, so that no attempt's name is used twice.
 fn next_attempt(runtime: &RuntimePod, name: &str) -> Option<u32> {
     runtime.instances(name).map(|instance| instance.attempt.saturating_add(1)).max()
 }

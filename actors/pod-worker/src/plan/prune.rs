@@ -1,4 +1,4 @@
-//! Instances that are not needed any more (rows 5.12 and 9.5).
+//! Instances to remove (rows 5.12 and 9.5).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 use super::Prune;
 use crate::spec::PodView;
 
-/// Dead instances except the newest `keep` of each container: one at least is kept, for its logs and the last state.
+/// The dead instances except the newest `keep` of each container; at least one is kept, for its logs and the
+/// last state.
 pub(super) fn dead(view: PodView<'_>, runtime: &RuntimePod, keep: usize) -> Vec<Prune> {
     let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
     let mut prunes = Vec::new();
@@ -18,7 +19,7 @@ pub(super) fn dead(view: PodView<'_>, runtime: &RuntimePod, keep: usize) -> Vec<
         if !dead || view.find(&instance.name).is_none() {
             continue;
         }
-        // An instance that never ran says nothing to anybody.
+        // An instance that never ran has no log and no last state to keep.
         if instance.state == ContainerState::Exited {
             let count = kept.entry(&instance.name).or_default();
             *count += 1;
@@ -31,7 +32,8 @@ pub(super) fn dead(view: PodView<'_>, runtime: &RuntimePod, keep: usize) -> Vec<
     prunes
 }
 
-/// Exited and unknown instances of init containers except the newest such: what must be gone before one is started.
+/// The exited and unknown instances of init containers, except the newest of each: they are removed before an
+/// init container is started.
 pub(super) fn init_before_start(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Prune> {
     view.init()
         .iter()
@@ -45,7 +47,7 @@ pub(super) fn init_before_start(view: PodView<'_>, runtime: &RuntimePod) -> Vec<
         .collect()
 }
 
-/// Every instance of every init container: a new sandbox is initialized from the start.
+/// All instances of all init containers: a new sandbox is initialized from the start.
 pub(super) fn all_init(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Prune> {
     view.init().iter().flat_map(|container| runtime.instances(&container.name)).map(prune).collect()
 }

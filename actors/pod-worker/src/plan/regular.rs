@@ -17,7 +17,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan)
         let why = match inputs.runtime.latest(&container.name) {
             None => Some(StartReason::New),
             Some(instance) => match instance.state {
-                // How it ends decides whether it comes back.
+                // Its exit code decides whether it is restarted.
                 ContainerState::Running if inputs.known.has_failed_hook(instance) => {
                     kept += 1;
                     plan.kill.push(failed_hook(container, ContainerKind::Regular, instance));
@@ -30,7 +30,8 @@ pub(super) fn decide(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan)
                     }
                     Some(fault) => kill(view, container, instance, fault, plan),
                 },
-                // It may still run: two instances of one container must never be.
+                // The instance may still run, and two instances of one container must never run, so it is
+                // killed first.
                 ContainerState::Unknown => {
                     let fault =
                         Fault { message: texts::unknown_state(), reason: KillReason::Other, always: true };
@@ -55,11 +56,11 @@ pub(super) fn decide(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan)
     plan.start.append(&mut starts);
 }
 
-/// Why a running container cannot stay.
+/// Why a running container is killed.
 struct Fault {
     message: String,
     reason: KillReason,
-    /// It comes back whatever the restart policy says.
+    /// Whether it is restarted whatever the restart policy says.
     always: bool,
 }
 
@@ -72,7 +73,7 @@ fn fault_of(inputs: &Inputs<'_>, container: &Container, instance: &RuntimeContai
             always: true,
         });
     }
-    // Until its hook has ended a container counts as not started.
+    // A container whose postStart hook has not ended counts as not started.
     let verdict = verdict_of(inputs, instance).filter(|_| !inputs.known.is_hooking(instance))?;
     if verdict.liveness == Some(false) {
         Some(Fault {

@@ -1,12 +1,12 @@
-//! Restarting all containers of a pod in place, since a rule says so of an exit (row 5.11).
+//! The restart of all containers of a pod in place, after an exit for which a rule demands it (row 5.11).
 
 use messages::runtime::{ContainerState, RuntimePod};
 
 use super::Reset;
 use crate::spec::{PodView, restarts_all};
 
-/// Every instance of every container, if a newest one has exited so; the exits that caused it go last, so that a reset
-/// that was interrupted goes on.
+/// All instances of all containers, if a container's newest instance has exited with a code that restarts
+/// all. The exits that caused it come last, so that an interrupted reset goes on.
 pub(super) fn all_containers(view: PodView<'_>, runtime: &RuntimePod) -> Vec<Reset> {
     let caused = view.containers().any(|(_, container)| {
         runtime.latest(&container.name).is_some_and(|instance| {

@@ -8,12 +8,12 @@ use pod_rules::restart::RestartPolicy;
 use super::{Finished, Inputs, NewSandbox, PodPlan, StartReason, prune, start_of};
 use crate::spec::{ContainerKind, PodView, init_kind};
 
-/// What becomes of the sandbox.
+/// The decision about the pod's sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It stays; these others go.
+    /// The pod's sandbox stays; these other sandboxes are removed.
     Keep { discard: Vec<Arc<str>> },
-    /// Everything is killed, and this one is made if the pod has still something to run.
+    /// All containers are killed, and this sandbox is made if the pod still has something to run.
     Replace(NewSandbox),
 }
 
@@ -40,8 +40,8 @@ pub(super) fn verdict(view: PodView<'_>, runtime: &RuntimePod) -> Verdict {
     Verdict::Keep { discard: Vec::new() }
 }
 
-/// Two ready sandboxes are what a lost answer leaves behind: the one with live containers stays, and without any the
-/// newest. Only if several have live containers must all of them go.
+/// A lost answer can leave a second ready sandbox behind. The one with live containers stays; without any,
+/// the newest. None stays if several have live containers.
 fn keep_the_busy_one(runtime: &RuntimePod, ready: &[&RuntimeSandbox]) -> Option<Vec<Arc<str>>> {
     let busy: Vec<&RuntimeSandbox> = ready
         .iter()
@@ -58,7 +58,7 @@ fn keep_the_busy_one(runtime: &RuntimePod, ready: &[&RuntimeSandbox]) -> Option<
     )
 }
 
-/// Plans the kill of everything and, unless the pod is done, a fresh start.
+/// Plans the kill of all containers and, unless the pod is done, a fresh start.
 pub(super) fn replace(inputs: &Inputs<'_>, view: PodView<'_>, new: NewSandbox, plan: &mut PodPlan) {
     let runtime = inputs.runtime;
     let ran_before = !runtime.containers.is_empty();
@@ -88,7 +88,7 @@ pub(super) fn replace(inputs: &Inputs<'_>, view: PodView<'_>, new: NewSandbox, p
     plan.start = match view.init().first() {
         Some(first) => {
             let mut start = start_of(runtime, init_kind(first), 0, first, StartReason::NewSandbox);
-            // Its instances are purged by this very plan.
+            // This plan purges the instances of the init container.
             if runtime.latest(&first.name).is_none() {
                 start.why = StartReason::New;
             }

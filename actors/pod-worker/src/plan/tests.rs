@@ -9,7 +9,7 @@ use super::*;
 use crate::backoff::BackoffBounds;
 use crate::fixtures::{at, container, exited, instance, pod, probe, running, runtime_pod, sandbox, sidecar};
 
-/// A pod, what is seen of it, and what is known; the plan for it.
+/// The inputs of a plan.
 #[derive(Debug)]
 struct Case {
     pod: Pod,
@@ -68,7 +68,7 @@ impl Case {
     }
 }
 
-/// `name#attempt` of what is started, `?` where the log files decide.
+/// The started containers as `name#attempt`, with `?` where the log files decide the attempt.
 fn starts(plan: &PodPlan) -> Vec<String> {
     plan.start
         .iter()
@@ -139,7 +139,7 @@ fn of_two_ready_sandboxes_the_one_with_live_containers_stays() {
 fn a_pod_that_runs_once_gets_no_second_sandbox() {
     let plan = Case::new(two("Never"), vec![running("a", 0)]).dead_sandbox().plan();
     assert_eq!(plan.finished, Some(Finished::SandboxGone));
-    // Nothing was ever created in the first one.
+    // No container was ever created in the first sandbox.
     let plan = Case::new(two("Never"), vec![]).dead_sandbox().plan();
     assert_eq!(plan.create_sandbox, Some(NewSandbox { attempt: 1, replaces: true }));
     let done = vec![exited("a", 0, 0, 1, 0), exited("b", 0, 0, 1, 0)];
@@ -157,7 +157,7 @@ fn restart_policies() {
     let running_one = vec![running("a", 0), exited("b", 0, 0, 1, 3)];
     let plan = Case::new(two("Never"), running_one).plan();
     assert!(plan.is_idle() && plan.finished.is_none());
-    // Created and unknown ones always come back.
+    // Created and unknown instances are always replaced.
     let odd = vec![instance("a", 0, S::Created), instance("b", 0, S::Unknown)];
     let plan = Case::new(two("Never"), odd).plan();
     assert_eq!(starts(&plan), ["a#1", "b#1"]);
@@ -199,9 +199,9 @@ fn failed_probes_kill_the_instance_they_are_about() {
     assert!(plan.replaced().is_empty(), "it does not come back");
     let plan = Case::new(two("OnFailure"), seen()).verdict("a-1", None, Some(false)).plan();
     assert_eq!(plan.replaced(), BTreeMap::from([("a".to_owned(), Arc::from("a-1"))]));
-    // A verdict over an earlier instance says nothing.
+    // A verdict about an earlier instance does not count.
     assert!(Case::new(two("Always"), seen()).verdict("a-0", None, Some(false)).plan().is_idle());
-    // The last one that is killed for good ends the pod.
+    // When the last container is killed for good the pod ends.
     let last = vec![running("a", 0), exited("b", 0, 0, 1, 0)];
     let plan = Case::new(two("Never"), last).verdict("a-0", None, Some(false)).plan();
     assert_eq!(plan.finished, Some(Finished::Done));
@@ -216,7 +216,7 @@ fn what_was_killed_to_be_replaced_comes_back_whatever_the_policy_says() {
         let mut case = Case::new(two(policy), seen());
         case.known.replaced = Arc::new(BTreeMap::from([("a".to_owned(), Arc::from("a-1"))]));
         assert_eq!(starts(&case.plan()), ["a#2"]);
-        // Its image is being pulled: the pod has not come to its end either.
+        // The container's image is being pulled: the pod has not ended either.
         case.runtime = runtime_pod(vec![exited("a", 1, 0, 1, 0), exited("b", 0, 0, 1, 0)]);
         case.known.pulling.insert("a".to_owned());
         let plan = case.plan();
@@ -237,10 +237,10 @@ fn init_containers_run_one_after_another() {
     assert_eq!(step(vec![exited("i1", 0, 0, 1, 0)]), ["i2#?"]);
     assert_eq!(step(vec![exited("i1", 0, 0, 1, 0), running("i2", 0)]), Vec::<String>::new());
     assert_eq!(step(vec![exited("i1", 0, 0, 1, 0), exited("i2", 0, 0, 1, 0)]), ["a#?"]);
-    // The instances of completed ones may be gone.
+    // The instances of completed init containers may have been removed.
     assert_eq!(step(vec![exited("i2", 0, 0, 1, 0)]), ["a#?"]);
     assert!(Case::new(with_init("Always"), vec![running("a", 0)]).plan().is_idle());
-    // After a reboot all have exited, in an old sandbox, and initialization begins again.
+    // After a reboot all instances have exited, in an old sandbox, and initialization begins again.
     let rebooted = vec![exited("a", 0, 2, 3, 255), exited("i1", 0, 0, 1, 0), exited("i2", 0, 1, 2, 0)];
     let plan = Case::new(with_init("Always"), rebooted).dead_sandbox().plan();
     assert_eq!(starts(&plan), ["i1#1"]);
@@ -264,7 +264,7 @@ fn a_failed_init_container_is_restarted_or_fails_the_pod() {
     let plan = Case::new(with_init("Always"), unknown).plan();
     assert_eq!(plan.kill.len(), 1);
     assert_eq!(starts(&plan), ["i1#1"]);
-    // One that was created, and never ran, is made anew.
+    // An init container that was created and never ran is created anew.
     assert_eq!(starts(&Case::new(with_init("Never"), vec![instance("i1", 0, S::Created)]).plan()), ["i1#1"]);
 }
 
@@ -282,7 +282,7 @@ fn a_sidecar_lets_the_next_start_once_it_has_started() {
     assert!(case(vec![running("s1", 0)]).plan().is_idle());
     let plan = case(vec![running("s1", 0)]).verdict("s1-0", Some(true), None).plan();
     assert_eq!(starts(&plan), ["s2#?"]);
-    // Without a startup probe running is enough.
+    // Without a startup probe a running sidecar lets the next one start.
     let both = vec![running("s1", 0), running("s2", 0)];
     assert_eq!(starts(&case(both).verdict("s1-0", Some(true), None).plan()), ["a#?"]);
 }
@@ -301,7 +301,7 @@ fn sidecars_are_kept_running_while_there_is_work() {
         .verdict("s1-0", Some(true), Some(false))
         .plan();
     assert_eq!(kills(&plan), [("s1-0", "Init container s1 failed liveness probe")]);
-    // The work is done: they are not restarted, the pod ends.
+    // The regular containers are done: sidecars are not restarted, and the pod ends.
     let done = vec![exited("a", 0, 0, 1, 0), exited("s1", 0, 0, 1, 0), running("s2", 0)];
     let plan = case(done).verdict("s1-0", Some(true), None).plan();
     assert_eq!(plan.finished, Some(Finished::Done));
@@ -344,7 +344,7 @@ fn failures_show_until_they_are_over_and_are_not_retried_early() {
     case.now = 1_010;
     let plan = case.plan();
     assert_eq!((starts(&plan), plan.waiting.get("b")), (vec!["b#?".to_owned()], Some(&waiting)));
-    // Another image is tried at once.
+    // A changed image is tried at once.
     case.now = 1_000;
     case.known.failures.get_mut("b").expect("there").hash += 1;
     assert_eq!(starts(&case.plan()), ["b#?"]);
@@ -474,12 +474,12 @@ proptest! {
         let plan = case.plan();
         let runtime = &case.runtime;
         for start in &plan.start {
-            // Never a second instance beside one that may live, unless that one is killed first.
+            // No second instance beside one that may live, unless that one is killed first.
             let lives = runtime.instances(&start.name)
                 .filter(|c| Some(&c.id) == runtime.latest(&start.name).map(|c| &c.id))
                 .any(|c| matches!(c.state, S::Running | S::Unknown));
             prop_assert!(!lives || plan.kill_pod || plan.kill.iter().any(|kill| kill.name == start.name));
-            // An attempt is never used twice.
+            // No attempt is used twice.
             let highest = runtime.instances(&start.name).map(|c| c.attempt).max();
             prop_assert_eq!(start.attempt, highest.map(|attempt| attempt + 1));
         }
@@ -493,7 +493,7 @@ proptest! {
         if plan.finished.is_some() {
             prop_assert!(plan.is_idle());
         }
-        // What is removed does not live, unless it is killed first.
+        // No running instance is removed, unless it is killed first.
         for gone in plan.purge.iter().chain(&plan.prune) {
             let lives = runtime.live().any(|c| c.id == gone.id && c.state == S::Running);
             prop_assert!(!lives || plan.kill_pod);
@@ -501,7 +501,7 @@ proptest! {
         prop_assert!(plan.create_sandbox.is_none() || runtime.ready_sandbox().is_none() || plan.kill_pod);
     }
 
-    /// Carried out without a failure, plans come to rest: nothing restarts what runs.
+    /// Plans that are carried out without a failure come to rest: running containers are not restarted.
     #[test]
     fn plans_come_to_rest(case in any_case()) {
         let mut case = case;
@@ -516,7 +516,7 @@ proptest! {
     }
 }
 
-/// A runtime in which everything works: init containers exit with 0 at once, all others run.
+/// A runtime without failures: init containers exit with 0 at once, all others run.
 fn apply(case: &mut Case, plan: &PodPlan) {
     let runtime = &mut case.runtime;
     if plan.kill_pod {

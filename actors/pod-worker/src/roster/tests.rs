@@ -257,8 +257,8 @@ fn adopted_workers_are_told_again() {
 }
 
 proptest! {
-    /// Whatever comes in which order: at most one worker per pod, none is told to run after it was told to go, and
-    /// two static pods of one name never run together.
+    /// Whatever comes in whatever order: at most one worker per pod, no worker is told to run after it was
+    /// told to end its pod, and two static pods of one name never run together.
     #[test]
     fn no_worker_is_sent_back(events in proptest::collection::vec((0u8..5, 0usize..4, proptest::bool::ANY), 1..40)) {
         let all: Vec<_> = ["a", "b", "c", "d"].iter().enumerate()

@@ -1,4 +1,4 @@
-//! Beginning the steps.
+//! Begins the worker's steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::step::{Release, Step};
 use crate::termination::{TerminationPlan, longest_grace_seconds};
 use crate::texts;
 
-/// StatusManager's answer is waited for this long.
+/// Longest wait for StatusManager's answer.
 const STATUS_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Pause before a step that changed nothing.
+/// Pause before a step that changed nothing is repeated.
 const IN_VAIN_PAUSE: Duration = Duration::from_secs(1);
-/// How long a step may take beyond the grace periods in it: each of its calls has a deadline of its own, and what a pod has
-/// filled is removed at low priority.
+/// How long a step may take beyond the grace periods in it. Each of its calls has a deadline of its own, and
+/// large directories are removed at low priority.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The work under way.
+/// The task under way: at most one at a time touches the pod.
 pub(super) struct Task {
     pub effect: EffectId,
     pub since: Instant,
@@ -73,7 +73,7 @@ impl PodWorker {
         match step {
             Step::Restore => self.restore(ctx),
             Step::Settle => self.settle(ctx),
-            // It has been asked for when it became necessary.
+            // The look was asked for when it became necessary.
             Step::Look if self.awaited.is_some() => {}
             Step::Look => self.touch(ctx),
             Step::Sync(plan) => self.sync(*plan, ctx),
@@ -95,7 +95,7 @@ impl PodWorker {
         }
     }
 
-    /// A step that was carried out, and is asked for again because it changed nothing, waits a moment.
+    /// Puts off a step that was just carried out and is decided again, because it changed nothing.
     fn not_in_vain(&mut self, step: Step) -> Step {
         let works = match &step {
             Step::Sync(plan) => !plan.is_idle(),
@@ -132,7 +132,7 @@ impl PodWorker {
         }
     }
 
-    /// A pod that ended before this worker began must not run again.
+    /// Asks StatusManager whether the pod ended before this worker began: such a pod must not run again.
     fn restore(&mut self, ctx: &mut Ctx<Self>) {
         if self.asking {
             return;
@@ -210,7 +210,7 @@ impl PodWorker {
         self.sync_began = Instant::now();
         self.objects_changed = false;
         let (runtime, floors) = (runtime.clone(), self.floors.clone());
-        // Kills may come one after the other, and the pod's end after them.
+        // Kills may come one after another, and the kill of the whole pod after them.
         let stops = u32::try_from(plan.kill.len()).unwrap_or(u32::MAX).saturating_add(1);
         let grace = Duration::from_secs(longest_grace_seconds(&desired.pod)).saturating_mul(stops);
         let task = SyncTask { exec, desired, runtime: runtime.clone(), plan, images, floors, pre_stops };
@@ -225,7 +225,7 @@ impl PodWorker {
         self.started(TaskKind::Sync, effect, ctx);
     }
 
-    /// Nothing is to be done: until when?
+    /// There is no step: waits for a message, or until the next moment at which there may be one.
     fn rest(&mut self, plan: &PodPlan, ctx: &mut Ctx<Self>) {
         let now = self.now();
         if plan.look_after.is_some_and(|moment| moment <= now) {
@@ -245,7 +245,7 @@ impl PodWorker {
         self.wake_at(moment, ctx);
     }
 
-    /// One event per delay and container, not one per sync.
+    /// Records one event for each restart delay of a container, not one for each sync.
     fn say_back_off(&mut self, plan: &PodPlan) {
         let Some(pod) = self.pod.clone() else { return };
         for wait in &plan.backing_off {
@@ -255,7 +255,8 @@ impl PodWorker {
         }
     }
 
-    /// The pod has come to run: that took so long.
+    /// Observes the metrics of a start: the first sync, and the moment at which all regular containers have
+    /// run.
     fn count_start(&mut self) {
         let (Some(desired), Some(runtime)) = (&self.desired, &self.observed) else { return };
         if !self.synced {

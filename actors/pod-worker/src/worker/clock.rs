@@ -1,15 +1,15 @@
-//! The wall clock may be set by anybody at any time: what is remembered as a moment moves with it, so that nothing
-//! waits for an hour that never was.
+//! The wall clock may be set by other programs at any time. The moments that a worker has stored are then
+//! moved by the same amount, so that no wait becomes longer or shorter.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::PodWorker;
 
-/// A difference below this is not worth heeding: a clock is corrected by a little all the time.
+/// A smaller difference is ignored: clocks are corrected by small amounts all the time.
 const JUMP_MIN: SignedDuration = SignedDuration::from_secs(2);
 
-/// The same moment by both clocks.
+/// One moment by the wall clock and by the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
     wall: Timestamp,
@@ -21,7 +21,7 @@ impl Anchor {
         Self { wall, at: Instant::now() }
     }
 
-    /// By how much the wall clock has been set since.
+    /// By how much the wall clock has been set since; `None` below [`JUMP_MIN`].
     fn jump(self, now: Timestamp) -> Option<SignedDuration> {
         let passed = SignedDuration::try_from(self.at.elapsed()).ok()?;
         let jump = now.duration_since(self.wall).checked_sub(passed)?;
@@ -30,7 +30,7 @@ impl Anchor {
 }
 
 impl PodWorker {
-    /// Moves what is remembered when the clock has been set.
+    /// Moves the stored moments if the clock has been set.
     pub(super) fn follow_clock(&mut self) {
         let now = self.now();
         let jump = self.anchor.jump(now);
@@ -41,7 +41,7 @@ impl PodWorker {
         let known = [&mut self.known.pod_retry_at, &mut self.known.prune_retry_at];
         let own = [&mut self.retry_at, &mut self.resync_at];
         for moment in failures.chain(known.into_iter().chain(own).flatten()) {
-            // Beyond the end of time nothing is waited for.
+            // A moment out of range is replaced by now, so that the wait ends.
             *moment = moment.checked_add(by).unwrap_or(now);
         }
     }

@@ -1,4 +1,4 @@
-//! How long a pod may be active (row 3.9).
+//! The pod's `activeDeadlineSeconds` (row 3.9).
 
 use jiff::{SignedDuration, Timestamp};
 use messages::facts::WorkerState;
@@ -10,7 +10,8 @@ use crate::retry;
 use crate::texts;
 
 impl PodWorker {
-    /// StatusManager has told since when the pod has been active. A status that is only being made begins now.
+    /// Takes StatusManager's answer since when the pod has been active. A pod without a start time is active
+    /// from now on.
     pub(super) fn active_since(&mut self, start: Option<Timestamp>, ctx: &mut Ctx<Self>) {
         self.start_time = Some(start.unwrap_or_else(|| self.now()));
         self.set_deadline(ctx);
@@ -30,14 +31,14 @@ impl PodWorker {
         }
     }
 
-    /// Ends the pod if its time is over, whatever is being done for it.
+    /// Ends the pod if its deadline has passed, whatever task is under way.
     pub(super) fn see_deadline(&mut self, ctx: &mut Ctx<Self>) {
         let Some(deadline) = self.deadline() else { return };
         if self.lifecycle.state() != WorkerState::Syncing {
             return;
         }
         if self.now() < deadline {
-            // The wall clock is not the timer's: it may have been set.
+            // The timer runs by the monotonic clock, and the wall clock may have been set meanwhile.
             self.set_deadline(ctx);
             return;
         }

@@ -1,9 +1,9 @@
-//! Lifecycle hooks of the worker's containers (row 5.19). A postStart hook is waited for apart from everything else, as
-//! an image is: it holds up what comes after its container, and nothing that is done for the others.
+//! Lifecycle hooks of the worker's containers (row 5.19). The worker waits for a postStart hook apart from
+//! its task, as it does for an image: the hook holds up the containers after its own, and no other step.
 //!
-//! A hook runs at most once for an instance, and nobody writes down that it runs. So a worker that crashes while one does,
-//! or a kubelet that is restarted, finds a running container and takes it as started, whatever becomes of the hook: as
-//! upstream has it after a restart.
+//! A hook runs at most once for an instance, and it is not recorded that it runs. So a worker or kubelet that
+//! restarts during a hook finds a running container and takes it as started, whatever becomes of the hook.
+//! Upstream does the same after a restart.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct Hooking {
     hook: Hook,
 }
 
-/// Containers that the plan starts, and that have a postStart hook.
+/// The names of the containers that the plan starts and that have a postStart hook.
 pub(super) fn with_hook(pod: &Pod, plan: &PodPlan) -> BTreeSet<String> {
     let view = PodView::of(pod);
     let hooked = plan.start.iter().filter(|start| {
@@ -39,7 +39,7 @@ pub(super) fn with_hook(pod: &Pod, plan: &PodPlan) -> BTreeSet<String> {
 }
 
 impl PodWorker {
-    /// Containers that count as waiting until their hook has ended.
+    /// The names of the containers that count as waiting until their postStart hook has ended.
     pub(super) fn hooked(&self) -> Arc<BTreeSet<String>> {
         let under_way = self.known.hooking.keys().cloned();
         Arc::new(under_way.chain(self.to_be_hooked.iter().cloned()).collect())
@@ -74,7 +74,8 @@ impl PodWorker {
         ctx.set_timer(Timer::Progress, super::report::BLOCKED_AFTER);
     }
 
-    /// The container is killed; its policy says whether it comes back.
+    /// Notes that a postStart hook has failed: the container is killed, and its restart policy decides
+    /// whether it is restarted.
     fn hook_failed(&mut self, hook: &Hook, error: String) {
         tracing::warn!(error, pod = %self.uid, container = hook.container, "PostStart hook failed");
         self.record(texts::failed_post_start_hook(), &hook.kind.field_path(&hook.container));
@@ -82,11 +83,11 @@ impl PodWorker {
         self.deps.metrics.started_containers_errors.with_label_values(&labels).inc();
         self.known.hook_failed.insert(hook.container.clone(), hook.container_id.clone());
         let waiting = WaitingReason { reason: texts::POST_START_HOOK_ERROR.to_owned(), message: error };
-        // Its restart delay is that of any container that ends.
+        // Its restart delay is that of any container that exits.
         self.remember(&hook.container, StartFailure { waiting, retry_after: Some(Duration::ZERO) });
     }
 
-    /// The hooks of a pod that ends are cut off: they do not hold that up.
+    /// Cuts off the postStart hooks of a pod that ends, so that they do not hold up the end.
     pub(super) fn cut_hooks(&mut self, ctx: &mut Ctx<Self>) {
         for (_, hooking) in std::mem::take(&mut self.hooks) {
             ctx.cancel_effect(hooking.effect);
@@ -95,14 +96,14 @@ impl PodWorker {
         self.to_be_hooked.clear();
     }
 
-    /// What was observed ends the hooks of containers that have ended.
+    /// Ends the postStart hooks of containers that have exited, by the newest observation.
     pub(super) fn see_hooks(&mut self, ctx: &mut Ctx<Self>) {
         let Some(runtime) = self.observed.clone() else { return };
         let state = |id: &Arc<str>| runtime.containers.iter().find(|c| c.id == *id).map(|c| c.state);
         let fresh = self.awaited.is_none();
         let over = |id: &Arc<str>| match state(id) {
             Some(state) => state == ContainerState::Exited,
-            // An older look does not know it yet.
+            // A look from before the start does not have the container yet.
             None => fresh,
         };
         self.known.hook_failed.retain(|_, id| !over(id));
@@ -117,7 +118,7 @@ impl PodWorker {
             let Some(hooking) = self.hooks.remove(&name) else { continue };
             ctx.cancel_effect(hooking.effect);
             self.known.hooking.remove(&name);
-            // Time passes without a container, too; nothing else a hook does succeeds without it.
+            // A sleep succeeds without its container; any other hook has failed.
             if !hooking.hook.is_sleep() && state(&hooking.hook.container_id).is_some() {
                 let error = hooking.hook.failed("the container has ended", "");
                 self.hook_failed(&hooking.hook, error);
@@ -127,7 +128,8 @@ impl PodWorker {
         }
     }
 
-    /// The preStop hooks of these instances. One that has begun is not begun again.
+    /// The preStop hooks of these instances. A hook that has begun already is given again instead of a new
+    /// one.
     pub(super) fn pre_stops_of(&mut self, ids: Vec<Arc<str>>, exec: &Executor) -> PreStops {
         let (Some(pod), Some(runtime)) = (self.pod.clone(), self.observed.clone()) else {
             return PreStops::new();

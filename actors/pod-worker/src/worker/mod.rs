@@ -1,7 +1,8 @@
-//! PodWorker: brings one pod to where it is desired, and out of the world again.
+//! PodWorker: brings one pod to its desired state, and ends it when it is not desired any more.
 //!
-//! All deciding is in [`step`](crate::step) and what it calls; here facts are kept, steps begun, and outcomes taken in.
-//! At most one task touches the pod at a time, and between two of them lies a look at the runtime.
+//! The decisions are made in [`step`](crate::step) and the modules that it calls; this module keeps facts,
+//! begins steps and takes in their outcomes. At most one task touches the pod at a time, and between two
+//! tasks there is a look at the runtime.
 
 mod begin;
 mod clock;
@@ -41,23 +42,23 @@ use crate::lifecycle::{Change, Lifecycle, Trigger};
 use crate::plan::Known;
 use crate::step::{Situation, Step, next};
 
-/// A look that was asked for and did not come is asked for again.
+/// How often the worker asks Pleg again for a look that has not come.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// A pod that was never told is asked for again.
+/// How often the worker asks the pool again for its pod until it has been told.
 const RESEND_AGAIN: Duration = Duration::from_secs(5);
 
 /// A worker's timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Something is due.
+    /// The moment that the last step waits for has come.
     Wake,
-    /// The look that was asked for has not come.
+    /// The look that Pleg was asked for has not come.
     Look,
-    /// Nothing has been told yet.
+    /// The pool has not told the pod yet.
     Resend,
-    /// See what the running task waits for.
+    /// Report the step that the running task waits for.
     Progress,
-    /// The pod may have run for longer than it may.
+    /// The pod's `activeDeadlineSeconds` may have passed.
     Deadline,
     /// Somebody had no room for the report.
     Report,
@@ -67,7 +68,7 @@ pub enum Timer {
 pub struct PodWorker {
     deps: PodWorkerDeps,
     uid: PodUid,
-    // What was told.
+    // Facts from messages.
     pod: Option<PodRef>,
     desired: Option<Arc<DesiredPod>>,
     gone: bool,
@@ -76,41 +77,41 @@ pub struct PodWorker {
     look: u64,
     health: Option<Arc<RuntimeHealth>>,
     verdicts: Arc<BTreeMap<String, ContainerVerdict>>,
-    // Where the pod is.
+    // The pod's state.
     lifecycle: Lifecycle,
     restored: bool,
     settled: bool,
-    /// The look that has to come before anything else is done.
+    /// The token of the look that has to come before the next step.
     awaited: Option<u64>,
     token: u64,
-    /// When the look was asked for.
+    /// When that look was asked for.
     asked_at: Timestamp,
-    /// What was observed is from then, or later.
+    /// `observed` is the state at this moment or later.
     seen_at: Timestamp,
-    /// `status.startTime`, once StatusManager was asked.
+    /// `status.startTime`, once StatusManager has answered.
     start_time: Option<Timestamp>,
-    // What was learnt.
+    // The results of earlier steps.
     known: Known,
     backoff: CrashBackoff,
     floors: Floors,
     images: BTreeMap<String, Arc<PresentImage>>,
     stopped_sandboxes: BTreeSet<Arc<str>>,
     waiting: Arc<BTreeMap<String, WaitingReason>>,
-    /// Since when the pod has waited for volumes, or since that was told of last.
+    /// Since when the pod has waited for volumes, or since the last event about that wait.
     volumes_since: Option<Instant>,
-    /// What the pod refers to has changed while a sync ran, which may have seen it as it was.
+    /// Whether objects of the pod have changed during a task, which may have read the old ones.
     objects_changed: bool,
     retry_at: Option<Timestamp>,
     problem: Option<String>,
-    /// The step that was carried out last: one that changes nothing is not repeated at once.
+    /// The step that was carried out last, so that a step that changes nothing is not repeated at once.
     last: Option<Step>,
-    // What is under way.
+    // The work under way.
     task: Option<Task>,
     asking: bool,
     pulls: BTreeMap<String, EffectId>,
     /// postStart hooks under way, by container name.
     hooks: BTreeMap<String, Hooking>,
-    /// Containers that the running sync starts, and that have a postStart hook.
+    /// The containers that the running sync starts and that have a postStart hook.
     to_be_hooked: BTreeSet<String>,
     /// preStop hooks of containers that are stopped, by the runtime's ID.
     pre_stops: PreStops,
@@ -118,7 +119,7 @@ pub struct PodWorker {
     sandbox_made: SandboxMade,
     resync_at: Option<Timestamp>,
     anchor: Anchor,
-    // What was said.
+    // What was recorded or reported last.
     announced: BTreeMap<String, Timestamp>,
     network_said: Option<Instant>,
     complained: Option<String>,
@@ -134,7 +135,7 @@ pub struct PodWorker {
 }
 
 impl PodWorker {
-    /// A worker that knows nothing yet but whose it is.
+    /// A worker that has only the UID of its pod.
     pub fn new(uid: PodUid, deps: PodWorkerDeps) -> Self {
         let backoff = CrashBackoff::new(deps.config.crash_backoff);
         let anchor = Anchor::new(deps.clock.now());
@@ -194,7 +195,7 @@ impl PodWorker {
         self.deps.clock.now()
     }
 
-    /// Goes on, unless a task is running: then its end will.
+    /// Begins the next step, unless a task is under way: then the end of the task calls this again.
     fn reconcile(&mut self, ctx: &mut Ctx<Self>) {
         self.follow_clock();
         self.see_deadline(ctx);
@@ -222,9 +223,10 @@ impl PodWorker {
         self.begin(step, ctx);
     }
 
-    /// Asks for a look at the pod; nothing is done before it has come.
+    /// Asks Pleg for a look at the pod; no step is begun before it has come.
     fn touch(&mut self, ctx: &mut Ctx<Self>) {
-        // From a clock that nobody sets, so that a new incarnation's tokens are higher than those of the last one.
+        // From the monotonic clock, so that the tokens of a new incarnation are higher than those of the one
+        // before.
         let elapsed = u64::try_from(self.deps.epoch.elapsed().as_micros()).unwrap_or(0);
         self.token = elapsed.max(self.token + 1);
         self.awaited = Some(self.token);
@@ -240,7 +242,7 @@ impl PodWorker {
         }
     }
 
-    /// The pod ends, or ends sooner.
+    /// Ends the pod, or shortens its grace period.
     fn end(&mut self, trigger: &Trigger, ctx: &mut Ctx<Self>) {
         let change = self.lifecycle.end(trigger, self.desired.as_ref().map(|desired| &*desired.pod));
         if change == Change::None {
@@ -255,8 +257,8 @@ impl PodWorker {
         self.tell_report(ctx);
     }
 
-    /// Stops waiting for what a terminating pod does not need. What was asked of the runtime goes on in the bridge; it
-    /// is waited for and looked at before anything is killed.
+    /// Stops waiting for what a terminating pod does not need. Calls to the runtime go on in the bridge; the
+    /// worker waits for them, and for a look after them, before it kills anything.
     fn cut_short(&mut self, change: Change, ctx: &mut Ctx<Self>) {
         for (_, pull) in std::mem::take(&mut self.pulls) {
             ctx.cancel_effect(pull);
@@ -266,7 +268,7 @@ impl PodWorker {
         let Some(task) = &self.task else { return };
         let cut = match change {
             Change::Began => task.is_sync(),
-            // The stop with the shorter grace makes the one in flight end sooner.
+            // The stop with the shorter grace period makes the one in flight end sooner.
             Change::Shortened => task.is_stop(),
             Change::None | Change::NowDeleted => false,
         };
@@ -318,7 +320,7 @@ impl Subsystem for PodWorker {
     }
 
     fn timer_pod(_timer: &Timer) -> Option<PodUid> {
-        // A worker is one pod's in any case.
+        // A child is one pod's worker: supervision puts all its crashes down to that pod already.
         None
     }
 
@@ -338,7 +340,7 @@ impl Handler<SyncPod> for PodWorker {
     type Result = ();
 
     fn handle(&mut self, message: SyncPod, ctx: &mut Ctx<Self>) {
-        // A pool that has restarted knows no more of some than the UID.
+        // A pool that has restarted may have only the UID of a pod.
         if self.pod.is_none() || !message.pod.name.is_empty() {
             self.pod = Some(message.pod);
         }
@@ -347,14 +349,14 @@ impl Handler<SyncPod> for PodWorker {
             Want::Gone(known) => {
                 self.gone = true;
                 let orphaned = self.desired.is_none() && known.is_none();
-                // Now with the grace that its deletion granted.
+                // This version of the pod has the grace period that its deletion granted.
                 if let Some(known) = known {
                     self.desired = Some(known);
                 }
                 self.end(if orphaned { &Trigger::Orphaned } else { &Trigger::Removed }, ctx);
             }
         }
-        // The pool may have restarted and know nothing of this worker.
+        // The pool may have restarted and not have this worker's report.
         self.report = None;
         self.tell_report(ctx);
         self.reconcile(ctx);
@@ -368,15 +370,16 @@ impl PodWorker {
         self.desired = Some(desired.clone());
         if changed {
             self.set_deadline(ctx);
-            // Another spec: what was learnt about the old one's images says nothing.
+            // The images were answered for the old spec.
             self.images.clear();
         }
         let pod = &desired.pod;
         if pod.metadata.deletion_timestamp.is_some() {
             self.end(&Trigger::Deleted, ctx);
         } else if is_first && trusts_end && phases::pod_has_ended(pod) {
-            // What the API server showed before this kubelet ran the pod is final; an end that is written while the pod
-            // runs StatusManager takes back, also one that a worker meets when it restarts.
+            // An end that the API server showed before this kubelet ran the pod is final. An end that other
+            // clients write while the pod runs is taken back by StatusManager, also one that a worker finds
+            // when it restarts.
             self.end(&Trigger::Finished, ctx);
         }
     }
@@ -391,7 +394,8 @@ impl Handler<PodObserved> for PodWorker {
         }
         self.look = fact.look;
         self.observed = Some(fact.state);
-        // Of an incarnation before this one, under a clock that has been set back since: the next must be higher.
+        // The token may be of an earlier incarnation, from a clock that was ahead: the next token must be
+        // higher.
         self.token = self.token.max(fact.touch);
         if self.awaited.is_some_and(|token| fact.touch >= token) {
             self.awaited = None;
@@ -426,7 +430,7 @@ impl Handler<ProbeVerdict> for PodWorker {
 impl Handler<NodeAddressesObserved> for PodWorker {
     type Result = ();
 
-    /// Containers that start from now on are told of them.
+    /// Containers that start from now on get the new addresses.
     fn handle(&mut self, fact: NodeAddressesObserved, _ctx: &mut Ctx<Self>) {
         let host_ips = fact.host_ips();
         if self.deps.config.host_ips != host_ips {

@@ -1,4 +1,4 @@
-//! Taking in what came of a step.
+//! Takes in the outcomes of steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::spec::{ContainerKind, PodView};
 use crate::step::Release;
 use crate::texts;
 
-/// A pod whose volumes are not mounted for so long is told of (row 10.1).
+/// An event is recorded for a pod that has waited this long for its volumes (row 10.1).
 const VOLUMES_PATIENCE: Duration = Duration::from_secs(123);
 
 impl PodWorker {
@@ -81,7 +81,8 @@ impl PodWorker {
         self.reconcile(ctx);
     }
 
-    /// Volumes are not mounted: when to try again. A wait that lasts is told of, again and again.
+    /// The time of the next try for volumes that are not mounted. Records an event each time that the wait
+    /// has lasted long.
     fn wait_for_volumes(&mut self, volumes: &VolumesNotReady) -> Timestamp {
         let since = *self.volumes_since.get_or_insert(self.sync_began);
         let mut left = VOLUMES_PATIENCE.saturating_sub(since.elapsed());
@@ -93,7 +94,7 @@ impl PodWorker {
         later(self.now(), left.min(Duration::from_millis(volumes.retry_after_ms)))
     }
 
-    /// What the pod refers to is not what it was: whatever has failed for want of it is tried at once.
+    /// The pod's objects have changed: starts that have failed for want of them are tried at once.
     pub(super) fn retry_objects(&mut self) {
         let now = self.now();
         if self.volumes_since.is_some() {
@@ -104,7 +105,7 @@ impl PodWorker {
                 failure.retry_at = failure.retry_at.min(now);
             }
         }
-        // It may look like the step that was carried out last, and has another chance now.
+        // The next step may equal the last one, and has a chance to succeed now.
         self.last = None;
     }
 
@@ -117,13 +118,14 @@ impl PodWorker {
         };
         let remembered = Failure { waiting: failure.waiting, retry_at, hash: container_hash(&container) };
         self.known.failures.insert(name.to_owned(), remembered);
-        // It has had its chance: from now on its end counts.
+        // The replacement has failed to start: from now on the exit of the old instance counts.
         if self.known.replaced.contains_key(name) {
             Arc::make_mut(&mut self.known.replaced).remove(name);
         }
     }
 
-    /// What this plan kills and starts again, and what an earlier one has killed whose successor has not come yet.
+    /// Adds the instances that this plan kills to be replaced to those of earlier plans that have not been
+    /// replaced yet.
     pub(super) fn replaces(&mut self, plan: &PodPlan) {
         let replaced = plan.replaced();
         if !replaced.is_empty() {
@@ -145,7 +147,7 @@ impl PodWorker {
         }
     }
 
-    /// The image takes long: it is waited for apart from everything else.
+    /// Waits for an image that takes long, apart from the worker's task.
     fn wait_for_image(&mut self, kind: ContainerKind, name: &str, ctx: &mut Ctx<Self>) {
         let (Some(desired), Some(exec)) = (&self.desired, self.executor()) else { return };
         let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
@@ -187,7 +189,7 @@ impl PodWorker {
                 self.record(texts::failed(&error.reason), &kind.field_path(name));
                 self.remember(name, image_failure(&error));
             }
-            // The next sync asks anew.
+            // The next sync asks again.
             Err(error) => {
                 tracing::warn!(%error, pod = %self.uid, container = name, "ImageManager did not answer")
             }
@@ -214,11 +216,11 @@ impl PodWorker {
     pub(super) fn given_back(&mut self, what: Release, done: Result<(), String>, ctx: &mut Ctx<Self>) {
         self.ended("terminated", ctx);
         match done {
-            // It may have been deleted while only its mounts were given back.
+            // The pod may have been deleted while it was released without its containers and logs.
             Ok(()) if what.logs || !self.lifecycle.deleted() => {
                 self.problem = None;
                 self.lifecycle.release();
-                // Nothing waits for it, but everybody shall see soon that the pod is gone.
+                // No step waits for this look, but other actors are to see soon that the pod is gone.
                 self.touch(ctx);
             }
             Ok(()) => {}
@@ -233,7 +235,8 @@ impl PodWorker {
         self.reconcile(ctx);
     }
 
-    /// A container that runs has no failure, whatever its start's answer was; unless it is about to be killed for it.
+    /// Forgets the failures of running containers, whatever answer their start got, except of those that are
+    /// about to be killed for a failed hook.
     pub(super) fn forget_failures_of_running(&mut self) {
         let Some(runtime): Option<Arc<RuntimePod>> = self.observed.clone() else { return };
         let failed = &self.known.hook_failed;

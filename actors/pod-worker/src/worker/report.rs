@@ -1,4 +1,4 @@
-//! What a worker tells the others.
+//! The reports and events of a worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::texts::{self, Text};
 const REPORT_AGAIN: Duration = Duration::from_secs(1);
 /// A step that takes longer than this is named in the report.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
-/// How often the report's time is brought up to date at most, while a step lasts.
+/// The longest time between two updates of a lasting step's time in the report.
 const BLOCKED_REPORT_MAX: Duration = Duration::from_secs(60);
-/// A step that takes longer than this is an event too: no ordinary grace period is that long.
+/// For a step that lasts longer than this an event is recorded: ordinary grace periods are shorter.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(120);
-/// The event of a network that is not ready is repeated this often.
+/// How often the event about a network that is not ready is repeated.
 const NETWORK_EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl PodWorker {
@@ -50,14 +50,14 @@ impl PodWorker {
         }
     }
 
-    /// An event about the pod, or about the container with this field path.
+    /// Records an event about the pod, or about the container with this field path.
     pub(super) fn record(&self, text: Text, field_path: &str) {
         if let Some(pod) = &self.pod {
             self.deps.events.tell_or_count(text.about(pod, field_path));
         }
     }
 
-    /// A step has been waited for: the pod says which.
+    /// Puts the step that lasts longest into the report, and records an event once it lasts very long.
     pub(super) fn see_progress(&mut self, ctx: &mut Ctx<Self>) {
         let Some((step, lasts)) = self.progress.longest() else {
             if self.task.is_some() {
@@ -76,7 +76,7 @@ impl PodWorker {
         ctx.set_timer(Timer::Progress, lasts.clamp(BLOCKED_AFTER, BLOCKED_REPORT_MAX));
     }
 
-    /// The task has ended: nothing is waited for.
+    /// A task has ended: if no step is under way, the report names none any more.
     pub(super) fn unblocked(&mut self, ctx: &mut Ctx<Self>) {
         self.complained = None;
         if self.progress.longest().is_none() {
@@ -85,7 +85,7 @@ impl PodWorker {
         }
     }
 
-    /// Event NetworkNotReady, now and then.
+    /// Records the event NetworkNotReady, unless the last one is recent.
     pub(super) fn say_network_not_ready(&mut self) {
         if self.network_said.is_some_and(|said| said.elapsed() < NETWORK_EVENT_INTERVAL) {
             return;

@@ -1,4 +1,4 @@
-//! What VolumeManager is asked and told.
+//! The handlers of VolumeManager's messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,8 +93,8 @@ impl actix::Handler<UnmountVolumes> for VolumeManager {
 impl actix::Handler<PrepareSubpaths> for VolumeManager {
     type Result = ReplyLater<SubpathsAnswer>;
 
-    /// Beside the pod's other operations: a worker asks for one thing at a time. Should it come down to it, an unmount
-    /// that finds a part mounted fails and is asked for again.
+    /// Runs beside the pod's other operations: a worker asks for one thing at a time. If an unmount finds a
+    /// part mounted meanwhile, it fails and its asker asks again.
     fn handle(&mut self, ask: PrepareSubpaths, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         let uid = ask.pod.uid.clone();
@@ -102,7 +102,7 @@ impl actix::Handler<PrepareSubpaths> for VolumeManager {
             let prepare = execute::prepare_subpaths(self.deps.ways.clone(), ask);
             ctx.effect("prepare subpaths", Some(uid), prepare, |_, answer, _| reply.send(answer));
         } else {
-            // Said by an incarnation that has not been asked for the pod's volumes, or has undone them.
+            // This incarnation has not been asked for the pod's volumes, or has undone them.
             let message = "the pod's volumes are not mounted".to_owned();
             reply.send(Err(VolumeError { volume: String::new(), message }));
         }

@@ -1,4 +1,4 @@
-//! What is left of pods that are gone.
+//! Directories of pods that are gone, and volumes of other kubelets' plugins.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,8 @@ use crate::sweep::{self, Looked};
 use crate::{execute, others};
 
 impl VolumeManager {
-    /// Looks for volumes of other kubelets' plugins, and tells of them whatever was told before.
+    /// Looks for volumes of other kubelets' plugins, and tells the watchers at every look, also when nothing
+    /// has changed.
     pub(super) fn look_for_others(&mut self, ctx: &mut Ctx<Self>) {
         if self.deps.others_watchers.is_empty() {
             return;
@@ -31,7 +32,7 @@ impl VolumeManager {
         });
     }
 
-    /// Looks for orphans, once every source has been heard.
+    /// Looks for orphaned directories, once every source has been heard.
     pub(super) fn sweep(&mut self, ctx: &mut Ctx<Self>) {
         if !self.desired.is_complete() {
             return ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
@@ -60,7 +61,7 @@ impl VolumeManager {
             verdicts.into_iter().filter(|(_, verdict)| verdict.is_ok()).map(|(uid, _)| uid).collect();
         self.deps.metrics.swept(orphans.len(), self.stuck.len());
         for uid in orphans {
-            // Left alone, it is found again.
+            // The orphan of a quarantined pod is left out here, and found again by a later sweep.
             ctx.for_pod(&uid, |ctx| self.ask(uid.clone(), Kind::Unmount, Asker::Sweep, ctx));
         }
     }

@@ -32,7 +32,7 @@ fn gone(kind: &str) -> ObjectError {
     ObjectError { not_found: true, message: format!("{kind} \"x\" not found") }
 }
 
-/// Path, content and mode of every file.
+/// The path, content and mode of every file.
 fn shown(
     volume: &ObjectVolume,
     fetched: &[Fetched],
@@ -83,7 +83,7 @@ fn what_is_missing_says_so_in_upstreams_words_unless_it_is_optional() {
             let expected = if optional { entries(&rest) } else { Err(error.to_owned()) };
             assert_eq!(shown(volume, &[fetched], &pod()), expected);
         }
-        // Not to know is not to know that it is not there.
+        // An error that does not say "not found" is no proof that the secret is missing.
         let unknown = ObjectError { not_found: false, message: "failed to sync".to_owned() };
         let unknown = shown(&secret_volume, &[Fetched::Secret(Err(unknown))], &pod());
         assert_eq!(unknown, Err("failed to sync".to_owned()));

@@ -1,4 +1,4 @@
-//! What is restarted, started beside, or held up within a sandbox that stays: rules, ephemeral containers, hooks.
+//! Restarts, starts and waits within a sandbox that stays: restart rules, ephemeral containers, hooks.
 
 use k8s_openapi::api::core::v1::EphemeralContainer;
 
@@ -23,7 +23,7 @@ fn restartable() -> Pod {
     pod("Never", vec![container("i"), sidecar("s")], vec![container("a"), watcher()])
 }
 
-/// The IDs of what is reset, with `!` where it is killed.
+/// The IDs of the instances of a reset, with `!` before those that are killed.
 fn resets(plan: &PodPlan) -> Vec<String> {
     plan.reset.iter().map(|reset| format!("{}{}", if reset.kill { "!" } else { "" }, reset.id)).collect()
 }
@@ -40,10 +40,10 @@ fn an_exit_restarts_all_containers_the_cause_last() {
     let plan = Case::new(restartable(), runtime).plan();
     assert_eq!(resets(&plan), ["!a-1", "a-0", "i-0", "!s-0", "watcher-0"]);
     assert!(plan.start.is_empty() && plan.finished.is_none() && !plan.is_idle());
-    // Interrupted, it goes on.
+    // An interrupted reset goes on.
     let plan = Case::new(restartable(), vec![exited("watcher", 0, 0, 1, 88)]).plan();
     assert_eq!(resets(&plan), ["watcher-0"]);
-    // And then the pod begins anew, init containers first.
+    // After the reset the pod begins anew, init containers first.
     let plan = Case::new(restartable(), vec![]).plan();
     assert_eq!((resets(&plan), starts(&plan)), (vec![], vec!["i#?".to_owned()]));
 }
@@ -59,7 +59,7 @@ fn other_exits_restart_nothing_else() {
     };
     let plan = Case::new(restartable(), runtime(1, None)).plan();
     assert!(plan.reset.is_empty() && plan.start.is_empty(), "its own policy is Never: {plan:?}");
-    // An older exit was taken care of.
+    // A restart of all containers has followed the older exit already.
     let plan = Case::new(restartable(), runtime(88, Some(running("watcher", 1)))).plan();
     assert!(plan.reset.is_empty(), "{plan:?}");
 }
@@ -181,14 +181,14 @@ fn what_was_killed_comes_back_when_the_sandbox_was_seen_to_be_well() {
         case.runtime.containers = vec![killed(reason, code)];
         assert_eq!(starts(&case.plan()), ["a#1"], "{reason} {code}");
     }
-    // A runtime whose clock is ahead holds up nothing.
+    // A runtime whose clock is ahead holds up no restart.
     case.runtime.containers = vec![exited("a", 0, 990, 2_000, 137)];
     assert_eq!(starts(&case.plan()), ["a#1"]);
 }
 
 proptest! {
-    /// Whatever ended, and whenever it was looked at: what comes back is started, waits until a moment, or waits for a
-    /// look.
+    /// Whatever the exit code, and whenever the look was: a restart is planned, or waits until a moment, or
+    /// waits for a look.
     #[test]
     fn a_restart_is_never_forgotten(code in 0i32..200, finished in 900i64..1_100, seen in 900i64..1_100) {
         let own = pod("Always", vec![], vec![container("a")]);
