@@ -1,4 +1,4 @@
-//! NodeApi alone: real sockets on this machine, and so real time; those whom it asks are recorded.
+//! NodeApi alone, on real sockets of this machine and so in real time; the actors that it asks are recorded.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "real sockets need real time")]
 
@@ -59,7 +59,7 @@ impl Neighbours {
         }
     }
 
-    /// Status line and body of an answer; nothing if nobody listens.
+    /// Status line and body of an answer; `None` if no server listens.
     async fn get(&self, path: &str) -> Option<(String, String)> {
         let mut stream = TcpStream::connect(self.read_only).await.ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
@@ -156,7 +156,7 @@ fn a_port_that_is_taken_is_tried_again() {
             let (stream, _) = listener.accept().await.unwrap();
             drop(stream);
         };
-        // Whoever has the port takes the connection.
+        // Another program holds the port and takes the connection.
         tokio::join!(taken, near.get("/healthz/ping"));
         drop(listener);
         near.until_open().await;
