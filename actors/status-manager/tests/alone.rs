@@ -1,4 +1,5 @@
-//! StatusManager alone: it is told facts, tells the API server and the disk, and asks for what it lacks.
+//! StatusManager alone: the test tells it facts; it tells the API server and the disk, and asks for the facts that it
+//! lacks.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -88,7 +89,7 @@ impl Neighbours {
     }
 }
 
-/// Everything that is to be known of a pod of the API server that runs.
+/// Tells every fact that StatusManager needs about a running pod of the API server.
 fn tell_facts(actor: &Supervised<StatusManager>, pod: &Arc<DesiredPod>) {
     actor.address().tell(desired_of(std::slice::from_ref(pod))).unwrap();
     actor.address().tell(RuntimeObserved(runtime_well())).unwrap();
@@ -131,7 +132,7 @@ fn a_new_incarnation_asks_for_all_facts_again_and_repeats_no_patch() {
         stage.crash::<StatusManager>().await;
         stage.until("the pool to be asked again", || near.pool.count() == 2).await;
         assert_eq!((near.manager.count(), near.pleg.count(), near.probes.count()), (2, 2, 2));
-        // The checkpoint says what was, before any fact has come.
+        // Before any fact has come, the checkpoint tells the status.
         let known = actor.address().ask(GetKnownStatuses, SECOND).await.unwrap();
         let status = known.get(&api_pod(0).pod_ref.uid).unwrap();
         assert_eq!(status.phase.as_deref(), Some("Running"));
