@@ -1,4 +1,4 @@
-//! PURE: what a pod refers to.
+//! PURE: the objects of the API server that a pod refers to.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, Pod, PodSpec,
 
 use crate::shelf::{Kind, Name};
 
-/// What one pod refers to.
+/// The objects that one pod refers to.
 #[derive(Default)]
 struct Found<'a>(BTreeSet<(Kind, &'a str)>);
 
@@ -53,7 +53,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The secrets, config maps and runtime classes that a pod refers to; a pod that has ended needs none any more.
+/// The secrets, config maps and runtime classes that a pod refers to; none for a pod that has ended.
 pub fn of(pod: &Pod) -> BTreeSet<(Kind, Name)> {
     if pod_rules::phases::pod_has_ended(pod) {
         return BTreeSet::new();
