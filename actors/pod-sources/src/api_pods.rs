@@ -1,4 +1,4 @@
-//! PURE: the pods that the API server has bound to this node, followed.
+//! PURE: the pods that the API server has bound to this node, as its list and watch tell them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use supervision::blame;
 use crate::static_pod::CONFIG_SEEN_ANNOTATION;
 use crate::unsupported::{Supported, unsupported};
 
-/// Pods that are remembered for a while after they have gone.
+/// So many deleted pods are remembered.
 const GONE_MAX: usize = 128;
 
 /// All pods of the node, by UID; `None` until the list has been heard once.
 #[derive(Debug, Default)]
 pub struct ApiPods {
     pods: Option<BTreeMap<PodUid, SourcePod>>,
-    /// What their deletion granted them, the newest last. Who deletes a pod by force says so in the last change before
-    /// it goes, and nobody may have heard of that one yet.
+    /// The grace periods in seconds that deleted pods were granted, the newest last. A deletion by force sets the
+    /// period in the pod's last change, which PodManager may not have been told.
     gone: VecDeque<(PodUid, i64)>,
-    /// Pods of the list that comes next that cannot be read.
+    /// Pods of the next list that cannot be decoded.
     unreadable: BTreeSet<PodUid>,
-    /// Pods that are left alone, as they are now.
+    /// Pods that PodSources has quarantined, in their newest version.
     left_alone: BTreeMap<PodUid, Pod>,
 }
 
 impl ApiPods {
-    /// The whole list. Of pods that are `left_alone` what was known goes on.
+    /// Takes a whole list. Pods that are `left_alone` keep their last known version.
     pub fn all(
         &mut self,
         pods: Vec<Pod>,
@@ -58,12 +58,12 @@ impl ApiPods {
         self.pods = Some(taken);
     }
 
-    /// A pod of the list that comes next cannot be read: what was known of it goes on.
+    /// Notes that a pod of the next list cannot be decoded: its last known version stays.
     pub fn unreadable(&mut self, uid: PodUid) {
         self.unreadable.insert(uid);
     }
 
-    /// A pod is left alone: what was known of it goes on until it is [`ApiPods::let_in`].
+    /// Notes that a pod is quarantined: its last known version stays until [`ApiPods::let_in`].
     pub fn leave_alone(&mut self, pod: Pod, now: Timestamp) {
         let uid = PodRef::of(&pod).uid;
         let pods = self.pods.get_or_insert_default();
@@ -71,7 +71,7 @@ impl ApiPods {
         self.left_alone.insert(uid, pod);
     }
 
-    /// A pod is not left alone any more. Says whether there was news of it meanwhile.
+    /// Lets a quarantined pod in again. Returns whether it has changed meanwhile.
     pub fn let_in(&mut self, uid: &PodUid, supported: &Supported, now: Timestamp) -> bool {
         let pod = self.left_alone.remove(uid);
         let is_news = pod.is_some();
@@ -81,7 +81,7 @@ impl ApiPods {
         is_news
     }
 
-    /// One pod is new or has changed.
+    /// Takes a pod that is new or has changed.
     pub fn changed(&mut self, pod: Pod, supported: &Supported, now: Timestamp) {
         let pods = self.pods.get_or_insert_default();
         let uid = PodRef::of(&pod).uid;
@@ -91,7 +91,7 @@ impl ApiPods {
         pods.insert(uid, pod);
     }
 
-    /// One pod is gone.
+    /// Takes a pod that was deleted.
     pub fn gone(&mut self, pod: &Pod) {
         let uid = PodRef::of(pod).uid;
         self.forget(&uid);
@@ -102,7 +102,7 @@ impl ApiPods {
         }
     }
 
-    /// One pod is gone, and nothing more is known of its end.
+    /// Removes a pod of which the last version is not known.
     pub fn forget(&mut self, uid: &PodUid) {
         self.left_alone.remove(uid);
         if let Some(pods) = &mut self.pods {
@@ -110,18 +110,18 @@ impl ApiPods {
         }
     }
 
-    /// The newest of those that are gone.
+    /// The pods that were deleted lately, with their grace periods in seconds.
     pub fn lately_gone(&self) -> GonePods {
         Arc::new(self.gone.iter().cloned().collect())
     }
 
-    /// All pods, once they have been heard of.
+    /// All pods; `None` before the first list.
     pub fn pods(&self) -> Option<Vec<SourcePod>> {
         self.pods.as_ref().map(|pods| pods.values().cloned().collect())
     }
 }
 
-/// A pod that is left alone and of which nothing was known: if it runs it runs on, and otherwise it waits.
+/// A quarantined pod of which no earlier version is known: if it runs it goes on, else it waits.
 fn unjudged(mut pod: Pod, now: Timestamp) -> SourcePod {
     annotate(&mut pod, None, now);
     let message = "PodSources leaves the pod alone after repeated panics".to_owned();
@@ -129,9 +129,9 @@ fn unjudged(mut pod: Pod, now: Timestamp) -> SourcePod {
     SourcePod { pod: Arc::new(pod), refused: Some(refused) }
 }
 
-/// Notes source and time on the pod; says whether it is a mirror.
+/// Annotates the pod with source and time; returns whether it is a mirror.
 fn annotate(pod: &mut Pod, known: Option<&SourcePod>, now: Timestamp) -> bool {
-    // Large, and nothing here goes by it.
+    // Managed fields are large and of no use here.
     pod.metadata.managed_fields = None;
     let annotations = pod.metadata.annotations.get_or_insert_default();
     let is_mirror = annotations.contains_key(CONFIG_MIRROR);
@@ -148,14 +148,14 @@ fn source_pod(mut pod: Pod, known: Option<&SourcePod>, supported: &Supported, no
     let is_mirror = annotate(&mut pod, known, now);
     let refused = if is_mirror { None } else { refused(&pod, known, supported) };
     match known {
-        // Who holds it need not look what has changed.
+        // Without a change the same `Arc` goes on, so that receivers compare pointers.
         Some(known) if *known.pod == pod && known.refused == refused => known.clone(),
         _ => SourcePod { pod: Arc::new(pod), refused },
     }
 }
 
 fn refused(pod: &Pod, known: Option<&SourcePod>, supported: &Supported) -> Option<Rejection> {
-    // A spec that has not changed asks for the same as before; statuses change often.
+    // An unchanged spec has the same unsupported fields as before; statuses change often.
     if let Some(known) = known.filter(|known| known.pod.spec == pod.spec) {
         return known.refused.clone();
     }

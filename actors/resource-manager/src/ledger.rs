@@ -1,4 +1,4 @@
-//! PURE: whose cgroups are there, who counts for the classes' shares, and whose cgroups nobody needs any more.
+//! PURE: which pods have cgroups, which of them count for the classes' shares, and which cgroups are no longer needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPods};
 use supervision::blame;
 
-/// What is known of pods and their cgroups.
+/// The pods and their cgroups.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Everybody whose spec was seen and who is desired or has a cgroup.
+    /// The specs of all pods that are desired or have a cgroup, as far as their specs have been seen.
     specs: BTreeMap<PodUid, Arc<Pod>>,
     desired: Option<BTreeSet<PodUid>>,
-    /// Every source has been heard: only then is somebody who is not desired not wanted.
+    /// Every source has been heard: before that, a pod that is not desired may still be wanted.
     sources_ready: bool,
-    /// Whose cgroup is there.
+    /// The pods that have a cgroup.
     present: BTreeSet<PodUid>,
-    /// Cgroups made (true) and removed since the listing that is under way began: it may not have seen it.
+    /// Cgroups made (true) and removed (false) since the listing under way began, which may have missed that.
     changes: BTreeMap<PodUid, bool>,
-    /// Nobody's cgroups at the last listing. Whoever still is at the next one is removed: a pod may come to its end by
-    /// itself meanwhile.
+    /// The pods that had a cgroup at the last listing without being desired. If that is so again at the next listing,
+    /// their cgroups are removed: until then, their workers may remove them.
     suspects: BTreeSet<PodUid>,
 }
 
 impl Ledger {
-    /// What shall run.
+    /// Takes the desired pods.
     pub(crate) fn desired(&mut self, desired: &DesiredPods) {
         let wanted = |pod: &&Arc<DesiredPod>| pod.rejected.is_none();
         for pod in desired.pods.values().filter(wanted) {
@@ -38,7 +38,7 @@ impl Ledger {
         self.forget();
     }
 
-    /// A pod's cgroup is being made.
+    /// Notes that a pod's cgroup is being made.
     pub(crate) fn made(&mut self, pod: &DesiredPod) {
         let uid = &pod.pod_ref.uid;
         self.specs.insert(uid.clone(), pod.pod.clone());
@@ -47,19 +47,19 @@ impl Ledger {
         self.suspects.remove(uid);
     }
 
-    /// A pod's cgroup is gone.
+    /// Notes that a pod's cgroup is gone.
     pub(crate) fn removed(&mut self, uid: &PodUid) {
         self.present.remove(uid);
         self.changes.insert(uid.clone(), false);
         self.forget();
     }
 
-    /// The machine's cgroups are about to be listed.
+    /// Notes that the machine's cgroups are about to be listed.
     pub(crate) fn listing_begins(&mut self) {
         self.changes.clear();
     }
 
-    /// These are there. Gives those that nobody needs, and has not for a whole period.
+    /// Takes the pods that have cgroups. Returns those that have not been desired for a whole period.
     pub(crate) fn listed(&mut self, found: BTreeSet<PodUid>) -> Vec<PodUid> {
         self.present = found;
         for (uid, made) in std::mem::take(&mut self.changes) {
@@ -80,20 +80,20 @@ impl Ledger {
         orphans
     }
 
-    /// Those who have a cgroup, as far as they are known, but for those that are `left_alone`.
+    /// The specs of the pods that have a cgroup, without those that are `left_alone`.
     pub(crate) fn counted(&self, left_alone: &BTreeSet<PodUid>) -> impl Iterator<Item = &Pod> {
         let counted = self.present.iter().filter(|uid| !left_alone.contains(*uid));
         counted.filter_map(|uid| self.specs.get(uid)).map(AsRef::as_ref)
     }
 
-    /// How many cgroups of pods are there.
+    /// The number of pods that have a cgroup.
     pub(crate) fn present(&self) -> usize {
         self.present.len()
     }
 
     fn forget(&mut self) {
         let Self { specs, desired, present, changes, .. } = self;
-        // Before the first list nobody is known to be gone.
+        // Before the desired pods have been heard, no pod is known to be gone.
         let Some(desired) = desired else { return };
         specs.retain(|uid, _| {
             desired.contains(uid) || present.contains(uid) || changes.get(uid) == Some(&true)
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!((ledger.counted(&BTreeSet::new()).count(), ledger.present()), (0, 0));
         ledger.made(&pod("a"));
         assert_eq!(ledger.counted(&BTreeSet::new()).count(), 1);
-        // Its manifest is gone, and it is being stopped.
+        // The pod's manifest is gone, and the pod is being stopped.
         ledger.desired(&desired(&["b"], true));
         assert_eq!(ledger.counted(&BTreeSet::new()).count(), 1);
         ledger.removed(&PodUid::new("a"));

@@ -1,10 +1,11 @@
-//! Duty: states what pods may use of the node: the tree of cgroups, one per class of service and one per pod.
+//! Duty: limits and shares what pods may use of the node, by a tree of cgroups: one per class of service, one per pod.
 //! Receives: DesiredPods, EnsurePodCgroup, RemovePodCgroup.
 //! Sends: ResendDesired; GetHeldPods; RecordEvent (NodeAllocatableEnforced, FailedNodeAllocatableEnforcement,
 //! FailedCreatePodContainer).
 //! State (rebuilt from): desired pods (they are sent again), cgroups (the kernel's own directories).
-//! On crash: pods run on in their cgroups; one that starts waits for the next incarnation.
-//! Never does: kills a process of a pod that anybody knows, or removes a cgroup with processes in it.
+//! On crash: pods run on in their cgroups; a pod that starts waits for the next incarnation.
+//! Never does: kills a process while PodWorker or the runtime still has its pod, or removes a cgroup with processes in
+//! it.
 
 mod actor;
 pub mod capacity;
