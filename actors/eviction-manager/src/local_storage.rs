@@ -1,5 +1,5 @@
-//! Pods that take more of the node's own disk than they may: whose files are counted when, and the end of those that do
-//! (row 19.7). It goes on beside the measuring of the node, and neither waits for the other.
+//! Pods that use more of the node's own disk than their limits: the counting of pods' files, and the eviction of such
+//! pods (row 19.7). This goes on beside the measuring of the node, and neither waits for the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use crate::limits::{Exceeded, Limits, exceeded, limits};
 use crate::message::Said;
 use crate::rounds::{Lane, Next, Rounds};
 
-/// A pod and its limits, if it has any that end it.
+/// A pod, and the limits by which it may be evicted, if it has any.
 struct Known {
     pod: Arc<DesiredPod>,
     limits: Option<Arc<Limits>>,
 }
 
-/// Pods with limits.
+/// The pods with limits.
 #[derive(Default)]
 pub(crate) struct Limited {
-    /// All that are desired.
+    /// All desired pods.
     pods: BTreeMap<PodUid, Known>,
     rounds: Rounds,
-    /// Images and layers lie on the node's own disk; none while that is not known.
+    /// Whether images and layers lie on the node's own disk; `None` while that is unknown.
     one_disk: Option<bool>,
 }
 
 impl Limited {
-    /// Takes in which disks there are, if that has been found out.
+    /// Takes in whether images and layers lie on the node's own disk, if a measurement has told.
     pub(crate) fn learn(&mut self, one_disk: Option<bool>) {
         self.one_disk = one_disk.or(self.one_disk);
     }
 
-    /// How many.
+    /// The number of pods with limits.
     pub(crate) fn len(&self) -> usize {
         self.pods.values().filter(|known| known.limits.is_some()).count()
     }
@@ -52,14 +52,14 @@ impl Limited {
     }
 }
 
-/// The limits that a pod may end for: none of a critical one, and none of one that is not run.
+/// The limits by which a pod may be evicted: none for critical pods, and for pods that the node refuses to run.
 fn limits_of(pod: &DesiredPod) -> Option<Arc<Limits>> {
     let counts = pod.rejected.is_none() && !is_critical(&pod.pod, pod.source);
     counts.then(|| limits(&pod.pod)).flatten().map(Arc::new)
 }
 
 impl EvictionManager {
-    /// Learns who has limits. Only of pods that are new or others than before they are read.
+    /// Takes in the pods' limits. Only pods that are new or have changed are read.
     pub(crate) fn note_limits(&mut self, desired: &DesiredPods, ctx: &mut Ctx<Self>) {
         if !self.deps.config.local_storage {
             return;
@@ -67,7 +67,7 @@ impl EvictionManager {
         let mut before = std::mem::take(&mut self.limited.pods);
         for (uid, pod) in desired.pods.iter() {
             let known = before.remove(uid).filter(|known| Arc::ptr_eq(&known.pod, pod));
-            // One that is left alone is not counted, and looked at when it is let in.
+            // A quarantined pod is not counted; its limits are read when it is let in.
             let known = known
                 .filter(|_| !ctx.is_quarantined(uid))
                 .or_else(|| ctx.for_pod(uid, |_| Known { pod: pod.clone(), limits: limits_of(pod) }));
@@ -77,7 +77,7 @@ impl EvictionManager {
         self.arrange(ctx);
     }
 
-    /// One that is on its way out is not counted any more.
+    /// A pod that is being evicted or has ended is no longer counted.
     pub(crate) fn note_report(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if self.limited.limits(uid).is_some() {
             self.arrange(ctx);
@@ -96,7 +96,7 @@ impl EvictionManager {
         Lane::ALL.into_iter().for_each(|lane| self.count_next(lane, ctx));
     }
 
-    /// Begins with the next count of a lane, if it is time.
+    /// Begins the next count of a lane, if it is due.
     pub(crate) fn count_next(&mut self, lane: Lane, ctx: &mut Ctx<Self>) {
         let began = self.began.elapsed();
         let uid = match self.limited.rounds.next(lane, began) {
@@ -127,7 +127,7 @@ impl EvictionManager {
     fn end(&mut self, pod: &DesiredPod, exceeded: Exceeded) {
         let why = Rejection { reason: EVICTED.to_owned(), message: exceeded.message.clone() };
         let uid = pod.pod_ref.uid.clone();
-        // Refused: it is tried again with the next count.
+        // After a refusal the next count tries again.
         if self.deps.evict.tell(EvictPod { uid, grace_seconds: Some(HARD_GRACE_SECONDS), why }).is_err() {
             return;
         }
