@@ -27,7 +27,7 @@ use crate::restart_rules::RestartRules;
 use crate::static_pod::{self, static_pods};
 use crate::unsupported::{Supported, unsupported};
 
-/// Failures in a row of one URL that are logged as warnings.
+/// So many failures in a row of one URL are logged as warnings.
 const FAILURES_LOGGED: u32 = 3;
 
 /// Period of asking for the Node until NodeStatus has told of it (row 1.5).
