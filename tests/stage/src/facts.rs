@@ -1,4 +1,4 @@
-//! Pods, and what is said of them.
+//! Pods, and the facts about them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -66,7 +66,7 @@ pub fn api_pod(number: usize) -> Arc<DesiredPod> {
     Arc::new(DesiredPod { source: Source::Api, ..desired })
 }
 
-/// Makes all pods, so that nothing that is measured does.
+/// Makes all pods, so that no measurement includes their making.
 pub fn prepare(pods: usize) {
     assert!(pods <= PODS_MAX, "at most {PODS_MAX} pods");
     PODS.get_or_init(|| (0..PODS_MAX).map(pod).collect());
@@ -78,12 +78,12 @@ pub fn pods(count: usize) -> &'static [Arc<DesiredPod>] {
     &PODS.get().expect("they are prepared")[..count]
 }
 
-/// The fact that so many of them are desired.
+/// The fact that the first so many pods are desired.
 pub fn desired(count: usize) -> DesiredPods {
     desired_of(pods(count))
 }
 
-/// The fact that these are desired, and no others.
+/// The fact that these pods are desired, and no others.
 pub fn desired_of(pods: &[Arc<DesiredPod>]) -> DesiredPods {
     let pods = pods.iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
     DesiredPods {
@@ -98,7 +98,7 @@ fn second(number: i64) -> Timestamp {
     Timestamp::from_second(1_799_990_000 + number).expect("a second of this century is a timestamp")
 }
 
-/// What a runtime holds of a pod after so many exits of its container: each instance is another one.
+/// A pod in the runtime after so many exits of its container: each instance has another ID.
 pub fn runtime_pod(pod: &PodRef, exits: u32) -> RuntimePod {
     let sandbox: Arc<str> = Arc::from(format!("sandbox-{}", pod.uid));
     let container = RuntimeContainer {
@@ -135,14 +135,14 @@ pub fn runtime_pod(pod: &PodRef, exits: u32) -> RuntimePod {
     }
 }
 
-/// The fact of one look at a pod; `look` grows.
+/// The fact of one look at a pod; `look` is its number, which grows.
 pub fn observed(pod: &DesiredPod, look: u64) -> PodObserved {
     let exits = u32::try_from(look).unwrap_or(u32::MAX);
     let state = Arc::new(runtime_pod(&pod.pod_ref, exits));
     PodObserved { uid: pod.pod_ref.uid.clone(), state, touch: look, look }
 }
 
-/// A runtime that is well.
+/// A healthy runtime.
 pub fn runtime_well() -> Arc<RuntimeHealth> {
     Arc::new(RuntimeHealth {
         name: Arc::from("containerd"),
@@ -156,7 +156,7 @@ pub fn runtime_well() -> Arc<RuntimeHealth> {
     })
 }
 
-/// The fact that a pod's worker is in this state; `released` once it has given everything back.
+/// The fact that a pod's worker is in this state; `released` once it has released everything.
 pub fn reported(pod: &DesiredPod, state: WorkerState, released: bool) -> WorkerReported {
     let report = WorkerReport {
         pod: pod.pod_ref.clone(),

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Half of the floor goes before the kubelets and half after them: the machine's own pace may change meanwhile.
+/// Half of the floor is measured before the kubelets and half after them: the machine's own pace may change meanwhile.
 async fn run(settings: &Settings) -> Result<Vec<String>, BenchError> {
     let observer = Observer::new(settings)?;
     let load_before = process::load_average();
@@ -84,9 +84,9 @@ async fn run(settings: &Settings) -> Result<Vec<String>, BenchError> {
 
 type MakeRows = Box<dyn FnOnce(&Floor) -> Vec<Row>>;
 
-/// What came out of the kubelets.
+/// The figures of the kubelets.
 struct Measured {
-    /// Once the floor is known.
+    /// Makes the rows, once the floor is known.
     rows: MakeRows,
     ours: Value,
     go: Value,
@@ -154,7 +154,7 @@ async fn members(settings: &Settings, cluster: &Cluster, observer: &Observer) ->
     Measured { rows, ours: shown, go: shown_go, failures }
 }
 
-/// Ours. The Go kubelet is there to compare with: what it does not do is no failure of ours.
+/// The failures of ours. The Go kubelet is measured for comparison: its failures are only printed.
 fn failures(ours: Vec<String>, go: Vec<String>) -> Vec<String> {
     go.iter().for_each(|failure| eprintln!("note: Go kubelet: {failure}"));
     ours.into_iter().map(|failure| format!("kubelet: {failure}")).collect()

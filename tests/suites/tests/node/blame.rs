@@ -1,5 +1,5 @@
-//! G11, G12, G14: what goes wrong with one pod stays with that pod, whichever actor stumbles over it and wherever; what
-//! supervision states holds for incarnations to come; and what cannot be read is left out alone.
+//! G11, G12, G14: a failure about one pod stays with that pod, whichever actor meets it and wherever; statements of
+//! supervision hold for later incarnations; and an object that cannot be read is left out alone.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn status(api: &FakeApi, name: &str) -> PodStatus {
     api.get::<Pod>(NS, name).and_then(|pod| pod.status).unwrap_or_default()
 }
 
-/// What the pod's condition says of who leaves it alone; empty when nobody does.
+/// The message of the pod's condition Quarantined, which names subsystems; empty without the condition.
 fn quarantined(status: &PodStatus) -> String {
     let all = status.conditions.iter().flatten();
     let held = all.filter(|one| one.type_ == "understudy.dev/Quarantined" && one.status == "True");
@@ -35,7 +35,7 @@ fn uid(api: &FakeApi, name: &str) -> PodUid {
     PodUid::new(&pod.metadata.uid.expect("the server gives a UID"))
 }
 
-/// A pod with something for every actor.
+/// A pod that gives every actor something to do.
 fn busy(name: &str) -> Pod {
     let json = json!({
         "metadata": { "name": name, "namespace": "default" },
@@ -58,7 +58,7 @@ fn busy(name: &str) -> Pod {
 }
 
 /// One actor panics at every step on behalf of one pod, four times, from a restart on or from when another pod comes.
-/// Says how often it did, and at what.
+/// Returns the messages at which it did.
 fn poison(actor: &str, restarts: bool) -> Vec<String> {
     sandbox(Policy::default(), async |sandbox| {
         sandbox.expect_crashes();
@@ -96,7 +96,7 @@ fn poison(actor: &str, restarts: bool) -> Vec<String> {
                 _ => {}
             }
         }
-        // What was left out is done, and nothing is left over.
+        // The work for the pod is caught up on, and nothing is left over.
         for name in ["bad", "good", "new"] {
             assert!(is_ready(&status(&api, name)), "{actor}: {name} {:?}", status(&api, name));
             assert_eq!(quarantined(&status(&api, name)), "", "{actor}: {name}");
@@ -221,7 +221,7 @@ fn g14_dormancy_is_told_again_to_a_new_node_status() {
         let both = |told: String| told.contains("ImageManager") && told.contains("LogManager");
         until("both", || both(degraded())).await;
         node.tree.kill("NodeStatus").expect("it is in the tree");
-        // Whatever it posts next, it has been told before.
+        // StatusManager has been told of the pod before, whatever it publishes next.
         for _ in 0..60 {
             sandbox.pass(Duration::from_secs(1)).await;
             assert!(both(degraded()), "{}", degraded());
@@ -231,7 +231,7 @@ fn g14_dormancy_is_told_again_to_a_new_node_status() {
     });
 }
 
-/// No pod has such labels.
+/// Gives the pod labels that no pod can have.
 fn spoil(api: &FakeApi, name: &str) {
     api.spoil::<Pod>(NS, name, &json!({ "metadata": { "labels": { "number": 1 } } }));
 }
