@@ -1,4 +1,4 @@
-//! PURE: what `/healthz` says (row 21.11).
+//! PURE: the answers of `/healthz` (row 21.11).
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -40,7 +40,7 @@ fn not_usable(ip: IpAddr, found: &FoundAddresses) -> Option<String> {
     }
 }
 
-/// The Node's addresses, given those it has.
+/// The addresses that the Node is to have, given those it has now.
 ///
 /// # Errors
 /// No address was found, or a configured one is not this machine's; the Node then keeps its addresses.

@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// What is known of an object.
+/// The state of an object, as far as it is known.
 #[derive(Debug)]
 enum Known<K> {
     Nothing,

@@ -98,7 +98,7 @@ impl AllLanes {
         })
     }
 
-    /// The next probe of the pod that may begin. It is in flight from now on, until [`AllLanes::ended`].
+    /// The next probe of the pod that may begin. It counts as in flight until [`AllLanes::ended`].
     pub fn next(&mut self, pod: &PodUid) -> Option<(Lane, ProbeKey)> {
         let lanes = self.pods.get_mut(pod)?;
         let caps = [

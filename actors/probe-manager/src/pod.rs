@@ -67,7 +67,7 @@ pub struct Ended {
     pub due: Duration,
     /// When it had ended.
     pub at: Duration,
-    /// What the container answered; `None` when it could not be asked.
+    /// Whether the container passed; `None` if it could not be asked.
     pub passed: Option<bool>,
 }
 
@@ -76,9 +76,9 @@ pub struct Ended {
 pub enum Heard {
     /// The run was about an instance that is gone or is being stopped, and does not count.
     Dropped,
-    /// It counts, and the verdicts are as before.
+    /// The run counts, and the verdicts are as before.
     Unchanged,
-    /// It counts, and a verdict has changed.
+    /// The run counts, and a verdict has changed.
     Changed,
 }
 

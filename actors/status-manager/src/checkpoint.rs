@@ -26,7 +26,7 @@ pub struct Checkpoint {
     pub status: PodStatus,
 }
 
-/// What makes a status worth writing.
+/// The parts of a status by which a change is worth writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Essence {
     phase: [Option<String>; 3],

@@ -43,7 +43,7 @@ pub(crate) const OWNED: [&str; 9] = [
     QUARANTINED,
 ];
 
-/// What the conditions depend on.
+/// The facts on which the conditions depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConditionsInput<'a> {
     /// The pod as desired.
@@ -58,7 +58,7 @@ pub(crate) struct ConditionsInput<'a> {
     pub(crate) phase: Phase,
     /// All containers are being restarted.
     pub(crate) restarting_all: bool,
-    /// What the runtime holds, if known.
+    /// The pod in the runtime, if known.
     pub(crate) observed: Option<&'a RuntimePod>,
 }
 

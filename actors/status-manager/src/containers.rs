@@ -24,10 +24,10 @@ const UNREADABLE: &str = "The container could not be located when the pod was te
 const COMPLETED_UNSEEN: &str = "Unable to get init container status from container runtime and pod has been \
                                 initialized, treat it as exited normally";
 
-/// What all containers of a pod have in common.
+/// The facts that all containers of a pod share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
-    /// What the runtime holds; `None` while that is not known.
+    /// The pod in the runtime; `None` while that is unknown.
     pub(crate) observed: Option<&'a RuntimePod>,
     /// The prefix of container IDs.
     pub(crate) runtime_name: &'a str,
@@ -399,7 +399,7 @@ fn full_id(context: &Context<'_>, container: &RuntimeContainer) -> String {
     format!("{}://{}", context.runtime_name, container.id)
 }
 
-/// The API server keeps whole seconds only; anything finer would differ from what it gives back.
+/// The API server keeps whole seconds only; finer times would differ from those that it returns.
 pub(crate) fn time(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }

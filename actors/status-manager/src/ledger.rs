@@ -58,7 +58,7 @@ struct Entry {
     /// Whether it is among the desired pods, as far as the sources have been heard.
     is_desired: bool,
     status: Option<Arc<PodStatus>>,
-    /// The pod that stands for it at the API server, if it is a static one.
+    /// The pod's mirror at the API server, if the pod is static.
     mirror: Option<Arc<Pod>>,
     /// Whether `status` is an earlier one with the condition Quarantined added, because StatusManager itself has
     /// quarantined the pod.
@@ -236,7 +236,7 @@ impl Ledger {
         let can: BTreeSet<String> = can.map(|handler| handler.name.clone()).collect();
         let known =
             self.node.runtime_name.as_ref() == Some(&health.name) && self.node.recursive_read_only == can;
-        // A runtime that does not answer has no name; the one it had stays.
+        // A runtime that does not answer has no name; its last known name stays.
         if health.name.is_empty() || known {
             return Vec::new();
         }

@@ -41,7 +41,7 @@ impl Phase {
     }
 }
 
-/// What the phase depends on beside the spec.
+/// The facts on which the phase depends besides the spec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PhaseInput<'a> {
     /// Statuses of the init containers.

@@ -23,12 +23,12 @@ pub enum UnusableCheckpoint {
     /// The checkpoint store finds it corrupt.
     #[error("{0}")]
     Corrupt(CheckpointError),
-    /// It is not a pod status.
+    /// Its content is not a pod status.
     #[error("checkpoint {name} is no pod status: {reason}")]
     Foreign {
         /// The checkpoint.
         name: String,
-        /// What does not fit.
+        /// The reason.
         reason: String,
     },
     /// It is the status of another pod than its name says.

@@ -11,9 +11,9 @@ const PROTOCOL_MARK: &[u8] = b"bearer";
 /// The token in a request's headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presented {
-    /// No token.
+    /// There is no token.
     Nothing,
-    /// This one.
+    /// A token, decoded.
     Token(String),
     /// A token that cannot be read, or more than one token.
     Malformed,

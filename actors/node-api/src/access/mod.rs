@@ -41,7 +41,7 @@ pub struct AccessConfig {
 /// Authenticates and authorises requests.
 #[derive(Clone)]
 pub struct Access {
-    /// What is configured.
+    /// The configuration.
     pub config: Arc<AccessConfig>,
     /// Checks client certificates.
     pub tls: ServingTls,

@@ -27,7 +27,7 @@ pub struct Line {
     pub content: Vec<u8>,
 }
 
-/// The format of a line, if it has one.
+/// The format of a line; `None` if the line has neither.
 pub fn format_of(line: &[u8]) -> Option<Format> {
     [Format::Cri, Format::DockerJson].into_iter().find(|format| parse(*format, line).is_some())
 }

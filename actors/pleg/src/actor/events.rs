@@ -63,7 +63,7 @@ impl Pleg {
             wire::ContainerEventType::ContainerStoppedEvent => {
                 ctx.set_timer(Timer::Soon(uid.clone()), BETWEEN_CALLS)
             }
-            // A call of ours is most likely the cause, and PodWorker asks for a look at its end.
+            // A call of ours is most likely the cause, and its caller asks for a look at its end.
             _ => ctx.set_timer(Timer::Look(uid.clone()), HEARD_BY),
         }
     }

@@ -14,7 +14,7 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use bridge_text::{Node, Number, Path};
 use pod_spec::quantity::Quantity;
 
-/// What is wrong with one field.
+/// The error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldProblem {
     /// The field's path from the top of the manifest, `spec.containers[0].image`.

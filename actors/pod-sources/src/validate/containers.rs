@@ -8,7 +8,7 @@ use super::field::{Errors, Path, items, text};
 use super::{env, mounts, names, probes, resources, restart, security};
 use pod_spec::resources::is_sidecar;
 
-/// What the validation of a container needs to know of its pod.
+/// The facts of a pod that the validation of its containers needs.
 pub(super) struct OfPod<'a> {
     /// Valid volumes by name.
     pub(super) volumes: &'a BTreeMap<&'a str, &'a Volume>,

@@ -40,11 +40,11 @@ pub(crate) struct Call {
     pub(crate) namespace: String,
     /// The name of the pod at the API server.
     pub(crate) name: String,
-    /// What to do.
+    /// The action of the call.
     pub(crate) what: What,
 }
 
-/// What a call does.
+/// The action of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
     /// Changes the status.

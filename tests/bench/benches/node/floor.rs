@@ -1,4 +1,4 @@
-//! The floor: the calls that a kubelet makes of the runtime, with no kubelet around them.
+//! The floor: the same calls to the runtime as a kubelet makes, without a kubelet.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! A whole node on a real runtime, measured beside its floor: the same calls to the same runtime without a kubelet.
-//! With a control plane the node is a member of a cluster, without one it has static pods.
+//! With a control plane the node is a member of a cluster; without a control plane it has static pods.
 //!
 //! `make bench` sets everything up; see `tests/env/run-bench` for what the environment may say. Prints one table and
 //! writes every figure as JSON. The exit code is 1 when a figure could not be had, not when a goal was missed.

@@ -1,4 +1,4 @@
-//! What plain addresses promise, and what they do not.
+//! The guarantees of plain addresses, and their limits.
 
 use actix::dev::SendError;
 use actix::{Actor, AsyncContext, Context, MailboxError};

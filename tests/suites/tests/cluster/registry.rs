@@ -50,7 +50,8 @@ fn private(member: &Member) {
     let running = pod.wait("Running", LATER, |pod| pod.is_running("main"));
     pod.event(&running, "Pulled", "guarded:1");
 
-    // The image is now on the node, and its rightful pods pull it again and again: other pods get it by no pull policy.
+    // The image is now on the node, and the pods with the secret pull it again and again: no pull policy gives it to
+    // others.
     for (policy, reasons) in [
         ("Always", ["ErrImagePull", "ImagePullBackOff"]),
         ("IfNotPresent", ["ErrImagePull", "ImagePullBackOff"]),

@@ -276,7 +276,7 @@ async fn sigterm_is_honoured_before_the_grace_is_over(subject: &Subject) -> Verd
     None
 }
 
-/// A shell that shows by a file that its trap is set.
+/// A shell that creates a file once its trap is set.
 fn ready_shell(subject: &Subject, script: &str) -> ContainerConfig {
     let (trap, rest) = script.split_once(';').expect("a trap and the rest");
     subject.shell("main", 0, &format!("{trap}; : > /ready;{rest}"))
@@ -320,7 +320,7 @@ async fn a_shorter_stop_ends_a_longer_one(subject: &Subject) -> Verdict {
     subject.operations.stop_container(&uid, &id, 0).await.expect("it stops");
     assert!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
     assert_eq!(subject.exited(&id).await.exit_code, 137);
-    // The longer one ends too; containerd may tell it that the container is gone.
+    // The longer call ends too; containerd may answer that the container is gone.
     let ended = tokio::time::timeout(Duration::from_secs(50), long).await;
     assert!(ended.is_ok(), "the longer stop went on");
     subject.operations.settled(&uid).await;

@@ -175,7 +175,7 @@ async fn a_stream_that_cannot_be_says_why() {
     assert!(status == 500 && text.contains("not supported: only http is"), "{status} {text}");
 }
 
-/// The parts of a token that reach the runtime, for each way to send one.
+/// Whichever way a caller sends its token, the runtime gets no part of it.
 #[tokio::test]
 async fn no_spelling_of_a_token_reaches_the_runtime() {
     let runtime = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -78,7 +78,7 @@ fn poison(actor: &str, restarts: bool) -> Vec<String> {
         }
         api.put(&busy("new"));
         until("another pod", || is_ready(&status(&api, "new"))).await;
-        // One period of everything.
+        // One period of every periodic work.
         sandbox.pass(Duration::from_secs(100)).await;
 
         let report = sandbox_report(&node, actor).await;
@@ -221,7 +221,7 @@ fn g14_dormancy_is_told_again_to_a_new_node_status() {
         let both = |told: String| told.contains("ImageManager") && told.contains("LogManager");
         until("both", || both(degraded())).await;
         node.tree.kill("NodeStatus").expect("it is in the tree");
-        // StatusManager has been told of the pod before, whatever it publishes next.
+        // NodeStatus has been told of both again before it posts anything.
         for _ in 0..60 {
             sandbox.pass(Duration::from_secs(1)).await;
             assert!(both(degraded()), "{}", degraded());

@@ -245,7 +245,7 @@ fn a_serving_certificate_holds_the_nodes_addresses_and_follows_them() {
         assert_eq!(manager.current.get().map(|pair| pair.leaf.ips.len()), Some(2), "shown until then");
         let pair = manager.signed(&manager.api, DAY).await;
         assert!(pair.leaf.ips.contains(&"192.0.2.8".parse().expect("an IP")));
-        // Without a lost client certificate the kubelet does not end.
+        // CertificateManager keeps no client certificate here, so it never ends the kubelet.
         assert!(manager.lost.borrow().is_none());
     });
 }

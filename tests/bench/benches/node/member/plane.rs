@@ -27,7 +27,7 @@ const NAMESPACE: &str = "default";
 pub struct Plane {
     dir: PathBuf,
     script: PathBuf,
-    /// The administrator, without any limit of rate.
+    /// The administrator's client, without a rate limit.
     pub admin: ApiClient,
 }
 
@@ -36,7 +36,7 @@ fn refused(error: &ApiError) -> BenchError {
 }
 
 impl Plane {
-    /// That of the directory; nothing is connected yet.
+    /// The control plane in `dir`; nothing is connected yet.
     pub fn new(dir: &Path, script: &Path) -> Result<Self, BenchError> {
         let path = dir.join("admin.kubeconfig");
         let text = std::fs::read_to_string(&path).map_err(BenchError::io("read", &path))?;
@@ -55,7 +55,7 @@ impl Plane {
         Ok(Self { dir: dir.to_owned(), script: script.to_owned(), admin })
     }
 
-    /// Runs the script; gives what it prints. Blocks.
+    /// Runs the script and returns its output. Blocks.
     pub fn script(&self, verb: &str, arguments: &[&str]) -> Result<String, BenchError> {
         let output = Command::new(&self.script).arg(verb).arg(&self.dir).args(arguments).output();
         let output = output.map_err(BenchError::io("run", &self.script))?;

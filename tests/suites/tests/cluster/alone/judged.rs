@@ -44,7 +44,7 @@ pub fn restart(setting: &Arc<Setting>) {
     };
     let selecting =
         || with(containers([sleeper("main")]), json!({"nodeSelector": {"example.com/zone": "a"}}));
-    // The label is new: pods are not refused because the kubelet has not heard of it yet.
+    // The kubelet may not have heard of the new label yet, which must not make it refuse a pod.
     zone(json!("a"));
     let runs = member.pod("runs", selecting());
     let before = runs.ready();
