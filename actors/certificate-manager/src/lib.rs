@@ -1,5 +1,4 @@
-//! Duty: the node's own certificates, as a client and as a server: requests them from the cluster, and renews them
-//! early.
+//! Duty: the node's own certificates, as a client and as a server: requests them from the cluster, renews them early.
 //! Receives: NodeAddressesObserved.
 //! Sends: ResendNode; CertificateSigningRequests to the API server; pairs to the disk and to the bridge's TLS.
 //! State (rebuilt from): the current pair (the bridge has it, the disk keeps it), the node's addresses (NodeStatus

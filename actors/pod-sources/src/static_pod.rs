@@ -87,8 +87,10 @@ pub enum ManifestError {
 
 /// The static pods of one manifest, complete and valid, and the number of further YAML documents, which do not count.
 ///
-/// `node` is the node's name and `seen` the present time.
-/// wrong is the error.
+/// `node` is the node's name and `seen` the present time. A manifest is taken whole or not at all.
+///
+/// # Errors
+/// The first pod that is wrong.
 pub fn static_pods(
     bytes: &[u8],
     source: &Source,
