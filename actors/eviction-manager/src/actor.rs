@@ -65,7 +65,7 @@ pub struct EvictionManagerDeps {
     pub observers: Vec<Address<PressureObserved>>,
     /// Asks PodManager after a restart which pressure was told last.
     pub pressure: AskPort<EvictionManager, GetPressure>,
-    /// PodManager, which ends pods.
+    /// PodWorkerPool, which ends pods.
     pub evict: Address<EvictPod>,
     /// PodManager, asked for the desired pods after a restart.
     pub manager: Address<ResendDesired>,

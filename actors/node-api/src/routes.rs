@@ -62,7 +62,7 @@ pub fn read_only_routes(answers: Answers) -> Router {
         .merge(health_routes(answers))
 }
 
-/// The text of a failure, if a vital subsystem has ended for good; `None` while each runs or is being restarted.
+/// The text of a failure, if a vital subsystem neither runs nor is being restarted; `None` otherwise.
 fn lost(answers: &Answers) -> Option<String> {
     let lost = answers.tree.lost_vitals();
     (!lost.is_empty()).then(|| format!("{} not running", lost.join(", ")))
