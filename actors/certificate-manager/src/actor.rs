@@ -1,4 +1,4 @@
-//! The actor: looks at the time and at what is wanted, and has certificates asked for.
+//! The actor: looks at the time and at the wanted certificates, and requests them when they are due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,38 +23,38 @@ use crate::rotation::{
     retry_wait,
 };
 
-/// Where it is said that the kubelet must end, and why: it has no identity, and the API server would take one.
+/// Set to the reason when the kubelet has to end: it has no valid client certificate, and the API server is reachable.
 pub type Lost = watch::Sender<Option<Arc<str>>>;
 
-/// A certificate that is kept valid.
+/// A certificate that CertificateManager keeps valid.
 #[derive(Clone, Debug)]
 pub struct Role {
-    /// What it is for. One role for each.
+    /// Its purpose. There is at most one role for each.
     pub purpose: Purpose,
-    /// Where its pairs are kept.
+    /// Where its certificates and keys are stored.
     pub store: Arc<dyn CertificateStore>,
-    /// What is shown to the other side.
+    /// The certificate and key that the kubelet presents.
     pub current: CurrentPair,
-    /// Asks for another one while there is a valid client certificate.
+    /// Requests certificates while there is a valid client certificate.
     pub api: Arc<dyn CertificateRequests>,
-    /// Asks for one while there is none; else `api` does.
+    /// Requests certificates while there is none; `None` if `api` does.
     pub bootstrap: Option<Arc<dyn CertificateRequests>>,
 }
 
-/// What CertificateManager is given.
+/// CertificateManager's settings, effects and address.
 #[derive(Clone)]
 pub struct CertificateManagerDeps {
     /// The node's name.
     pub node_name: String,
-    /// What is kept valid.
+    /// The certificates to keep valid.
     pub roles: Vec<Role>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// Asked for the node's addresses; none if there is no NodeStatus.
+    /// NodeStatus, asked for the node's addresses; `None` if there is none.
     pub node: Option<Address<ResendNode>>,
-    /// Ends the kubelet.
+    /// Where the end of the kubelet is requested.
     pub lost: Lost,
-    /// What is counted.
+    /// Metrics.
     pub metrics: CertificateMetrics,
 }
 
@@ -67,22 +67,22 @@ pub enum Timer {
 
 struct Kept {
     role: Role,
-    /// None while it is not known what a certificate must hold.
+    /// What the certificate must hold; `None` while that is unknown.
     subject: Option<Subject>,
     asking: Option<(EffectId, Subject)>,
     failures: u32,
     not_before: Option<Instant>,
-    /// The pair's number, and when it is replaced.
+    /// The number of the current pair, and when it is replaced.
     due: Option<(u64, Timestamp)>,
     valid_at: Instant,
-    /// The API server is well, as far as is known.
+    /// Whether the API server answers, as far as is known.
     answers: bool,
     told_of_loss: bool,
     renewals: u64,
     problem: Option<String>,
 }
 
-/// Keeps the node's certificates valid.
+/// CertificateManager: keeps the node's certificates valid.
 pub struct CertificateManager {
     deps: CertificateManagerDeps,
     kept: BTreeMap<Purpose, Kept>,
@@ -109,7 +109,7 @@ impl Kept {
         }
     }
 
-    /// The pair that is shown; one past its end is shown no more.
+    /// The pair that the kubelet presents; an expired pair is withdrawn.
     fn valid(&mut self, now: Timestamp) -> Option<Arc<Pair>> {
         let pair = self.role.current.get()?;
         if pair.is_expired(now) {
@@ -162,7 +162,7 @@ impl Kept {
 }
 
 impl CertificateManager {
-    /// An incarnation that has asked for nothing yet.
+    /// An incarnation without requests under way.
     pub fn new(deps: CertificateManagerDeps) -> Self {
         let roles = deps.roles.iter().cloned();
         let kept = roles.map(|role| (role.purpose, Kept::new(role, &deps.node_name))).collect();
@@ -175,7 +175,7 @@ impl CertificateManager {
         let pair = kept.valid(clock.now());
         self.deps.metrics.ends(purpose, pair.as_deref().map(|pair| &pair.leaf), clock.now());
         if let Some(why) = kept.loss(pair.is_some()) {
-            // Who is to end the kubelet may be ending it already.
+            // The receiver may be gone if the kubelet is ending already.
             self.deps.lost.send_replace(Some(Arc::from(why)));
         }
         if let Some((id, asked)) = &kept.asking
@@ -196,7 +196,7 @@ impl CertificateManager {
                 },
             }
         }
-        // A timer of nothing would turn in place.
+        // A timer of zero would fire again and again without a pause.
         ctx.set_timer(Timer::Look(purpose), wait.max(Duration::from_millis(10)));
     }
 
@@ -307,7 +307,7 @@ impl Handler<NodeAddressesObserved> for CertificateManager {
         if subject != kept.subject {
             kept.subject = subject;
             if kept.failures == 0 {
-                // What was given last is for something else.
+                // The last certificate was given for another subject, so a new one need not wait.
                 kept.not_before = None;
             }
             self.look(Purpose::Serving, ctx);

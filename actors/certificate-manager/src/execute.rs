@@ -1,4 +1,4 @@
-//! One try to get a certificate: key, request, wait, disk.
+//! One attempt to get a certificate: key, request, waiting for the signature, disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use bridge_tls::certificates::{CertificateStore, KeyPem, Pair, Purpose, Subject}
 
 use crate::rotation::answers;
 
-/// A request that nobody has signed after this is given up.
+/// A request that has not been signed after this long is given up.
 const SIGNED_WITHIN: Duration = Duration::from_secs(15 * 60);
-/// How long a try may take: besides that, some calls that have deadlines of their own, and the disk.
+/// How long an attempt may take: that, some calls with deadlines of their own, and the disk.
 pub(crate) const RENEWED_WITHIN: Duration = Duration::from_secs(20 * 60);
 
-/// What a try needs.
+/// The inputs of an attempt.
 pub struct Renewal {
     pub api: Arc<dyn CertificateRequests>,
     pub store: Arc<dyn CertificateStore>,
@@ -28,9 +28,9 @@ pub struct Renewal {
 pub struct Failure {
     /// The step that failed.
     pub step: &'static str,
-    /// Why.
+    /// The error.
     pub reason: String,
-    /// Whether the API server is well, if the failure tells.
+    /// Whether the API server answers, if the failure tells.
     pub answers: Option<bool>,
 }
 
@@ -38,7 +38,7 @@ fn failure(step: &'static str) -> impl Fn(&dyn std::fmt::Display) -> Failure {
     move |reason| Failure { step, reason: reason.to_string(), answers: None }
 }
 
-/// The new pair, once it is safe on disk.
+/// Gets a new pair, which is on disk when this returns.
 pub async fn renew(work: Renewal) -> Result<Arc<Pair>, Failure> {
     let made = failure("Unable to generate a certificate signing request");
     let key = KeyPem::generate().map_err(|error| made(&error))?;

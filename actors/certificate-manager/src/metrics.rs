@@ -1,4 +1,4 @@
-//! What CertificateManager counts, under upstream's names (FEATURES 27.1).
+//! CertificateManager's metrics, under upstream's names (FEATURES 27.1).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bridge_tls::certificates::{Leaf, Purpose};
 use jiff::Timestamp;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, Registry};
 
-/// One minute, hours, days, months, years: in seconds.
+/// Upper bounds of buckets in seconds: one minute, hours, days, months, years.
 const AGES: [f64; 10] = [
     60.0,
     3600.0,
@@ -20,7 +20,7 @@ const AGES: [f64; 10] = [
     124_416_000.0,
 ];
 
-/// Handles that survive restarts.
+/// Handles of the metrics, which survive restarts of the actor.
 #[derive(Clone, Debug)]
 pub struct CertificateMetrics {
     client_failures: IntCounter,
@@ -58,7 +58,7 @@ impl CertificateMetrics {
         })
     }
 
-    /// Registers those of the certificates that are managed.
+    /// Registers the metrics of these purposes.
     pub fn register(&self, registry: &Registry, purposes: &[Purpose]) -> prometheus::Result<()> {
         for purpose in purposes {
             match purpose {

@@ -1,4 +1,4 @@
-//! PURE: when a certificate is asked for, and what it must hold (rows 20.3, 20.4).
+//! PURE: when a certificate is requested, and what it must hold (rows 20.3, 20.4).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use bridge_tls::certificates::{Leaf, Names, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeAddress;
 
-/// Between two looks at the time: the clock may be set.
+/// Period of looks at the time: the clock may be set.
 pub const LOOK: Duration = Duration::from_secs(10);
-/// A certificate just given that is no good is not replaced at once.
+/// Pause after success: a new certificate that is unsuitable is not replaced at once.
 pub const AFTER_SUCCESS: Duration = Duration::from_secs(32);
-/// Failures in a row until tries come at the longest wait.
+/// After so many failures in a row the pause is the longest.
 pub const FAILURES_MAX: u32 = 5;
-/// Without a valid certificate for so long the kubelet ends, if the API server answers.
+/// The kubelet ends after so long without a valid client certificate, if the API server answers.
 pub const LOST_AFTER: Duration = Duration::from_secs(300);
 
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(2), Duration::from_secs(32));
@@ -27,7 +27,7 @@ pub fn deadline(leaf: &Leaf, random: u64) -> Timestamp {
     leaf.not_before.checked_add(after).unwrap_or(leaf.not_after)
 }
 
-/// How long to wait after so many failures in a row (at least one).
+/// Pause after so many failures in a row (at least one).
 pub fn retry_wait(failures: u32, random: u64) -> Duration {
     if failures >= FAILURES_MAX {
         return BACKOFF.longest();
@@ -35,7 +35,7 @@ pub fn retry_wait(failures: u32, random: u64) -> Duration {
     stretched(BACKOFF.after(failures), 0.1, random)
 }
 
-/// What a serving certificate holds for these addresses; none while there is no IP.
+/// The names of a serving certificate for these addresses; `None` while there is no IP.
 pub fn names(addresses: &[NodeAddress]) -> Option<Names> {
     let mut names = Names { dns: BTreeSet::new(), ips: BTreeSet::new() };
     for NodeAddress { address, type_ } in addresses.iter().filter(|address| !address.address.is_empty()) {
@@ -53,7 +53,7 @@ pub fn names(addresses: &[NodeAddress]) -> Option<Names> {
     Some(names).filter(|names| !names.ips.is_empty())
 }
 
-/// Whether a certificate holds all that is wanted; it may hold more.
+/// Whether a certificate holds everything that is wanted; it may hold more.
 pub fn satisfies(leaf: &Leaf, subject: &Subject) -> bool {
     leaf.common_name == subject.common_name
         && leaf.organizations.contains(&subject.organization)
@@ -61,31 +61,31 @@ pub fn satisfies(leaf: &Leaf, subject: &Subject) -> bool {
         && leaf.ips.is_superset(&subject.names.ips)
 }
 
-/// What is known of a role.
+/// The state of a role.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// The certificate that is shown.
+    /// The certificate that the kubelet presents.
     pub leaf: Option<&'a Leaf>,
-    /// It is to be replaced, however long it is valid.
+    /// Whether it is to be replaced now, however long it is valid.
     pub provisional: bool,
     /// When it is to be replaced.
     pub deadline: Option<Timestamp>,
-    /// What is wanted; none while that is not known.
+    /// What a certificate must hold; `None` while that is unknown.
     pub subject: Option<&'a Subject>,
 }
 
-/// What is to be done.
+/// The next step of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing can be asked for.
+    /// Nothing can be requested.
     Nothing,
-    /// Nothing before this time has passed.
+    /// Wait for so long.
     Wait(Duration),
-    /// Ask for a certificate.
+    /// Request a certificate.
     Ask,
 }
 
-/// What is to be done at this time.
+/// The next step of a role at this time.
 pub fn next(known: Known<'_>, now: Timestamp) -> Next {
     let Some(subject) = known.subject else { return Next::Nothing };
     let good = known.leaf.is_some_and(|leaf| satisfies(leaf, subject)) && !known.provisional;
@@ -97,12 +97,12 @@ pub fn next(known: Known<'_>, now: Timestamp) -> Next {
     }
 }
 
-/// Whether a request in flight is for something that is not wanted any more.
+/// Whether the request in flight is for a subject that is no longer wanted.
 pub fn is_outdated(asked: &Subject, wanted: Option<&Subject>) -> bool {
     wanted.is_some_and(|wanted| wanted != asked)
 }
 
-/// Whether a server that refuses with this code is well: it refuses us, not its work. 0 is no answer.
+/// Whether a server that refuses with this code is healthy: it refuses the request and not its work. 0 means no answer.
 pub fn answers(code: u16) -> bool {
     matches!(code, 401 | 403 | 404)
 }

@@ -1,4 +1,4 @@
-//! CertificateManager alone: it asks an API server for certificates, and keeps and shows what it is given.
+//! CertificateManager alone: it requests certificates from a fake API server, and stores and presents what it gets.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The actor: judges events, keeps and logs them.
+//! The actor: correlates events, keeps and logs them, and posts them to the API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::metrics::EventMetrics;
 use crate::post::{Outbox, Sent};
 use crate::ring::Ring;
 
-/// Where events are sent to.
+/// Where events are posted.
 #[derive(Clone, Debug)]
 pub struct PostTo {
-    /// The API server, with a rate of its own.
+    /// The API server, with a rate limit of its own.
     pub api: Arc<dyn Events>,
-    /// The node's name, the host of its events.
+    /// The node's name, which is the host of its events.
     pub node: String,
 }
 
-/// What EventRecorder is given.
+/// EventRecorder's settings and effects.
 #[derive(Clone)]
 pub struct EventRecorderDeps {
     /// Wall time, for first and last times.
     pub clock: Arc<dyn Clock>,
-    /// Where events are sent to; none keeps them here.
+    /// Where events are posted; `None` to keep them here only.
     pub post: Option<PostTo>,
-    /// Counts.
+    /// Metrics.
     pub metrics: EventMetrics,
 }
 
 type Annotations = Arc<BTreeMap<String, String>>;
 
-/// The node's events.
+/// EventRecorder: keeps the node's events.
 pub struct EventRecorder {
     deps: EventRecorderDeps,
     began: Instant,
@@ -53,12 +53,12 @@ pub struct EventRecorder {
 /// EventRecorder's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Try again to send.
+    /// Try to post again.
     Send,
 }
 
 impl EventRecorder {
-    /// An incarnation that knows of no event.
+    /// An incarnation without events.
     pub fn new(deps: EventRecorderDeps) -> Self {
         Self {
             began: Instant::now(),
@@ -75,7 +75,7 @@ impl EventRecorder {
             Verdict::Keep { key, event } => {
                 let event = RecordedEvent { annotations, ..*event };
                 self.deps.metrics.recorded.with_label_values(&[type_of(&event)]).inc();
-                // A repeated one is in the log already; its count is in the answer to GetEvents.
+                // A repeated event is in the log already; its count is in the answer to GetEvents.
                 if event.count == 1 {
                     log(&event);
                 }

@@ -1,7 +1,7 @@
-//! Which events are kept, as what (row 23.11).
+//! Which events are kept, and under which key (row 23.11).
 //!
-//! Similar events (all but the message equal) are combined once there are ten within ten minutes of each other; the
-//! same event is counted; an object that causes a flood of events is cut off, with a trickle left.
+//! Similar events (equal in all but the message) are combined once there are ten within ten minutes of each other;
+//! equal events are counted; an object with a flood of events is cut off, but for a trickle.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use messages::event_recorder::{EventObject, EventType, RecordEvent, RecordedEven
 
 use crate::lru::Lru;
 
-/// Keys remembered for each of the three purposes.
+/// At most so many keys are remembered, for each of the three purposes.
 const KEYS_MAX: usize = 4096;
-/// From this many different messages on, similar events are combined.
+/// From so many different messages on, similar events are combined.
 const SIMILAR_MAX: usize = 10;
-/// A similar event that comes later than this after the last begins anew.
+/// Similar events are counted anew if one comes later than this after the one before.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
-/// Events that an object may cause at once.
+/// So many events may be about one object at once.
 const BURST: u32 = 25;
-/// After a burst an object may cause another event each time this long has passed.
+/// After a burst, one more event may be about an object each time this long has passed.
 const REFILL: Duration = Duration::from_secs(300);
-/// How the message of combined events begins.
+/// The beginning of combined events' messages.
 const COMBINED: &str = "(combined from similar events): ";
-/// The longest message in bytes, and how one ends that was cut: Kubernetes' own limit for the note of an event. What pods
-/// and strangers say, such as a probe's answer, may be longer.
+/// The longest message in bytes, and the end of one that was cut: Kubernetes' own limit for an event's note. Texts of
+/// pods and other programs, such as a probe's answer, may be longer.
 const MESSAGE_BYTES_MAX: usize = 1024;
 const CUT: &str = " ...";
 
-/// A message as long as it may be.
+/// The message, cut if it is too long.
 fn bounded(message: &Arc<str>) -> Arc<str> {
     if message.len() <= MESSAGE_BYTES_MAX {
         return message.clone();
@@ -40,7 +40,7 @@ fn bounded(message: &Arc<str>) -> Arc<str> {
     Arc::from(format!("{}{CUT}", &message[..end]))
 }
 
-/// What an event is about, without the part of it.
+/// The object of an event, without its field path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Pod(PodRef),
@@ -65,7 +65,7 @@ struct SimilarKey {
     reason: Arc<str>,
 }
 
-/// What makes two events the same. One of combined events has neither field path nor message.
+/// Events with equal keys are the same event. Combined events have neither field path nor message in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EventKey {
     similar: SimilarKey,
@@ -73,17 +73,17 @@ pub struct EventKey {
     exact: Option<(Arc<str>, Arc<str>)>,
 }
 
-/// What becomes of an event.
+/// The fate of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It is kept, in the place of the one with this key if there is one.
+    /// The event is kept, and replaces the one with this key if there is one.
     Keep {
         /// Its key.
         key: EventKey,
-        /// It, with its count.
+        /// The event with its count.
         event: Box<RecordedEvent>,
     },
-    /// Its object causes too many.
+    /// There are too many events about its object.
     Drop,
 }
 
@@ -97,7 +97,7 @@ struct Seen {
     first: Timestamp,
 }
 
-/// Remembers enough of the events so far to judge the next. Bounded.
+/// Remembers as much of the events so far as it needs to judge the next one. Bounded.
 pub struct Correlator {
     similar: Lru<SimilarKey, Similar>,
     seen: Lru<EventKey, Seen>,
@@ -111,9 +111,9 @@ impl Default for Correlator {
 }
 
 impl Correlator {
-    /// Judges an event at wall time `now`; `uptime` is any clock that only goes forward, for the rates.
+    /// Judges an event at wall time `now`; `uptime` is the time of any monotonic clock, for the rates.
     pub fn judge(&mut self, event: &RecordEvent, now: Timestamp, uptime: Duration) -> Verdict {
-        // Before anything of it is remembered.
+        // Cut before anything of it is remembered.
         let event = &RecordEvent { message: bounded(&event.message), ..event.clone() };
         let subject = Subject::of(&event.object);
         let similar = SimilarKey {
@@ -124,7 +124,7 @@ impl Correlator {
         let combined = self.is_combined(&similar, &event.message, uptime);
         let key = EventKey { similar, exact: (!combined).then(|| exact(event)) };
 
-        // Counted even if it is dropped: the next one that is kept then tells of it.
+        // It counts even if it is dropped: the next equal event that is kept shows the count.
         let seen = self.seen.entry(&key, || Seen { count: 0, first: now });
         seen.count = seen.count.saturating_add(1);
         let (count, first_seen) = (seen.count, seen.first);
@@ -158,7 +158,7 @@ impl Correlator {
         if similar.messages.len() < SIMILAR_MAX {
             return false;
         }
-        // One less, so that the next new message is the tenth again.
+        // With one message less, the next new message is the tenth again.
         similar.messages.pop_first();
         true
     }
@@ -213,7 +213,7 @@ mod tests {
             self.correlator.judge(event, start() + uptime, uptime)
         }
 
-        /// Count and message of an event that is kept.
+        /// Count and message of an event, if it is kept.
         fn kept(&mut self, event: &RecordEvent) -> Option<(u32, String)> {
             match self.judge(event) {
                 Verdict::Keep { event, .. } => Some((event.count, event.message.to_string())),

@@ -1,4 +1,4 @@
-//! Sending events to the API server.
+//! Posts events to the API server.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use bridge_kube::{ApiError, Events, Patch};
 
 use crate::post::{Post, Sent};
 
-/// Sends an event. One that has expired at the server is created anew.
+/// Posts an event. If the server no longer has the event to update, it is created anew.
 pub(crate) async fn send(api: Arc<dyn Events>, post: Post) -> Sent {
     let outcome = match &post.change {
         None => api.create(&post.event).await,
@@ -25,7 +25,7 @@ pub(crate) async fn send(api: Arc<dyn Events>, post: Post) -> Sent {
 
 fn failed(error: &ApiError) -> Sent {
     match error {
-        // An earlier try whose answer was lost.
+        // An earlier try arrived, and its answer was lost.
         error if error.is_already_exists() => Sent::Taken,
         error if error.is_transient() => {
             tracing::debug!(%error, "Event is not at the API server yet");

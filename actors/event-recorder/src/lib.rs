@@ -1,10 +1,10 @@
-//! Duty: keeps the events of the node: counts what repeats, combines what is similar, drops what floods, and tells
+//! Duty: keeps the events of the node: counts equal events, combines similar ones, drops floods, and posts events to
 //!   the API server.
 //! Receives: RecordEvent, RecordAnnotatedEvent, GetEvents.
-//! Sends: nothing; every new event goes to the log, and all to the API server if there is one.
-//! State (rebuilt from): the last events (nothing: they are lost on purpose).
+//! Sends: nothing; every new event goes to the log, and all events to the API server if there is one.
+//! State (rebuilt from): the last events (not rebuilt: they are lost on purpose).
 //! On crash: starts empty, so an event that repeats is counted and logged from one again.
-//! Never does: decides anything by an event, or lets an event hold up its sender.
+//! Never does: decides anything by an event, or makes the sender of an event wait.
 
 mod actor;
 mod correlate;

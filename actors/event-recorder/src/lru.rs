@@ -1,8 +1,8 @@
-//! A map that forgets what was used least recently.
+//! A map that forgets the entry that was used least recently.
 
 use std::collections::BTreeMap;
 
-/// At most `capacity` entries.
+/// A map with at most `capacity` entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Lru<K, V> {
     capacity: usize,
@@ -16,7 +16,7 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         Self { capacity, uses: 0, entries: BTreeMap::new(), by_use: BTreeMap::new() }
     }
 
-    /// The entry, made if it is not there, and used now.
+    /// The entry, made if it is missing; it counts as used.
     pub(crate) fn entry(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         self.uses += 1;
         match self.entries.get(key) {
@@ -37,7 +37,7 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         value
     }
 
-    /// The entry, if it is there. That is no use of it.
+    /// The entry, if it exists; it does not count as used.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.entries.get_mut(key).map(|(value, _)| value)
     }

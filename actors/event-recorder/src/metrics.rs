@@ -1,8 +1,8 @@
-//! What EventRecorder counts.
+//! EventRecorder's metrics.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
-/// Handles that survive restarts.
+/// Handles of the metrics, which survive restarts of the actor.
 #[derive(Clone, Debug)]
 pub struct EventMetrics {
     pub(crate) recorded: IntCounterVec,

@@ -1,4 +1,4 @@
-//! PURE: events on their way to the API server: one at a time, in order, the same event once with its newest count.
+//! PURE: events on their way to the API server: one at a time, in order, equal events once with the newest count.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,34 +12,34 @@ use serde_json::{Value, json};
 use crate::correlate::EventKey;
 use crate::lru::Lru;
 
-/// Events that wait; beyond it the oldest is dropped.
+/// At most so many events wait; beyond that the oldest is dropped.
 const WAITING_MAX: usize = 1000;
-/// Events whose names are remembered, to count them up.
+/// The names of so many events are remembered, to update their counts.
 const NAMES_MAX: usize = 4096;
-/// Tries of one event while the server does not answer, and the pause between two.
+/// How many times one event is tried while the server does not answer, and the pause between two tries.
 const TRIES_MAX: u32 = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 /// The longest name of an object.
 const NAME_BYTES_MAX: usize = 253;
 const COMPONENT: &str = "kubelet";
 
-/// Something to send.
+/// An event to post.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Post {
-    /// The event as it is now.
+    /// The event with its present count.
     pub(crate) event: Box<Event>,
-    /// It is there already: only this of it changes.
+    /// The patch for an event that the server has already; `None` to create it.
     pub(crate) change: Option<Value>,
 }
 
-/// How sending ended.
+/// The result of posting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The server has it.
     Taken,
-    /// The server does not want it.
+    /// The server refuses the event.
     Refused,
-    /// It may be taken later.
+    /// The server has not answered, or may take the event later.
     Unanswered,
 }
 
@@ -50,7 +50,7 @@ struct Name {
     exists: bool,
 }
 
-/// Events on their way. Bounded.
+/// The events on their way. Bounded.
 pub(crate) struct Outbox {
     node: String,
     order: VecDeque<EventKey>,
@@ -64,7 +64,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Of the node of this name.
+    /// An empty outbox for the events of the node of this name.
     pub(crate) fn new(node: String) -> Self {
         Self {
             node,
@@ -79,7 +79,7 @@ impl Outbox {
         }
     }
 
-    /// Takes an event in. What is about no object of the API server stays here.
+    /// Takes an event in, unless it is about no object of the API server.
     pub(crate) fn put(&mut self, key: EventKey, event: RecordedEvent) {
         if reference(&event.object, &self.node).is_none() {
             return;
@@ -95,7 +95,7 @@ impl Outbox {
         }
     }
 
-    /// What to send now, if anything.
+    /// The next event to post; `None` if none waits, one is under way or a pause is.
     pub(crate) fn next(&mut self) -> Option<Post> {
         if self.is_pausing || self.sending.is_some() {
             return None;
@@ -107,7 +107,7 @@ impl Outbox {
         Some(post)
     }
 
-    /// Sending has ended. Returns the pause after which [`Outbox::due`] is to be called.
+    /// Takes the result of posting. Returns the pause after which to call [`Outbox::due`].
     pub(crate) fn done(&mut self, sent: Sent) -> Option<Duration> {
         let (key, event) = self.sending.take()?;
         self.tries += 1;
@@ -119,7 +119,7 @@ impl Outbox {
             }
             Sent::Refused => self.dropped += 1,
             Sent::Unanswered if self.tries < TRIES_MAX => {
-                // A newer count of it may have come meanwhile.
+                // If a newer count of the event waits already, that one is posted.
                 if !self.waiting.contains_key(&key) {
                     self.waiting.insert(key.clone(), event);
                 } else {
@@ -131,7 +131,7 @@ impl Outbox {
             }
             Sent::Unanswered => {
                 self.dropped += 1;
-                // The next one need not wait as long again to be dropped in its turn, but it is tried.
+                // The next event is tried after the pause, with the full number of tries.
                 self.is_pausing = true;
                 self.tries = 0;
                 return Some(PAUSE);
@@ -146,12 +146,12 @@ impl Outbox {
         self.is_pausing = false;
     }
 
-    /// Events that wait.
+    /// The number of events that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.order.len() + usize::from(self.sending.is_some())
     }
 
-    /// Events that were dropped since the last time.
+    /// The number of events that were dropped since the last call.
     pub(crate) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
@@ -200,7 +200,7 @@ impl Outbox {
     }
 }
 
-/// Unique as long as no two events of one object begin in the same nanosecond. A pod's name may leave no room for that.
+/// The event's name: unique unless two events of one object begin in the same nanosecond. A long name of a pod is cut.
 fn name_of(object: &str, nanos: i128) -> String {
     let stamp = format!(".{nanos:x}");
     let end = object.floor_char_boundary(NAME_BYTES_MAX.saturating_sub(stamp.len()));
@@ -211,7 +211,7 @@ fn seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
-/// The object of the API server that an event is about, if it is one.
+/// The object of the API server that an event is about; `None` if it is about another one.
 fn reference(object: &EventObject, node: &str) -> Option<ObjectReference> {
     match object {
         EventObject::Pod { pod, .. } if pod.name.is_empty() => None,
@@ -224,7 +224,7 @@ fn reference(object: &EventObject, node: &str) -> Option<ObjectReference> {
             field_path: Some(field_path.to_string()).filter(|path| !path.is_empty()),
             resource_version: None,
         }),
-        // Its name in place of the UID, as upstream has it: `kubectl describe node` looks for both.
+        // The Node's name stands in place of its UID, as upstream: `kubectl describe node` looks for both.
         EventObject::Node => Some(ObjectReference {
             kind: Some("Node".to_owned()),
             name: Some(node.to_owned()),

@@ -9,7 +9,7 @@ use crate::correlate::EventKey;
 /// How many events are kept.
 pub(crate) const EVENTS_MAX: usize = 1000;
 
-/// Events by when they last happened; the one whose last time is longest ago goes first.
+/// Events by the time at which they last happened; the oldest goes first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ring {
     next: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Keeps an event, in the place of the one with the same key.
+    /// Keeps an event, and removes the one with the same key.
     pub(crate) fn keep(&mut self, key: EventKey, event: RecordedEvent) {
         if let Some(place) = self.places.remove(&key) {
             self.events.remove(&place);
@@ -33,7 +33,7 @@ impl Ring {
         }
     }
 
-    /// All of them, the one that happened last at the end.
+    /// All events, the one that happened last at the end.
     pub(crate) fn all(&self) -> Vec<RecordedEvent> {
         self.events.values().map(|(_, event)| event.clone()).collect()
     }

@@ -1,4 +1,4 @@
-//! EventRecorder alone: it keeps what it is told, and posts it to the API server.
+//! EventRecorder alone: it keeps the events that it is told, and posts them to the API server.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -37,13 +37,13 @@ fn record(actor: &Supervised<EventRecorder>, reason: &str) {
     actor.address().tell(event).unwrap();
 }
 
-/// Reasons and counts, as EventRecorder has them.
+/// Reasons and counts of the events of EventRecorder.
 async fn kept(actor: &Supervised<EventRecorder>) -> Vec<(String, u32)> {
     let events = ask(actor, GetEvents, SECOND).await.unwrap();
     events.into_iter().map(|event| (event.reason.to_string(), event.count)).collect()
 }
 
-/// Reasons and counts, as the API server has them.
+/// Reasons and counts of the events of the API server.
 fn posted(api: &FakeApi) -> Vec<(String, i32)> {
     let events = api.list::<Event>().into_iter();
     events.map(|event| (event.reason.unwrap_or_default(), event.count.unwrap_or_default())).collect()

@@ -1,4 +1,4 @@
-//! The actor: measures now and then, tells what the node runs out of, and has one pod after the other end.
+//! The actor: measures the node at intervals, tells its pressure, and has pods evicted one after another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,92 +33,92 @@ use crate::rounds::Lane;
 use crate::threshold::{self, Threshold};
 use crate::watch::Watch;
 
-/// Between two measurements (row 19.2).
+/// Period of measurements (row 19.2).
 const PERIOD: Duration = Duration::from_secs(10);
-/// How long a pod that has stopped is waited for to give back what it had (row 19.5).
+/// How long EvictionManager waits for a stopped pod to release what it held (row 19.5).
 const CLEANUP: Duration = Duration::from_secs(30);
 /// How long PodManager may take to answer, and the pause before it is asked again.
 const ASK_DEADLINE: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// How long reclaiming may take: containers and images are deleted one by one, each call with a deadline of its own.
+/// How long a reclaim may take: containers and images are deleted one by one, each call with a deadline of its own.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What EvictionManager goes by.
+/// EvictionManager's configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvictionConfig {
-    /// Every threshold that is on; without any nothing is ever measured.
+    /// Every configured threshold; if there is none, the node is never measured.
     pub thresholds: Vec<Threshold>,
     /// `evictionPressureTransitionPeriod`
     pub transition: Duration,
     /// `evictionMaxPodGracePeriod`, in seconds.
     pub soft_grace_seconds_max: i64,
-    /// `localStorageCapacityIsolation`: pods end that take more of the local disk than they may.
+    /// `localStorageCapacityIsolation`: pods are evicted that use more of the local disk than their limits.
     pub local_storage: bool,
 }
 
-/// What EvictionManager is given.
+/// EvictionManager's configuration, effects, addresses and ports.
 #[derive(Clone)]
 pub struct EvictionManagerDeps {
-    /// What it goes by.
+    /// Configuration.
     pub config: Arc<EvictionConfig>,
-    /// Figures, and who takes things back.
+    /// Measurements, and the actors that reclaim disk.
     pub ways: Ways,
-    /// Who is told what the node runs out of.
+    /// The actors that are told of the node's pressure.
     pub observers: Vec<Address<PressureObserved>>,
-    /// Asked after a restart what was told before.
+    /// Asks PodManager after a restart which pressure was told last.
     pub pressure: AskPort<EvictionManager, GetPressure>,
-    /// Ends pods.
+    /// PodWorkerPool, which ends pods.
     pub evict: Address<EvictPod>,
-    /// Asked again after a restart.
+    /// PodManager, asked for the desired pods after a restart.
     pub manager: Address<ResendDesired>,
-    /// Likewise.
+    /// PodWorkerPool, asked for the workers' reports after a restart.
     pub pool: Address<ResendReports>,
-    /// Where events go.
+    /// EventRecorder.
     pub events: Address<RecordEvent>,
-    /// Those with annotations.
+    /// EventRecorder, for events with annotations.
     pub annotated: Address<RecordAnnotatedEvent>,
-    /// Counts.
+    /// Metrics.
     pub metrics: EvictionMetrics,
 }
 
 /// EvictionManager's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Ask PodManager again.
+    /// Ask PodManager for the pressure again.
     Ask,
-    /// Measure.
+    /// Measure the node.
     Measure,
-    /// A pod has been waited for long enough.
+    /// The evicted pod has been waited for long enough.
     Waited,
     /// Count the files of the next pod with limits.
     Count(Lane),
 }
 
-/// What a round came to need.
+/// A measurement by which pods may have to be evicted.
 struct Shortage {
-    /// Against this something is done.
+    /// The threshold to act against: the first of `due`.
     threshold: Threshold,
-    /// All that are due.
+    /// All thresholds that were passed for their grace period.
     due: Vec<Threshold>,
     observed: Observations,
     file_systems: FileSystems,
     measured_at: Instant,
 }
 
-/// A pod that is waited for.
+/// The evicted pod that EvictionManager waits for.
 struct Leaving {
     pod: PodRef,
     stopped: bool,
 }
 
-/// Keeps the node from running out.
+/// EvictionManager: keeps the node from running out of memory, disk and processes.
 pub struct EvictionManager {
     pub(crate) deps: EvictionManagerDeps,
     pub(crate) began: Instant,
     pub(crate) desired: PodSet<Arc<DesiredPod>>,
     pub(crate) reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     watch: Watch,
-    /// As last told; nothing before the first measurement.
+    /// The pressure as last told; `None` before the first measurement.
     pressure: Option<Pressure>,
     pub(crate) places: Option<RuntimePlaces>,
     leaving: Option<Leaving>,
@@ -129,7 +129,7 @@ pub struct EvictionManager {
 }
 
 impl EvictionManager {
-    /// An incarnation that has measured nothing, and so says nothing.
+    /// An incarnation that has not measured, and so tells nothing.
     pub fn new(deps: EvictionManagerDeps) -> Self {
         Self {
             deps,
@@ -202,7 +202,7 @@ impl EvictionManager {
         self.relieve(shortage, ctx);
     }
 
-    /// Takes in a measurement; what is wrong with it is said when it is something new.
+    /// Takes in a measurement, and logs its problems if they are new.
     fn learn(&mut self, measured: &Measured) -> Observations {
         self.places = measured.places.clone();
         self.limited.learn(FileSystems::is_one_disk(&measured.usage));
@@ -214,7 +214,7 @@ impl EvictionManager {
         observations(&measured.usage)
     }
 
-    // ---- doing something about it ----
+    // ---- reclaiming and evicting ----
 
     fn relieve(&mut self, shortage: Shortage, ctx: &mut Ctx<Self>) {
         let signal = shortage.threshold.signal;
@@ -286,7 +286,7 @@ impl EvictionManager {
             self.later(ctx);
             return;
         }
-        // One that is on its way already is told again, and waited for again.
+        // A pod that is being evicted already is told again, and waited for again.
         if !candidates::is_being_evicted(self.reports.get(uid)) {
             tracing::warn!(pod = %pod.pod_ref, signal = threshold.signal.as_str(), "Pod is evicted");
             self.evicted += 1;
@@ -310,9 +310,9 @@ impl EvictionManager {
         });
     }
 
-    // ---- waiting for it ----
+    // ---- waiting for the evicted pod ----
 
-    /// Looks how far the pod has come that is waited for. When nothing is left of it, the node is measured at once.
+    /// Looks how far the evicted pod's end has come. When nothing is left of it, the node is measured at once.
     fn follow(&mut self, ctx: &mut Ctx<Self>) {
         let Some(leaving) = &mut self.leaving else { return };
         let uid = &leaving.pod.uid;

@@ -1,4 +1,4 @@
-//! PURE: which pods may be ended at all, and how one is (rows 19.3, 19.9).
+//! PURE: which pods may be evicted at all, and with which grace period (rows 19.3, 19.9).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use pod_set::PodSet;
 
 use crate::threshold::Threshold;
 
-/// The grace of a pod that a hard threshold or a limit of its own ends, in seconds.
+/// The grace period, in seconds, of a pod that is evicted by a hard threshold or its own limit.
 pub(crate) const HARD_GRACE_SECONDS: i64 = 1;
-/// A pod is waited for at least this long (row 4.6), in seconds.
+/// A pod's end is waited for at least this long (row 4.6), in seconds.
 const STOP_SECONDS_MIN: i64 = 10;
 
-/// A pod without a priority has that of most.
+/// The pod's priority; a pod without one has 0.
 pub(crate) fn priority(pod: &Pod) -> i32 {
     critical::priority(pod).unwrap_or(0)
 }
 
-/// The pods that have, or may still get, something of the node.
+/// The pods that use, or may still use, resources of the node.
 pub(crate) fn active(
     desired: &PodSet<Arc<DesiredPod>>,
     reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
@@ -33,13 +33,13 @@ pub(crate) fn active(
     pods.map(|(_, pod)| pod.clone()).collect()
 }
 
-/// It is on its way out for this reason already.
+/// Whether the pod is being evicted already.
 pub(crate) fn is_being_evicted(report: Option<&Arc<WorkerReport>>) -> bool {
     let why = report.and_then(|report| report.failed.as_ref());
     why.is_some_and(|why| why.reason == EVICTED)
 }
 
-/// The grace of a pod that this threshold ends, in seconds.
+/// The grace period of a pod that is evicted by this threshold, in seconds.
 pub(crate) fn grace_seconds(threshold: &Threshold, pod: &Pod, soft_max: i64) -> i64 {
     if threshold.is_hard() {
         return HARD_GRACE_SECONDS;
@@ -48,7 +48,7 @@ pub(crate) fn grace_seconds(threshold: &Threshold, pod: &Pod, soft_max: i64) -> 
     own.map_or(soft_max, |own| own.min(soft_max))
 }
 
-/// How long its containers are waited for: half as long again as its grace.
+/// How long the pod's containers are waited for: one and a half grace periods.
 pub(crate) fn stop_within(grace_seconds: i64) -> Duration {
     let seconds = grace_seconds.saturating_add(grace_seconds / 2).max(STOP_SECONDS_MIN);
     Duration::from_secs(seconds.unsigned_abs())

@@ -1,4 +1,4 @@
-//! Measuring through the bridge, and having others take back what nobody needs.
+//! Measures through the bridge, and asks GarbageCollector and ImageManager to reclaim disk.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,25 +28,25 @@ use crate::rank::Candidate;
 use crate::signal::Resource;
 use crate::usage::{ContainerUse, PodUse, local_volumes};
 
-/// How long it may take to remove containers or images.
+/// How long GarbageCollector or ImageManager may take to remove containers or images.
 const RECLAIM_DEADLINE: Duration = Duration::from_secs(120);
-/// How long the runtime may take to tell what one pod's containers have written.
+/// How long the runtime may take to tell the size of one pod's writable layers.
 const LAYERS_MAX: Duration = Duration::from_secs(10);
 
-/// What measuring needs.
+/// Measurements, and the actors that reclaim disk.
 #[derive(Clone)]
 pub struct Ways {
-    /// The machine's figures.
+    /// Measures the node and pods' files.
     pub stats: Arc<dyn NodeStats>,
-    /// The runtime's.
+    /// The runtime's figures of containers and file systems.
     pub runtime: Arc<dyn RuntimeStats>,
-    /// Where logs and volumes are.
+    /// Paths of pods' logs and volumes.
     pub dirs: Arc<dyn PodDirs>,
-    /// Processes.
+    /// Pods' cgroups, which tell their processes.
     pub cgroups: Arc<dyn Cgroups>,
-    /// GarbageCollector.
+    /// Asks GarbageCollector to remove dead containers.
     pub containers: AskPort<EvictionManager, RemoveDeadContainers>,
-    /// ImageManager.
+    /// Asks ImageManager to delete unused images.
     pub images: AskPort<EvictionManager, DeleteUnusedImages>,
 }
 
@@ -54,11 +54,11 @@ pub struct Ways {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) usage: NodeUsage,
-    /// Where the runtime keeps its things, once it has told.
+    /// The directories of the runtime's images and layers, once it has told them.
     pub(crate) places: Option<RuntimePlaces>,
 }
 
-/// Measures the node. The runtime is asked only until it has told where it keeps its things.
+/// Measures the node. The runtime is asked for its directories only until it has told them.
 pub(crate) async fn measure(ways: Ways, known: Option<RuntimePlaces>) -> Measured {
     let mut problem = None;
     let places = match known {
@@ -76,7 +76,7 @@ pub(crate) async fn measure(ways: Ways, known: Option<RuntimePlaces>) -> Measure
             usage.problems.extend(problem);
             Measured { usage, places }
         }
-        // The process is ending.
+        // The kubelet is ending.
         Err(_gone) => Measured::default(),
     }
 }
@@ -92,7 +92,7 @@ async fn runtime_places(runtime: &dyn RuntimeStats) -> Result<RuntimePlaces, Str
     Ok(RuntimePlaces { images: Some(images), containers: Some(containers) })
 }
 
-/// Has others take back what nobody needs, and measures again.
+/// Has dead containers and unused images removed, and measures the node again.
 pub(crate) async fn reclaim(ways: Ways, reclaims: Reclaims, known: Option<RuntimePlaces>) -> Measured {
     if reclaims.containers
         && let Err(error) = ways.containers.ask(RemoveDeadContainers, RECLAIM_DEADLINE).await
@@ -108,7 +108,7 @@ pub(crate) async fn reclaim(ways: Ways, reclaims: Reclaims, known: Option<Runtim
     measure(ways, known).await
 }
 
-/// Measures what each pod uses of a resource, and what its message tells of it.
+/// Measures how much each pod uses of a resource, and what its eviction message needs.
 pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resource) -> Vec<Candidate> {
     let wanted = Wanted {
         memory: resource == Resource::Memory,
@@ -130,7 +130,7 @@ pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resou
             continue;
         };
         if usage.memory_bytes.is_none() {
-            // A pod without a cgroup of its own.
+            // A pod without a cgroup of its own uses what its containers use.
             let each = usage.containers.values().filter_map(|one| one.memory_bytes);
             usage.memory_bytes = each.reduce(u64::saturating_add);
         }
@@ -142,8 +142,8 @@ pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resou
     candidates
 }
 
-/// What the node and the runtime tell of a pod; none when neither knows it, or there may be more than was found: it would
-/// seem to use less than it does.
+/// What a pod uses, by node and runtime; `None` if neither knows it, or if not all of its files were counted, since it
+/// would seem to use less than it does.
 fn pod_use(found: Option<&PodUsage>, containers: Option<BTreeMap<String, ContainerUse>>) -> Option<PodUse> {
     if found.is_none() && containers.is_none() || found.is_some_and(|found| found.cut) {
         return None;
@@ -181,18 +181,18 @@ fn places(pod: &DesiredPod, dirs: &dyn PodDirs) -> PodPlaces {
     }
 }
 
-/// A pod's files, counted.
+/// The counted files of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) usage: PodUse,
-    /// There may be more.
+    /// Whether the count was cut off, so that there may be more files.
     pub(crate) cut: bool,
-    /// Images and layers lie on the node's own disk; none while that is not known.
+    /// Whether images and layers lie on the node's own disk; `None` while that is unknown.
     pub(crate) one_disk: Option<bool>,
 }
 
-/// Counts what of a pod its limits are about, in so much time. Only what cannot be told without it is asked of the
-/// runtime, and the node is measured only until it is known which disks it has.
+/// Counts the files of a pod that its limits are about, for at most `time_max`. The runtime is asked only if containers
+/// have limits, and the node is measured only until it is known which disks it has.
 pub(crate) async fn count(
     ways: Ways,
     pod: Arc<DesiredPod>,
@@ -206,7 +206,7 @@ pub(crate) async fn count(
     if !limits.wants_containers() {
         places.logs.clear();
     }
-    // What could not be measured may be as large as can be.
+    // Without a result, any number of files may have been missed.
     let disk = ways.stats.disk(places, time_max).await;
     let disk = disk.unwrap_or_else(|_| PodDisk { cut: true, ..PodDisk::default() });
     let mut usage = PodUse { volumes: disk.volumes, ..PodUse::default() };
@@ -224,7 +224,8 @@ pub(crate) async fn count(
     Counted { usage, cut: disk.cut, one_disk }
 }
 
-/// What the runtime tells of every container, or of one pod's, by pod and name; of several instances the newest.
+/// The runtime's figures of every container, or of one pod's, by pod and name; of several instances those of the
+/// newest.
 async fn container_uses(
     runtime: &dyn RuntimeStats,
     of_pod: Option<&str>,

@@ -1,23 +1,24 @@
-//! PURE: which file systems a node has, and so what counts and what helps against each signal (rows 19.4, 19.5).
+//! PURE: which file systems a node has, and so which files count and which reclaims help for each signal (rows 19.4,
+//! 19.5).
 
 use bridge_node::stats::NodeUsage;
 
 use crate::signal::Signal;
 
-/// Which file systems there are.
+/// The file systems of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FileSystems {
-    /// One for everything.
+    /// One file system for everything.
     #[default]
     One,
-    /// Images and writable layers have one of their own.
+    /// Images and writable layers have a file system of their own.
     SeparateImages,
-    /// Images alone have one; writable layers lie on the node's.
+    /// Images alone have a file system of their own; writable layers lie on the node's.
     Split,
 }
 
 impl FileSystems {
-    /// Those of the node. What is not known is taken for the node's own.
+    /// The node's file systems. One that is unknown is taken for the node's own.
     pub(crate) fn of(usage: &NodeUsage) -> Self {
         let (Some(node), Some(images)) = (usage.node_fs, usage.image_fs) else { return Self::One };
         let containers = usage.container_fs.unwrap_or(images);
@@ -28,12 +29,12 @@ impl FileSystems {
         }
     }
 
-    /// Whether images, and what containers write, lie on the node's own disk; none while that is not known.
+    /// Whether images, and what containers write, lie on the node's own disk; `None` while that is unknown.
     pub(crate) fn is_one_disk(usage: &NodeUsage) -> Option<bool> {
         Some(usage.node_fs?.device == usage.image_fs?.device)
     }
 
-    /// What of a pod lies on the file system of this signal.
+    /// Which of a pod's files lie on the file system of this signal.
     pub(crate) fn parts(self, signal: Signal) -> Parts {
         let volumes_and_logs = Parts { layers: false, logs: true, volumes: true };
         let layers = Parts { layers: true, logs: false, volumes: false };
@@ -49,7 +50,7 @@ impl FileSystems {
         }
     }
 
-    /// What can be taken back before a pod has to end.
+    /// What can be removed from this signal's file system before a pod has to end.
     pub(crate) fn reclaims(self, signal: Signal) -> Reclaims {
         let both = Reclaims { containers: true, images: true };
         let of_images = matches!(signal, Signal::ImageFsAvailable | Signal::ImageFsInodesFree);
@@ -64,7 +65,7 @@ impl FileSystems {
     }
 }
 
-/// What of a pod counts.
+/// Which of a pod's files count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// Writable layers of containers.
@@ -75,7 +76,7 @@ pub(crate) struct Parts {
     pub(crate) volumes: bool,
 }
 
-/// What is taken back, in this order.
+/// What is removed, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reclaims {
     /// Dead containers.
@@ -124,7 +125,7 @@ mod tests {
         use Signal::{
             ContainerFsAvailable, ImageFsInodesFree, MemoryAvailable, NodeFsAvailable, PidAvailable,
         };
-        // Layers, logs, volumes; then containers, images.
+        // Digits: layers, logs, volumes; then containers, images.
         for (file_systems, signal, counts, helps) in [
             (One, NodeFsAvailable, "111", "11"),
             (One, ImageFsInodesFree, "111", "11"),

@@ -3,11 +3,11 @@
 //! Receives: DesiredPodsChanged, WorkerReported, ResendPressure.
 //! Sends: PressureObserved, EvictPod, RecordEvent (EvictionThresholdMet, ExceededGracePeriod), RecordAnnotatedEvent
 //!   (Evicted), GetPressure, RemoveDeadContainers, DeleteUnusedImages, ResendDesired, ResendReports.
-//! State (rebuilt from): the node's figures (cgroups, file systems, kernel), what it was last said to run out of
-//!   (PodManager is asked), pods and their workers (resends are asked for).
-//! On crash: pressure stays as it was told until the node has been measured again; a pod that is being ended is found
-//!   again, and goes on being waited for; grace periods of soft thresholds begin anew.
-//! Never does: ends a critical pod, or takes a pressure back that it has not measured.
+//! State (rebuilt from): the node's figures (cgroups, file systems, kernel), the pressure last told (PodManager is
+//!   asked), pods and their workers (resends are asked for).
+//! On crash: pressure stays as it was told until the node has been measured again; a pod that is being evicted is found
+//!   again and waited for again; grace periods of soft thresholds begin anew.
+//! Never does: ends a critical pod, or withdraws a pressure that it has not measured.
 
 mod actor;
 mod candidates;

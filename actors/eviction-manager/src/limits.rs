@@ -1,4 +1,4 @@
-//! PURE: how much of the node's disk a pod may take, and what is said when it takes more (row 19.7).
+//! PURE: how much of the node's disk a pod may use, and the message when it uses more (row 19.7).
 
 use k8s_openapi::api::core::v1::Pod;
 use pod_spec::quantity::Quantity;
@@ -9,37 +9,37 @@ use crate::usage::{PodUse, local_volumes};
 
 const RESOURCE: &str = "ephemeral-storage";
 
-/// What a pod must not exceed. At least one of them is there.
+/// The limits of a pod. It has at least one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Limits {
-    /// emptyDir volumes on disk, in the order of the pod: by name.
+    /// Limits of emptyDir volumes on disk, by name, in the order of the pod.
     pub(crate) volumes: Vec<(String, Quantity)>,
-    /// All of it: the sum of what containers may have.
+    /// The limit of the whole pod: the sum of its containers' limits.
     pub(crate) pod: Option<Quantity>,
-    /// Logs and writable layers, in the order of the pod: by container.
+    /// Limits of a container's log and writable layer, by container name, in the order of the pod.
     pub(crate) containers: Vec<(String, Quantity)>,
 }
 
 impl Limits {
-    /// What has to be measured for them of the pod's volumes.
+    /// Whether this volume of the pod has to be measured.
     pub(crate) fn wants_volume(&self, name: &str) -> bool {
         self.pod.is_some() || self.volumes.iter().any(|(limited, _)| limited == name)
     }
 
-    /// Logs and layers have to be measured for them.
+    /// Whether logs and layers have to be measured.
     pub(crate) fn wants_containers(&self) -> bool {
         self.pod.is_some() || !self.containers.is_empty()
     }
 }
 
-/// A limit that is exceeded: upstream's label of evictions, and what is said, to the letter.
+/// A limit that is exceeded: upstream's label of the eviction metric, and its message, word for word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exceeded {
     pub(crate) signal: &'static str,
     pub(crate) message: String,
 }
 
-/// The limits of a pod, if it has any.
+/// The limits of a pod; `None` if it has none.
 pub(crate) fn limits(pod: &Pod) -> Option<Limits> {
     let spec = pod.spec.as_ref()?;
     let positive = |quantity: &Quantity| quantity.signum() > 0;

@@ -1,5 +1,5 @@
-//! Pods that take more of the node's own disk than they may: whose files are counted when, and the end of those that do
-//! (row 19.7). It goes on beside the measuring of the node, and neither waits for the other.
+//! Pods that use more of the node's own disk than their limits: the counting of pods' files, and the eviction of such
+//! pods (row 19.7). This goes on beside the measuring of the node, and neither waits for the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,23 +25,23 @@ struct Known {
     limits: Arc<Limits>,
 }
 
-/// Pods with limits.
+/// The pods with limits.
 #[derive(Default)]
 pub(crate) struct Limited {
     /// Of those that are desired.
     pods: BTreeMap<PodUid, Known>,
     rounds: Rounds,
-    /// Images and layers lie on the node's own disk; none while that is not known.
+    /// Whether images and layers lie on the node's own disk; `None` while that is unknown.
     one_disk: Option<bool>,
 }
 
 impl Limited {
-    /// Takes in which disks there are, if that has been found out.
+    /// Takes in whether images and layers lie on the node's own disk, if a measurement has told.
     pub(crate) fn learn(&mut self, one_disk: Option<bool>) {
         self.one_disk = one_disk.or(self.one_disk);
     }
 
-    /// How many.
+    /// The number of pods with limits.
     pub(crate) fn len(&self) -> usize {
         self.pods.len()
     }
@@ -52,7 +52,7 @@ impl Limited {
     }
 }
 
-/// The limits that a pod may end for: none of a critical one, and none of one that is not run.
+/// The limits by which a pod may be evicted: none for critical pods, and for pods that the node refuses to run.
 fn limits_of(pod: &DesiredPod) -> Option<Arc<Limits>> {
     let counts = pod.rejected.is_none() && !is_critical(&pod.pod, pod.source);
     counts.then(|| limits(&pod.pod)).flatten().map(Arc::new)
@@ -84,7 +84,7 @@ impl EvictionManager {
         }
     }
 
-    /// One that is on its way out is not counted any more.
+    /// A pod that is being evicted or has ended is no longer counted.
     pub(crate) fn note_report(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if self.limited.limits(uid).is_some() {
             self.arrange(uid);
@@ -103,7 +103,7 @@ impl EvictionManager {
         Lane::ALL.into_iter().for_each(|lane| self.count_next(lane, ctx));
     }
 
-    /// Begins with the next count of a lane, if it is time.
+    /// Begins the next count of a lane, if it is due.
     pub(crate) fn count_next(&mut self, lane: Lane, ctx: &mut Ctx<Self>) {
         let began = self.began.elapsed();
         let uid = match self.limited.rounds.next(lane, began) {
@@ -134,7 +134,7 @@ impl EvictionManager {
     fn end(&mut self, pod: &DesiredPod, exceeded: Exceeded) {
         let why = Rejection { reason: EVICTED.to_owned(), message: exceeded.message.clone() };
         let uid = pod.pod_ref.uid.clone();
-        // Refused: it is tried again with the next count.
+        // After a refusal the next count tries again.
         if self.deps.evict.tell(EvictPod { uid, grace_seconds: Some(HARD_GRACE_SECONDS), why }).is_err() {
             return;
         }

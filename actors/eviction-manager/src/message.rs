@@ -1,4 +1,5 @@
-//! PURE: what is said of an eviction, to the letter (row 19.6). Every sentence ends in a space.
+//! PURE: the message and annotations of an eviction, word for word as upstream (row 19.6). Every sentence ends in a
+//! space.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,14 +14,14 @@ use crate::signal::Resource;
 use crate::threshold::Threshold;
 use crate::usage::{ContainerUse, PodUse};
 
-/// The message, and the annotations of its event.
+/// The message of an eviction, and the annotations of its event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) message: String,
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// What is said of a pod that ends for want of a resource.
+/// The message for a pod that is evicted because a resource runs out.
 pub(crate) fn said(
     resource: Resource,
     pod: &Pod,
@@ -80,7 +81,7 @@ fn used(resource: Resource, container: &ContainerUse) -> Option<Quantity> {
     }
 }
 
-/// The pod's own request, if it has resources of its own.
+/// The pod's own request of memory; `None` unless the pod has resources of its own.
 fn pod_level_memory(pod: &Pod) -> Option<Quantity> {
     let own = pod.spec.as_ref()?.resources.as_ref()?;
     let mut all = own.requests.iter().chain(&own.limits).flatten();

@@ -6,7 +6,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use crate::signal::Signal;
 
-/// Handles of the metrics; clones count into the same ones.
+/// Handles of the metrics; clones count into the same metrics.
 #[derive(Clone, Debug)]
 pub struct EvictionMetrics {
     evictions: IntCounterVec,
@@ -17,7 +17,7 @@ impl EvictionMetrics {
     /// Fresh metrics, all empty.
     ///
     /// # Errors
-    /// Never but by a mistake in the source.
+    /// A metric's name or labels are invalid, which only a mistake in the source can cause.
     pub fn new() -> prometheus::Result<Self> {
         let evictions = Opts::new("kubelet_evictions", "Number of pods evicted, by eviction signal.");
         let age = HistogramOpts::new(
@@ -30,10 +30,10 @@ impl EvictionMetrics {
         })
     }
 
-    /// Makes them known to a registry.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When a metric of these names is registered already.
+    /// A metric of one of these names is registered already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.evictions.clone()))?;
         registry.register(Box::new(self.age.clone()))

@@ -1,4 +1,4 @@
-//! PURE: what was measured, signal by signal, and which thresholds that does not reach.
+//! PURE: the measured value of each signal, and the thresholds that it has passed.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use pod_spec::quantity::Quantity;
 use crate::signal::{Resource, Signal};
 use crate::threshold::Threshold;
 
-/// One signal.
+/// The measured value of one signal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Observation {
     pub(crate) available: Quantity,
     pub(crate) capacity: Quantity,
 }
 
-/// Every signal that could be measured.
+/// The values of all signals that could be measured.
 pub(crate) type Observations = BTreeMap<Signal, Observation>;
 
 fn observation(room: Room, amount: fn(u64) -> Quantity) -> Observation {
@@ -24,7 +24,7 @@ fn observation(room: Room, amount: fn(u64) -> Quantity) -> Observation {
     Observation { available, capacity: amount(room.capacity) }
 }
 
-/// What was measured.
+/// The values of signals in a measurement of the node.
 pub(crate) fn observations(usage: &NodeUsage) -> Observations {
     let bytes = |room: Option<Room>| room.map(|room| observation(room, Quantity::binary));
     let count = |room: Option<Room>| room.map(|room| observation(room, Quantity::decimal));
@@ -48,7 +48,8 @@ pub(crate) fn observations(usage: &NodeUsage) -> Observations {
     all.into_iter().filter_map(|(signal, observed)| Some((signal, observed?))).collect()
 }
 
-/// The thresholds that are not reached; with what has to be reclaimed at least on top of them if that is wanted.
+/// The thresholds that are passed. With `min_reclaim`, also those above which less than their minimum reclaim is
+/// available.
 pub(crate) fn met(thresholds: &[Threshold], observed: &Observations, min_reclaim: bool) -> Vec<Threshold> {
     let is_met = |threshold: &&Threshold| {
         let Some(seen) = observed.get(&threshold.signal) else { return false };
@@ -59,7 +60,7 @@ pub(crate) fn met(thresholds: &[Threshold], observed: &Observations, min_reclaim
     thresholds.iter().filter(is_met).copied().collect()
 }
 
-/// The first of these thresholds that is about the resource: what it asks for, and what there is.
+/// The value of the first of these thresholds that is about the resource, and how much of it is available.
 pub(crate) fn shortage(
     resource: Resource,
     thresholds: &[Threshold],

@@ -1,4 +1,4 @@
-//! PURE: who ends first (row 19.4). Not by class of service, whatever is said elsewhere.
+//! PURE: the order in which pods are evicted (row 19.4). It does not go by class of service.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::file_systems::FileSystems;
 use crate::signal::{Resource, Signal};
 use crate::usage::PodUse;
 
-/// A pod that may have to end, with what it uses, if that could be measured.
+/// A pod that may be evicted, with its usage, if that could be measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) pod: Arc<DesiredPod>,
     pub(crate) usage: Option<PodUse>,
 }
 
-/// What a pod as a whole requests, with its overhead if it requests anything.
+/// The request of a pod as a whole, with its overhead if it requests anything.
 pub(crate) fn request(pod: &Pod, resource: &str) -> Quantity {
     let Some(spec) = &pod.spec else { return Quantity::ZERO };
     let own = pod_amounts(spec, Amounts::Requests).get(resource).copied().unwrap_or(Quantity::ZERO);
@@ -29,7 +29,7 @@ pub(crate) fn request(pod: &Pod, resource: &str) -> Quantity {
     if own.signum() == 0 { own } else { own.plus(overhead) }
 }
 
-/// How much more than it requests. A pod that could not be measured counts before every other one.
+/// How much a pod uses beyond its request. A pod that could not be measured comes before every other pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Excess {
     Unknown,
@@ -60,7 +60,7 @@ impl Excess {
 fn excess(candidate: &Candidate, signal: Signal, file_systems: FileSystems) -> Excess {
     let Some(usage) = &candidate.usage else { return Excess::Unknown };
     let pod = &candidate.pod.pod;
-    // What it uses, what it may use of that, and what is subtracted in the end.
+    // The usage, the request that it may or may not exceed, and the amount to subtract for the order.
     let (used, requested, subtracted) = match signal.resource() {
         Resource::Memory => {
             let used = Quantity::binary(usage.memory_bytes.unwrap_or(0));
@@ -72,7 +72,7 @@ fn excess(candidate: &Candidate, signal: Signal, file_systems: FileSystems) -> E
             let requested = request(pod, "ephemeral-storage");
             (used, requested, requested)
         }
-        // Nobody requests inodes; upstream subtracts the bytes all the same.
+        // Pods do not request inodes; upstream subtracts the bytes all the same.
         Resource::Inodes => {
             let used = Quantity::decimal(usage.disk(file_systems.parts(signal)).inodes);
             (used, Quantity::ZERO, request(pod, "ephemeral-storage"))
@@ -82,7 +82,7 @@ fn excess(candidate: &Candidate, signal: Signal, file_systems: FileSystems) -> E
     Excess::Known { exceeds: used > requested, excess: used.minus(subtracted) }
 }
 
-/// Puts those first who end first.
+/// Sorts pods in the order in which they are evicted.
 pub(crate) fn rank(candidates: Vec<Candidate>, signal: Signal, file_systems: FileSystems) -> Vec<Candidate> {
     let with_excess = |candidate: Candidate| {
         let uid = candidate.pod.pod_ref.uid.clone();
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(order(Signal::NodeFsAvailable, FileSystems::SeparateImages), node);
         let images = ["layer", "volume", "logs", "requested"];
         assert_eq!(order(Signal::ImageFsAvailable, FileSystems::SeparateImages), images);
-        // All exceed a request of no inodes, and so the lower priority counts.
+        // All of them exceed a request of zero inodes, and so the lower priority counts.
         let inodes = ["requested", "layer", "volume", "logs"];
         assert_eq!(order(Signal::NodeFsInodesFree, FileSystems::One), inodes);
     }

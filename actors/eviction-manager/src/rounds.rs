@@ -1,27 +1,27 @@
-//! PURE: whose files are counted next (row 19.7). Whoever takes long to count waits only for others that do.
+//! PURE: which pod's files are counted next (row 19.7). Pods that take long to count delay only other such pods.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use messages::PodUid;
 
-/// Between two counts of one pod's files.
+/// Period between two counts of one pod's files.
 pub(crate) const PERIOD: Duration = Duration::from_secs(10);
 
-/// Who is counted together. One of each is counted at a time.
+/// The groups of pods. One pod of each group is counted at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// Those that are counted soon.
+    /// Pods of which the last count was quick, and new pods.
     Quick,
-    /// Those that have taken long the last time.
+    /// Pods of which the last count took long.
     Slow,
 }
 
 impl Lane {
-    /// Both.
+    /// Both lanes.
     pub(crate) const ALL: [Self; 2] = [Self::Quick, Self::Slow];
 
-    /// How long a count may take; what is found later does not count.
+    /// How long a count may take; it is cut off then.
     pub(crate) fn time_max(self) -> Duration {
         match self {
             Self::Quick => Duration::from_millis(500),
@@ -30,28 +30,28 @@ impl Lane {
     }
 }
 
-/// One that is counted. Times are those since some beginning.
+/// A pod of the rounds. Times are durations since one fixed moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counted {
     lane: Lane,
     due: Duration,
 }
 
-/// Who is counted.
+/// The pods with limits, and the counts under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rounds {
     pods: BTreeMap<PodUid, Counted>,
     under_way: BTreeMap<Lane, PodUid>,
 }
 
-/// What a lane does next.
+/// The next step of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Count this one.
+    /// Count this pod.
     Count(PodUid),
     /// Wait for so long.
     Wait(Duration),
-    /// Nothing.
+    /// No pod is due, or a count is under way.
     Rest,
 }
 
@@ -65,7 +65,7 @@ impl Rounds {
         }
     }
 
-    /// What a lane does now. The one that has waited longest comes first.
+    /// The next step of a lane. The pod that has waited longest comes first.
     pub(crate) fn next(&mut self, lane: Lane, now: Duration) -> Next {
         if self.under_way.contains_key(&lane) {
             return Next::Rest;
@@ -84,12 +84,12 @@ impl Rounds {
         }
     }
 
-    /// A count in this lane has ended; `whole` when it was not cut off. It took so long from `began`.
+    /// Notes that a count in this lane, which began at `began`, has ended at `now`; `whole` if it was not cut off.
     pub(crate) fn ended(&mut self, lane: Lane, whole: bool, began: Duration, now: Duration) {
         let Some(uid) = self.under_way.remove(&lane) else { return };
         let Some(one) = self.pods.get_mut(&uid) else { return };
         let is_quick = whole && now.saturating_sub(began) < Lane::Quick.time_max();
-        // One that was cut off goes on at once where there is more time for it.
+        // A count that was cut off in the quick lane is repeated at once in the slow one, which has more time.
         let moved = lane == Lane::Quick && !is_quick;
         one.lane = if is_quick { Lane::Quick } else { Lane::Slow };
         one.due = if moved && !whole { now } else { (began + PERIOD).max(now) };

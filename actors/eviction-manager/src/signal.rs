@@ -1,31 +1,31 @@
-//! PURE: what is measured, and what follows from too little of it (row 19.1).
+//! PURE: the signals of the node, and their resources and conditions (row 19.1).
 
 use pod_rules::signals;
 
-/// What is measured of the node.
+/// A figure of the node by which pods are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
-    /// Bytes of memory.
+    /// Free bytes of memory.
     MemoryAvailable,
-    /// Bytes of the memory that all pods together may have.
+    /// Free bytes of the memory that all pods together may use.
     AllocatableMemoryAvailable,
-    /// Bytes on the kubelet's file system.
+    /// Free bytes on the kubelet's file system.
     NodeFsAvailable,
-    /// Inodes there.
+    /// Free inodes on the kubelet's file system.
     NodeFsInodesFree,
-    /// Bytes on the images' file system.
+    /// Free bytes on the images' file system.
     ImageFsAvailable,
-    /// Inodes there.
+    /// Free inodes on the images' file system.
     ImageFsInodesFree,
-    /// Bytes on the file system of containers' writable layers.
+    /// Free bytes on the file system of containers' writable layers.
     ContainerFsAvailable,
-    /// Inodes there.
+    /// Free inodes on the file system of containers' writable layers.
     ContainerFsInodesFree,
-    /// Processes and threads.
+    /// Free process IDs.
     PidAvailable,
 }
 
-/// What pods are ended for, in the words of messages.
+/// The resources that run out, in the words of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resource {
     Memory,
@@ -34,7 +34,7 @@ pub(crate) enum Resource {
     Pids,
 }
 
-/// The node's conditions that follow.
+/// The conditions of the Node for signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Condition {
     Memory,
@@ -43,7 +43,7 @@ pub(crate) enum Condition {
 }
 
 impl Signal {
-    /// All of them.
+    /// All signals.
     pub const ALL: [Self; 9] = [
         Self::MemoryAvailable,
         Self::AllocatableMemoryAvailable,
@@ -56,7 +56,7 @@ impl Signal {
         Self::PidAvailable,
     ];
 
-    /// As the configuration spells it.
+    /// The signal as the configuration spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::MemoryAvailable => signals::MEMORY_AVAILABLE,

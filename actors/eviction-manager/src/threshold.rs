@@ -8,43 +8,43 @@ use pod_rules::thresholds::Value;
 use crate::file_systems::FileSystems;
 use crate::signal::Signal;
 
-/// Less than this is too little.
+/// A threshold: when less than this is available, pods are evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// Of what.
+    /// The signal.
     pub signal: Signal,
-    /// How little.
+    /// The least amount, absolute or in percent.
     pub value: Value,
-    /// For how long, before a pod is ended; not at all for a hard one.
+    /// How long less has to be available before a pod is evicted; zero for a hard threshold.
     pub grace: Duration,
-    /// How much more has to be free before it is over.
+    /// How much more has to be available before the threshold counts as resolved.
     pub min_reclaim: Option<Value>,
 }
 
 impl Threshold {
-    /// Pods are ended at once, and with hardly any grace of their own.
+    /// Whether pods are evicted at once, with [`HARD_GRACE_SECONDS`](crate::candidates::HARD_GRACE_SECONDS).
     pub(crate) fn is_hard(&self) -> bool {
         self.grace.is_zero()
     }
 }
 
-/// A text that makes no threshold, in upstream's words.
+/// A text that is not a valid threshold, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdError {
-    /// Nothing of that name is measured.
+    /// There is no signal of this name.
     #[error("unsupported eviction signal {0}")]
     Unsupported(String),
-    /// Neither a percentage nor a quantity.
+    /// The text is neither a percentage nor a quantity.
     #[error("eviction threshold {signal}: {text:?}: {reason}")]
     NoNumber {
         /// The signal.
         signal: String,
         /// The text.
         text: String,
-        /// What is wrong with it.
+        /// Why it is not.
         reason: String,
     },
-    /// Less than nothing.
+    /// A percentage below zero.
     #[error("eviction percentage threshold {signal} must be >= 0%: {text}")]
     NegativePercentage {
         /// The signal.
@@ -52,7 +52,7 @@ pub enum ThresholdError {
         /// The text.
         text: String,
     },
-    /// More than all.
+    /// A percentage above 100.
     #[error("eviction percentage threshold {signal} must be <= 100%: {text}")]
     AboveAll {
         /// The signal.
@@ -60,7 +60,7 @@ pub enum ThresholdError {
         /// The text.
         text: String,
     },
-    /// Nothing, or less.
+    /// A quantity of zero or less.
     #[error("eviction threshold {signal} must be positive: {text}")]
     NotPositive {
         /// The signal.
@@ -68,10 +68,10 @@ pub enum ThresholdError {
         /// The text.
         text: String,
     },
-    /// A soft one without the time that it must hold.
+    /// A soft threshold has no grace period.
     #[error("grace period must be specified for the soft eviction threshold {0}")]
     NoGracePeriod(String),
-    /// A minimum of nothing, in percent.
+    /// A minimum reclaim of zero percent or less.
     #[error("eviction percentage minimum reclaim {signal} must be positive: {text}")]
     ReclaimNotPositive {
         /// The signal.
@@ -79,12 +79,12 @@ pub enum ThresholdError {
         /// The text.
         text: String,
     },
-    /// A minimum below nothing.
+    /// A minimum reclaim below zero.
     #[error("negative eviction minimum reclaim specified for {0}")]
     NegativeReclaim(String),
 }
 
-/// What the configuration says.
+/// The configuration of thresholds, by signal name.
 #[derive(Clone, Copy, Debug)]
 pub struct Thresholds<'a> {
     /// `evictionHard`
@@ -95,15 +95,15 @@ pub struct Thresholds<'a> {
     pub soft_grace: &'a BTreeMap<String, Duration>,
     /// `evictionMinimumReclaim`
     pub min_reclaim: &'a BTreeMap<String, String>,
-    /// `enforceNodeAllocatable` has `pods`: what all pods have together is watched like what the node has.
+    /// `enforceNodeAllocatable` has `pods`: the memory of all pods together has a threshold like the node's memory.
     pub pods_enforced: bool,
 }
 
 impl Thresholds<'_> {
-    /// Every threshold that is on.
+    /// All configured thresholds.
     ///
     /// # Errors
-    /// The first text that cannot be used.
+    /// The first text that is not valid.
     pub fn parse(&self) -> Result<Vec<Threshold>, ThresholdError> {
         let mut all = statements(self.hard)?;
         let mut soft = statements(self.soft)?;
@@ -186,8 +186,8 @@ fn reclaims(texts: &BTreeMap<String, String>) -> Result<BTreeMap<Signal, Value>,
     texts.iter().map(one).collect()
 }
 
-/// The thresholds for a node with these file systems: those of containers' writable layers follow from the file system
-/// that they lie on, whatever is configured for them.
+/// The thresholds for a node with these file systems: those of containers' writable layers are taken from the file
+/// system that the layers lie on, whatever is configured for them.
 pub(crate) fn on(configured: &[Threshold], file_systems: FileSystems) -> Vec<Threshold> {
     let own = |one: &&Threshold| {
         !matches!(one.signal, Signal::ContainerFsAvailable | Signal::ContainerFsInodesFree)

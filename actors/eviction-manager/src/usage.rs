@@ -1,4 +1,4 @@
-//! PURE: what a pod uses.
+//! PURE: the resources that a pod uses.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use pod_rules::volume_plugins;
 
 use crate::file_systems::Parts;
 
-/// What a container uses. What cannot be told is absent.
+/// The usage of a container. Figures that are unknown are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContainerUse {
     /// Bytes of its working set.
     pub(crate) memory_bytes: Option<u64>,
-    /// Its writable layer.
+    /// Disk usage of its writable layer.
     pub(crate) layer: Option<DiskUsage>,
-    /// Its logs.
+    /// Disk usage of its logs.
     pub(crate) logs: Option<DiskUsage>,
 }
 
-/// What a pod uses; of which only what was wanted has been measured.
+/// The usage of a pod; only the figures that were wanted have been measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodUse {
     /// Bytes of its working set.
     pub(crate) memory_bytes: Option<u64>,
-    /// Processes.
+    /// Number of processes.
     pub(crate) processes: u64,
-    /// By container.
+    /// By container name.
     pub(crate) containers: BTreeMap<String, ContainerUse>,
-    /// By volume.
+    /// By volume name.
     pub(crate) volumes: BTreeMap<String, DiskUsage>,
 }
 
 impl PodUse {
-    /// What it has on a disk.
+    /// The pod's usage of a disk on which these parts lie.
     pub(crate) fn disk(&self, parts: Parts) -> DiskUsage {
         let layers = self.containers.values().filter_map(|one| one.layer.filter(|_| parts.layers));
         let logs = self.containers.values().filter_map(|one| one.logs.filter(|_| parts.logs));
@@ -45,7 +45,7 @@ impl PodUse {
     }
 }
 
-/// The volumes that take room on the node's own disk, with the plugins that they are of.
+/// The volumes that use the node's own disk, each with its plugin.
 pub(crate) fn local_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &'static str)> {
     let plugin = |volume: &Volume| {
         let on_disk = |medium: &Option<String>| medium.as_deref().is_none_or(str::is_empty);

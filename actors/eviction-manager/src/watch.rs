@@ -1,5 +1,5 @@
-//! PURE: which thresholds have been passed for how long, and what the node is said to run out of (rows 19.3, 13.7). Times
-//! are those since some beginning.
+//! PURE: how long thresholds have been passed, and the pressure that follows (rows 19.3, 13.7). Times are durations
+//! since one fixed moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use crate::observation::{Observations, met};
 use crate::signal::{Condition, Resource};
 use crate::threshold::Threshold;
 
-/// What has been seen so far.
+/// Thresholds and conditions over the measurements so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Watch {
-    /// Since when.
+    /// The passed thresholds, and since when they are.
     passed: Vec<(Threshold, Duration)>,
-    /// Those that have led to evictions, until what has to be reclaimed at least is there.
+    /// The thresholds that have been due, until their minimum reclaim is available.
     unresolved: Vec<Threshold>,
-    /// When each was last seen.
+    /// The conditions, and when each was last seen.
     conditions: BTreeMap<Condition, Duration>,
 }
 
-/// What follows from a measurement.
+/// The result of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Judged {
-    /// What the node runs out of, or did until shortly.
+    /// The node's pressure: the conditions seen now or within `transition`.
     pub(crate) pressure: Pressure,
-    /// Against what something has to be done now, the most urgent first.
+    /// The thresholds to act against now, the most urgent first.
     pub(crate) due: Vec<Threshold>,
 }
 
 impl Watch {
-    /// Takes over what was said before: it counts as seen now.
+    /// Takes over the pressure that an earlier incarnation told: it counts as seen now.
     pub(crate) fn inherit(&mut self, pressure: Pressure, now: Duration) {
         let held = [
             (Condition::Memory, pressure.memory),
@@ -41,7 +41,7 @@ impl Watch {
         self.conditions.extend(held.into_iter().filter(|(_, holds)| *holds).map(|(one, _)| (one, now)));
     }
 
-    /// Judges a measurement. A condition is withdrawn after it has not been seen for `transition`.
+    /// Judges a measurement. A condition ends when it has not been seen for `transition`.
     pub(crate) fn judge(
         &mut self,
         thresholds: &[Threshold],
@@ -68,13 +68,13 @@ impl Watch {
             |(threshold, since): &&(Threshold, Duration)| now.saturating_sub(*since) >= threshold.grace;
         self.unresolved = self.passed.iter().filter(is_due).map(|(threshold, _)| *threshold).collect();
         let mut due = self.unresolved.clone();
-        // Memory cannot wait; among the others the order of the configuration stays.
+        // Memory is the most urgent; the others keep the order of the configuration.
         due.sort_by_key(|threshold| threshold.signal.resource() != Resource::Memory);
         Judged { pressure: self.pressure(transition, now), due }
     }
 
     fn pressure(&self, transition: Duration, now: Duration) -> Pressure {
-        // Without a period nothing is ever seen recently enough, as upstream has it.
+        // With a period of zero no condition ever holds, as upstream.
         let holds = |condition| {
             self.conditions.get(&condition).is_some_and(|seen| now.saturating_sub(*seen) < transition)
         };

@@ -1,4 +1,4 @@
-//! EvictionManager alone: it measures a fake node, tells its pressure and has pods end.
+//! EvictionManager alone: it measures a fake node, tells its pressure and has pods evicted.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -91,13 +91,13 @@ impl Neighbours {
         }
     }
 
-    /// What NodeStatus was last told.
+    /// The pressure that NodeStatus was last told.
     fn pressure(&self) -> Option<Pressure> {
         self.node_status.last().map(|told| told.0)
     }
 }
 
-/// One pod of the API server runs.
+/// Tells that one pod of the API server runs.
 fn tell_facts(actor: &Supervised<EvictionManager>) {
     actor.address().tell(desired_of(&[api_pod(0)])).unwrap();
     actor.address().tell(reported(&api_pod(0), WorkerState::Syncing, false)).unwrap();

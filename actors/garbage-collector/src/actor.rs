@@ -1,4 +1,4 @@
-//! The actor: remembers the facts, and tidies up now and then.
+//! The actor: keeps the facts, and collects garbage at intervals and on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,40 +20,41 @@ use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, reply_late
 use crate::execute::{self, Collected, Known, Ways};
 use crate::plan::{GcPolicy, dead_of_all, garbage};
 
-/// Upstream's period (row 19.12).
+/// Upstream's period of collections (row 19.12).
 const PERIOD: Duration = Duration::from_secs(60);
-/// How long a collection may take: there may be much, and large, and each call to the runtime has a deadline of its own.
+/// How long a collection may take: there may be many and large files, and each call to the runtime has a deadline of
+/// its own.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What GarbageCollector is given.
+/// GarbageCollector's settings, effects and addresses.
 #[derive(Clone)]
 pub struct GarbageCollectorDeps {
     /// The runtime and the disk.
     pub ways: Ways,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
-    /// How much garbage may stay.
+    /// How many dead containers may stay.
     pub policy: GcPolicy,
-    /// Asked again after a restart.
+    /// PodManager, asked for the desired pods after a restart.
     pub manager: Address<ResendDesired>,
-    /// Likewise.
+    /// Pleg, asked for the runtime's pods after a restart.
     pub pleg: Address<ResendObserved>,
-    /// Likewise.
+    /// PodWorkerPool, asked for the workers' reports after a restart.
     pub pool: Address<ResendReports>,
-    /// Told of which pods something was taken.
+    /// Pleg, told of the pods of which something was removed.
     pub touched: Address<PodTouched>,
-    /// Where events go.
+    /// EventRecorder.
     pub events: Address<RecordEvent>,
 }
 
 /// GarbageCollector's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Tidy up.
+    /// Collect garbage.
     Collect,
 }
 
-/// Takes back what no pod needs.
+/// GarbageCollector: removes containers, sandboxes and logs that no pod needs.
 pub struct GarbageCollector {
     deps: GarbageCollectorDeps,
     desired: PodSet<Arc<DesiredPod>>,
@@ -61,18 +62,18 @@ pub struct GarbageCollector {
     looks: Looks,
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     collecting: bool,
-    /// Asked for while a collection was under way.
+    /// Whether another collection was wanted while one is under way.
     again: bool,
-    /// Who waits until all that nobody needs is gone, with the next collection.
+    /// Asks for the removal of all dead containers, which the next collection answers.
     waiting: Vec<Reply<()>>,
-    /// Who waits so for the collection under way.
+    /// Such asks that the collection under way answers.
     served: Vec<Reply<()>>,
     removed: u64,
     problem: Option<String>,
 }
 
 impl GarbageCollector {
-    /// An incarnation that knows nothing, and so takes nothing.
+    /// An incarnation without facts, which removes nothing.
     pub fn new(deps: GarbageCollectorDeps) -> Self {
         Self {
             deps,
@@ -104,7 +105,7 @@ impl GarbageCollector {
         self.served = std::mem::take(&mut self.waiting);
         let all = !self.served.is_empty();
         let now = self.deps.clock.now();
-        // Of pods that are left alone everything stays.
+        // Nothing of a quarantined pod is removed.
         let mut observed = self.observed.clone();
         observed.retain(|uid, _| !ctx.is_quarantined(uid));
         let garbage = match all {
@@ -141,7 +142,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Everybody whose logs may still be wanted.
+    /// The pods whose logs may still be wanted.
     fn known(&self) -> BTreeSet<PodUid> {
         let working = self.reports.iter().filter(|(_, report)| !report.released).map(|(uid, _)| uid);
         self.desired.uids().chain(self.observed.keys()).chain(working).cloned().collect()

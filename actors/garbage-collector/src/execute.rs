@@ -1,4 +1,4 @@
-//! Taking things away through the bridge. A step that fails is told, and holds up no other.
+//! Removes garbage through the bridge. A step that fails is reported, and the others go on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,37 +10,37 @@ use supervision::blame;
 
 use crate::plan::{DeadContainer, Garbage};
 
-/// Before a container that may run is killed: upstream's least grace period.
+/// The grace period in seconds of a container that may still run: upstream's least.
 const GRACE_SECONDS: i64 = 2;
-/// Errors that are told one by one.
+/// At most so many errors are named in [`Collected::problem`].
 const ERRORS_MAX: usize = 5;
 
-/// What a collection needs.
+/// The effects of a collection.
 #[derive(Clone)]
 pub struct Ways {
-    /// The runtime.
+    /// Removes containers and sandboxes in the runtime.
     pub pods: Arc<dyn PodRemoval>,
     /// Log directories and links.
     pub dirs: Arc<dyn PodDirs>,
 }
 
-/// What is known of pods when a collection begins.
+/// The pods and containers that a collection has to spare.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Everybody whose logs may still be wanted.
+    /// The pods whose logs may still be wanted.
     pub pods: BTreeSet<PodUid>,
     /// Containers that have not exited: their logs may be about to be rotated.
     pub containers: BTreeSet<String>,
 }
 
-/// What a collection came to.
+/// The result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Things removed.
+    /// Number of things removed.
     pub removed: u64,
     /// Pods of which something was taken.
     pub touched: BTreeSet<PodUid>,
-    /// What failed.
+    /// The steps that failed, with their errors.
     pub errors: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ impl Collected {
         self.errors.push(format!("{what}: {error}"));
     }
 
-    /// The errors as one text.
+    /// The errors as one text; `None` without errors.
     pub fn problem(&self) -> Option<String> {
         let told = self.errors.iter().take(ERRORS_MAX).cloned().collect::<Vec<_>>().join(", ");
         match self.errors.len() {
@@ -62,7 +62,7 @@ impl Collected {
     }
 }
 
-/// Takes everything away.
+/// Removes the garbage.
 pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
     let mut collected = Collected::default();
     let mut kept = BTreeSet::new();
@@ -74,14 +74,14 @@ pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
             }
             Err(error) => {
                 collected.failed(&format!("container {} of {}", container.name, container.pod), &error);
-                // Its sandbox may not be empty.
+                // The pod's sandbox may still hold this container.
                 kept.insert(container.pod.uid.clone());
             }
         }
     }
     for sandbox in garbage.sandboxes.iter().filter(|sandbox| !kept.contains(&sandbox.pod)) {
         let uid = sandbox.pod.as_str();
-        // Usually it is stopped already; it must be, or its network stays.
+        // The sandbox usually is stopped already; removing one that is not would leave its network behind.
         let removal = async {
             ways.pods.stop_pod_sandbox(uid, &sandbox.id).await?;
             ways.pods.remove_pod_sandbox(uid, &sandbox.id).await

@@ -3,9 +3,9 @@
 //! seen to: finished pods, the limit of the whole node, and what was left of pods that are gone.
 //! Receives: DesiredPodsChanged, PodObserved, WorkerReported, CollectNow, RemoveDeadContainers.
 //! Sends: ResendDesired, ResendObserved, ResendReports, PodTouched, RecordEvent (ContainerGCFailed).
-//! State (rebuilt from): desired pods, observed pods and reports (everybody's next fact; resends are asked for).
+//! State (rebuilt from): desired pods, observed pods and reports (resends are asked for).
 //! On crash: nothing is collected until all sources have been heard again.
-//! Never does: touches a pod that its worker is taking away, or the newest instance of a running pod's container.
+//! Never does: touches a pod that its worker is ending, or the newest instance of a running pod's container.
 
 mod actor;
 mod execute;

@@ -1,4 +1,4 @@
-//! PURE: what may go.
+//! PURE: which containers and sandboxes are garbage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 use messages::{PodRef, PodUid};
 use supervision::blame;
 
-/// How many dead containers may stay (row 19.12). No limit where there is none.
+/// How many dead containers may stay (row 19.12). `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcPolicy {
-    /// Younger ones stay in any case.
+    /// Containers younger than this stay in any case.
     pub min_age: Duration,
-    /// Dead instances of one container.
+    /// Dead instances that may stay of one container.
     pub per_container_max: Option<usize>,
-    /// Dead containers of the whole node.
+    /// Dead containers that may stay on the whole node.
     pub containers_max: Option<usize>,
 }
 
@@ -27,10 +27,10 @@ impl Default for GcPolicy {
     }
 }
 
-/// A container to remove, with its log and the link to that.
+/// A container to remove, with its log and the link to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadContainer {
-    /// Whose it is.
+    /// Its pod.
     pub pod: PodRef,
     /// The runtime's ID.
     pub id: Arc<str>,
@@ -38,14 +38,14 @@ pub struct DeadContainer {
     pub name: Arc<str>,
     /// Its restart count.
     pub attempt: u32,
-    /// The runtime cannot say whether it runs: it is stopped before.
+    /// Whether the runtime cannot tell if it runs: it is stopped before it is removed.
     pub unknown: bool,
 }
 
 /// A sandbox to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadSandbox {
-    /// Whose it is.
+    /// Its pod.
     pub pod: PodUid,
     /// The runtime's ID.
     pub id: Arc<str>,
@@ -60,17 +60,17 @@ pub struct Garbage {
     pub sandboxes: Vec<DeadSandbox>,
 }
 
-/// What its worker makes of a pod.
+/// The state of a pod's worker, as far as garbage depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Its worker syncs it, and holds it to the limit per container itself, as soon as an instance dies.
+    /// The worker syncs the pod, and itself limits the instances of each container, as soon as one dies.
     Runs,
-    /// Its worker is taking it away.
+    /// The worker is ending the pod.
     Ends,
-    /// It has ended, whether by itself or past its deadline: its last instances are kept for their logs. Of an evicted pod
-    /// its worker has taken them away.
+    /// The pod has ended, by itself or at its deadline: the last instances are kept for their logs. If it was evicted,
+    /// its worker has removed them.
     Finished,
-    /// It was deleted and all was given back: what is still there was forgotten.
+    /// The pod was deleted and its worker has released everything: whatever is still there is a leftover.
     Gone,
 }
 
@@ -83,19 +83,20 @@ fn standing(report: &WorkerReport) -> Standing {
     }
 }
 
-/// A dead container that counts.
+/// A dead container that counts towards the limits.
 struct Candidate<'a> {
     pod: &'a RuntimePod,
     container: &'a RuntimeContainer,
-    /// The newest instance of a container of a running pod counts and stays: without it the worker would take the
-    /// container for one that never ran, and run what is done once more.
+    /// Whether it stays although it counts: the newest instance of a running pod's container. Without it the worker
+    /// would take the container for one that never ran, and run it again.
     stays: bool,
 }
 
-/// Dead instances of one container of one pod, newest first.
+/// The dead instances of one container of one pod, newest first.
 type Units<'a> = BTreeMap<(&'a PodUid, &'a str), Vec<Candidate<'a>>>;
 
-/// What is left of pods that have ended, and of running pods' containers all but the newest instances: the disk is full.
+/// All dead containers of pods that have ended, and all but the newest dead instance of running pods' containers: for a
+/// full disk.
 pub fn dead_of_all(
     observed: &BTreeMap<PodUid, Arc<RuntimePod>>,
     reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
@@ -105,7 +106,8 @@ pub fn dead_of_all(
     garbage(observed, reports, &nothing, now)
 }
 
-/// What the runtime holds and nobody needs. Pods without a worker are the pool's orphans, not ours.
+/// The garbage in the runtime within the limits of `policy`. Pods without a worker are left to PodWorkerPool, which
+/// ends orphans.
 pub fn garbage(
     observed: &BTreeMap<PodUid, Arc<RuntimePod>>,
     reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
@@ -151,7 +153,7 @@ fn is_dead(container: &RuntimeContainer, standing: Standing) -> bool {
     match container.state {
         ContainerState::Running => false,
         ContainerState::Exited => true,
-        // Its worker may be about to start the one, and stops the other.
+        // A running pod's worker may be about to start a created container, and stops one in an unknown state.
         ContainerState::Created | ContainerState::Unknown => standing != Standing::Runs,
     }
 }
@@ -183,7 +185,7 @@ fn keep_newest(unit: &mut Vec<Candidate<'_>>, max: usize, garbage: &mut Garbage)
     });
 }
 
-/// First an equal share for every container, one at least; then the oldest go, whosesoever they are.
+/// First every container gets an equal share of the limit, at least one instance; then the oldest instances of all go.
 fn hold_node_to(max: usize, mut units: Units<'_>, garbage: &mut Garbage) {
     let total = |units: &Units<'_>| units.values().map(Vec::len).sum::<usize>();
     if total(&units) <= max {
@@ -199,7 +201,7 @@ fn hold_node_to(max: usize, mut units: Units<'_>, garbage: &mut Garbage) {
     garbage.containers.extend(all.iter().take(surplus).map(|one| dead(one.pod, one.container)));
 }
 
-/// Dead sandboxes without containers, but for the newest one of a pod that is not gone.
+/// Dead sandboxes without containers, except the newest one of a pod that is not gone.
 fn sandboxes(pods: &[(&PodUid, &RuntimePod, Standing)], removed: &[DeadContainer]) -> Vec<DeadSandbox> {
     let removed: BTreeSet<&str> = removed.iter().map(|container| &*container.id).collect();
     let mut sandboxes = Vec::new();
@@ -237,7 +239,7 @@ mod tests {
         }
     }
 
-    /// An instance `<name><attempt>` made at `second`.
+    /// An instance with the ID `<name><attempt>`, made at `second`.
     fn instance(name: &str, attempt: u32, second: i64, state: ContainerState) -> RuntimeContainer {
         RuntimeContainer {
             id: Arc::from(format!("{name}{attempt}")),
@@ -395,7 +397,7 @@ mod tests {
             (4, vec!["a0", "a1"]),
             (3, vec!["a0", "a1", "c1"]),
             (2, vec!["a0", "a1", "a2", "c1"]),
-            // d has run to its end, and must not do so again while its pod runs.
+            // d has run to completion, and must not run again while its pod runs.
             (0, vec!["a0", "a1", "a2", "b0", "c1"]),
         ] {
             world.policy.containers_max = Some(max);

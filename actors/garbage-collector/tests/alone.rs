@@ -1,4 +1,5 @@
-//! GarbageCollector alone: what nobody needs goes, by what it is told; the runtime and the disk are fakes.
+//! GarbageCollector alone: it removes what no pod needs, by the facts that the test tells; the runtime and the disk are
+//! fakes.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl Neighbours {
     }
 }
 
-/// A pod that is in the runtime and has ended.
+/// A pod of the runtime that has ended.
 async fn ended(stage: &Stage<'_>) -> PodObserved {
     let ran = stage.fakes.run(&pod(0)).await;
     stage.fakes.runtime.kill_sandbox(&ran.sandbox);
@@ -70,7 +71,7 @@ async fn ended(stage: &Stage<'_>) -> PodObserved {
     seen
 }
 
-/// Its worker says that it has given everything back, since the pod was deleted.
+/// The worker's report that everything is released, since the pod was deleted.
 fn released() -> WorkerReported {
     reported(&pod(0), WorkerState::Terminated, true)
 }

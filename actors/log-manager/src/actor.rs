@@ -1,4 +1,5 @@
-//! The actor: remembers who writes logs, looks at their sizes now and then, and has those rotated that are full.
+//! The actor: keeps the running containers, looks at the sizes of their logs at intervals, and rotates the logs that
+//! are full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,35 +19,35 @@ use crate::execute::{self, Looked, Turned, Ways};
 use crate::plan::{LogRotation, Need, Writer, writers};
 use crate::queue::Queue;
 
-/// Problems that are shown one by one.
+/// At most so many problems are shown.
 const PROBLEMS_SHOWN: usize = 5;
 /// How long compressing one log may take, at low priority.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What LogManager is given.
+/// LogManager's settings, effects and address.
 #[derive(Clone)]
 pub struct LogManagerDeps {
-    /// The runtime and the files.
+    /// The runtime, and the files of logs.
     pub ways: Ways,
-    /// Wall time: files are named after it.
+    /// Wall time, from which rotated files are named.
     pub clock: Arc<dyn Clock>,
     /// How logs are rotated.
     pub rotation: LogRotation,
-    /// Asked again after a restart.
+    /// Pleg, asked for the runtime's pods after a restart.
     pub pleg: Address<ResendObserved>,
 }
 
 /// LogManager's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Look at the sizes.
+    /// Look at the sizes of all logs.
     Look,
 }
 
-/// A file put aside, to be compressed.
+/// A rotated file that is to be compressed.
 type Aside = (LogPlace, String);
 
-/// Keeps logs from growing without end.
+/// LogManager: keeps logs from growing without end.
 pub struct LogManager {
     deps: LogManagerDeps,
     writers: BTreeMap<PodUid, Vec<Writer>>,
@@ -54,16 +55,17 @@ pub struct LogManager {
     /// By the container's ID.
     turns: Queue<Arc<str>, (Writer, Need)>,
     compressions: Queue<Aside, PodUid>,
-    /// Far too large, and put aside since the last look: who reads logs has until the next one to come to its end.
+    /// Rotated files that were far too large, since the last look: readers have until the next look to finish with
+    /// them.
     oversized: BTreeMap<Aside, PodUid>,
-    /// By the container's ID, as last told.
+    /// Problems as last logged, by container ID.
     problems: BTreeMap<Arc<str>, String>,
     rotated: u64,
     compressed: u64,
 }
 
 impl LogManager {
-    /// An incarnation that knows of no log.
+    /// An incarnation that knows no log.
     pub fn new(deps: LogManagerDeps) -> Self {
         let workers = deps.rotation.workers;
         Self {
@@ -110,10 +112,10 @@ impl LogManager {
         of_pod.is_some_and(|all| all.iter().any(|one| one.container == writer.container))
     }
 
-    /// Begins as much as may be under way.
+    /// Begins as many rotations and compressions as may be under way.
     fn go_on(&mut self, ctx: &mut Ctx<Self>) {
         while let Some((container, (writer, need))) = self.turns.next() {
-            // The next look finds it again.
+            // If the container still runs, the next look finds its log again.
             if !self.runs(&writer) || ctx.is_quarantined(&writer.pod.uid) {
                 self.turns.ended(&container);
                 continue;
@@ -128,7 +130,7 @@ impl LogManager {
         }
         while let Some(((log, name), pod)) = self.compressions.next() {
             if ctx.is_quarantined(&pod) {
-                // The next turn of its log finds it again.
+                // The next rotation of the log finds the file again.
                 self.compressions.ended(&(log, name));
                 continue;
             }
@@ -140,7 +142,7 @@ impl LogManager {
                 move |actor, compressed, ctx| {
                     match compressed {
                         Ok(done) => actor.compressed += u64::from(done),
-                        // It is tried again when the next one is put aside.
+                        // The next rotation of the log tries again.
                         Err(error) => tracing::warn!(%error, "A log that was put aside stays as it is"),
                     }
                     actor.compressions.ended(&(log, name));
@@ -172,7 +174,7 @@ impl LogManager {
         self.go_on(ctx);
     }
 
-    /// What is wrong with a running container's log is said when it is something new.
+    /// Logs a problem of a running container's log, if it is new.
     fn told(&mut self, writer: &Writer, outcome: Result<(), String>) {
         let Err(problem) = outcome else {
             self.problems.remove(&writer.container);

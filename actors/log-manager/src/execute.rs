@@ -1,4 +1,4 @@
-//! Looking at logs and putting them aside through the bridge.
+//! Measures, rotates and compresses logs through the bridge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use supervision::blame;
 
 use crate::plan::{Need, Writer, need, rotation};
 
-/// How long the runtime may take to begin a log. It goes on after that, and other containers' logs do, too.
+/// How long the runtime may take to reopen a log. After that other logs go on, and the call does as well.
 const REOPEN_MAX: Duration = Duration::from_secs(10);
 
-/// What rotating needs.
+/// The effects of rotating.
 #[derive(Clone)]
 pub struct Ways {
-    /// The runtime, which writes logs.
+    /// Tells the runtime, which writes logs, to reopen one.
     pub runtime: Arc<dyn LogReopen>,
-    /// Their files.
+    /// The files of logs.
     pub logs: Arc<dyn ContainerLogs>,
 }
 
-/// What a look came to.
+/// The result of a look at sizes.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
-    /// What is to be done.
+    /// The logs to rotate or reopen.
     pub(crate) needs: Vec<(Writer, Need)>,
-    /// Containers whose log cannot be looked at, and why.
+    /// Containers of which the log cannot be measured, and why.
     pub(crate) problems: Vec<(Writer, String)>,
 }
 
-/// Looks at all sizes at once.
+/// Measures all logs in one call.
 pub(crate) async fn look(ways: Ways, writers: Vec<Writer>, bytes_max: u64) -> Looked {
     let places = writers.iter().map(|writer| writer.log.clone()).collect();
-    // An error of the whole means that the process is ending.
+    // The call as a whole fails only when the kubelet is ending.
     let sizes = ways.logs.sizes(places).await.unwrap_or_default();
     let mut looked = Looked::default();
     for (writer, size) in writers.into_iter().zip(sizes) {
@@ -47,23 +47,23 @@ pub(crate) async fn look(ways: Ways, writers: Vec<Writer>, bytes_max: u64) -> Lo
     looked
 }
 
-/// What became of a log.
+/// The result of a rotation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turned {
-    /// The runtime has begun it.
+    /// The runtime has reopened the log.
     Reopened,
-    /// It has been put aside.
+    /// The log has been rotated.
     Rotated {
-        /// Its name now.
+        /// The name of the rotated file.
         aside: String,
-        /// What is to be compressed now.
+        /// Files to compress now.
         compress: Vec<String>,
     },
-    /// It has to wait for the next look.
+    /// The rotated name is taken: the next look tries again.
     Later,
 }
 
-/// Does what a log needs.
+/// Rotates or reopens a log.
 pub(crate) async fn turn(
     ways: Ways,
     writer: Writer,
@@ -86,7 +86,7 @@ async fn rotate(ways: &Ways, writer: &Writer, files_max: usize, now: Timestamp) 
     ways.logs.remove(log, planned.remove).await.map_err(text)?;
     ways.logs.rename(log, &log.file, &planned.aside).await.map_err(text)?;
     if let Err(error) = reopen(ways, writer).await {
-        // What the runtime may have begun by now is not replaced.
+        // If the runtime has begun a new file meanwhile, that one is not replaced.
         return match ways.logs.rename(log, &planned.aside, &log.file).await {
             Ok(()) => Err(error),
             Err(stays) => Err(format!("{error}; it stays {}: {stays}", planned.aside)),

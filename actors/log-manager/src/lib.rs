@@ -1,10 +1,9 @@
-//! Duty: keeps the logs of running containers from growing without end: one that has reached its size is put aside, the
-//!   runtime begins another one, and of those put aside some few are kept, compressed.
+//! Duty: keeps the logs of running containers from growing without end: a log that has reached its size is renamed, the
+//!   runtime begins a new one, and a few of the renamed files are kept, compressed.
 //! Receives: PodObserved.
 //! Sends: ResendObserved.
 //! State (rebuilt from): running containers (Pleg's next fact; a resend is asked for), the files themselves.
-//! On crash: what was put aside stays so; a log that the runtime was not told to begin is found missing at the next look,
-//!   and the runtime is told then.
+//! On crash: renamed files stay; if the runtime was not told to begin a new log, the next look finds none and tells it.
 //! Never does: touches the log of a container that does not run, or follows a link below the directory of logs.
 
 mod actor;

@@ -1,4 +1,4 @@
-//! PURE: where logs are, which are to be rotated, and what that comes to (row 21.7).
+//! PURE: where logs are, which are to be rotated, and the steps of a rotation (row 21.7).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use bridge_node::host::{COMPRESSED, LogPlace, UNFINISHED};
 use messages::PodRef;
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
-/// A log that has grown to so many times its size before it was looked at is compressed at the next look, and not only
-/// when the one after it is put aside, too.
+/// A log that has grown to so many times its maximum size before a look is compressed at the next look, not only at the
+/// next rotation.
 const OVERSIZED: u64 = 2;
 
 /// How logs are rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRotation {
-    /// `containerLogMaxSize` in bytes; none if logs are not rotated.
+    /// `containerLogMaxSize` in bytes; `None` if logs are not rotated.
     pub bytes_max: Option<u64>,
-    /// `containerLogMaxFiles`: files of one log, the one that is written included.
+    /// `containerLogMaxFiles`: the most files of one log, the current one included.
     pub files_max: usize,
-    /// `containerLogMaxWorkers`: logs that are rotated at the same time, and as many that are compressed.
+    /// `containerLogMaxWorkers`: how many logs are rotated at the same time, and how many files compressed.
     pub workers: usize,
-    /// `containerLogMonitorInterval`: between two looks at the sizes.
+    /// `containerLogMonitorInterval`: period of looks at the sizes.
     pub interval: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Default for LogRotation {
     }
 }
 
-/// A running container that writes a log.
+/// A running container with a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// The runtime's ID.
@@ -52,8 +52,8 @@ pub fn writers(pod: &RuntimePod) -> Vec<Writer> {
     running.filter_map(writer).collect()
 }
 
-/// The log's path, taken apart: below whatever directory the kubelet of that time had it is
-/// `<namespace>_<name>_<uid>/<container>/<restart count>.log`.
+/// The parts of the log's path, which is `<namespace>_<name>_<uid>/<container>/<restart count>.log` below the log
+/// directory of the kubelet that made the container.
 fn log_place(pod: &PodRef, container: &RuntimeContainer) -> Option<LogPlace> {
     let path = Path::new(&*container.log_path);
     let straight = path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
@@ -76,19 +76,19 @@ fn log_place(pod: &PodRef, container: &RuntimeContainer) -> Option<LogPlace> {
     })
 }
 
-/// What the size of a log asks for.
+/// The action that the size of a log requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The runtime has to begin it: there is no file.
+    /// Tell the runtime to reopen the log: there is no file.
     Reopen,
-    /// It has reached its size.
+    /// Rotate the log: it has reached its maximum size.
     Rotate {
-        /// It has grown far beyond.
+        /// Whether it is far larger than that.
         oversized: bool,
     },
 }
 
-/// What a look at a log's size, none without a file, comes to.
+/// The action for a log of this size in bytes; `size` is `None` without a file.
 pub fn need(size: Option<u64>, bytes_max: u64) -> Option<Need> {
     match size {
         None => Some(Need::Reopen),
@@ -99,19 +99,18 @@ pub fn need(size: Option<u64>, bytes_max: u64) -> Option<Need> {
     }
 }
 
-/// What putting a log aside comes to, in this order.
+/// The steps of a rotation, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// Files to remove: leftovers, and the oldest ones beyond the number.
+    /// Files to remove: leftovers, and the oldest ones beyond [`LogRotation::files_max`].
     pub remove: Vec<String>,
-    /// The log's new name.
+    /// The new name of the file that is the log now.
     pub aside: String,
     /// Files to compress.
     pub compress: Vec<String>,
 }
 
-/// How a log is put aside at a time (`20060102-150405`), with these files beside it. None when something has that name
-/// already.
+/// The rotation of a log at a time (`20060102-150405`), with these files beside it. `None` if the new name is taken.
 pub fn rotation(log: &str, beside: &[String], files_max: usize, time: &str) -> Option<Rotation> {
     let aside = format!("{log}.{time}");
     let compressed = format!("{aside}{COMPRESSED}");
@@ -126,7 +125,7 @@ pub fn rotation(log: &str, beside: &[String], files_max: usize, time: &str) -> O
     for name in beside {
         if is_leftover(&name) { remove.push(name.clone()) } else { kept.push(name.clone()) }
     }
-    // By their times, the oldest first. The one put aside now and the new one come on top of them.
+    // Their times sort the oldest first. The file that is rotated now and the new log are not among them.
     kept.sort();
     let surplus = kept.len().saturating_sub(files_max.saturating_sub(2));
     remove.extend(kept.drain(..surplus));

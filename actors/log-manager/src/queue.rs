@@ -1,8 +1,8 @@
-//! PURE: what waits for its turn. Each thing waits once, and only so many are under way.
+//! PURE: a queue in which each key waits once, with a bounded number under way.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Things that wait, by what they are about.
+/// Things that wait, by their keys.
 #[derive(Debug)]
 pub struct Queue<K, T> {
     workers: usize,
@@ -12,7 +12,7 @@ pub struct Queue<K, T> {
 }
 
 impl<K: Ord + Clone, T> Queue<K, T> {
-    /// An empty one of which so many are under way at the same time.
+    /// An empty queue of which at most `workers` things are under way at the same time.
     pub fn new(workers: usize) -> Self {
         Self {
             workers: workers.max(1),
@@ -22,7 +22,7 @@ impl<K: Ord + Clone, T> Queue<K, T> {
         }
     }
 
-    /// Puts something at the end, unless it is under way. What waits already keeps its place.
+    /// Puts a thing at the end, unless its key is under way. A key that waits already keeps its place.
     pub fn put(&mut self, key: K, thing: T) {
         if self.under_way.contains(&key) {
             return;
@@ -32,7 +32,7 @@ impl<K: Ord + Clone, T> Queue<K, T> {
         }
     }
 
-    /// The next one to begin with, if one may.
+    /// Takes the next thing to begin, unless too many are under way.
     pub fn next(&mut self) -> Option<(K, T)> {
         if self.under_way.len() >= self.workers {
             return None;
@@ -43,18 +43,18 @@ impl<K: Ord + Clone, T> Queue<K, T> {
         Some((key, thing))
     }
 
-    /// One has ended.
+    /// Notes that the thing of this key has ended.
     pub fn ended(&mut self, key: &K) {
         self.under_way.remove(key);
     }
 
-    /// Takes back what waits and is not wanted any more.
+    /// Removes the waiting things that are no longer wanted.
     pub fn retain(&mut self, wanted: impl Fn(&K) -> bool) {
         self.order.retain(|key| wanted(key));
         self.waiting.retain(|key, _| wanted(key));
     }
 
-    /// How many wait or are under way.
+    /// The number of things that wait or are under way.
     pub fn len(&self) -> usize {
         self.order.len() + self.under_way.len()
     }

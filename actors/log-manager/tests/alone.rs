@@ -1,4 +1,4 @@
-//! LogManager alone: Pleg tells it who writes logs; the runtime and the logs are fakes.
+//! LogManager alone: Pleg's facts name the containers with logs; the runtime and the logs are fakes.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ fn directory() -> PathBuf {
     PathBuf::from(format!("/var/log/pods/{}_{}_{}/web", pod.namespace, pod.name, pod.uid))
 }
 
-/// A running container whose log is too large, as Pleg tells of it.
+/// Pleg's fact about a running container with a log that is too large.
 async fn writer(stage: &Stage<'_>) -> PodObserved {
     let ran = stage.fakes.run(&pod(0)).await;
     let log = directory().join("0.log");
@@ -53,7 +53,7 @@ fn reopened(stage: &Stage<'_>) -> u64 {
     stage.fakes.runtime.counts().get(&Rpc::ReopenContainerLog).copied().unwrap_or(0)
 }
 
-/// Files beside the log.
+/// The names of the files beside the log.
 fn files(stage: &Stage<'_>) -> Vec<String> {
     let name = |path: PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
     stage.fakes.disk.children(directory()).into_iter().map(name).collect()

@@ -18,7 +18,7 @@ use crate::secured::{Offers, secured_routes};
 /// A listener that cannot be opened is tried again this often.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Where to listen; none is off.
+/// Where NodeApi listens; a port that is `None` is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeApiConfig {
     /// `healthzBindAddress:healthzPort`.
@@ -29,27 +29,27 @@ pub struct NodeApiConfig {
     pub secured: Option<SocketAddr>,
 }
 
-/// What the HTTPS port needs beyond the others.
+/// What the HTTPS port needs beyond the other ports.
 #[derive(Clone)]
 pub struct Secured {
-    /// Who may ask.
+    /// Authenticates and authorises callers.
     pub access: Access,
-    /// The way to containers.
+    /// Finds pods' containers and reaches into them.
     pub containers: Containers,
-    /// What is on.
+    /// Which routes the HTTPS port has.
     pub offers: Offers,
 }
 
-/// What NodeApi is given.
+/// NodeApi's configuration, effects and ports.
 #[derive(Clone)]
 pub struct NodeApiDeps {
     /// Listeners.
     pub config: NodeApiConfig,
-    /// Opens them.
+    /// Opens the listeners.
     pub listeners: Arc<dyn Listeners>,
-    /// Where answers come from.
+    /// Answers of the read-only port, which the HTTPS port gives as well.
     pub answers: Answers,
-    /// The HTTPS port; none without a certificate, as in tests.
+    /// The HTTPS port's part; `None` without a serving certificate, as in tests.
     pub secured: Option<Secured>,
 }
 
@@ -60,7 +60,7 @@ pub enum Timer {
     Open(Port),
 }
 
-/// The listeners.
+/// The ports that NodeApi listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Port {
     /// Health.
@@ -102,7 +102,7 @@ impl NodeApi {
 
     fn open(&self, port: Port, ctx: &mut Ctx<Self>) {
         let Some((address, routes, tls, bounds)) = self.listener(port) else { return };
-        // Closed with the effect, and so with the incarnation.
+        // The server belongs to the effect: it is closed when this incarnation ends.
         let server = self.deps.listeners.serve(address, routes, tls, bounds);
         ctx.effect(Effect::lasting("serve"), None, server, move |_, error, ctx| {
             tracing::error!(%error, %address, "Cannot listen");

@@ -33,35 +33,35 @@ use crate::logs::{LogSource, has_container, has_terminal, instance, log_options,
 use crate::routes::{ASK_DEADLINE, unavailable};
 use crate::streaming::{Streams, needs_translation, ports, query_pairs, refusal};
 
-/// Chunks of a log on their way to a slow reader.
+/// At most so many chunks of a log wait for a slow reader.
 const LOG_CHUNKS_MAX: usize = 4;
-/// Of a command, in the audit event.
+/// At most so many characters of a command are shown in the audit event.
 const COMMAND_CHARS_MAX: usize = 1024;
 
-/// How pods' containers are found and reached.
+/// How NodeApi finds pods' containers and reaches into them.
 #[derive(Clone)]
 pub struct Containers {
-    /// Desired pods.
+    /// Asks PodManager for the desired pods.
     pub pods: AskPort<NodeApi, GetPods>,
-    /// Static pods by the UIDs that the API server knows.
+    /// Asks PodManager for the static pod that has a given mirror.
     pub static_of: AskPort<NodeApi, GetStaticOf>,
-    /// Their statuses.
+    /// Asks StatusManager for a pod's status.
     pub status: AskPort<NodeApi, GetPodStatus>,
-    /// What the runtime holds.
+    /// Asks Pleg for all pods of the runtime.
     pub runtime_pods: AskPort<NodeApi, GetRuntimePods>,
-    /// What it holds of one pod.
+    /// Asks Pleg for one pod of the runtime.
     pub runtime_pod: AskPort<NodeApi, GetRuntimePod>,
-    /// What the runtime holds.
+    /// Reads the state of containers from the runtime.
     pub runtime: Arc<dyn RuntimeReads>,
-    /// Commands to their end.
+    /// Runs commands in containers and waits for their end.
     pub exec: Arc<dyn ExecSync>,
-    /// Addresses of streams.
+    /// Asks the runtime for the URLs of streams.
     pub streaming: Arc<dyn Streaming>,
-    /// Joins callers to those.
+    /// Joins callers' connections to streams of the runtime.
     pub proxy: Arc<dyn StreamProxy>,
-    /// Where files live.
+    /// Reads log files, on the I/O runtime.
     pub io: Io,
-    /// The time of `sinceSeconds`.
+    /// Wall time, from which `sinceSeconds` counts.
     pub clock: Arc<dyn Clock>,
     /// The feature gate PodLogsQuerySplitStreams.
     pub split_streams: bool,
@@ -88,7 +88,7 @@ impl Named {
         }
     }
 
-    /// As upstream calls a pod in its errors.
+    /// The pod's name as upstream spells it in errors.
     fn full_name(&self) -> String {
         format!("{}_{}", self.pod, self.namespace)
     }
@@ -119,7 +119,7 @@ fn all(query: Vec<(String, String)>, name: &str) -> Vec<String> {
     query.into_iter().filter(|(key, _)| key == name).map(|(_, value)| value).collect()
 }
 
-/// One event for each time that somebody reaches into a container.
+/// Logs one audit event for each request that reaches into a container.
 fn audit(what: &str, caller: &Caller, connection: &Connection, named: &Named, command: &[String]) {
     let command: String = command.join(" ").chars().take(COMMAND_CHARS_MAX).collect();
     tracing::info!(
@@ -141,7 +141,8 @@ impl Containers {
         let is = |pod: &&Arc<DesiredPod>| {
             *pod.pod_ref.namespace == *named.namespace && *pod.pod_ref.name == *named.pod
         };
-        // Beside a static pod there may be one of the API server that has its name: there it is that pod.
+        // A static pod and a pod of the API server may have the same name: without a UID the latter is meant, as at the
+        // API server.
         let rank = |pod: &&Arc<DesiredPod>| {
             (named.uid.as_deref() == Some(pod.pod_ref.uid.as_str()), pod.source == Source::Api)
         };
@@ -159,7 +160,7 @@ impl Containers {
         }
     }
 
-    /// The UID that was asked for, if any, is the pod's own or that of its mirror.
+    /// Whether the request names no UID, or the pod's own, or that of its mirror.
     async fn is_meant(&self, pod: &DesiredPod, named: &Named) -> Result<bool, Response> {
         let own = &pod.pod_ref.uid;
         let Some(uid) = named.uid.as_deref().filter(|uid| *uid != own.as_str()) else { return Ok(true) };
@@ -207,7 +208,7 @@ impl Containers {
         let asked = GetPodStatus { uid: desired.pod_ref.uid.clone() };
         let status = self.status.ask(asked, ASK_DEADLINE).await;
         let status = status.map_err(|error| unavailable(messages::status_manager::RECEIVER, &error))?;
-        // Before StatusManager has computed one, the pod's source may have told what it was.
+        // Until StatusManager has computed a status, the one that came with the pod from its source is used.
         let status = status.or_else(|| desired.pod.status.clone().map(Arc::new)).unwrap_or_default();
         let bad = |text: String| plain(StatusCode::BAD_REQUEST, text);
         let shown = instance(pod, &status, container, options.previous).map_err(bad)?;
@@ -222,7 +223,7 @@ impl Containers {
         let file = file.map_err(|error| bad(format!("failed to open log file {path:?}: {error}")))?;
         let (chunks, body) = mpsc::channel(LOG_CHUNKS_MAX);
         let source = LogSource { file, container_id: id.to_owned(), runtime: self.runtime.clone() };
-        // Ends with the body: nobody else holds the other end.
+        // `send` ends when the body is dropped, which holds the only receiver of the chunks.
         let sending = send(source, options, chunks);
         drop(self.io.spawn(tokio::time::timeout(patience.streams(), sending)));
         patience.streaming(true);
@@ -280,7 +281,7 @@ impl Containers {
         let missing = format!("container {} not found in pod {}", named.container, named.full_name());
         let container_id = self.running(&pod, named, missing).await?;
         may_go_on(headers)?;
-        // A process has a terminal or has none since it began.
+        // Whether a process has a terminal is decided when it starts.
         let tty = has_terminal(&pod.pod, &named.container);
         let Streams { stdin, stdout, stderr, .. } = streams;
         let request = AttachRequest { container_id, stdin, tty, stdout, stderr: stderr && !tty };
@@ -312,7 +313,7 @@ fn target(url: Result<String, CriError>) -> Result<Target, Response> {
     Target::of(&url).map_err(|text| plain(StatusCode::INTERNAL_SERVER_ERROR, text))
 }
 
-/// Whether the request is one that can be passed on to the runtime, once there is something to pass it on to.
+/// Refuses a request that cannot be passed on to the runtime, whatever its target.
 #[expect(clippy::result_large_err, reason = "a refusal is the answer itself, made once for a request")]
 fn may_go_on(headers: &HeaderMap) -> Result<(), Response> {
     refusal(headers).map_or(Ok(()), Err)
@@ -322,7 +323,7 @@ fn either(answer: Result<Response, Response>) -> Response {
     answer.unwrap_or_else(|refusal| refusal)
 }
 
-/// Joins the caller to a stream of the runtime, with its audit event.
+/// Joins the caller to a stream of the runtime, and logs an audit event.
 async fn joined(
     containers: &Containers,
     request: Request,
@@ -409,7 +410,7 @@ pub async fn port_forward(
     let named = Named { namespace, pod, uid, container: String::new() };
     let port = match ports(request.headers(), &query_of(&request)) {
         Ok(port) => port,
-        // It names them in its streams.
+        // Such a request names its ports in its streams.
         Err(_) if needs_translation(request.headers()) => Vec::new(),
         Err(text) => return plain(StatusCode::BAD_REQUEST, text),
     };

@@ -1,19 +1,19 @@
-//! PURE: what `/healthz` says (row 21.11).
+//! PURE: the answers of `/healthz` (row 21.11).
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// One thing that is looked at.
+/// One check of `/healthz`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Below `/healthz/`, and in `exclude`.
+    /// The check's name below `/healthz/` and in `exclude`.
     pub name: &'static str,
-    /// What is wrong with it.
+    /// What has failed; `None` if all is well.
     pub failed: Option<String>,
 }
 
-/// Whether all is well, and what is said of it: `ok`, or with `verbose` and in failure a line for each check. What is
-/// wrong is told only to whom asks for that check.
+/// Whether all checks that are not excluded pass, and the text of the answer: `ok`, or with `verbose` or after a
+/// failure a line for each check. The reason of a failure is told only below `/healthz/<check>`.
 pub fn told(checks: &[Check], query: &[(String, String)]) -> (bool, String) {
     let mut excluded: BTreeSet<&str> =
         query.iter().filter(|(key, _)| key == "exclude").map(|(_, name)| name.as_str()).collect();

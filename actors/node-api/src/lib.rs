@@ -1,8 +1,8 @@
 //! Duty: answers over HTTP: health; on the read-only port pods, metrics, events and the supervision tree; over HTTPS,
-//!   to whom it may be, these and what is in containers: logs, exec, attach, port-forward.
+//!   to callers that are authorised, these and what is in containers: logs, exec, attach, port-forward.
 //! Receives: nothing but HTTP requests.
 //! Sends: GetPods, GetStaticOf, GetPodStatuses, GetPodStatus, GetRuntimePods, GetRuntimePod, GetEvents.
-//! State (rebuilt from): none; every answer is asked for when somebody asks.
+//! State (rebuilt from): none; every answer is asked for when a request comes.
 //! On crash: the listeners close and open again with the next incarnation.
 //! Never does: changes anything.
 

@@ -38,7 +38,7 @@ fn list(items: Vec<Pod>) -> PodList {
     PodList { kind: "PodList", api_version: "v1", metadata: Empty {}, items }
 }
 
-/// Every pod of which something runs, as the runtime tells it: names and images, and nothing of a spec.
+/// Every pod of which a container runs, as the runtime has it: names and images, and nothing else of a spec.
 pub fn running_list(held: &RuntimePods) -> PodList {
     let item = |held: &Arc<RuntimePod>| {
         let running = held.containers.iter().filter(|one| one.state == ContainerState::Running);

@@ -1,4 +1,4 @@
-//! What is answered where.
+//! The routes of the health port and the read-only port, and their answers.
 
 use std::time::Duration;
 
@@ -22,20 +22,20 @@ use crate::streaming::query_pairs;
 /// How long a request waits for an actor.
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Where answers come from.
+/// Sources of the answers of the health port and the read-only port.
 #[derive(Clone)]
 pub struct Answers {
     /// The supervision tree.
     pub tree: Tree,
-    /// What `/metrics` shows.
+    /// Metrics of `/metrics`.
     pub registry: Registry,
-    /// What `/metrics/probes` shows.
+    /// Metrics of `/metrics/probes`.
     pub probes: Registry,
-    /// Desired pods.
+    /// Asks PodManager for the desired pods.
     pub pods: AskPort<NodeApi, GetPods>,
-    /// Their statuses.
+    /// Asks StatusManager for all pods' statuses.
     pub statuses: AskPort<NodeApi, GetPodStatuses>,
-    /// Events.
+    /// Asks EventRecorder for events.
     pub events: AskPort<NodeApi, GetEvents>,
 }
 
@@ -62,7 +62,7 @@ pub fn read_only_routes(answers: Answers) -> Router {
         .merge(health_routes(answers))
 }
 
-/// Well while every vital subsystem is there or on its way back.
+/// The text of a failure, if a vital subsystem neither runs nor is being restarted; `None` otherwise.
 fn lost(answers: &Answers) -> Option<String> {
     let lost = answers.tree.lost_vitals();
     (!lost.is_empty()).then(|| format!("{} not running", lost.join(", ")))

@@ -1,4 +1,4 @@
-//! What is answered on the HTTPS port, to whom it may be (section 24 of the kubelet's endpoints).
+//! The routes of the HTTPS port, each behind authorisation (section 24 of the kubelet's endpoints).
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::containers::{self, Containers};
 use crate::pods::running_list;
 use crate::routes::{ASK_DEADLINE, Answers, json, read_only_routes, unavailable};
 
-/// What the HTTPS port offers.
+/// Which routes the HTTPS port offers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Offers {
-    /// `enableDebuggingHandlers`: logs, exec, attach, port-forward and what runs.
+    /// `enableDebuggingHandlers`: logs, exec, attach, port-forward and the list of running pods.
     pub debugging: bool,
     /// `enableSystemLogHandler`: the machine's logs, which are not offered yet.
     pub system_logs: bool,
@@ -67,7 +67,7 @@ fn debugging(containers: Containers, offers: &Offers) -> Router {
     routes.route("/logs/", off()).route("/logs/{*path}", off())
 }
 
-/// Row 21.15.
+/// The debugging routes while `enableDebuggingHandlers` is off: 405 (row 21.15).
 fn disabled() -> Router {
     let off = || any(|| async { (StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n") });
     let under =

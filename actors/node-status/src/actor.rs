@@ -1,4 +1,4 @@
-//! The actor: registers, follows the Node, and posts its status.
+//! The actor: registers the Node, follows it, and posts its status.
 
 mod handlers;
 mod posting;
@@ -29,37 +29,37 @@ use crate::images::{RuntimeImage, listed};
 use crate::status::Known;
 use crate::{execute, registration};
 
-/// Between two looks at the runtime's images.
+/// Period of asking the runtime for its images.
 const IMAGES_EVERY: Duration = Duration::from_secs(30);
-/// A new incarnation that does not know the runtime's health leaves the Node as it is for so long.
+/// A new incarnation that has not heard of the runtime's health leaves the Node as it is for so long.
 const HEALTH_WAIT: Duration = Duration::from_secs(10);
 
-/// What NodeStatus is given.
+/// NodeStatus's configuration, effects and addresses.
 #[derive(Clone)]
 pub struct NodeStatusDeps {
-    /// What it goes by.
+    /// Configuration.
     pub config: Arc<NodeStatusConfig>,
-    /// Registers and posts.
+    /// Registers the Node and posts its status.
     pub heartbeat: Arc<dyn NodeObject>,
     /// Follows the Node.
     pub api: Arc<dyn Follow<Node>>,
-    /// The runtime's images.
+    /// Lists the runtime's images.
     pub images: Arc<dyn ImageReads>,
-    /// Tells the runtime of pods' addresses.
+    /// Tells the runtime the address range of pods.
     pub runtime_configuration: Arc<dyn RuntimeConfiguration>,
-    /// The machine's addresses.
+    /// Finds the machine's addresses.
     pub addresses: Arc<dyn HostAddresses>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// Who is told of the Node.
+    /// The actors that are told of the Node.
     pub observers: Vec<Address<NodeObserved>>,
-    /// Who is told of the node's addresses.
+    /// The actors that are told of the node's addresses.
     pub address_observers: Vec<Address<NodeAddressesObserved>>,
-    /// Asked for the runtime's health after a start.
+    /// Pleg, asked for the runtime's health after a start.
     pub observed: Address<ResendObserved>,
-    /// Asked for what the node runs out of after a start.
+    /// EvictionManager, asked for the node's pressure after a start.
     pub pressure: Address<ResendPressure>,
-    /// Where events go.
+    /// EventRecorder.
     pub events: Address<RecordEvent>,
 }
 
@@ -74,33 +74,33 @@ pub enum Timer {
     Images,
 }
 
-/// Keeps the Node true.
+/// NodeStatus: registers the Node and keeps its status current.
 pub struct NodeStatus {
     deps: NodeStatusDeps,
     began: Instant,
-    /// As the API server has it, as far as is known.
+    /// The Node as the API server has it, as far as is known.
     node: Option<Arc<Node>>,
-    /// As others were told of it, or that there is none.
+    /// The Node as last told to the observers; `Some(None)` if they were told that there is none.
     told: Option<Option<Arc<Node>>>,
-    /// The addresses that others were told of.
+    /// The addresses as last told to their observers.
     addresses: Option<Arc<[NodeAddress]>>,
-    /// This incarnation has made the Node, or has found and put it right.
+    /// Whether this incarnation has created the Node, or has found it and corrected it.
     registered: bool,
     registering: bool,
     failures: u32,
     heard_of_runtime: bool,
     runtime: RuntimeState,
     images: Option<Vec<ContainerImage>>,
-    /// The machine's addresses have been looked for.
+    /// Whether the machine's addresses have been looked for.
     looked: bool,
     looking: bool,
     found: Option<FoundAddresses>,
-    /// Nothing until it has been measured.
+    /// The node's pressure; `None` until EvictionManager has told it.
     pressure: Option<Pressure>,
     volumes: Option<OtherVolumesObserved>,
     dormant: BTreeMap<Arc<str>, Arc<str>>,
     failed: Option<Arc<str>>,
-    /// Waits for the last status to be posted.
+    /// The ask that waits until the last status is posted.
     last: Option<Reply<()>>,
     posting: bool,
     again: bool,
@@ -116,7 +116,7 @@ pub struct NodeStatus {
 }
 
 impl NodeStatus {
-    /// An incarnation that knows nothing yet.
+    /// An incarnation without facts.
     pub fn new(deps: NodeStatusDeps) -> Self {
         let reports = Reports::new(deps.config.report);
         Self {
@@ -190,7 +190,7 @@ impl NodeStatus {
         self.problem = Some(error.to_string());
     }
 
-    // ---- what is there ----
+    // ---- the machine's addresses ----
 
     fn look(&mut self, ctx: &mut Ctx<Self>) {
         if std::mem::replace(&mut self.looking, true) {
@@ -203,7 +203,7 @@ impl NodeStatus {
             actor.looking = false;
             actor.found = found.or(actor.found.take());
             if !std::mem::replace(&mut actor.looked, true) {
-                // Before there are pods to tell of them.
+                // Pods' status needs the addresses before there is a Node.
                 if actor.node.is_none() {
                     let made = registration::initial(&actor.deps.config, &actor.known());
                     actor.tell_addresses(&made.node);
@@ -267,14 +267,14 @@ impl NodeStatus {
         });
     }
 
-    /// The API server has the Node like this.
+    /// Takes the Node as the API server has it.
     fn learn(&mut self, node: Node) {
         let version = |node: &Node| node.metadata.resource_version.as_deref()?.parse::<u64>().ok();
         if let Some(known) = &self.node
             && known.metadata.uid == node.metadata.uid
             && version(known).zip(version(&node)).is_some_and(|(known, new)| new < known)
         {
-            // Older than the answer to our own posting.
+            // The watch tells of a version older than the answer to our own posting.
             return;
         }
         let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
@@ -296,7 +296,7 @@ impl NodeStatus {
         }
     }
 
-    /// The node has these addresses.
+    /// Tells the observers of addresses, if the Node has other ones than before.
     fn tell_addresses(&mut self, node: &Node) {
         let addresses =
             node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
@@ -331,8 +331,8 @@ impl NodeStatus {
         match news {
             Followed::All(nodes) => match nodes.into_iter().next() {
                 Some(node) => {
-                    // A list is how things are, even if that is older than what was known: the server's data may have
-                    // been put back to an earlier time.
+                    // A list tells the present state, even if that is older than the state known before: the server's
+                    // data may have been restored to an earlier time.
                     self.node = None;
                     self.seen(node, ctx);
                 }
@@ -344,7 +344,7 @@ impl NodeStatus {
                     self.lost(ctx);
                 }
             }
-            // What was known of it goes on.
+            // The last known Node stays.
             Followed::Unreadable(_) => {}
             Followed::Trouble(error) => {
                 tracing::debug!(%error, "The Node cannot be followed for the moment");
@@ -357,10 +357,10 @@ impl NodeStatus {
         self.tell_runtime(ctx);
     }
 
-    /// Somebody has deleted the Node.
+    /// The Node has been deleted.
     fn lost(&mut self, ctx: &mut Ctx<Self>) {
         if self.registering || (self.node.is_none() && !self.registered) {
-            // Until it is made there is none: whoever waits for that need wait no longer.
+            // Until it is created there is no Node: actors that wait for it go on without it.
             if self.node.is_none() {
                 self.tell_of_none();
             }
@@ -389,7 +389,7 @@ impl NodeStatus {
                     tracing::info!(originalPodCIDR = actor.cidr, newPodCIDR = cidr, "Updating Pod CIDR");
                     actor.cidr = cidr;
                 }
-                // Tried again with the next status.
+                // The next status tries again.
                 Err(error) => tracing::warn!(%error, "failed to update pod CIDR"),
             }
         });

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use bridge_node::host::FoundAddresses;
 use k8s_openapi::api::core::v1::NodeAddress;
 
-/// What the kubelet was told of its addresses.
+/// The configuration of the node's addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
     /// The Node's name, which may be an address itself.
     pub name: &'a str,
     /// `--node-ip`.
     pub node_ips: &'a [IpAddr],
-    /// An external cloud provider writes addresses itself.
+    /// Whether an external cloud provider writes addresses itself.
     pub external_cloud: bool,
 }
 
@@ -40,10 +40,10 @@ fn not_usable(ip: IpAddr, found: &FoundAddresses) -> Option<String> {
     }
 }
 
-/// The Node's addresses, given those it has.
+/// The addresses that the Node is to have, given those it has now.
 ///
 /// # Errors
-/// None was found, or one that was told is not this machine's; the Node then keeps what it has.
+/// No address was found, or a configured one is not this machine's; the Node then keeps its addresses.
 pub fn addresses(
     told: Told<'_>,
     found: &FoundAddresses,
@@ -77,7 +77,7 @@ pub fn addresses(
     Ok(vec![address("InternalIP", ip), hostname])
 }
 
-/// By the node's name, else by the default route; IPv4 is preferred unless the kubelet was told otherwise.
+/// The address of the node's name, else that of the default route; IPv4 is preferred unless `first` is IPv6.
 fn looked_up(first: Option<IpAddr>, found: &FoundAddresses) -> Option<IpAddr> {
     let preferred = |ip: &IpAddr| ip.is_ipv4() == first.is_none_or(|first| first.is_ipv4());
     let usable = || found.looked_up.iter().copied().filter(|ip| not_usable(*ip, found).is_none());

@@ -1,11 +1,11 @@
-//! PURE: when the status is computed, and when it is posted (row 13.8).
+//! PURE: when the status is computed and posted (row 13.8).
 
 use std::time::Duration;
 
 use bridge_pace::{Backoff, fraction, stretched};
 
-/// Tries of one posting or renewal. The second one may find another connection; a server that is away or in trouble is
-/// then left alone until the next round.
+/// How many times one posting or renewal is tried. After a transient error the second try may get another connection; a
+/// server that is away or in trouble is then left alone until the next round.
 pub fn tries_max(transient: bool) -> u32 {
     if transient { 2 } else { 5 }
 }
@@ -14,32 +14,32 @@ const JITTER: f64 = 0.04;
 const REGISTRATION: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(7));
 const LEASE: Backoff = Backoff::doubling(Duration::from_millis(200), Duration::from_secs(7));
 
-/// A period with a little more at random, so that nodes that started together drift apart.
+/// A period with a random addition, so that nodes that started together drift apart.
 pub fn jittered(period: Duration, random: u64) -> Duration {
     stretched(period, JITTER, random)
 }
 
-/// Before the next try to register, given how many have failed: 100 ms doubling to 7 s.
+/// Pause before the next try to register, after so many failures: 100 ms doubling to 7 s.
 pub fn registration_wait(failed: u32) -> Duration {
     REGISTRATION.after(failed.saturating_add(1))
 }
 
-/// Before the lease is looked for again, given how many tries have failed: 200 ms doubling to 7 s.
+/// Pause before the next try to get the lease, after so many failures: 200 ms doubling to 7 s.
 pub fn lease_wait(failed: u32) -> Duration {
     LEASE.after(failed)
 }
 
-/// Which postings there have been.
+/// The postings so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reports {
     /// `nodeStatusReportFrequency`.
     every: Duration,
-    /// Since the last one of this incarnation, when the next one is due at the latest.
+    /// The time from the last posting of this incarnation until the next one is due at the latest.
     due_after: Option<Duration>,
 }
 
 impl Reports {
-    /// None so far.
+    /// No postings so far.
     pub fn new(every: Duration) -> Self {
         Self { every, due_after: None }
     }
@@ -53,8 +53,8 @@ impl Reports {
         changed || expired
     }
 
-    /// A posting was made: after a change, or the first one, the next comes at a random time, so that not all nodes
-    /// report together; later ones come at the fixed one.
+    /// Notes a posting. After a change, and after the first posting, the next one is due at a random time, so that not
+    /// all nodes report together; later ones are due at the fixed period.
     pub fn posted(&mut self, changed: bool, random: u64) {
         let at_random = changed || self.due_after.is_none();
         let share = if at_random { 0.5 + fraction(random) } else { 1.0 };

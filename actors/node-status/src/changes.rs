@@ -1,5 +1,5 @@
-//! PURE: whether a Node's status differs, and the strategic-merge patch from the one to the other. A patch only has
-//! what the kubelet changes, so what others write meanwhile stays.
+//! PURE: whether a Node's status differs, and the strategic-merge patch from one to the other. A patch only has the
+//! fields that the kubelet changes, so that concurrent changes of other writers stay.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus};
 use serde_json::{Map, Value, json};
@@ -12,14 +12,14 @@ fn without_heartbeats(status: Option<&NodeStatus>) -> NodeStatus {
     status
 }
 
-/// Whether more differs than the conditions' heartbeats and order.
+/// Whether anything differs besides the conditions' heartbeats and order.
 pub fn changed(before: &Node, after: &Node) -> bool {
     before.metadata.labels != after.metadata.labels
         || before.metadata.annotations != after.metadata.annotations
         || without_heartbeats(before.status.as_ref()) != without_heartbeats(after.status.as_ref())
 }
 
-/// The fields that differ, nested objects likewise; lists as a whole; null for what is gone.
+/// The fields that differ, nested objects likewise; lists as a whole; null for fields that are gone.
 fn differences(before: &Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = Map::new();
     for (key, new) in after {
@@ -47,7 +47,7 @@ fn list(status: &Map<String, Value>, key: &str) -> Vec<Value> {
     status.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// Conditions are merged by their type.
+/// The conditions that differ; the server merges them by type.
 fn conditions(before: &[Value], after: &[Value]) -> Vec<Value> {
     let patch = |condition: &Value| {
         let old = before.iter().find(|old| old["type"] == condition["type"]);
@@ -65,7 +65,7 @@ fn json_of(node: &Node) -> Value {
     serde_json::to_value(node).expect("a Node is made of text, numbers and lists")
 }
 
-/// What makes `before` into `after`, but for the spec.
+/// The patch that turns `before` into `after`, without the spec.
 pub fn patch(before: &Node, after: &Node) -> Value {
     let (old, new) = (json_of(before), json_of(after));
     let mut metadata = Map::new();
@@ -85,7 +85,7 @@ pub fn patch(before: &Node, after: &Node) -> Value {
         status.insert("conditions".to_owned(), Value::Array(conditions(&old, &new)));
     }
     if status.contains_key("addresses") {
-        // Said to be merged by type, of which there may be several: so they are replaced as a whole.
+        // The API declares them to be merged by type, though there may be several of one type; so the list is replaced.
         let mut addresses = list(&new, "addresses");
         addresses.push(json!({ "$patch": "replace" }));
         status.insert("addresses".to_owned(), Value::Array(addresses));

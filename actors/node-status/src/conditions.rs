@@ -1,4 +1,4 @@
-//! PURE: the Node's conditions (row 13.7), and the runtime's health over time that Ready is made of (row 3.3).
+//! PURE: the Node's conditions (row 13.7), and the runtime's health over time, on which Ready depends (row 3.3).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use pod_rules::conditions::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, READY,
 use pod_rules::durations::GoDuration;
 use pod_rules::reasons::{KUBELET_NOT_READY, SUBSYSTEM_DORMANT};
 
-/// A runtime that has not been ready for this long is down.
+/// A runtime that has not been ready for this long counts as down.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
-/// A runtime that has not answered a list of everything for longer than this is not healthy.
+/// A runtime that has not answered a list of everything for longer than this counts as unhealthy.
 const LISTED_WITHIN: Duration = Duration::from_secs(180);
 
-/// What is known of the runtime. Times are those since some beginning.
+/// The state of the runtime. Times are durations since one fixed moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeState {
     ready_last: Option<Duration>,
-    /// The age of the newest list of everything that the runtime has answered, and when that was told.
+    /// The age of the newest answered list of everything, and when Pleg told it.
     listed: Option<(Duration, Duration)>,
     runtime_problem: String,
     network_problem: String,
-    /// `containerd://2.3.0`; with the word Unknown while it is not known.
+    /// Name and version, `containerd://2.3.0`; `Unknown` as the version while it is unknown.
     pub version: String,
-    /// As it last told while it was ready.
+    /// The runtime's handlers, as it last told while it was ready.
     pub handlers: Vec<RuntimeHandler>,
-    /// Likewise; none before.
+    /// Whether it supports supplementalGroupsPolicy, as it last told while it was ready; `None` before.
     pub supplemental_groups_policy: Option<bool>,
 }
 
@@ -49,12 +49,12 @@ impl Default for RuntimeState {
 }
 
 impl RuntimeState {
-    /// The runtime has told how it is, or has not answered. It is told at every answer: a runtime that is silent for
-    /// long is down.
+    /// Takes Pleg's news of the runtime's health. Pleg tells it after every answer: a runtime that is silent for long
+    /// is down.
     pub fn learn(&mut self, health: &RuntimeHealth, now: Duration) {
         self.listed = health.listed_ago.map(|ago| (ago, now));
         if !health.answered {
-            // What it said last counts on until it is down.
+            // The last health told counts on until the runtime is down.
             return;
         }
         self.runtime_problem = health.runtime_problem.clone();
@@ -67,7 +67,7 @@ impl RuntimeState {
         }
     }
 
-    /// What keeps the node from being ready, in upstream's words.
+    /// The reasons why the node is not ready, in upstream's words.
     pub fn errors(&self, now: Duration) -> Vec<String> {
         let check = match self.ready_last {
             None => Some("container runtime status check may not have completed yet"),
@@ -79,7 +79,7 @@ impl RuntimeState {
         check.map(str::to_owned).into_iter().chain(lists).chain(problems).collect()
     }
 
-    /// Lists that hang say nothing of a single pod: the runtime itself does not work.
+    /// The error of lists that do not return: they are no single pod's problem, since the runtime itself does not work.
     fn lists_problem(&self, now: Duration) -> Option<String> {
         let Some((ago, told)) = self.listed else { return Some("pleg has yet to be successful".to_owned()) };
         let elapsed = ago.saturating_add(now.saturating_sub(told));
@@ -89,7 +89,7 @@ impl RuntimeState {
     }
 }
 
-/// As upstream shows it: a semantic version without the `v` before it, else as many numbers as it begins with.
+/// A version as upstream shows it: a semantic version without `v`, else the numbers at its beginning.
 fn plain_version(version: &str) -> &str {
     let trimmed = version.trim();
     let plain = trimmed.strip_prefix('v').unwrap_or(trimmed);
@@ -121,7 +121,7 @@ fn together(errors: Vec<String>) -> Option<String> {
     }
 }
 
-/// Type, then event, reason and message with pressure and without.
+/// Type, then event, reason and message with pressure and without pressure.
 type Row = (&'static str, [&'static str; 3], [&'static str; 3]);
 
 const PRESSURES: [Row; 3] = [
@@ -146,7 +146,7 @@ const PRESSURES: [Row; 3] = [
     ),
 ];
 
-/// Sets conditions at a time, and keeps the events that follow.
+/// Sets conditions at a given time, and keeps the events that follow.
 struct Setter<'a> {
     status: &'a mut NodeStatus,
     now: Time,
@@ -158,7 +158,7 @@ impl Setter<'_> {
         self.status.conditions.iter_mut().flatten().find(|condition| condition.type_ == kind)
     }
 
-    /// True if the condition has become another one, or is new; false if it stands as it is.
+    /// Sets a condition. Returns whether its status has changed; `None` if the Node did not have the condition.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str) -> Option<bool> {
         let now = self.now.clone();
         let mut new = NodeCondition {
@@ -181,7 +181,7 @@ impl Setter<'_> {
         None
     }
 
-    /// While it has not been measured, a condition that the Node has stays.
+    /// Sets a condition of pressure. While pressure has not been measured, the Node's condition stays.
     fn pressure(&mut self, row: &Row, measured: Option<bool>) {
         let (kind, with, without) = row;
         let held = self.find(kind).is_some_and(|condition| condition.status == word(true));
@@ -189,7 +189,7 @@ impl Setter<'_> {
         let [event, reason, message] = if holds { with } else { without };
         let same = self.find(kind).is_some_and(|condition| condition.status == word(holds));
         if same {
-            // Reason and message stay as they are, as upstream leaves them.
+            // Reason and message stay as they are, as upstream.
             let now = self.now.clone();
             if let Some(condition) = self.find(kind) {
                 condition.last_heartbeat_time = Some(now);
@@ -210,7 +210,7 @@ impl Setter<'_> {
         }
     }
 
-    /// Only a node that ever had such trouble has the condition: a stock cluster's nodes look like upstream's.
+    /// Sets KubeletDegraded. Only a node that ever had a dormant subsystem has it: other nodes look like upstream's.
     fn degraded(&mut self, dormant: &BTreeMap<Arc<str>, Arc<str>>) {
         const KIND: &str = "KubeletDegraded";
         if dormant.is_empty() {
@@ -224,7 +224,7 @@ impl Setter<'_> {
     }
 }
 
-/// Sets the conditions, the three of pressure first, then Ready. Gives the events that follow.
+/// Sets the conditions, the three of pressure first, then Ready. Returns the events that follow.
 pub fn set(
     status: &mut NodeStatus,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! What NodeStatus goes by.
+//! NodeStatus's configuration.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,12 +9,12 @@ use bridge_node::host::MachineFacts;
 use k8s_openapi::api::core::v1::Taint;
 use pod_spec::resources::NodeResources;
 
-/// What does not change while the kubelet runs.
+/// Facts that do not change while the kubelet runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatusConfig {
     /// The Node's name, and its hostname.
     pub name: Arc<str>,
-    /// `registerNode`: else somebody else makes the Node.
+    /// `registerNode`: otherwise another program creates the Node.
     pub register: bool,
     /// `--node-labels`.
     pub labels: BTreeMap<String, String>,
@@ -28,27 +28,27 @@ pub struct NodeStatusConfig {
     pub external_cloud: bool,
     /// `--node-ip`: one address, or one of each family; an unspecified one stands for its family.
     pub node_ips: Vec<IpAddr>,
-    /// The machine.
+    /// Facts about the machine.
     pub machine: MachineFacts,
-    /// What the node has, and what of it pods may have.
+    /// Capacity and allocatable amounts.
     pub resources: Arc<NodeResources>,
-    /// Whether a node without `ephemeral-storage` lacks something.
+    /// `localStorageCapacityIsolation`: a node without `ephemeral-storage` is not ready.
     pub storage_isolation: bool,
     /// `v1.36.2`.
     pub kubelet_version: &'static str,
-    /// Where the API server finds the kubelet.
+    /// The port on which the API server reaches the kubelet.
     pub port: i32,
-    /// `nodeStatusMaxImages`; none for all.
+    /// `nodeStatusMaxImages`; `None` for all.
     pub images_max: Option<usize>,
     /// `nodeStatusUpdateFrequency`: time between two computations.
     pub update: Duration,
     /// `nodeStatusReportFrequency`: longest time between two postings of an unchanged status.
     pub report: Duration,
-    /// Features that pods may need and this kubelet has, sorted.
+    /// Features that pods may require and this kubelet has, sorted.
     pub declared_features: Vec<String>,
 }
 
-/// A node with the facts of a test.
+/// A node's configuration for tests.
 #[cfg(test)]
 pub(crate) fn test_config() -> NodeStatusConfig {
     use pod_spec::quantity::Quantity;

@@ -1,4 +1,4 @@
-//! Calls of NodeStatus to the API server and the runtime, and how long they may take.
+//! NodeStatus's calls to the API server and the runtime, with their deadlines.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::changes::patch;
 use crate::images::RuntimeImage;
 use crate::registration::reconciled;
 
-/// A resolver that takes longer is done without.
+/// A resolver that takes longer is not waited for.
 const RESOLVE_MAX: Duration = Duration::from_secs(5);
 
-/// The Node as it is registered.
+/// The result of a registration.
 #[derive(Debug)]
 pub struct Registered {
-    /// As the API server has it.
+    /// The Node as the API server has it.
     pub node: Node,
-    /// There was none of this name before.
+    /// Whether there was no Node of this name before.
     pub new: bool,
 }
 
-/// Makes the Node, or puts right the one that is there.
+/// Creates the Node, or corrects the existing one.
 pub async fn register(api: Arc<dyn NodeObject>, initial: Node) -> Result<Registered, ApiError> {
     match api.create(&initial).await {
         Ok(node) => return Ok(Registered { node, new: true }),
-        // One that may not be made may be there all the same.
+        // A Node that the kubelet may not create may exist all the same.
         Err(error) if error.is_already_exists() || error.is_forbidden() => {}
         Err(error) => return Err(error),
     }
@@ -42,7 +42,7 @@ pub async fn register(api: Arc<dyn NodeObject>, initial: Node) -> Result<Registe
     Ok(Registered { node, new: false })
 }
 
-/// Every image the runtime has.
+/// All images of the runtime.
 pub async fn images(images: Arc<dyn ImageReads>) -> Result<Vec<RuntimeImage>, CriError> {
     let answer = images.list_images(wire::ListImagesRequest::default()).await?;
     let image = |image: wire::Image| RuntimeImage {
@@ -53,7 +53,7 @@ pub async fn images(images: Arc<dyn ImageReads>) -> Result<Vec<RuntimeImage>, Cr
     Ok(answer.images.into_iter().map(image).collect())
 }
 
-/// The machine's addresses; none if the resolver does not answer in time.
+/// The machine's addresses; `None` if the resolver does not answer in time.
 pub async fn addresses(
     host: Arc<dyn HostAddresses>,
     name: Arc<str>,
@@ -62,13 +62,13 @@ pub async fn addresses(
     let found = tokio::time::timeout(RESOLVE_MAX, host.find(&name, &asked)).await;
     match found {
         Ok(Ok(found)) => Some(found),
-        // Without the resolver, the default route and what was told are still known.
+        // Without the resolver, the default route and the configured addresses are still known.
         Ok(Err(_)) => None,
         Err(_) => tokio::time::timeout(RESOLVE_MAX, host.find("localhost", &asked)).await.ok()?.ok(),
     }
 }
 
-/// Tells the runtime from which addresses pods get theirs.
+/// Tells the runtime the address range of pods.
 pub async fn pod_cidr(runtime: Arc<dyn RuntimeConfiguration>, cidr: String) -> Result<(), CriError> {
     let network_config = Some(wire::NetworkConfig { pod_cidr: cidr });
     let runtime_config = Some(wire::RuntimeConfig { network_config });

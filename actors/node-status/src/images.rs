@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ContainerImage;
 
-/// Names shown of one image.
+/// At most so many names of one image are shown.
 const NAMES_MAX: usize = 5;
 
 /// An image as the runtime has it.
@@ -16,9 +16,9 @@ pub struct RuntimeImage {
     pub size: u64,
 }
 
-/// The largest images first, at most `max` of them; none for all.
+/// The largest images first, at most `max` of them; all with `None`.
 pub fn listed(mut images: Vec<RuntimeImage>, max: Option<usize>) -> Vec<ContainerImage> {
-    // The order of equals must not change from time to time, or the status would.
+    // Images of equal size need a fixed order, or the status would change from time to time.
     images.sort_by(|one, other| {
         (other.size, &one.digests, &one.tags).cmp(&(one.size, &other.digests, &other.tags))
     });

@@ -1,4 +1,4 @@
-//! Duty: NodeStatus registers the Node and keeps its status true; Lease says every ten seconds that the node lives.
+//! Duty: NodeStatus registers the Node and keeps its status current; Lease shows every ten seconds that the node lives.
 //! Receives: Status: RuntimeObserved, PressureObserved, OtherVolumesObserved, ResendNode, SubsystemReported,
 //! PostNotReady. Lease: NodeObserved.
 //! Sends: NodeObserved, NodeAddressesObserved, ResendObserved, ResendPressure, ResendNode, RecordEvent (NodeReady,
@@ -7,7 +7,7 @@
 //! State (rebuilt from): the Node and the lease (API server), the runtime's health (Pleg resends), images (runtime),
 //! addresses (machine and resolver).
 //! On crash: the Node stays as it was posted last until the runtime's health is known again; the lease is read again.
-//! Never does: waits for another actor, touches what others have written into the Node, reports a pod's trouble as the
+//! Never does: waits for another actor, touches other writers' fields of the Node, reports one pod's trouble as the
 //! node's.
 
 mod actor;

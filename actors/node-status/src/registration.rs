@@ -1,4 +1,4 @@
-//! PURE: the Node that is registered, and what of one that is there already has to be put right (rows 13.1, 13.2).
+//! PURE: the Node to register, and the corrections of one that exists already (rows 13.1, 13.2).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use pod_rules::taints::NO_SCHEDULE;
 use crate::NodeStatusConfig;
 use crate::status::{Known, Updated, is_extended, updated};
 
-/// Attaching is left to the controller manager.
+/// Tells the controller manager to attach volumes.
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 fn labels(config: &NodeStatusConfig) -> BTreeMap<String, String> {
@@ -19,7 +19,7 @@ fn labels(config: &NodeStatusConfig) -> BTreeMap<String, String> {
     labels::of_node(name, arch).chain(config.labels.clone()).collect()
 }
 
-/// A Node for a cluster that has none of this name.
+/// The Node to create if the cluster has none of this name.
 pub fn initial(config: &NodeStatusConfig, known: &Known<'_>) -> Updated {
     let cloud = config.external_cloud.then(|| Taint {
         key: "node.cloudprovider.kubernetes.io/uninitialized".to_owned(),
@@ -49,12 +49,12 @@ pub fn initial(config: &NodeStatusConfig, known: &Known<'_>) -> Updated {
         config,
         known,
     );
-    // --node-labels has the last word.
+    // --node-labels overrides the default labels.
     made.node.metadata.labels = Some(overwritten);
     made
 }
 
-/// A Node that is there already, put right as far as it was wrong; none if it was not.
+/// An existing Node, corrected; `None` if nothing is wrong.
 pub fn reconciled(initial: &Node, existing: &Node) -> Option<Node> {
     let mut node = existing.clone();
     let wanted = initial.metadata.annotations.as_ref().and_then(|all| all.get(ATTACH_DETACH));
@@ -75,7 +75,7 @@ pub fn reconciled(initial: &Node, existing: &Node) -> Option<Node> {
             labels.insert(key.clone(), value.clone());
         }
     }
-    // Devices come back when their plugins do; until then nobody may count on them.
+    // Devices come back when their plugins do; until then the scheduler must not count on them.
     if let Some(status) = &mut node.status {
         let names: Vec<String> = status
             .capacity

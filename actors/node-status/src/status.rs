@@ -1,4 +1,4 @@
-//! PURE: the Node as it should be, given how the API server has it (rows 13.2 to 13.7, 13.10, 13.11).
+//! PURE: the Node with its status computed, given the Node at the API server (rows 13.2 to 13.7, 13.10, 13.11).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,50 +19,50 @@ use crate::NodeStatusConfig;
 use crate::addresses::{Told, addresses};
 use crate::conditions::{self, RuntimeState};
 
-/// `--node-ip`, for an external cloud provider.
+/// The annotation with `--node-ip`, for an external cloud provider.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
-/// What a node must have to be ready.
+/// The resources without which a node is not ready.
 const REQUIRED: [&str; 3] = ["cpu", "memory", "pods"];
-/// In [`NodeResources`](pod_spec::resources::NodeResources), but no resource of a Node.
+/// A resource in [`NodeResources`](pod_spec::resources::NodeResources) that a Node does not show.
 const NOT_SHOWN: &str = "pid";
 
-/// What is known at the moment.
+/// The facts from which the status is computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Wall time.
     pub now: Timestamp,
-    /// Time by which the runtime's health is judged.
+    /// Time since the fixed moment to which the times of `runtime` refer.
     pub elapsed: Duration,
-    /// The runtime.
+    /// The state of the runtime.
     pub runtime: &'a RuntimeState,
-    /// As the status lists them; none while the runtime has not told.
+    /// Images in the form of the status; `None` until the runtime has listed them.
     pub images: Option<&'a [ContainerImage]>,
-    /// None while nothing was found.
+    /// The machine's addresses; `None` until they have been found.
     pub found: Option<&'a FoundAddresses>,
-    /// What the node runs out of; nothing while that has not been measured.
+    /// The node's pressure; `None` until it has been measured.
     pub pressure: Option<Pressure>,
-    /// Volumes that an earlier kubelet has left; nothing while that has not been told.
+    /// Volumes that an earlier kubelet has left; `None` until they have been told.
     pub volumes: Option<&'a OtherVolumesObserved>,
-    /// Subsystems that do not run, and why.
+    /// Subsystems that have given up, each with its reason.
     pub dormant: &'a BTreeMap<Arc<str>, Arc<str>>,
-    /// Why the kubelet is about to end.
+    /// Why the kubelet is about to end, if it is.
     pub failed: Option<&'a str>,
 }
 
-/// The Node as it should be.
+/// The computed Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Updated {
     /// The whole object.
     pub node: Node,
     /// Events of the conditions that have changed.
     pub events: Vec<&'static str>,
-    /// The machine has another boot ID than the Node had.
+    /// Whether the machine has another boot ID than the Node had.
     pub rebooted: bool,
-    /// Parts that stay as they were, and why.
+    /// Parts of the status that stay as they were, each with the reason.
     pub problems: Vec<String>,
 }
 
-/// The Node as it should be. Only what is the kubelet's own differs from `before`.
+/// The Node with its status computed. Only the kubelet's own fields differ from `before`.
 pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> Updated {
     let mut made = Updated { node: before.clone(), ..Updated::default() };
     let labels = made.node.metadata.labels.get_or_insert_default();
@@ -100,8 +100,8 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> U
     made
 }
 
-/// What the Node reports in use, or has attached, and an earlier kubelet has left here: until it is gone nobody may
-/// detach it. This kubelet itself uses none that is attached to a node.
+/// The volumes of `volumesInUse`: those that the Node reports in use or attached and of which an earlier kubelet has
+/// left mounts, which must not be detached. This kubelet itself uses no volume that is attached to a node.
 fn in_use(status: &NodeStatus, volumes: &OtherVolumesObserved) -> Vec<String> {
     let reported = status.volumes_in_use.iter().flatten();
     let attached = status.volumes_attached.iter().flatten().map(|volume| &volume.name);
@@ -125,12 +125,12 @@ fn provided_ip(node: &mut Node, config: &NodeStatusConfig) {
     }
 }
 
-/// A resource of a device plugin, or one that an administrator gives the node.
+/// Whether the resource is a device plugin's, or one that an administrator gives the node.
 pub(crate) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.")
 }
 
-/// Resources that are not the kubelet's own stay, and pods may have all of them.
+/// Sets capacity and allocatable. Resources of other writers stay, and pods may use all of them.
 fn resources(status: &mut NodeStatus, config: &NodeStatusConfig) {
     let capacity = status.capacity.get_or_insert_default();
     let own = &config.resources;
@@ -180,7 +180,7 @@ fn runtime_features(status: &mut NodeStatus, runtime: &RuntimeState) {
         status.features = Some(NodeFeatures { supplemental_groups_policy: Some(supported) });
     }
     let handlers = runtime.handlers.iter().map(|handler| NodeRuntimeHandler {
-        // The default one's empty name is what the server has, too: left out, it would differ for ever.
+        // The default handler's empty name is in the server's object, too: left out here, the two would always differ.
         name: Some(handler.name.clone()),
         features: Some(NodeRuntimeHandlerFeatures {
             recursive_read_only_mounts: Some(handler.recursive_read_only_mounts),
@@ -336,7 +336,7 @@ pub(crate) mod tests {
             names: Arc::new(names.iter().cloned().collect()),
             plugins: Arc::new(plugins.iter().map(|plugin| (*plugin).to_owned()).collect()),
         };
-        // One that is attached to no node is never in use, as the API server has it.
+        // A volume that is attached to no node is never in use, as at the API server.
         let some = here(&[csi("1"), csi("3"), csi("9")], &[]);
         assert_eq!(in_use(Some(&some)), Some(vec![csi("1"), csi("3")]));
         let fc = here(&[], &["kubernetes.io/fc", "kubernetes.io/cs"]);

@@ -1,4 +1,5 @@
-//! NodeStatus and Lease, each alone: an API server, the runtime, and those who are told of the Node.
+//! NodeStatus and Lease, each alone, with a fake API server and runtime; the actors that are told of the Node are
+//! recorded.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -114,7 +115,7 @@ fn tell_runtime(actor: &Supervised<NodeStatus>) {
     actor.address().tell(RuntimeObserved(Arc::new(well))).unwrap();
 }
 
-/// Lets so many seconds pass in which Pleg tells, as it does, that the runtime is well.
+/// Lets so many seconds pass, in which Pleg tells at its period that the runtime is healthy.
 async fn pass_well(stage: &Stage<'_>, actor: &Supervised<NodeStatus>, seconds: u32) {
     for _ in 0..seconds / 5 {
         tell_runtime(actor);
@@ -235,7 +236,7 @@ impl LeaseNeighbours {
         self.api.get::<LeaseObject>(Some("kube-node-lease"), NAME)
     }
 
-    /// Tells of the Node.
+    /// Creates the Node and tells Lease of it.
     fn tell_node(&self, actor: &Supervised<Lease>) {
         let node = serde_json::json!({ "metadata": { "name": NAME } });
         let node = self.api.put::<Node>(&serde_json::from_value(node).unwrap());

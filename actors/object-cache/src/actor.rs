@@ -1,4 +1,5 @@
-//! The actor: opens watches for who asks, answers from them, and tells whose pods are concerned when something changes.
+//! The actor: opens watches for the objects that pods' actors ask for, answers from them, and tells which pods a change
+//! concerns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,38 +24,38 @@ use crate::references::{self, References};
 use crate::shelf::{Got, Kind, Name, Shelf};
 use crate::tokens::{Issued, TokenKey};
 
-/// Longest wait for something that has not been read yet.
+/// Longest wait for an object that has not been read yet.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is looked for what is not needed any more.
+/// How often objects and watches that are no longer needed are removed.
 const SWEEP: Duration = Duration::from_secs(60);
-/// Who may wait for one token or for the services.
+/// At most so many asks wait for one token, or for the services.
 const WAITING_MAX: usize = 256;
 
 type Answer<T> = Result<T, ObjectError>;
 type Services = Arc<[Arc<Service>]>;
 type ShelfOf<K> = Shelf<K, EffectId, Reply<Answer<Arc<K>>>>;
 
-/// What the actor works with.
+/// ObjectCache's effects and addresses.
 #[derive(Clone)]
 pub struct ObjectCacheDeps {
-    /// The API server; none if the node stands alone.
+    /// The API server; `None` if the node stands alone.
     pub api: Option<Arc<dyn PodObjects>>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// Who is told that the objects of a pod have changed.
+    /// Told that the objects of a pod have changed.
     pub observers: Vec<Address<PodObjectsChanged>>,
-    /// Who sends the desired pods again.
+    /// PodManager, asked to send the desired pods again.
     pub resend_desired: Address<ResendDesired>,
 }
 
 /// A timer of the actor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Whoever waits for this object has waited long enough.
+    /// The asks that wait for this object have waited long enough.
     Patience(Kind, Name),
-    /// The same for the services.
+    /// The asks that wait for the services have waited long enough.
     Services,
-    /// Look for what is not needed any more.
+    /// Remove objects and watches that are no longer needed.
     Sweep,
 }
 
@@ -110,7 +111,7 @@ impl Kept for RuntimeClass {
         &mut actor.runtime_classes
     }
 
-    /// Its handler never changes, but it may be deleted.
+    /// A runtime class's handler never changes, but the class may be deleted.
     fn never_changes(&self) -> bool {
         false
     }
@@ -123,7 +124,7 @@ impl Kept for RuntimeClass {
 /// The services of the cluster.
 #[derive(Default)]
 struct AllServices {
-    /// None until they have been read once.
+    /// `None` until they have been read once.
     known: Option<BTreeMap<Name, Arc<Service>>>,
     /// The same, as it is handed out: made when it is asked for after a change.
     shown: Option<Services>,
@@ -142,11 +143,11 @@ impl AllServices {
 #[derive(Default)]
 struct Tokens {
     issued: Option<Issued>,
-    /// Who waits for the next one; a request is under way while there are any.
+    /// Asks that wait for the next token; while there are any, a request to the API server is under way.
     waiting: Vec<Reply<Answer<Token>>>,
 }
 
-/// The actor.
+/// ObjectCache: reads the objects that pods refer to, once for all askers.
 pub struct ObjectCache {
     deps: ObjectCacheDeps,
     origin: Instant,
@@ -161,7 +162,7 @@ pub struct ObjectCache {
 }
 
 impl ObjectCache {
-    /// A fresh incarnation.
+    /// An incarnation without objects.
     pub fn new(deps: ObjectCacheDeps) -> Self {
         Self {
             deps,
@@ -372,7 +373,7 @@ fn services_not_read() -> ObjectError {
     failed("services have not yet been read at least once, cannot construct envvars".to_owned())
 }
 
-/// What the server said, or what kept it from saying anything.
+/// The API server's message, or the reason why it gave no answer.
 fn said(error: &ApiError) -> String {
     if error.is_unanswered() { error.to_string() } else { error.message.clone() }
 }

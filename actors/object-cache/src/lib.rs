@@ -3,10 +3,12 @@
 //!   once for all who ask and kept current while a pod refers to it.
 //! **Receives.** DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
 //! **Sends.** PodObjectsChanged, ResendDesired; lists, watches and token requests through the bridge.
-//! **State (rebuilt from).** Objects (listed again when somebody asks), what refers to them (PodManager sends the desired
-//!   pods again), tokens (requested again).
-//! **On crash.** Watches end with the incarnation; whoever asks next has them opened again.
-//! **Never does.** Watch what no pod refers to, keep a secret longer than its pods, show a token in a log.
+//! **State (rebuilt from).** Objects (listed again when an actor asks), the pods that refer to them (PodManager sends
+//! the
+//!   desired pods again), tokens (requested again).
+//! **On crash.** Watches end with the incarnation; the next ask opens them again.
+//! **Never does.** Watches an object that no pod refers to, keeps a secret longer than its pods, shows a token in a
+//! log.
 
 mod actor;
 mod references;

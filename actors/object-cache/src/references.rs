@@ -1,4 +1,4 @@
-//! PURE: what a pod refers to.
+//! PURE: the objects of the API server that a pod refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The secrets, config maps and runtime classes that a pod refers to; a pod that has ended needs none any more.
+/// The secrets, config maps and runtime classes that a pod refers to; none for a pod that has ended.
 pub fn of(pod: &Pod) -> BTreeSet<(Kind, Name)> {
     if pod_rules::phases::pod_has_ended(pod) {
         return BTreeSet::new();

@@ -1,4 +1,5 @@
-//! PURE: the objects of one kind: what is known of each, who waits for it, and which are watched in vain (row 11.1).
+//! PURE: the objects of one kind: what is known of each, which asks wait for it, and which watches have become idle
+//! (row 11.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,15 +8,15 @@ use std::time::Duration;
 use bridge_kube::{Followed, Said};
 use messages::object_cache::ObjectError;
 
-/// Namespace, empty for what has none, and name.
+/// Namespace, empty for a kind without namespaces, and name.
 pub type Name = (Arc<str>, Arc<str>);
 
-/// A watch that nobody has asked about for so long is closed.
+/// A watch is closed when no actor has asked for its object for so long.
 const IDLE_MAX: Duration = Duration::from_secs(300);
-/// What somebody has asked for just now stays, although no pod that is known refers to it: news of the pod are on their
-/// way.
+/// An object that was asked for so recently stays although no known pod refers to it: the desired pods may tell of the
+/// pod later.
 const UNKNOWN_MAX: Duration = Duration::from_secs(60);
-/// Who may wait for one object.
+/// At most so many asks wait for one object.
 const WAITING_MAX: usize = 256;
 
 /// A kind of objects.
@@ -30,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As errors spell it.
+    /// The kind as errors spell it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Secret => "secret",
@@ -39,12 +40,12 @@ impl Kind {
         }
     }
 
-    /// There is no such object.
+    /// The answer for an object that does not exist.
     pub fn not_found(self, name: &Name) -> ObjectError {
         ObjectError { not_found: true, message: format!("{} {:?} not found", self.word(), name.1) }
     }
 
-    /// Nothing is known of it yet.
+    /// The answer for an object that has not been read yet.
     pub fn not_synced(self) -> ObjectError {
         let word = self.word();
         let message = format!("failed to sync {word} cache: timed out waiting for the condition");
@@ -52,7 +53,7 @@ impl Kind {
     }
 }
 
-/// What is known of an object.
+/// The state of an object, as far as it is known.
 #[derive(Debug)]
 enum Known<K> {
     Nothing,
@@ -60,45 +61,45 @@ enum Known<K> {
     There(Arc<K>),
 }
 
-/// An object on the shelf. `F` is the watch that keeps it current, `W` who waits for it.
+/// An object on the shelf. `F` is the watch that keeps it current, `W` an ask that waits for it.
 #[derive(Debug)]
 struct Item<K, F, W> {
     known: Known<K>,
     watch: Option<F>,
-    /// It never changes, so it is not watched.
+    /// The object never changes, so it is not watched.
     frozen: bool,
     asked: Duration,
     waiting: Vec<W>,
-    /// Some who asked were sent away without an answer: the first one is news to them.
+    /// Some asks were answered without the object: its arrival is news for their pods.
     owed: bool,
 }
 
-/// What is to be done for somebody who asks.
+/// What to do with an ask.
 #[derive(Debug)]
 pub enum Got<K, W> {
-    /// The answer.
+    /// Give this answer.
     Known(W, Result<Arc<K>, ObjectError>),
-    /// It has been put to those who wait. True for the first of them.
+    /// The ask has been put on the list; true if it is the first that waits.
     Waits(bool),
-    /// There is no room to wait.
+    /// The list is full.
     Full(W),
 }
 
-/// What is said of an object.
+/// The object, or why there is none.
 pub type Answer<K> = Result<Arc<K>, ObjectError>;
 
-/// What came of some news.
+/// The effect of a piece of news.
 #[derive(Debug)]
 pub struct Heard<K, F, W> {
-    /// It is not what it was.
+    /// Whether the object differs from what was known before.
     pub changed: bool,
-    /// The watch that is of no use any more.
+    /// The watch to close, if it is no longer needed.
     pub unneeded: Option<F>,
-    /// Who has waited, and for what.
+    /// The asks that have waited, and their answer.
     pub answers: Option<(Vec<W>, Answer<K>)>,
 }
 
-/// All objects of a kind that are of interest.
+/// All objects of one kind that are asked for or referred to.
 #[derive(Debug)]
 pub struct Shelf<K, F, W> {
     kind: Kind,
@@ -111,12 +112,12 @@ impl<K, F, W> Shelf<K, F, W> {
         Self { kind, items: BTreeMap::new() }
     }
 
-    /// Objects, and watches.
+    /// The number of objects, and of watches.
     pub fn counts(&self) -> (usize, usize) {
         (self.items.len(), self.items.values().filter(|item| item.watch.is_some()).count())
     }
 
-    /// Somebody asks.
+    /// Takes an ask for an object.
     pub fn get(&mut self, name: &Name, who: W, now: Duration) -> Got<K, W> {
         let item = self.items.entry(name.clone()).or_insert_with(|| Item {
             known: Known::Nothing,
@@ -142,7 +143,7 @@ impl<K, F, W> Shelf<K, F, W> {
         self.items.get(name).is_some_and(|item| item.watch.is_none() && !item.frozen)
     }
 
-    /// It is watched now, or not any more.
+    /// Notes that the object is watched now, or with `None` not any more.
     pub fn set_watch(&mut self, name: &Name, watch: Option<F>) {
         if let Some(item) = self.items.get_mut(name) {
             item.watch = watch;
@@ -168,7 +169,7 @@ impl<K, F, W> Shelf<K, F, W> {
             Followed::Changed(object) => Known::There(Arc::new(object)),
             Followed::Gone(_) => Known::Absent,
             Followed::Unreadable(one) if one.said == Said::Gone => Known::Absent,
-            // What was known is the best there is.
+            // The state known before stays: there is no better.
             Followed::Unreadable(_) | Followed::Trouble(_) => return nothing,
         };
         let owed = std::mem::take(&mut item.owed);
@@ -186,19 +187,19 @@ impl<K, F, W> Shelf<K, F, W> {
         Heard { changed, unneeded, answers }
     }
 
-    /// Patience is over for those who wait.
+    /// Takes the asks that wait for the object, since they have waited long enough.
     pub fn give_up(&mut self, name: &Name) -> Vec<W> {
         let Some(item) = self.items.get_mut(name) else { return Vec::new() };
         item.owed |= !item.waiting.is_empty();
         std::mem::take(&mut item.waiting)
     }
 
-    /// Takes away what no pod refers to, and closes watches that nobody asks about; the watches to be closed.
+    /// Removes objects that no pod refers to and objects with an idle watch. Returns the watches to close.
     pub fn sweep(&mut self, referred: &BTreeSet<&Name>, now: Duration) -> Vec<F> {
         let mut closed = Vec::new();
         self.items.retain(|name, item| {
             let unasked = now.saturating_sub(item.asked);
-            // What has not been read yet would have to be read again.
+            // An object that has not been read yet keeps its watch, or it would have to be read again.
             let idle = unasked > IDLE_MAX && !matches!(item.known, Known::Nothing) && !item.frozen;
             let unknown = !referred.contains(name) && unasked > UNKNOWN_MAX && item.waiting.is_empty();
             if idle || unknown {
@@ -278,7 +279,7 @@ mod tests {
         let heard = shelf.heard(&a, Followed::All(vec!["x".to_owned()]), |_| true, String::eq);
         assert_eq!(heard.unneeded, Some(7));
         assert!(!shelf.needs_watch(&a));
-        // It is kept while a pod refers to it, whoever asks, and no longer.
+        // A frozen object is kept while a pod refers to it, with or without asks, and no longer.
         assert!(shelf.sweep(&BTreeSet::from([&a]), seconds(10_000)).is_empty());
         assert_eq!(shelf.counts(), (1, 0));
         shelf.sweep(&BTreeSet::new(), seconds(10_000));

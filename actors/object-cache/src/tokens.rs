@@ -1,4 +1,4 @@
-//! PURE: when a token of a service account has to be another one (row 10.8).
+//! PURE: when a token of a service account is renewed (row 10.8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,26 +7,27 @@ use jiff::{SignedDuration, Timestamp};
 use messages::object_cache::{GetToken, Token};
 use messages::{PodRef, PodUid};
 
-/// No token is handed out that is older.
+/// A token older than this is renewed.
 const AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
-/// All of a node's tokens are not renewed at one time.
+/// At most so many milliseconds are taken off a token's age limit, so that not all tokens of a node are renewed at
+/// once.
 const JITTER_MAX_MS: u64 = 10_000;
 
-/// What makes two tokens the same.
+/// Two asks with the same key get the same token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenKey {
     /// The pod that it is bound to.
     pub pod: PodUid,
     /// The service account's namespace and name.
     pub account: (Arc<str>, Arc<str>),
-    /// For whom it is.
+    /// The audience of the token.
     pub audience: Arc<str>,
-    /// How long it was to hold, in seconds.
+    /// The lifetime asked for, in seconds.
     pub expiration_seconds: Option<i64>,
 }
 
 impl TokenKey {
-    /// The key of what is asked for.
+    /// The key of an ask.
     pub fn of(ask: &GetToken) -> Self {
         let PodRef { uid, namespace, .. } = &ask.pod;
         Self {
@@ -45,17 +46,17 @@ pub struct Issued {
     pub token: Token,
     /// When it ends.
     pub expires: Timestamp,
-    /// How long it was issued for; if the server does not say, it is never renewed before it ends.
+    /// How long it was issued for; `None` if the server does not say: then it is not renewed before it expires.
     pub lifetime: Option<Duration>,
 }
 
 impl Issued {
-    /// It is of no use any more.
+    /// Whether the token's time is over.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         now > self.expires
     }
 
-    /// It is older than a day, or than four fifths of its time. `random` takes up to ten seconds off.
+    /// Whether it is older than a day or than four fifths of its lifetime. `random` takes up to ten seconds off.
     pub fn requires_refresh(&self, now: Timestamp, random: u64) -> bool {
         let Some(lifetime) = self.lifetime else { return false };
         let seconds = |seconds: u64| SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));

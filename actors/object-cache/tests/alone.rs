@@ -1,4 +1,4 @@
-//! ObjectCache alone: askers on one side, the API server on the other.
+//! ObjectCache alone, between recorded askers and a fake API server.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Neighbours {
     }
 }
 
-/// A pod of the API server with the secret as a volume, desired.
+/// The desired pods: one pod of the API server, with the secret as a volume.
 fn desired() -> DesiredPods {
     let mut pod: DesiredPod = (*api_pod(0)).clone();
     let secret = SecretVolumeSource { secret_name: Some("key".to_owned()), ..SecretVolumeSource::default() };

@@ -1,4 +1,4 @@
-//! The actor: requests, events and exits ask for looks; looks become facts.
+//! The actor: requests, events and exits lead to looks at pods; looks lead to facts.
 
 mod events;
 mod health;
@@ -29,20 +29,20 @@ use crate::metrics::PlegMetrics;
 use crate::observe;
 use crate::schedule::{Look, Schedule};
 
-/// Between relists that fail: as upstream waits while the runtime is down (row 3.2).
+/// Waits between relists that fail: those of upstream while the runtime is down (row 3.2).
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(5));
-/// From so many looks that begin together on, one list of all pods is cheaper than one list each.
+/// If so many looks begin together, one list of all pods is cheaper than a list for each.
 const SHARED_FROM: usize = 3;
 /// After a failed look the next one waits this long;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// and this long while the runtime is down: its return brings a relist at once.
 const LOOK_AGAIN_DOWN: Duration = Duration::from_secs(10);
-/// How long a look waits for what tells that the runtime has taken something in: the end of a call of ours, or the
-/// runtime's own event.
+/// After an event that a call of ours may have caused, a look waits so long for the end of that call or for the
+/// runtime's own event, since either shows that the runtime's state is up to date.
 const HEARD_BY: Duration = Duration::from_secs(1);
-/// Between two calls of ours that follow each other, so that what the first has caused waits for the second.
+/// A look after a process's end waits so long, so that a call of ours that follows the first one is under way by then.
 const BETWEEN_CALLS: Duration = Duration::from_millis(5);
-/// How long looks are gathered in a burst.
+/// In a burst, looks are gathered for so long.
 const GATHER: Duration = Duration::from_millis(3);
 /// Pause before observers are told again what one of them had no room for.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
@@ -54,16 +54,16 @@ const LOOKS_BITS: u32 = 40;
 /// Asks that wait for the first relist.
 const WAITING_MAX: usize = 16;
 
-/// How often Pleg looks without being asked.
+/// How often Pleg looks at the runtime without an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlegConfig {
-    /// Relist of everything, the safety net while exits are notified.
+    /// Period of relists, the safety net while exits are notified.
     pub relist: Duration,
-    /// Look at a pod with a running container whose exit nobody notifies.
+    /// Period of looks at a pod with a running container whose exit is not notified.
     pub unnotified: Duration,
-    /// `Status` of the runtime.
+    /// Period of the runtime's `Status`.
     pub health: Duration,
-    /// A look that takes longer than this no longer holds a place.
+    /// A look that takes longer than this does not count towards the looks under way.
     pub slow_after: Duration,
 }
 
@@ -78,26 +78,26 @@ impl Default for PlegConfig {
     }
 }
 
-/// What Pleg is given.
+/// Pleg's settings, effects and addresses.
 #[derive(Clone)]
 pub struct PlegDeps {
     /// Periods.
     pub config: PlegConfig,
-    /// The runtime.
+    /// The runtime's reads.
     pub runtime: Arc<dyn RuntimeReads>,
-    /// Ends of processes.
+    /// Notifies of ends of processes.
     pub exits: Arc<dyn ExitWatcher>,
-    /// Where containers write why they ended.
+    /// Reads the files in which containers leave their termination messages.
     pub dirs: Arc<dyn PodDirs>,
     /// Wall time, for `kubelet_pleg_last_seen_seconds`.
     pub clock: Arc<dyn Clock>,
-    /// Who is told of pods.
+    /// The actors that are told of pods.
     pub observers: Vec<Address<PodObserved>>,
-    /// Who is told of the runtime when it is otherwise than before.
+    /// The actors that are told of the runtime when its health or name changes.
     pub runtime_observers: Vec<Address<RuntimeObserved>>,
-    /// Who is told after every answer of the runtime, since they go by how old the last one is.
+    /// The actors that are told after every answer of the runtime, since they go by the age of the last answer.
     pub runtime_watchers: Vec<Address<RuntimeObserved>>,
-    /// Where events go.
+    /// EventRecorder.
     pub events: Address<RecordEvent>,
     /// Counts.
     pub metrics: PlegMetrics,
@@ -114,7 +114,7 @@ pub enum Timer {
     Subscribe,
     /// Begin the looks that have gathered.
     Begin,
-    /// Something of this pod has ended: look, unless a call of ours turns out to be the cause.
+    /// A process of this pod has ended: look, unless a call of ours turns out to be the cause.
     Soon(PodUid),
     /// This pod's look takes long.
     Slow(PodUid),
@@ -154,27 +154,27 @@ struct Pod {
     look: u64,
 }
 
-/// The one owner of observed runtime state.
+/// The single owner of the observed state of the runtime.
 pub struct Pleg {
     deps: PlegDeps,
     pods: BTreeMap<PodUid, Pod>,
     schedule: Schedule,
-    /// Looks under way, and when by the wall clock they began.
+    /// Looks under way, and the wall times at which they began.
     looking: BTreeMap<PodUid, Timestamp>,
     looks: u64,
     health: Option<Arc<RuntimeHealth>>,
     version: Option<Version>,
     events: bool,
-    /// Every pod of which the runtime holds something: those of the newest relist, and what looks have found since. None
-    /// before the first relist.
+    /// Every pod of which the runtime holds something: those of the newest relist, and those found by looks since.
+    /// `None` before the first relist.
     held: Option<BTreeMap<PodUid, HeldPod>>,
     /// Asks that wait for the first relist.
     waiting: Vec<Reply<HeldPods>>,
-    /// Running containers whose exit nobody notifies.
+    /// Running containers whose exit is not notified.
     unnotified: BTreeSet<Arc<str>>,
     /// Pods whose last look failed.
     unseen: BTreeSet<PodUid>,
-    /// Of those, when an event said so last.
+    /// When an event last told of each of those pods.
     complained: BTreeMap<PodUid, Instant>,
     /// As what each pod is counted, and the sum of that.
     counted: BTreeMap<PodUid, Counts>,
@@ -188,7 +188,7 @@ pub struct Pleg {
 }
 
 impl Pleg {
-    /// An incarnation that knows nothing yet.
+    /// An incarnation that has not looked yet.
     pub fn new(deps: PlegDeps) -> Self {
         Self {
             deps,
@@ -259,7 +259,7 @@ impl Pleg {
         self.begin_looks(ctx);
     }
 
-    /// A list that began before the newest looks may lack what they found.
+    /// Takes the pods of a list. It may have begun before the newest looks and lack the pods that they found.
     fn hold(&mut self, listed: BTreeMap<PodUid, HeldPod>) {
         let mut before = self.held.replace(listed).unwrap_or_default();
         let held = self.held.get_or_insert_default();
@@ -273,7 +273,7 @@ impl Pleg {
         }
     }
 
-    /// Wants a look at every pod that is not as it is known to be, and gives them.
+    /// Queues a look at every pod whose lines differ from its known state.
     fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>, ctx: &mut Ctx<Self>) {
         let vanished = self.pods.keys().filter(|uid| !told.contains_key(*uid)).cloned();
         let changed = told.iter().filter_map(|(uid, lines)| {
@@ -287,7 +287,7 @@ impl Pleg {
         }
     }
 
-    /// At once while there is little to do; in a burst a moment later, so that looks begin together.
+    /// Begins looks at once while few are under way; in a burst a moment later, so that looks begin together.
     fn begin_soon(&mut self, ctx: &mut Ctx<Self>) {
         if self.schedule.under_way() < SHARED_FROM {
             self.begin_looks(ctx);
@@ -302,12 +302,12 @@ impl Pleg {
         let shared = (looks.len() >= SHARED_FROM).then(|| inspect::lists(&*self.deps.runtime, None));
         for look in looks {
             if ctx.is_quarantined(&look.uid) {
-                // Its release wants another.
+                // When the pod is let in again, another look is queued.
                 self.schedule.done(&look.uid);
                 continue;
             }
             let _named = blame::name(&look.uid);
-            // It finds whatever a later one was set for.
+            // This look also finds what later ones were to look for.
             ctx.cancel_timer(&Timer::Look(look.uid.clone()));
             ctx.cancel_timer(&Timer::Soon(look.uid.clone()));
             self.looking.insert(look.uid.clone(), self.deps.clock.now());
@@ -344,7 +344,7 @@ impl Pleg {
                 } else {
                     tracing::debug!(%error, pod = %uid, "Look at pod failed; the runtime is not well");
                 }
-                // Whoever waits for this token still does; the next look answers it.
+                // The askers of this token go on waiting; the next look answers them.
                 self.schedule.done(uid);
                 let pause = if runtime_is_well { LOOK_AGAIN } else { LOOK_AGAIN_DOWN };
                 ctx.set_timer(Timer::Look(uid.clone()), pause);
@@ -572,7 +572,8 @@ impl Handler<GetHeldPods> for Pleg {
         if let Some(held) = &self.held {
             reply.send(Arc::new(held.clone()));
         } else {
-            // Those whose askers have gone make room; one too many is dropped, and its asker asks again.
+            // Asks given up by their askers make room; when there is none left, the ask is dropped, and its asker asks
+            // again.
             self.waiting.retain(Reply::is_wanted);
             if self.waiting.len() < WAITING_MAX {
                 self.waiting.push(reply);

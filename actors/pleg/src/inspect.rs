@@ -1,5 +1,5 @@
-//! One look at one pod: two lists, then the statuses of what is new or has changed. Everything already known
-//! and final is taken over, so that an idle pod costs nothing and a busy one little.
+//! One look at one pod: two lists, then the statuses of the objects that are new or have changed. Everything known and
+//! final is kept, so that an idle pod costs nothing and a busy pod little.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,9 +15,9 @@ use pod_rules::labels::POD_UID;
 
 use crate::{log_tail, observe};
 
-/// What a look found.
+/// The result of a look.
 pub struct Found {
-    /// The pod as it is.
+    /// The pod's state.
     pub pod: RuntimePod,
     /// The processes of containers that were seen running for the first time.
     pub pids: Vec<(Arc<str>, Option<u32>)>,
@@ -25,7 +25,7 @@ pub struct Found {
 
 /// A look that failed.
 pub struct Unseen {
-    /// Whose, once the lists have named it: then the runtime has failed to tell of something of this pod.
+    /// The pod, once the lists have named it: then the runtime has failed to tell the status of one of its objects.
     pub pod: Option<PodRef>,
     /// The call that failed.
     pub error: CriError,
@@ -34,13 +34,13 @@ pub struct Unseen {
 /// The lists that a look begins with: of one pod, or of all pods for several looks that begin together.
 pub type Lists = Shared<BoxFuture<'static, Result<Arc<Listed>, CriError>>>;
 
-/// What the runtime lists.
+/// The runtime's lists of sandboxes and containers.
 pub struct Listed {
     sandboxes: Vec<wire::PodSandbox>,
     containers: Vec<wire::Container>,
 }
 
-/// Lists the objects of one pod, or of all.
+/// Lists the objects of one pod, or of all pods.
 pub fn lists(runtime: &dyn RuntimeReads, pod: Option<&PodUid>) -> Lists {
     let selector: BTreeMap<String, String> =
         pod.map(|uid| (POD_UID.to_owned(), uid.as_str().to_owned())).into_iter().collect();
@@ -58,7 +58,7 @@ pub fn lists(runtime: &dyn RuntimeReads, pod: Option<&PodUid>) -> Lists {
     .shared()
 }
 
-/// Looks at a pod. `ended` are containers whose process is known to have ended.
+/// Looks at a pod. `ended` are containers whose process is known to have ended, whatever the runtime says.
 pub async fn look(
     runtime: Arc<dyn RuntimeReads>,
     dirs: Arc<dyn PodDirs>,
@@ -102,7 +102,7 @@ pub async fn look(
     Ok(found)
 }
 
-/// A sandbox that went away between list and status is gone: none.
+/// The state of a sandbox; `None` if it has gone since it was listed.
 async fn sandbox(
     runtime: &dyn RuntimeReads,
     listed: &wire::PodSandbox,
@@ -113,7 +113,7 @@ async fn sandbox(
         && known.ready
         && !ready
     {
-        // Nothing else of it changes when it is stopped, and the pod's status keeps its address.
+        // Stopping a sandbox changes nothing else of it, and the pod's status keeps its address.
         return Ok(Some(RuntimeSandbox { ready, ..known.clone() }));
     }
     if let Some(known) = known
@@ -126,7 +126,7 @@ async fn sandbox(
     match runtime.pod_sandbox_status(request).await {
         Ok(answer) => Ok(answer.status.as_ref().map(|status| {
             let mut sandbox = observe::sandbox(status);
-            // A stopped sandbox loses its address in the runtime; the pod's status keeps it.
+            // The runtime forgets the address of a stopped sandbox; the pod's status keeps it.
             if let (true, Some(known)) = (sandbox.ips.is_empty(), known) {
                 sandbox.ips.clone_from(&known.ips);
             }
@@ -155,7 +155,7 @@ async fn container(
         found.pod.containers.push(known.clone());
         return Ok(());
     }
-    // Verbose tells the process to watch; it is asked for once per start.
+    // A verbose answer tells the process to watch; it is asked for once per start.
     let verbose = state == ContainerState::Running;
     let answer = if has_ended && state == ContainerState::Running {
         runtime.status_after_exit(&listed.id).await
@@ -183,7 +183,7 @@ async fn container(
     }
 }
 
-/// What the container itself says of its end: in its file, else, where the pod wants it, at the end of its log
+/// The container's own termination message: from its file, else, if the pod's policy says so, from the end of its log
 /// (row 5.21).
 async fn own_words(dirs: &dyn PodDirs, status: &wire::ContainerStatus) -> String {
     if let Some(path) = observe::termination_log(status) {

@@ -1,24 +1,25 @@
-//! PURE: what a container wrote last, from the end of its log (row 5.21).
+//! PURE: a container's last output, from the end of its log (row 5.21).
 
 use jiff::Timestamp;
 
-/// Lines of the log, as the runtime writes them, that are looked at.
+/// At most so many lines at the end of the log are read.
 const LINES_MAX: usize = 80;
-/// As much of what the container wrote is told.
+/// At most so many bytes of the container's output become the message.
 const MESSAGE_BYTES_MAX: usize = 2048;
-/// Time, stream and tags of a line, with the spaces between, are shorter.
+/// More bytes than time, stream and tags of a line have, with the spaces between them.
 const HEAD_BYTES_MAX: usize = 64;
-/// The end of the log that is enough for all lines, or for all bytes, that may be told.
+/// So many bytes at the end of the log suffice for the largest message.
 pub const TAIL_BYTES: u64 = (MESSAGE_BYTES_MAX + (LINES_MAX + 1) * HEAD_BYTES_MAX) as u64;
 
-/// The last words in `tail`, the end of a log in CRI's format. What cannot be read as a line of it is left out.
+/// The container's last output in `tail`, the end of a log in CRI's format. Text that is no line of that format is left
+/// out.
 pub fn last_words(tail: &[u8]) -> String {
     let is_cut = tail.len() as u64 >= TAIL_BYTES;
     let mut lines: Vec<&[u8]> = tail.split_inclusive(|byte| *byte == b'\n').collect();
     let mut words: Vec<u8> = Vec::new();
     if is_cut && lines.len() <= LINES_MAX && !lines.is_empty() {
-        // The first line may begin anywhere, also in its head, which is not the container's. Without it there are
-        // still enough bytes.
+        // The first line may be cut anywhere, also in its head, which is not the container's output. Without so many
+        // bytes as a head may have, there are still enough.
         words.extend(lines.remove(0).get(HEAD_BYTES_MAX..).unwrap_or_default());
     }
     let skipped = lines.len().saturating_sub(LINES_MAX);
@@ -29,7 +30,7 @@ pub fn last_words(tail: &[u8]) -> String {
     String::from_utf8_lossy(&words[skipped..]).into_owned()
 }
 
-/// What the container wrote with a line: with the line's end, except where it goes on in the next.
+/// The container's output in a line of the log: with the line's end, unless the output goes on in the next line.
 fn said(line: &[u8]) -> Option<&[u8]> {
     let mut parts = line.splitn(4, |byte| *byte == b' ');
     let time = std::str::from_utf8(parts.next()?).ok()?;

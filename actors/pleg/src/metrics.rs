@@ -1,8 +1,8 @@
-//! What Pleg counts, under upstream's names (FEATURES 27.1).
+//! Pleg's metrics, under upstream's names (FEATURES 27.1).
 
 use prometheus::{Gauge, Histogram, HistogramOpts, IntGauge, IntGaugeVec, Opts, Registry};
 
-/// Handles that survive restarts.
+/// Handles of the metrics, which survive restarts of the actor.
 #[derive(Clone)]
 pub struct PlegMetrics {
     pub(crate) relist_seconds: Histogram,

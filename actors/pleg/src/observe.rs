@@ -1,4 +1,4 @@
-//! PURE: from the runtime's words to ours.
+//! PURE: from the types of the CRI to those of the facts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use supervision::blame;
 
 const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
-/// As much of a termination message as is read.
+/// At most so many bytes of a termination message are read.
 pub const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
 const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
 
-/// The pod that labels name; none if they are not a kubelet's.
+/// The pod that the labels name; `None` if they are not a kubelet's.
 pub fn pod_of(labels: &BTreeMap<String, String>) -> Option<PodRef> {
     let label = |key: &str| labels.get(key).map_or("", String::as_str);
     let uid = label(POD_UID);
@@ -33,7 +33,7 @@ pub fn pod_of(labels: &BTreeMap<String, String>) -> Option<PodRef> {
     })
 }
 
-/// Every pod that the lists name.
+/// Every pod that the lists name, by UID.
 pub fn held(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> BTreeMap<PodUid, HeldPod> {
     let mut held = BTreeMap::new();
     for sandbox in sandboxes {
@@ -50,12 +50,12 @@ pub fn held(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> B
     held
 }
 
-/// CRI's nanoseconds since the epoch; zero and nonsense are "not yet".
+/// CRI's nanoseconds since the epoch; `None` for zero and for values out of range.
 pub fn time(nanoseconds: i64) -> Option<Timestamp> {
     (nanoseconds > 0).then(|| Timestamp::from_nanosecond(i128::from(nanoseconds)).ok()).flatten()
 }
 
-/// The state as a list tells it.
+/// The state in a list or status, as facts have it.
 pub fn container_state(state: wire::ContainerState) -> ContainerState {
     match state {
         wire::ContainerState::ContainerCreated => ContainerState::Created,
@@ -74,7 +74,7 @@ pub enum Line {
     Container(Arc<str>, i32),
 }
 
-/// What a relist says, by pod. Objects without a pod's labels are not ours.
+/// The lines of a relist, by pod. Objects without a pod's labels are not Kubernetes' and are left out.
 pub fn lines(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> BTreeMap<PodUid, Vec<Line>> {
     let mut by_pod: BTreeMap<PodUid, Vec<Line>> = BTreeMap::new();
     for sandbox in sandboxes {
@@ -99,7 +99,7 @@ pub fn lines(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> 
     by_pod
 }
 
-/// The same lines from what is known, to compare.
+/// The lines that a relist would have if the pod's known state still held.
 pub fn known_lines(pod: &RuntimePod) -> Vec<Line> {
     let state = |state: ContainerState| match state {
         ContainerState::Created => wire::ContainerState::ContainerCreated,
@@ -134,13 +134,13 @@ pub fn sandbox(status: &wire::PodSandboxStatus) -> RuntimeSandbox {
     }
 }
 
-/// A container from its status and the list's entry, which knows the sandbox.
+/// A container from its status and its entry in the list, which names the sandbox.
 pub fn container(listed: &wire::Container, status: &wire::ContainerStatus) -> RuntimeContainer {
     let ours = |(key, value): (&String, &String)| {
         key.starts_with("io.kubernetes.").then(|| (key.clone(), value.clone()))
     };
     let annotations: BTreeMap<String, String> = status.annotations.iter().filter_map(ours).collect();
-    // As the runtime names it, not as the pod does: `docker.io/library/busybox:latest`.
+    // The image's name as the runtime has it, not the pod: `docker.io/library/busybox:latest`.
     let named = |spec: Option<&wire::ImageSpec>| {
         spec.map(|spec| &spec.image).filter(|image| !image.is_empty()).cloned()
     };
@@ -166,7 +166,7 @@ pub fn container(listed: &wire::Container, status: &wire::ContainerStatus) -> Ru
     }
 }
 
-/// What the runtime tells of the container beyond what was asked of it; older runtimes tell nothing.
+/// The container's real user and resources, as the runtime tells them; older runtimes tell nothing.
 fn effective(status: &wire::ContainerStatus) -> Option<Arc<Effective>> {
     let user = status.user.as_ref().and_then(|user| user.linux.as_ref()).map(|linux| User {
         uid: linux.uid,
@@ -185,22 +185,22 @@ fn effective(status: &wire::ContainerStatus) -> Option<Arc<Effective>> {
     (effective != Effective::default()).then(|| Arc::new(effective))
 }
 
-/// The file on the host into which the container wrote why it ended: what the runtime mounted at the path that
-/// the kubelet noted when it made the container.
+/// The file on the host with the container's termination message: the runtime's mount at the path that the kubelet
+/// noted when it made the container.
 pub fn termination_log(status: &wire::ContainerStatus) -> Option<&str> {
     let path = status.annotations.get(TERMINATION_MESSAGE_PATH).filter(|path| !path.is_empty())?;
     let path = if path.starts_with('/') { Cow::from(path) } else { format!("/{path}").into() };
     status.mounts.iter().find(|mount| mount.container_path == path).map(|mount| mount.host_path.as_str())
 }
 
-/// Whether the end of the log stands for a message that the container did not leave. One that could not be run has no
+/// Whether the end of the log is used when the container leaves no message. A container that could not be run has no
 /// log either.
 pub fn falls_back_to_log(status: &wire::ContainerStatus) -> bool {
     let policy = status.annotations.get(TERMINATION_MESSAGE_POLICY).map_or("", String::as_str);
     policy == "FallbackToLogsOnError" && status.exit_code != 0 && status.reason != "ContainerCannotRun"
 }
 
-/// The runtime's message with the container's own after it (row 5.21).
+/// The runtime's message, followed by the container's own (row 5.21).
 pub fn with_message(runtimes: &str, own: &str) -> String {
     match (runtimes.is_empty(), own.is_empty()) {
         (_, true) => runtimes.to_owned(),
@@ -215,7 +215,7 @@ pub fn container_name(listed: &wire::Container) -> &str {
     label.map_or_else(|| listed.metadata.as_ref().map_or("", |m| m.name.as_str()), String::as_str)
 }
 
-/// Puts a pod's objects into the order that [`RuntimePod`] promises.
+/// Puts a pod's objects in the order that [`RuntimePod`] promises.
 pub fn arrange(mut pod: RuntimePod) -> RuntimePod {
     pod.sandboxes.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
     pod.containers.sort_by(|a, b| {

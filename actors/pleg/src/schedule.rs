@@ -1,26 +1,26 @@
-//! PURE: which pods are looked at when. One look per pod at a time; a bounded number at once, in which slow
-//! ones do not count, so that one hung pod never holds up the others.
+//! PURE: which pods are looked at when. One look per pod at a time, and a bounded number at once, in which slow looks
+//! do not count, so that one hung pod never delays the others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use messages::PodUid;
 
-/// Looks under way at once, slow ones not counted.
+/// At most so many looks are under way at once, slow ones not counted.
 pub const LOOKS_MAX: usize = 32;
 
-/// What is known of the looks at one pod.
+/// The looks at one pod.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Entry {
     /// The newest token that asked for a look.
     token: u64,
-    /// A look is under way, begun with this token.
+    /// The token with which the look under way began, if there is one.
     looking: Option<u64>,
     slow: bool,
-    /// Something happened since it began.
+    /// Whether another look was wanted since the one under way began.
     again: bool,
     queued: bool,
-    /// Containers whose process has ended: the runtime may not know it yet.
+    /// Containers whose process has ended; the runtime may not have noticed yet.
     ended: BTreeSet<Arc<str>>,
 }
 
@@ -29,9 +29,9 @@ struct Entry {
 pub struct Look {
     /// The pod.
     pub uid: PodUid,
-    /// Every request up to this token is answered by it.
+    /// The look answers every request up to this token.
     pub token: u64,
-    /// Containers that must not be believed to be running at first sight.
+    /// Containers whose process has ended: if the runtime says that they run, it is asked again.
     pub ended: BTreeSet<Arc<str>>,
 }
 
@@ -39,14 +39,14 @@ pub struct Look {
 #[derive(Debug, Default)]
 pub struct Schedule {
     pods: BTreeMap<PodUid, Entry>,
-    /// Looks that somebody waits for go first.
+    /// Looks that an asker waits for go first.
     asked: VecDeque<PodUid>,
     queue: VecDeque<PodUid>,
     under_way: usize,
 }
 
 impl Schedule {
-    /// Wants a look at a pod, for a sender's token (0: nobody waits for it).
+    /// Queues a look at a pod, for a sender's token (0: no sender waits for it).
     pub fn want(&mut self, uid: &PodUid, token: u64) {
         let entry = self.pods.entry(uid.clone()).or_default();
         let waited_for = token > entry.token;
@@ -68,19 +68,19 @@ impl Schedule {
         }
     }
 
-    /// A container's process has ended: the next look does not believe that it runs.
+    /// Notes that a container's process has ended: the next look does not believe a runtime that says it runs.
     pub fn ended(&mut self, uid: &PodUid, container: Arc<str>) {
         self.pods.entry(uid.clone()).or_default().ended.insert(container);
     }
 
-    /// What a look has found to have ended is no news any more.
+    /// Forgets the ended containers that a look has found to have ended.
     pub fn found_ended(&mut self, uid: &PodUid, ended: impl Fn(&str) -> bool) {
         if let Some(entry) = self.pods.get_mut(uid) {
             entry.ended.retain(|container| !ended(container));
         }
     }
 
-    /// The next look to begin, if there is one and room for it.
+    /// The next look to begin; `None` if none is queued or too many are under way.
     pub fn next(&mut self) -> Option<Look> {
         if self.under_way >= LOOKS_MAX {
             return None;
@@ -94,12 +94,12 @@ impl Schedule {
         Some(Look { uid, token: entry.token, ended: std::mem::take(&mut entry.ended) })
     }
 
-    /// Looks under way that count.
+    /// The number of looks under way that count.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// The look at this pod takes long: it no longer counts.
+    /// Notes that the look at this pod takes long, so that it no longer counts.
     pub fn slow(&mut self, uid: &PodUid) {
         if let Some(entry) = self.pods.get_mut(uid)
             && entry.looking.is_some()
@@ -110,7 +110,7 @@ impl Schedule {
         }
     }
 
-    /// The look has ended. Wants another if something happened meanwhile.
+    /// Notes that the look has ended. Queues another one if one was wanted meanwhile.
     pub fn done(&mut self, uid: &PodUid) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         if entry.looking.take().is_some() && !entry.slow {
@@ -121,19 +121,19 @@ impl Schedule {
         }
     }
 
-    /// Forgets a pod of which nothing is left, unless a look is still wanted.
+    /// Forgets a pod of which the runtime holds nothing, unless a look at it is wanted.
     pub fn forget(&mut self, uid: &PodUid) {
         if self.pods.get(uid).is_some_and(|entry| entry.looking.is_none() && !entry.queued) {
             self.pods.remove(uid);
         }
     }
 
-    /// Looks queued or under way.
+    /// The number of looks queued or under way.
     pub fn pending(&self) -> usize {
         self.pods.values().filter(|entry| entry.queued || entry.looking.is_some()).count()
     }
 
-    /// Looks that take long, by pod.
+    /// The pods whose looks take long.
     pub fn slow_pods(&self) -> Vec<PodUid> {
         self.pods.iter().filter(|(_, e)| e.looking.is_some() && e.slow).map(|(uid, _)| uid.clone()).collect()
     }

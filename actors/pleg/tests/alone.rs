@@ -1,4 +1,4 @@
-//! Pleg alone: the runtime is a fake, and those that it tells are recorded.
+//! Pleg alone: the runtime is a fake, and the actors that Pleg tells are recorded.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Neighbours {
     }
 }
 
-/// How many pods Pleg says the runtime has; nothing before the first list.
+/// How many pods Pleg says the runtime has; `None` before the first list.
 async fn known(actor: &Supervised<Pleg>) -> Option<usize> {
     let pods = ask(actor, GetRuntimePods, SECOND).await.unwrap();
     pods.map(|pods| pods.len())
@@ -93,7 +93,7 @@ fn a_touch_is_answered_by_a_look_that_began_after_it() {
         actor.address().tell(PodTouched { uid: uid.clone(), token: 7 }).unwrap();
         stage.until("the look to be told", || near.pool.count() == 2).await;
         assert_eq!(near.pool.last().unwrap().touch, 7, "told although nothing has changed");
-        // A pod that the runtime has nothing of is told of, too: its worker waits for the word.
+        // Pleg tells of a pod of which the runtime has nothing as well: its worker waits for that.
         let other = pod(1).pod_ref.uid.clone();
         actor.address().tell(PodTouched { uid: other.clone(), token: 1 }).unwrap();
         stage.until("its absence to be told", || near.pool.last().unwrap().uid == other).await;
@@ -116,7 +116,7 @@ fn a_new_incarnation_lists_again_and_invents_no_deaths() {
         let told = near.pool.last().unwrap();
         assert_eq!(told.state.containers[0].state, ContainerState::Running);
         assert_eq!(known(&actor).await, Some(1));
-        // Exits are notified to the new incarnation, too: no relist is waited for.
+        // Exits are notified to the new incarnation, too: the test waits for less than a relist.
         stage.fakes.runtime.exit_container(&ran.container, 3, false);
         stage.pass(2 * SECOND).await;
         let told = near.pool.last().unwrap();

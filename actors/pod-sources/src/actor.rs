@@ -29,19 +29,19 @@ use crate::restart_rules::RestartRules;
 use crate::static_pod::{self, static_pods};
 use crate::unsupported::{Supported, unsupported};
 
-/// Failures in a row of one URL that are logged as warnings.
+/// So many failures in a row of one URL are logged as warnings.
 const FAILURES_LOGGED: u32 = 3;
 
-/// Until it has been heard of the Node it is asked for so often (row 1.5).
+/// Period of asking for the Node until NodeStatus has told of it (row 1.5).
 const ASK_FOR_NODE: Duration = Duration::from_secs(1);
 
-/// Pause before the API server's pods are followed again after that has ended.
+/// Pause before following the API server's pods again after the stream has ended.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
-/// What PodSources goes by.
+/// PodSources' configuration.
 #[derive(Clone, Debug)]
 pub struct PodSourcesConfig {
-    /// `staticPodPath`; none is no file source.
+    /// `staticPodPath`; `None` for no file source.
     pub path: Option<PathBuf>,
     /// `fileCheckFrequency`.
     pub check: Duration,
@@ -49,22 +49,23 @@ pub struct PodSourcesConfig {
     pub url_check: Duration,
     /// The node's name.
     pub node: String,
-    /// Which restart rules of containers hold.
+    /// Which restart rules of containers apply, by feature gates.
     pub restart_rules: RestartRules,
 }
 
-/// What PodSources is given.
+/// PodSources' configuration, effects and addresses.
 #[derive(Clone)]
 pub struct PodSourcesDeps {
     /// Configuration.
     pub config: PodSourcesConfig,
-    /// The disk.
+    /// Reads and watches the static-pod path.
     pub files: Arc<dyn StaticFiles>,
-    /// `staticPodURL`; none is no such source.
+    /// `staticPodURL`; `None` for no such source.
     pub url: Option<Arc<dyn ManifestUrl>>,
-    /// The API server; none is no such source.
+    /// The API server's pods; `None` for no such source.
     pub api: Option<Arc<dyn Follow<Pod>>>,
-    /// Who knows of the Node: the API server's pods are only asked for after that. None if nobody keeps a Node.
+    /// NodeStatus, which tells of the Node: the API server's pods are only asked for after that. `None` if no Node is
+    /// kept.
     pub node: Option<Address<ResendNode>>,
     /// Wall time, for `kubernetes.io/config.seen`.
     pub clock: Arc<dyn Clock>,
@@ -79,9 +80,9 @@ pub struct PodSourcesDeps {
 /// PodSources' timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// List the files again.
+    /// Read the files again.
     Read,
-    /// Ask the URL again.
+    /// Get the URL again.
     Fetch,
     /// Follow the API server's pods again.
     Follow,
@@ -96,7 +97,7 @@ pub struct PodSources {
     deps: PodSourcesDeps,
     manifests: Manifests,
     read: bool,
-    /// Why files are being read, and why they are to be read again after that.
+    /// Why the files are being read, and why they are to be read again after that.
     reading: Option<Why>,
     again: Option<Why>,
     path_problem: Option<String>,
@@ -153,7 +154,7 @@ impl PodSources {
                 self.take(files, why);
             }
             Err(error) => {
-                // What was known of the pods still holds.
+                // The last known pods stay.
                 let message = error.to_string();
                 if self.path_problem.as_ref() != Some(&message) {
                     let path = self.deps.config.path.as_ref().map(|path| path.display().to_string());
@@ -172,7 +173,8 @@ impl PodSources {
     }
 
     fn take(&mut self, files: Vec<ManifestFile>, why: Why) {
-        // A path that is itself a file is not listed: while it is wrong nothing is known of its pod, and what was stays.
+        // If the path is itself a file, there is no listing: while the file is wrong nothing is known of its pod, and
+        // the last one stays.
         let is_file = matches!(&files[..], [file] if Some(&file.path) == self.deps.config.path.as_ref());
         let why = if is_file { Why::Written } else { why };
         let files = files
@@ -243,7 +245,7 @@ impl PodSources {
         }
     }
 
-    /// The first failure is an event, and a few are warnings: it may last.
+    /// The first failure in a row is an event, and only a few are warnings: a failure may last.
     fn could_not_fetch(&mut self, url: &str, message: String, kept: bool) {
         self.fetch_failures = self.fetch_failures.saturating_add(1);
         if self.fetch_failures == 1 {
@@ -256,7 +258,7 @@ impl PodSources {
         self.url_problem = Some(message);
     }
 
-    /// Follows the pods that are bound to this node; the list comes first, so that absence means something.
+    /// Follows the pods that are bound to this node. The list comes first, so that absence means something.
     fn follow(&mut self, ctx: &mut Ctx<Self>) {
         let Some(api) = &self.deps.api else { return };
         if std::mem::replace(&mut self.following, true) {
@@ -264,7 +266,7 @@ impl PodSources {
         }
         let pods = api.follow(Select::pods_of(&self.deps.config.node));
         ctx.stream("pods of the API server", pods, Self::heard_of_api, |actor, ctx| {
-            // It ends only with the I/O runtime.
+            // The stream ends only with the I/O runtime.
             tracing::warn!("Pods of the API server are no longer followed");
             actor.following = false;
             actor.api_problem = Some("no longer followed".to_owned());
@@ -272,7 +274,7 @@ impl PodSources {
         });
     }
 
-    /// Pods are admitted by what the Node is, so it comes first.
+    /// PodManager admits pods by the Node's state, so that has to come first.
     fn ask_for_node(&mut self, ctx: &mut Ctx<Self>) {
         match &self.deps.node {
             Some(_) if self.deps.api.is_none() || self.following => {}
@@ -308,7 +310,7 @@ impl PodSources {
                 }
             }
             Followed::Trouble(error) => {
-                // What was known of the pods still holds.
+                // The last known pods stay.
                 if self.api_problem.is_none() {
                     tracing::warn!(%error, "Pods of the API server may be out of date");
                 }
@@ -388,20 +390,20 @@ impl PodSources {
     }
 }
 
-/// What is read of a manifest. One that makes the reader panic has no pod yet that it could be put down to: it is wrong, and
-/// the others are read.
+/// The result of `read`, in which a panic is an error. A manifest that makes the reader panic has no pod yet that could
+/// be quarantined: it counts as wrong, and the other manifests are read.
 fn contained<T>(origin: &str, read: impl FnOnce() -> Result<Good<T>, String>) -> Result<Good<T>, String> {
     supervision::contained(read).unwrap_or_else(|panic| Err(format!("{origin}: cannot be read: {panic}")))
 }
 
-/// The one pod of a manifest file, or everything that is wrong with it.
+/// The pod of a manifest file, or all that is wrong with it.
 fn one_pod(path: &str, bytes: &[u8], node: &str, seen: jiff::Timestamp) -> Result<Good<SourcePod>, String> {
     let Good { pods, ignored } = pods_from(&static_pod::Source::File(path.to_owned()), bytes, node, seen)?;
     let pod = pods.into_iter().next().ok_or_else(|| format!("{path}: holds no pod"))?;
     Ok(Good { pods: pod, ignored })
 }
 
-/// All pods of a URL's manifest, or what is wrong with one of them.
+/// All pods of a URL's manifest, or what is wrong with the first wrong pod.
 fn pods_of(
     url: &str,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! PURE: the pods that the API server has bound to this node, followed.
+//! PURE: the pods that the API server has bound to this node, as its list and watch tell them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct ApiPods {
     journal: Journal<SourcePod>,
     /// Pods of the list that comes next that cannot be read.
     unreadable: BTreeSet<PodUid>,
-    /// Pods that are left alone, as they are now.
+    /// Pods that PodSources has quarantined, in their newest version.
     left_alone: BTreeMap<PodUid, Pod>,
 }
 
@@ -73,7 +73,7 @@ impl ApiPods {
         (self.journal.digest() != before).then(|| self.journal.snapshot())
     }
 
-    /// A pod of the list that comes next cannot be read: what was known of it goes on.
+    /// Notes that a pod of the next list cannot be decoded: its last known version stays.
     pub fn unreadable(&mut self, uid: PodUid) {
         self.unreadable.insert(uid);
     }
@@ -150,15 +150,15 @@ fn not_judged() -> Rejection {
     Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message }
 }
 
-/// A pod that is left alone and of which nothing was known: if it runs it runs on, and otherwise it waits.
+/// A quarantined pod of which no earlier version is known: if it runs it goes on, else it waits.
 fn unjudged(mut pod: Pod, now: Timestamp) -> SourcePod {
     annotate(&mut pod, None, now);
     SourcePod { pod: Arc::new(pod), refused: Some(not_judged()) }
 }
 
-/// Notes source and time on the pod; says whether it is a mirror.
+/// Annotates the pod with source and time; returns whether it is a mirror.
 fn annotate(pod: &mut Pod, known: Option<&SourcePod>, now: Timestamp) -> bool {
-    // Large, and nothing here goes by it.
+    // Managed fields are large and of no use here.
     pod.metadata.managed_fields = None;
     let annotations = pod.metadata.annotations.get_or_insert_default();
     let is_mirror = annotations.contains_key(CONFIG_MIRROR);
@@ -175,7 +175,7 @@ fn source_pod(mut pod: Pod, known: Option<&SourcePod>, supported: &Supported, no
     let is_mirror = annotate(&mut pod, known, now);
     let refused = if is_mirror { None } else { refused(&pod, known, supported) };
     match known {
-        // Who holds it need not look what has changed.
+        // Without a change the same `Arc` goes on, so that receivers compare pointers.
         Some(known) if *known.pod == pod && known.refused == refused => known.clone(),
         _ => SourcePod { pod: Arc::new(pod), refused },
     }

@@ -1,7 +1,7 @@
-//! A manifest's bytes to Pods. What is of the wrong type is an error that names file, field and value.
+//! Decodes a manifest's bytes into Pods. A value of the wrong type is an error that names file, field and value.
 //!
 //! As upstream does: a field that a Pod does not have is ignored, and of a field that is given twice the last value
-//! counts; but [`Decoded::ignored_fields`] names them, so that a misspelt one does not go unseen. JSON and YAML (1.1) are
+//! counts; but [`Decoded::ignored_fields`] names them, so that a misspelt field is noticed. JSON and YAML (1.1) are
 //! both read, only the first document of a YAML stream counts (the others are reported in
 //! [`Decoded::ignored_documents`]), and a manifest's `status` is dropped.
 
@@ -18,18 +18,18 @@ pub use strict::FieldProblem;
 /// Largest manifest, in bytes: upstream's bound of 10 MiB.
 pub const MANIFEST_BYTES_MAX: usize = 10 << 20;
 
-/// What a manifest says.
+/// The result of decoding a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
     /// The pods, as written: nothing is defaulted or validated. One, unless the manifest is a PodList.
     pub pods: Vec<Pod>,
     /// Fields that have no effect: unknown ones, and those that are given again.
     pub ignored_fields: Vec<FieldProblem>,
-    /// Documents with content after the first one. They do not count, and whoever reads the file should say so.
+    /// The number of documents with content after the first one, which do not count. The caller should report them.
     pub ignored_documents: usize,
 }
 
-/// Why bytes are no Pod manifest. `origin` is the file or URL.
+/// Why bytes are not a Pod manifest. `origin` is the file or URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// More bytes than [`MANIFEST_BYTES_MAX`].
@@ -40,26 +40,26 @@ pub enum DecodeError {
         /// Its size in bytes.
         bytes: usize,
     },
-    /// Nothing but blanks and comments: perhaps a file that is about to be written.
+    /// There are only blanks and comments: perhaps the file is about to be written.
     #[error("{origin}: the manifest is empty")]
     Empty {
         /// File or URL.
         origin: String,
     },
-    /// The text breaks off: most likely a file that is still being written.
+    /// The text breaks off: most likely the file is still being written.
     #[error("{origin}: the manifest is incomplete: {reason}")]
     Unfinished {
         /// File or URL.
         origin: String,
-        /// What is missing where.
+        /// Where the text breaks off.
         reason: String,
     },
-    /// The bytes are neither JSON nor YAML, or exceed a bound of theirs.
+    /// The bytes are neither JSON nor YAML, or exceed a limit of the parser.
     #[error("{origin}: the manifest cannot be parsed: {reason}")]
     Syntax {
         /// File or URL.
         origin: String,
-        /// What is wrong where.
+        /// The parser's message, with the place.
         reason: String,
     },
     /// The manifest is for another kind of object.
@@ -69,12 +69,12 @@ pub enum DecodeError {
         origin: String,
         /// `kind` or `apiVersion`.
         field: &'static str,
-        /// What is read here.
+        /// The value that is expected.
         wanted: &'static str,
         /// The value found, or `nothing`.
         found: String,
     },
-    /// A value that does not fit its field, beside fields that a Pod does not have.
+    /// Values that do not fit their fields. The list also has the fields that a Pod does not have.
     #[error("{origin}: {}", joined(problems))]
     Fields {
         /// File or URL.
@@ -88,12 +88,12 @@ fn joined(problems: &[FieldProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Reads the manifest of a single v1 Pod: what a file of the static-pod directory holds.
+/// Reads the manifest of a single v1 Pod, as the files of the static-pod directory are.
 pub fn decode_pod(origin: &str, bytes: &[u8]) -> Result<Decoded, DecodeError> {
     decode(origin, bytes, false)
 }
 
-/// Reads a v1 Pod or a v1 PodList: what a manifest URL serves.
+/// Reads a v1 Pod or a v1 PodList, as manifest URLs serve them.
 pub fn decode_pods(origin: &str, bytes: &[u8]) -> Result<Decoded, DecodeError> {
     decode(origin, bytes, true)
 }
@@ -118,7 +118,7 @@ fn decode(origin: &str, bytes: &[u8], lists: bool) -> Result<Decoded, DecodeErro
     Ok(Decoded { pods, ignored_fields, ignored_documents })
 }
 
-/// What a manifest's text says.
+/// The parsed text of a manifest.
 struct Parsed {
     document: Node,
     ignored_documents: usize,
@@ -181,7 +181,7 @@ fn require(
     }
 }
 
-/// The manifest without its `status`, which says nothing about what is wanted.
+/// The manifest without its `status`, which is no part of what its author wants.
 fn without_status(mut document: Node) -> Node {
     if let Node::Mapping(entries) = &mut document {
         entries.retain(|(key, _)| key != "status");
@@ -189,7 +189,7 @@ fn without_status(mut document: Node) -> Node {
     document
 }
 
-/// The pods of a PodList, whose items may leave out kind and apiVersion, and the fields that they do not have.
+/// The pods of a PodList, whose items may leave out kind and apiVersion, and the fields that a Pod does not have.
 fn list(document: Node) -> Result<(Vec<Pod>, Vec<FieldProblem>), Vec<FieldProblem>> {
     let Node::Mapping(entries) = document else { return Ok(Default::default()) };
     let (mut pods, mut unknown, mut problems) = (Vec::new(), Vec::new(), Vec::new());

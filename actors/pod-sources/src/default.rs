@@ -1,7 +1,7 @@
-//! The defaults that the API server gives a v1 Pod, so that a pod that never passes it is complete.
+//! The defaults that the API server gives a v1 Pod, for pods that never pass through it.
 //!
-//! Pure and idempotent. What an admission plugin would add in a cluster (service-account tokens, priorities,
-//! tolerations for unreachable nodes) is not added: static pods have none of it.
+//! Pure and idempotent. Additions of admission plugins in a cluster (service-account tokens, priorities, tolerations
+//! for unreachable nodes) are left out: static pods have none of them.
 
 mod containers;
 mod resources;
@@ -12,7 +12,7 @@ mod tests;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-/// Fills in everything that a manifest may leave out, as the API server of Kubernetes 1.36 does.
+/// Fills in all fields that a manifest may leave out, as the API server of Kubernetes 1.36 does.
 #[must_use]
 pub fn with_defaults(mut pod: Pod) -> Pod {
     let spec = pod.spec.get_or_insert_with(PodSpec::default);
@@ -31,7 +31,7 @@ pub fn with_defaults(mut pod: Pod) -> Pod {
     pod
 }
 
-/// The two fields of the service account's name are one; the older one counts when the newer is empty.
+/// The service account's name has two fields of equal meaning; the deprecated one counts when the other is empty.
 fn service_account(spec: &mut PodSpec) {
     let filled = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
     if !filled(&spec.service_account_name) && filled(&spec.service_account) {
@@ -40,14 +40,14 @@ fn service_account(spec: &mut PodSpec) {
     spec.service_account.clone_from(&spec.service_account_name);
 }
 
-/// An empty string and a missing one are the same to Kubernetes.
+/// Sets the field if it is missing or empty, which Kubernetes does not distinguish.
 fn set_if_empty(field: &mut Option<String>, value: &str) {
     if field.as_ref().is_none_or(String::is_empty) {
         *field = Some(value.to_owned());
     }
 }
 
-/// Zero and a missing number are the same to Kubernetes where the API has a plain integer.
+/// Sets the number if it is missing or zero, which Kubernetes does not distinguish for plain integers.
 fn set_if_zero(field: &mut Option<i32>, value: i32) {
     if field.unwrap_or(0) == 0 {
         *field = Some(value);

@@ -1,24 +1,24 @@
-//! PURE: the manifest of a URL, remembered: what is unchanged is not decoded again, and what has become wrong or is not to
-//! be had keeps its last good pods (row 1.4).
+//! PURE: the manifest of a URL, remembered: an unchanged manifest is not decoded again, and when it becomes wrong or
+//! cannot be had, its last good pods stay (row 1.4).
 
 use messages::facts::SourcePod;
 
 use crate::manifests::Good;
 
-/// What became of a GET.
+/// The effect of a GET.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Taken {
-    /// Nothing has changed.
+    /// The manifest has not changed.
     Unchanged,
-    /// The pods now, and fields of the manifest that have no effect.
+    /// The manifest's pods, and its fields that have no effect.
     Pods(Good<Vec<SourcePod>>),
-    /// Nothing was served: there are no pods any more, and somebody should hear of it.
+    /// The body was empty: there are no pods any more, which is worth a warning.
     Emptied,
-    /// The manifest is wrong; `kept` says whether pods of the last good one go on.
+    /// The manifest is wrong.
     Wrong {
         /// What is wrong.
         message: String,
-        /// Pods of the last good manifest go on.
+        /// Whether pods of the last good manifest stay.
         kept: bool,
     },
 }
@@ -31,14 +31,14 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// Takes a body. `decode` turns it into pods, or says what is wrong.
+    /// Takes a body. `decode` turns it into pods, or returns what is wrong.
     pub fn take(
         &mut self,
         body: Vec<u8>,
         decode: impl FnOnce(&[u8]) -> Result<Good<Vec<SourcePod>>, String>,
     ) -> Taken {
         if body.is_empty() {
-            // What is served after it is news, whatever was before.
+            // The next body counts as changed, even if it equals the one before this.
             self.bytes = None;
             self.pods = Some(Vec::new());
             return Taken::Emptied;
@@ -59,7 +59,7 @@ impl Fetched {
         }
     }
 
-    /// The pods of the last good manifest; `None` while there was none.
+    /// The pods of the last good manifest; `None` before the first one.
     pub fn pods(&self) -> Option<&[SourcePod]> {
         self.pods.as_deref()
     }

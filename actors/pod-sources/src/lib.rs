@@ -1,4 +1,4 @@
-//! Duty: reads what the sources want this node to run, and turns it into whole, valid pods.
+//! Duty: reads the pods that the sources want this node to run, and makes them complete and valid.
 //! Receives: ResendPods, NodeObserved.
 //! Sends: PodsChanged, ApiPodsChanged, RecordEvent, ResendNode.
 //! State (rebuilt from): the manifests (read again from the static-pod path and the URL), the API server's pods of this

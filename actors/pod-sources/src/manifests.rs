@@ -1,10 +1,10 @@
-//! PURE: the manifests of one static-pod path, remembered: what is unchanged is not decoded again, and a manifest that has
+//! PURE: the manifests of one static-pod path, remembered: an unchanged manifest is not decoded again, and one that has
 //! become wrong keeps its last good pod for a while.
 //!
-//! As upstream does: what is written is read at once, and if that is wrong, nothing changes; but a listing, which comes
-//! every `fileCheckFrequency`, gives the pods of the files that are right, and those of wrong ones go. Only if the path
-//! itself is a file does its last good pod stay for as long as it is wrong. What a listing is the first to see is taken for
-//! a file that is just being written, which upstream does not do: it ends the pod.
+//! As upstream does: a file that is written is read at once, and if it is wrong, nothing changes; but a listing, which
+//! comes every `fileCheckFrequency`, removes the pods of wrong files. Only if the path itself is a file does its last
+//! good pod stay for as long as the file is wrong. Unlike upstream, which ends the pod, a change that a listing is the
+//! first to see is taken for a file that is still being written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,46 +12,47 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::SourcePod;
 
-/// Problems of this many characters are cut: a manifest can be wrong in thousands of fields.
+/// Texts of problems are cut at so many characters: a manifest can be wrong in thousands of fields.
 pub(crate) const PROBLEM_CHARS_MAX: usize = 4096;
 
-/// A manifest that gave no pod this time.
+/// A manifest that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub path: String,
-    /// What is wrong, naming file and field.
+    /// What is wrong, with file and field.
     pub message: String,
-    /// The pod of the last good version goes on.
+    /// Whether the pod of the last good version stays.
     pub kept: bool,
 }
 
-/// What a manifest gives.
+/// The content of a good manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Good<T> {
-    /// Its pod, or all its pods.
+    /// The manifest's pod or pods.
     pub pods: T,
-    /// Fields of it that have no effect, naming the file.
+    /// The manifest's fields that have no effect, with the file; `None` if there are none.
     pub ignored: Option<String>,
 }
 
-/// What a reading gives.
+/// The result of reading all files.
 #[derive(Debug, Default, PartialEq)]
 pub struct Reading {
     /// All pods.
     pub pods: Vec<SourcePod>,
-    /// Manifests that are wrong and were not, or were otherwise, at the last reading; and those whose pod goes now.
+    /// Manifests that are wrong, if that or what is wrong is new since the last reading, or if their pods are removed
+    /// now.
     pub problems: Vec<Problem>,
-    /// Files with fields that have no effect, and which, if they have changed since the last reading.
+    /// Changed files that have fields without effect: path and text.
     pub ignored: Vec<(String, String)>,
 }
 
 /// Why files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// Something has been written.
+    /// A file was written.
     Written,
-    /// It is time to list all of a directory.
+    /// The period of listings is over.
     Listing,
 }
 
@@ -59,7 +60,7 @@ pub enum Why {
 struct Manifest {
     content: Result<Vec<u8>, String>,
     pod: Option<SourcePod>,
-    /// What is wrong with the content.
+    /// What is wrong with the content, if something is.
     wrong: Option<String>,
 }
 
@@ -70,7 +71,7 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// Takes a new reading of all files. `pod` turns a manifest's bytes into a pod, or says what is wrong.
+    /// Takes a reading of all files. `pod` turns a manifest's bytes into a pod, or returns what is wrong.
     pub fn read(
         &mut self,
         files: Vec<(String, Result<Vec<u8>, String>)>,

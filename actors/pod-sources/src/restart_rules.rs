@@ -1,4 +1,4 @@
-//! PURE: the restart rules of containers, as far as the feature gates let them hold (row 5.11).
+//! PURE: the restart rules of containers, as far as feature gates let them apply (row 5.11).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use messages::facts::SourcePod;
 use pod_rules::restart::{RESTART_ALL, is_sidecar};
 use supervision::blame;
 
-/// Which of them hold.
+/// Which restart rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartRules {
     /// The gate ContainerRestartRules: containers have restart policies and rules of their own.
@@ -66,7 +66,8 @@ impl RestartRules {
         if !self.container {
             container.restart_policy_rules = None;
         } else if !self.all_containers {
-            // It is still the first that fits, and leaves the decision to the container's policy.
+            // The rule stays the first one that fits, and without an action it leaves the decision to the container's
+            // policy.
             let rules = container.restart_policy_rules.iter_mut().flatten();
             rules.filter(|rule| rule.action == RESTART_ALL).for_each(|rule| rule.action.clear());
         }

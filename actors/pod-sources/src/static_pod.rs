@@ -1,4 +1,5 @@
-//! From a manifest to a static pod: identity, place and marks of a pod that no API server has seen (FEATURES 1.2, 1.3).
+//! From a manifest to a static pod: identity, node and annotations of a pod that no API server has seen (FEATURES 1.2,
+//! 1.3).
 
 mod identity;
 mod references;
@@ -21,7 +22,7 @@ use crate::decode::{self, DecodeError, Decoded};
 use crate::default::with_defaults;
 use crate::validate::{FieldError, validate_pod};
 
-/// Annotation that holds when the kubelet first saw the pod, RFC 3339.
+/// Annotation with the time at which the kubelet first saw the pod, RFC 3339.
 pub const CONFIG_SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 
 /// Where a manifest comes from.
@@ -56,7 +57,7 @@ pub enum ManifestError {
     /// The bytes are no Pod manifest.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A pod without a name.
+    /// A pod has no name.
     #[error("{origin}: invalid pod: name is needed for the pod")]
     Nameless {
         /// File or URL.
@@ -79,15 +80,17 @@ pub enum ManifestError {
         origin: String,
         /// The pod, `namespace/name`.
         pod: String,
-        /// What it references, in upstream's words.
+        /// The kind of the object, in upstream's words.
         resource: String,
     },
 }
 
-/// The static pods of one manifest, complete and valid, and how many further YAML documents of it do not count.
+/// The static pods of one manifest, complete and valid, and the number of further YAML documents, which do not count.
 ///
-/// `node` is the node's name and `seen` the present time. A manifest is taken whole or not at all: the first pod that is
-/// wrong is the error.
+/// `node` is the node's name and `seen` the present time. A manifest is taken whole or not at all.
+///
+/// # Errors
+/// The first pod that is wrong.
 pub fn static_pods(
     bytes: &[u8],
     source: &Source,
@@ -106,7 +109,7 @@ pub fn static_pods(
     Ok(Decoded { pods, ..decoded })
 }
 
-/// One decoded pod made complete, placed on `node` and validated.
+/// Completes one decoded pod, places it on `node` and validates it.
 pub fn static_pod(pod: Pod, source: &Source, node: &str, seen: Timestamp) -> Result<Pod, ManifestError> {
     let origin = || source.origin().to_owned();
     if pod.metadata.name.as_ref().is_none_or(String::is_empty) {
@@ -128,7 +131,7 @@ pub fn static_pod(pod: Pod, source: &Source, node: &str, seen: Timestamp) -> Res
     }
 }
 
-/// Gives a defaulted pod its identity and its place. The UID is computed first, from the manifest alone.
+/// Gives a defaulted pod its identity and its node. The UID is computed first, from the manifest alone.
 #[must_use]
 pub fn placed(mut pod: Pod, source: &Source, node: &str, seen: Timestamp) -> Pod {
     let given = pod.metadata.uid.take().filter(|uid| !uid.is_empty());
@@ -153,7 +156,7 @@ pub fn placed(mut pod: Pod, source: &Source, node: &str, seen: Timestamp) -> Pod
     pod
 }
 
-/// A static pod from a file stays when its node has problems: it may be what repairs them.
+/// A static pod from a file tolerates every taint with effect NoExecute: it may be needed to repair the node.
 fn tolerate_everything(tolerations: &mut Vec<Toleration>) {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let same = |other: &Toleration| {

@@ -1,8 +1,8 @@
-//! What a valid pod asks for that this kubelet does not do yet. Such a pod waits with the reason; nothing is ignored.
+//! The fields of a valid pod that this kubelet does not support. Such a pod waits with the reason; no field is ignored.
 //!
-//! The check walks everything that the defaulted pod says, as JSON, and looks each field up in one table of rules
-//! ([`Supported`]). A field without a rule is reported, so a field that is new to the API can never slip through. A
-//! later version turns a feature on by adding a row to [`Supported::this_version`].
+//! The check walks over the whole defaulted pod, as JSON, and looks each field up in one table of rules
+//! ([`Supported`]). A field without a rule is reported, so a field that is new in the API is never missed. A later
+//! version supports a feature by adding a row to [`Supported::this_version`].
 
 mod table;
 mod walk;
@@ -14,34 +14,34 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// What becomes of one field.
+/// How far a field is supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Done, whatever the value; nothing below it is looked at.
+    /// Supported with every value; the fields below it are not checked.
     Yes,
-    /// Read by others (the scheduler, controllers, people), and no business of a kubelet that got the pod assigned.
+    /// Not the kubelet's: read by others (the scheduler, controllers, people) before or beside it.
     NotOurs,
-    /// Done for these values only, written as in a manifest.
+    /// Supported with these values only, written as in a manifest.
     Only(&'static [&'static str]),
-    /// Done only when empty: an empty mapping, list or string, zero, false.
+    /// Supported only when empty: an empty mapping, list or string, zero, false.
     Empty,
     /// An object or a list of objects whose fields have rules of their own.
     Within,
 }
 
-/// Which fields are done. The paths leave out indexes: `spec.containers.image`; rows for `spec.containers` hold for all
-/// kinds of containers that are themselves done.
+/// The table of supported fields. The paths leave out indexes: `spec.containers.image`; rows for `spec.containers` hold
+/// for all supported kinds of containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supported {
     rules: BTreeMap<String, Rule>,
 }
 
-/// One field that is not done.
+/// A field that is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnsupportedField {
     /// The field's path, `spec.containers[0].resources`.
     pub path: String,
-    /// Why the pod cannot run here, a sentence's end: `is not supported by this version`.
+    /// Why the pod cannot run here, as the end of a sentence: `is not supported by this version`.
     pub reason: String,
 }
 
@@ -51,7 +51,7 @@ impl std::fmt::Display for UnsupportedField {
     }
 }
 
-/// All fields of a defaulted pod that are not done, in the order of the pod's JSON; empty when the pod can run.
+/// All unsupported fields of a defaulted pod, in the order of the pod's JSON; empty if the pod can run.
 pub fn unsupported(pod: &Pod, supported: &Supported) -> Vec<UnsupportedField> {
     let json = serde_json::to_value(pod).expect("a Pod has string keys only, hence is JSON");
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The API's validation of a v1 Pod that is created, for pods that no API server has validated.
+//! The API's validation of a new v1 Pod, for pods that no API server has validated.
 //!
 //! It is upstream's of Kubernetes 1.36 with its default feature gates, with these differences: paths always name the
 //! field that is wrong, with its index, where upstream leaves one out or misspells it; IP addresses with leading zeros or

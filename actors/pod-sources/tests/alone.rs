@@ -1,4 +1,4 @@
-//! PodSources alone: manifests on a disk, a URL, the API server; PodManager is told.
+//! PodSources alone: manifests on a disk, a URL, the API server; PodManager is recorded.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Neighbours {
         }
     }
 
-    /// How many pods PodManager was last told of a source; nothing before the first time.
+    /// How many pods of a source PodManager was last told; `None` before the first time.
     fn told(&self, source: Source) -> Option<usize> {
         let of_source = |told: &PodsChanged| (told.source == source).then(|| told.pods.len());
         self.manager.heard().iter().rev().find_map(of_source)

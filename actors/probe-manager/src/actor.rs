@@ -1,4 +1,4 @@
-//! The actor: keeps the queue of probes moving and hands on what their answers settle.
+//! The actor: runs probes when they are due, and tells the verdicts that their answers settle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,39 +38,39 @@ const PUBLISH_AGAIN: Duration = Duration::from_secs(1);
 
 /// A checkpoint that could not be written is tried again after this long.
 const SAVE_AGAIN: Duration = Duration::from_secs(10);
-/// How long a probe may take beyond its own timeout: the runtime has its own time for a call.
+/// How long the effect of a probe may take beyond the probe's own timeout: the runtime has a deadline of its own.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What the actor works with.
+/// ProbeManager's settings, effects and addresses.
 #[derive(Clone)]
 pub struct ProbeManagerDeps {
     /// HTTP, TCP, gRPC and commands in containers.
     pub ways: Ways,
-    /// Where verdicts survive a restart.
+    /// Where verdicts are checkpointed.
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// When this process began.
+    /// When the kubelet's process began.
     pub kubelet_started: Timestamp,
     /// The node's first address: that of pods in the host's network.
     pub node_ip: Arc<str>,
-    /// Caps on probes in flight.
+    /// How many probes of a pod may be in flight.
     pub limits: ProbeLimits,
-    /// Counters that outlive the incarnation.
+    /// Metrics, which survive restarts of the actor.
     pub metrics: ProbeMetrics,
-    /// Who is told verdicts: PodWorkerPool and StatusManager.
+    /// PodWorkerPool and StatusManager, which are told verdicts.
     pub verdicts: Vec<Address<ProbeVerdict>>,
-    /// Where events go.
+    /// EventRecorder.
     pub events: Address<RecordEvent>,
-    /// Who sends the desired pods again.
+    /// PodManager, asked to send the desired pods again.
     pub resend_desired: Address<ResendDesired>,
-    /// Who sends what runs again.
+    /// Pleg, asked to send the runtime's pods again.
     pub resend_observed: Address<ResendObserved>,
-    /// Who sends the workers' reports again.
+    /// PodWorkerPool, asked to send the workers' reports again.
     pub resend_reports: Address<ResendReports>,
 }
 
-/// The actor.
+/// ProbeManager: runs all pods' probes.
 pub struct ProbeManager {
     deps: ProbeManagerDeps,
     origin: Instant,
@@ -82,14 +82,14 @@ pub struct ProbeManager {
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     looks: Looks,
     ending: BTreeMap<PodUid, WorkerState>,
-    /// Checkpoints not taken over yet; `None` until they are read. Before that nobody is told anything, or Ready
-    /// would flap.
+    /// Checkpoints of pods that have not been desired yet; `None` until they are read. Before that no verdict is told,
+    /// or Ready would flap.
     restored: Option<BTreeMap<PodUid, SavedPod>>,
     saved: BTreeMap<PodUid, SavedPod>,
 }
 
 impl ProbeManager {
-    /// A fresh incarnation.
+    /// An incarnation without facts.
     pub fn new(deps: ProbeManagerDeps) -> Self {
         Self {
             lanes: AllLanes::new(deps.limits),
@@ -214,7 +214,7 @@ impl ProbeManager {
     }
 
     fn drop_stale_checkpoints(&mut self, ctx: &mut Ctx<Self>) {
-        // What is kept of a pod that is left alone is not taken over yet.
+        // The checkpoint of a quarantined pod stays until the pod is let in and takes it over.
         let (kept, stale): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(self.restored.get_or_insert_default())
                 .into_iter()
@@ -236,7 +236,7 @@ impl ProbeManager {
         }
     }
 
-    /// After any change to a pod: keep what has to survive, and move its probes' places in the queue.
+    /// After any change to a pod: writes its checkpoint, and moves its probes' places in the queue.
     fn settled(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         self.save(uid, ctx);
         self.reschedule(uid, ctx);
@@ -245,7 +245,7 @@ impl ProbeManager {
     fn save(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let Some(probes) = self.pods.get(uid) else { return };
         let now = probes.saved();
-        // A container that has not come into view yet says nothing against what is kept of it.
+        // Until Pleg has told of the pod's containers, the verdicts in the checkpoint stay.
         if now.is_empty() || self.saved.get(uid) == Some(&now) {
             return;
         }
@@ -332,8 +332,7 @@ impl ProbeManager {
         }
     }
 
-    /// Ends the pod's probes in flight whose answer would not count any more: they give back their lanes, and may
-    /// hang for long.
+    /// Ends the pod's probes in flight that would not count any more: they free their lanes, and could hang for long.
     fn give_up(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let probes = self.pods.get(uid);
         let counts = |name: &ProbeName, one: &Flying| {
@@ -365,7 +364,7 @@ impl ProbeManager {
         let ip = if host_network { node_ip } else { probes.pod_ip(node_ip) };
         let target = target::target(&run.probe, &run.container, &desired.pod_ref.to_string(), ip)
             .map_err(|error| error.to_string())?;
-        // An empty host would be this machine itself.
+        // An empty host would mean this machine itself.
         match &target {
             Target::Http { host, .. } | Target::Tcp { host, .. } | Target::Grpc { host, .. }
                 if host.is_empty() =>
@@ -419,7 +418,7 @@ fn key_of(uid: &PodUid, name: &ProbeName) -> ProbeKey {
     ProbeKey { pod: uid.clone(), container: name.0.clone(), kind: name.1 }
 }
 
-/// Reads all checkpoints. One that cannot be read is as good as none; the others still count.
+/// Reads all checkpoints. A checkpoint that cannot be read is treated as absent; the others still count.
 async fn load(checkpoints: Arc<dyn CheckpointStore>) -> Result<BTreeMap<PodUid, SavedPod>, CheckpointError> {
     let mut all = BTreeMap::new();
     for name in checkpoints.list(saved::PREFIX).await? {
@@ -541,7 +540,7 @@ impl actix::Handler<WorkerReported> for ProbeManager {
         let uid = fact.uid;
         let now = self.origin.elapsed();
         match fact.report.state {
-            // The same pod may come back to life under its UID: a static pod whose file returns.
+            // The same pod may come back under its UID: a static pod whose file returns.
             WorkerState::Syncing => {
                 self.ending.remove(&uid);
                 if let Some(probes) = self.pods.get_mut(&uid) {

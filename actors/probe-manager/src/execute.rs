@@ -14,22 +14,23 @@ use crate::target::Target;
 use crate::texts;
 use crate::verdict::{Answer, TRIES_ON_ERROR, Unasked};
 
-/// Bytes of a command's output that are kept.
+/// At most so many bytes of a command's output are kept.
 const OUTPUT_BYTES_MAX: usize = 10 * 1024;
-/// How much longer than the probe's own timeout the runtime may take to say that it has passed. Beyond that it is the
-/// runtime that does not answer, which is not the container's failure.
+/// How much longer than the probe's own timeout the runtime may take to report that the timeout has passed. After that
+/// the runtime is taken to be unresponsive, which is not the container's failure.
 const RUNTIME_SLACK: Duration = Duration::from_secs(10);
 
-/// What probes go through.
+/// The effects through which probes run.
 #[derive(Clone)]
 pub struct Ways {
-    /// Commands in containers.
+    /// Runs commands in containers.
     pub exec: Arc<dyn ExecSync>,
-    /// HTTP, TCP and gRPC.
+    /// Probes over HTTP, TCP and gRPC.
     pub prober: Arc<dyn Prober>,
 }
 
-/// Runs a probe; one that cannot be asked is tried again at once, so often and no more.
+/// Runs a probe. If the container could not be asked, it is tried again at once, at most [`TRIES_ON_ERROR`] times in
+/// all.
 pub async fn run(
     ways: Ways,
     target: Target,
@@ -123,7 +124,7 @@ async fn exec(ways: &Ways, container_id: &str, command: &[String], timeout: Dura
     }
 }
 
-/// Both outputs of a command, one after the other, cut off.
+/// Both outputs of a command, one after the other, cut at [`OUTPUT_BYTES_MAX`].
 fn output(mut stdout: Vec<u8>, stderr: &[u8]) -> String {
     stdout.truncate(OUTPUT_BYTES_MAX);
     let room = OUTPUT_BYTES_MAX - stdout.len();

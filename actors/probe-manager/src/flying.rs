@@ -6,13 +6,13 @@ use supervision::EffectId;
 
 use crate::lanes::Lane;
 
-/// One of them.
+/// A probe in flight.
 #[derive(Debug)]
 pub struct Flying {
-    /// What waits for its answer.
+    /// The effect that waits for its answer.
     pub effect: EffectId,
-    /// The lane it holds.
+    /// The lane that it holds.
     pub lane: Lane,
-    /// The instance that is asked.
+    /// The container instance that it asks.
     pub container_id: Arc<str>,
 }

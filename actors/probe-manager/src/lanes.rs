@@ -1,6 +1,6 @@
-//! How many probes are in flight at once. No pod waits for another's: each has lanes of its own, since a probe may hang
-//! for as long as its `timeoutSeconds` say. Commands in containers go through the runtime and are dear; they have
-//! lanes apart, so that a runtime that has stopped answering holds up no probe over the network.
+//! How many probes are in flight at once. No pod waits for another's probes: each has lanes of its own, since a probe
+//! may hang for as long as its `timeoutSeconds` say. Commands in containers go through the runtime and are expensive;
+//! they have separate lanes, so that a runtime that has stopped answering delays no probe over the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use messages::PodUid;
 
 use crate::timer::ProbeKey;
 
-/// Caps on probes of one pod in flight. A container has one of each kind at most, so that only pods of many containers
-/// ever meet them; with `maxPods` they bound the node.
+/// How many probes of one pod may be in flight. A container has at most one probe of each kind, so only pods with many
+/// containers reach these limits; with `maxPods` they bound the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeLimits {
-    /// Over the network.
+    /// Probes over the network.
     pub network_in_flight_max: usize,
-    /// Commands in containers.
+    /// Probes that run commands in containers.
     pub exec_in_flight_max: usize,
 }
 
@@ -25,7 +25,7 @@ impl Default for ProbeLimits {
     }
 }
 
-/// The way a probe takes.
+/// The path of a probe to its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     /// Over the network.
@@ -59,8 +59,8 @@ impl Lanes {
     }
 }
 
-/// Probes in flight, and those that are due and wait, the longest due first. A probe waits at most once, so the queue
-/// is bounded by the probes that exist.
+/// Probes in flight, and those that are due and wait, the one that is longest due first. A probe waits at most once, so
+/// the queue is bounded by the number of probes.
 #[derive(Debug)]
 pub struct AllLanes {
     limits: ProbeLimits,
@@ -69,18 +69,18 @@ pub struct AllLanes {
 }
 
 impl AllLanes {
-    /// Nothing in flight.
+    /// Lanes without probes.
     pub fn new(limits: ProbeLimits) -> Self {
         Self { limits, pods: BTreeMap::new(), in_flight: 0 }
     }
 
-    /// A probe is due.
+    /// Queues a probe that is due.
     pub fn wait(&mut self, lane: Lane, due: Duration, key: ProbeKey) {
         self.forget(&key);
         self.pods.entry(key.pod.clone()).or_default().of(lane).waiting.insert((due, key));
     }
 
-    /// A probe is not due any more.
+    /// Removes a probe that is no longer due from the queue.
     pub fn forget(&mut self, key: &ProbeKey) {
         let Some(lanes) = self.pods.get_mut(&key.pod) else { return };
         for lane in [&mut lanes.network, &mut lanes.exec] {
@@ -91,14 +91,14 @@ impl AllLanes {
         }
     }
 
-    /// A probe is due and waits.
+    /// Whether a probe is due and waits.
     pub fn waits(&self, key: &ProbeKey) -> bool {
         self.pods.get(&key.pod).is_some_and(|lanes| {
             [&lanes.network, &lanes.exec].iter().any(|lane| lane.waiting.iter().any(|(_, one)| one == key))
         })
     }
 
-    /// The next probe of the pod that may begin. It is in flight from now on, until [`AllLanes::ended`].
+    /// The next probe of the pod that may begin. It counts as in flight until [`AllLanes::ended`].
     pub fn next(&mut self, pod: &PodUid) -> Option<(Lane, ProbeKey)> {
         let lanes = self.pods.get_mut(pod)?;
         let caps = [
@@ -131,12 +131,12 @@ impl AllLanes {
         }
     }
 
-    /// Probes in flight.
+    /// The number of probes in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Probes that are due and wait.
+    /// The number of probes that are due and wait.
     pub fn waiting(&self) -> usize {
         self.pods.values().map(|lanes| lanes.network.waiting.len() + lanes.exec.waiting.len()).sum()
     }

@@ -3,7 +3,7 @@
 //! **Sends.** ProbeVerdict to PodWorkerPool and StatusManager; ResendDesired, ResendObserved, ResendReports; RecordEvent.
 //! **State (rebuilt from).** Probes (desired pods, container starts); verdicts (checkpoints `probe-results/<uid>`).
 //! **On crash.** Verdicts come back from their checkpoints; streaks and runs under way begin anew, so nothing flaps.
-//! **Never does.** Restarts a container, patches a status, or takes a late probe for a failed one.
+//! **Never does.** Restarts a container, patches a status, or takes a probe that ran late for one that failed.
 
 mod actor;
 mod execute;

@@ -1,4 +1,4 @@
-//! Upstream's metrics of probes (FEATURES 27.4), and ours for lateness.
+//! Upstream's metrics of probes (FEATURES 27.4), and Understudy's own of lateness.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::texts::kind_name;
 const RESULTS: [&str; 3] = ["successful", "failed", "unknown"];
 const LATENESS_SECONDS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
-/// Handles of the metrics; clones count into the same ones.
+/// Handles of the metrics; clones count into the same metrics.
 #[derive(Clone, Debug)]
 pub struct ProbeMetrics {
     total: IntCounterVec,
@@ -49,10 +49,11 @@ impl ProbeMetrics {
         }
     }
 
-    /// Makes them known to the registry of `/metrics/probes` and, what is ours, to that of `/metrics`.
+    /// Registers upstream's metrics with the registry of `/metrics/probes`, and Understudy's own with that of
+    /// `/metrics`.
     ///
     /// # Errors
-    /// When a metric of these names is registered already.
+    /// A metric of one of these names is registered already.
     pub fn register(&self, probes: &Registry, ours: &Registry) -> prometheus::Result<()> {
         probes.register(Box::new(self.total.clone()))?;
         probes.register(Box::new(self.seconds.clone()))?;
@@ -60,19 +61,19 @@ impl ProbeMetrics {
         ours.register(Box::new(self.probes.clone()))
     }
 
-    /// A probe begins, so long after it was due.
+    /// Counts a probe that begins so long after it was due.
     pub(crate) fn began(&self, late_by: Duration) {
         self.lateness.observe(late_by.as_secs_f64());
     }
 
-    /// How many are in flight, and how many wait.
+    /// Sets the numbers of probes in flight and waiting.
     pub(crate) fn traffic(&self, in_flight: usize, waiting: usize) {
         for (state, count) in [("in_flight", in_flight), ("waiting", waiting)] {
             self.probes.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
-    /// A container has answered after `took`.
+    /// Counts the answer that a container gave after `took`.
     pub(crate) fn answered(
         &self,
         pod: &PodRef,
@@ -92,10 +93,10 @@ impl ProbeMetrics {
         }
     }
 
-    /// A probe exists no more: its series end.
+    /// Removes the series of a probe that no longer exists.
     pub(crate) fn forget(&self, pod: &PodRef, container: &str, kind: ProbeKind) {
         let kind = kind_name(kind);
-        // A series that never began is no error.
+        // Removing a series that does not exist is no error.
         for result in RESULTS {
             let labels = [kind, result, container, &*pod.name, &*pod.namespace, pod.uid.as_str()];
             let _ = self.total.remove_label_values(&labels);

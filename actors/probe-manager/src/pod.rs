@@ -1,5 +1,5 @@
-//! The probes of one pod: which there are, when each is due, and the verdicts so far. A value that facts and answers
-//! change; it neither waits nor asks anybody.
+//! The probes of one pod: which ones it has, when each is due, and the verdicts so far. A value that facts and answers
+//! change, without effects or messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::saved::{SavedPod, SavedVerdict};
 use crate::schedule::{self, Blocked, LastRun, Running, Situation, Timing};
 use crate::verdict::{Streak, Thresholds};
 
-/// Row 7.1's defaults, for pods that no API server has defaulted.
+/// Defaults of row 7.1, for pods that no API server has defaulted.
 const PERIOD_S: i32 = 10;
 const TIMEOUT_S: i32 = 1;
 const SUCCESSES: i32 = 1;
 const FAILURES: i32 = 3;
 
-/// The moment at which something is told.
+/// The moment at which a fact or an answer arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
-    /// Since one fixed moment; only differences count.
+    /// Time since one fixed moment; only differences count.
     pub now: Duration,
-    /// The wall's time, to know how long containers have been running.
+    /// Wall time, from which the age of containers follows.
     pub wall: Timestamp,
-    /// When this kubelet's process began, by the same wall.
+    /// When the kubelet's process began, in wall time.
     pub kubelet_started: Timestamp,
     /// 64 random bits, to spread first probes.
     pub random: u64,
@@ -43,12 +43,12 @@ impl At {
 /// One probe of the pod: container and kind.
 pub type ProbeName = (String, ProbeKind);
 
-/// A run that begins.
+/// A run of a probe that begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// The container instance.
     pub container_id: Arc<str>,
-    /// What to ask.
+    /// The probe, from the container's spec.
     pub probe: Probe,
     /// The container's spec.
     pub container: Container,
@@ -67,18 +67,18 @@ pub struct Ended {
     pub due: Duration,
     /// When it had ended.
     pub at: Duration,
-    /// What the container answered; `None` when it could not be asked.
+    /// Whether the container passed; `None` if it could not be asked.
     pub passed: Option<bool>,
 }
 
-/// What an ended run has changed.
+/// The effect of an ended run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It was about an instance that is no more, or is being stopped: nobody is told.
+    /// The run was about an instance that is gone or is being stopped, and does not count.
     Dropped,
-    /// It counts, and the verdicts are as before.
+    /// The run counts, and the verdicts are as before.
     Unchanged,
-    /// It counts, and a verdict has changed.
+    /// The run counts, and a verdict has changed.
     Changed,
 }
 
@@ -90,7 +90,7 @@ pub struct PodProbes {
     terminating: bool,
     /// Containers whose postStart hook runs: they count as not running yet (row 5.19).
     starting: Arc<BTreeSet<String>>,
-    /// As the runtime lists them.
+    /// The pod's addresses in the order of the runtime.
     pod_ips: Vec<Arc<str>>,
     restored: SavedPod,
     containers: BTreeMap<String, ContainerProbes>,
@@ -108,7 +108,7 @@ struct ContainerProbes {
     probes: BTreeMap<ProbeKind, ProbeState>,
 }
 
-/// The newest instance of a container and what is settled about it.
+/// The newest instance of a container and its verdict.
 #[derive(Debug)]
 struct Instance {
     verdict: ContainerVerdict,
@@ -203,7 +203,7 @@ impl ContainerProbes {
         }
     }
 
-    /// There is a new instance: its probes begin anew, on hold where its verdict is settled for good already.
+    /// Takes a new instance: its probes begin anew, and are on hold where the verdict is already settled for good.
     fn begin_instance(&mut self, verdict: ContainerVerdict, at: At) {
         let kubelet_age = at.age_of(at.kubelet_started);
         for (kind, probe) in &mut self.probes {
@@ -219,7 +219,7 @@ impl ContainerProbes {
         self.freed = Duration::ZERO;
     }
 
-    /// The verdict over an instance of which nothing is settled yet.
+    /// The verdict on an instance whose probes have not settled anything yet.
     fn initial(&self, container_id: &Arc<str>) -> ContainerVerdict {
         let readiness = self.probes.contains_key(&ProbeKind::Readiness).then_some(false);
         ContainerVerdict { container_id: container_id.clone(), startup: None, liveness: None, readiness }
@@ -240,7 +240,7 @@ impl ContainerProbes {
 }
 
 impl PodProbes {
-    /// The probes of a pod, made at `added`, with what an earlier kubelet or incarnation had settled about it.
+    /// The probes of a pod. `restored` are verdicts of an earlier kubelet or incarnation; `added` is the present time.
     pub fn new(desired: Arc<DesiredPod>, restored: SavedPod, added: Duration) -> Self {
         let mut probes = Self {
             desired: desired.clone(),
@@ -255,7 +255,7 @@ impl PodProbes {
         probes
     }
 
-    /// The pod's object has changed. Probes of containers that stay keep their course.
+    /// Takes the changed pod. Probes of containers that stay keep their schedule and verdicts.
     pub fn set_desired(&mut self, desired: Arc<DesiredPod>) {
         let mut before = std::mem::take(&mut self.containers);
         for (spec, list) in desired.pod.spec.iter().flat_map(probed_containers) {
@@ -278,31 +278,31 @@ impl PodProbes {
         self.set_terminating(self.terminating);
     }
 
-    /// The pod has at least one probe.
+    /// Whether the pod has at least one probe.
     pub fn has_probes(&self) -> bool {
         !self.containers.is_empty()
     }
 
-    /// The pod as desired last.
+    /// The pod as it was last desired.
     pub fn desired(&self) -> &Arc<DesiredPod> {
         &self.desired
     }
 
-    /// The address that the pod's status shows first, which is of the node's family where there is one (row 8.8); empty
-    /// while it has none of its own.
+    /// The pod's first address in its status, which is of the node's family if there is such an address (row 8.8);
+    /// empty while the pod has no address of its own.
     pub fn pod_ip(&self, node_ip: &str) -> &str {
         let is_v6 = |ip: &str| ip.contains(':');
         let same = self.pod_ips.iter().find(|ip| is_v6(ip) == is_v6(node_ip));
         same.or(self.pod_ips.first()).map_or("", |ip| ip)
     }
 
-    /// Whether the pod is being stopped: then no more startup and liveness probes; readiness goes on (row 7.9). What
-    /// the API has deleted is being stopped whatever else is said.
+    /// Sets whether the pod is being stopped: then startup and liveness probes end, and readiness goes on (row 7.9). A
+    /// pod that is deleted in the API is being stopped, whatever `terminating` says.
     pub fn set_terminating(&mut self, terminating: bool) {
         self.terminating = terminating || self.desired.pod.metadata.deletion_timestamp.is_some();
     }
 
-    /// Containers whose postStart hook runs. None of their probes is due before it has ended.
+    /// Sets the containers whose postStart hook runs. None of their probes is due before the hook has ended.
     pub fn set_starting(&mut self, starting: &Arc<BTreeSet<String>>, now: Duration) {
         for started in self.starting.difference(starting) {
             if let Some(container) = self.containers.get_mut(started) {
@@ -312,14 +312,14 @@ impl PodProbes {
         self.starting.clone_from(starting);
     }
 
-    /// A container of this pod runs or may run.
+    /// Whether a container of this pod runs or may run.
     pub fn may_run(&self) -> bool {
         self.containers
             .values()
             .any(|container| container.instance.as_ref().is_some_and(|instance| instance.running.is_some()))
     }
 
-    /// The runtime's state of the pod. Returns whether a verdict has changed.
+    /// Takes the runtime's state of the pod. Returns whether a verdict has changed.
     pub fn observe(&mut self, state: &RuntimePod, at: At) -> bool {
         let before = self.verdicts();
         if let Some(sandbox) = state.ready_sandbox().filter(|sandbox| !sandbox.ips.is_empty()) {
@@ -332,7 +332,7 @@ impl PodProbes {
                     let status = statuses.get(name.as_str()).copied();
                     observe_container(container, seen, self.restored.get(name), status, at);
                 }
-                // Should the same instance come back into view, it is no new one.
+                // If the same instance is observed again, it does not count as new.
                 None => {
                     if let Some(gone) = container.instance.take() {
                         self.restored.insert(name.clone(), SavedVerdict::of(&gone.verdict));
@@ -347,7 +347,7 @@ impl PodProbes {
     /// When a probe is due.
     ///
     /// # Errors
-    /// [`Blocked`] when it is not, before a fact changes that; also for a probe that does not exist.
+    /// [`Blocked`], if the probe is not due until a fact changes, or does not exist.
     pub fn due(&self, name: &ProbeName) -> Result<Duration, Blocked> {
         let container = self.containers.get(&name.0).ok_or(Blocked::NotRunning)?;
         let probe = container.probes.get(&name.1).ok_or(Blocked::NotRunning)?;
@@ -358,7 +358,7 @@ impl PodProbes {
         Ok(probe.brought_forward.map_or(due, |forward| due.min(forward.max(container.freed))))
     }
 
-    /// The probe runs a command in its container.
+    /// Whether the probe runs a command in its container.
     pub fn is_exec(&self, name: &ProbeName) -> bool {
         let probe = self.containers.get(&name.0).and_then(|container| container.probes.get(&name.1));
         probe.is_some_and(|probe| probe.spec.exec.is_some())
@@ -372,7 +372,7 @@ impl PodProbes {
         self.containers.iter().flat_map(of).collect()
     }
 
-    /// A run of the probe begins, if it is due.
+    /// Begins a run of the probe, if it is due.
     pub fn begin(&mut self, name: &ProbeName) -> Option<Run> {
         let due = self.due(name).ok()?;
         let container = self.containers.get_mut(&name.0)?;
@@ -390,7 +390,7 @@ impl PodProbes {
         })
     }
 
-    /// The answer of a run of this probe in this instance would count.
+    /// Whether the answer of a run of this probe in this instance would count.
     pub fn awaits(&self, name: &ProbeName, container_id: &str) -> bool {
         let Some(container) = self.containers.get(&name.0) else { return false };
         let Some(instance) = &container.instance else { return false };
@@ -401,7 +401,7 @@ impl PodProbes {
             && container.probes.get(&name.1).is_some_and(|probe| probe.under_way)
     }
 
-    /// A run was ended before its answer.
+    /// Notes that a run was ended before its answer.
     pub fn given_up(&mut self, name: &ProbeName) {
         let container = self.containers.get_mut(&name.0);
         if let Some(probe) = container.and_then(|container| container.probes.get_mut(&name.1)) {
@@ -409,7 +409,7 @@ impl PodProbes {
         }
     }
 
-    /// A run has ended. What it says counts only for the instance that was asked, while that runs.
+    /// Takes the result of a run. It counts only for the instance that was asked, while that instance runs.
     pub fn ended(&mut self, name: &ProbeName, container_id: &str, ended: Ended) -> Heard {
         let Some(container) = self.containers.get_mut(&name.0) else { return Heard::Dropped };
         let Some(instance) = &mut container.instance else { return Heard::Dropped };
@@ -445,7 +445,7 @@ impl PodProbes {
         if changed { Heard::Changed } else { Heard::Unchanged }
     }
 
-    /// What is settled, by container.
+    /// The verdicts by container name.
     pub fn verdicts(&self) -> BTreeMap<String, ContainerVerdict> {
         let of = |(name, container): (&String, &ContainerProbes)| {
             Some((name.clone(), container.instance.as_ref()?.verdict.clone()))
@@ -453,13 +453,13 @@ impl PodProbes {
         self.containers.iter().filter_map(of).collect()
     }
 
-    /// What a later incarnation has to know.
+    /// The part of the verdicts that a later incarnation needs.
     pub fn saved(&self) -> SavedPod {
         self.verdicts().into_iter().map(|(name, verdict)| (name, SavedVerdict::of(&verdict))).collect()
     }
 }
 
-/// The API's last word on the pod's containers, by name.
+/// The container statuses that the API server gave with the pod, by name.
 fn container_statuses(desired: &DesiredPod) -> BTreeMap<&str, &ContainerStatus> {
     let status = desired.pod.status.iter();
     let lists = status.flat_map(|status| [&status.init_container_statuses, &status.container_statuses]);
@@ -498,14 +498,16 @@ fn observe_container(
     }
 }
 
-/// A container that an earlier kubelet started and reported on keeps what was reported, until probed anew (row 7.11).
+/// The verdict on an instance that an earlier kubelet started and reported: its values stay until probed anew (row
+/// 7.11).
 fn verdict_of_earlier_kubelet(
     initial: &ContainerVerdict,
     seen: &RuntimeContainer,
     status: Option<&ContainerStatus>,
     at: At,
 ) -> Option<ContainerVerdict> {
-    // Upstream goes by the time alone and wants ten seconds. Here the ID tells, so that a young container counts, too.
+    // Upstream compares times alone and wants ten seconds. Here the ID identifies the instance, so a young container
+    // counts, too.
     if seen.started_at? >= at.kubelet_started {
         return None;
     }

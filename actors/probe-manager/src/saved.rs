@@ -1,5 +1,5 @@
-//! What is kept on disk of a pod's verdicts, so that neither a restart of the kubelet nor of this actor makes Ready
-//! flap (row 7.11): neither the API server (standalone) nor the runtime knows it.
+//! The checkpoint of a pod's verdicts, so that neither a restart of the kubelet nor of this actor makes Ready flap (row
+//! 7.11): the runtime does not know the verdicts, and neither does the API server of a standalone kubelet.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use messages::PodUid;
 use messages::facts::ContainerVerdict;
 use serde::{Deserialize, Serialize};
 
-/// Names of the checkpoints begin with this.
+/// Names of checkpoints begin with this.
 pub const PREFIX: &str = "probe-results/";
 
-/// The checkpoint of a pod.
+/// The name of a pod's checkpoint.
 pub fn name(uid: &PodUid) -> String {
     format!("{PREFIX}{uid}")
 }
 
-/// The pod of a checkpoint.
+/// The pod of a checkpoint's name.
 pub fn uid(name: &str) -> Option<PodUid> {
     name.strip_prefix(PREFIX).map(PodUid::new)
 }
 
-/// What is kept of one pod, by container name.
+/// The checkpoint of one pod, by container name.
 pub type SavedPod = BTreeMap<String, SavedVerdict>;
 
-/// What is kept of one container instance.
+/// The verdict on one container instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedVerdict {
-    /// The instance it is about; it says nothing of another.
+    /// The instance; the verdict says nothing about another one.
     pub container_id: String,
     /// See [`ContainerVerdict::startup`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct SavedVerdict {
 }
 
 impl SavedVerdict {
-    /// What is kept of a verdict.
+    /// The part of a verdict that the checkpoint has.
     pub fn of(verdict: &ContainerVerdict) -> Self {
         Self {
             container_id: verdict.container_id.to_string(),
@@ -51,13 +51,13 @@ impl SavedVerdict {
         }
     }
 
-    /// The verdict to begin with, where `initial` is that of a new instance.
+    /// The verdict to begin with, if `initial` is the verdict on a new instance.
     pub fn apply_to(&self, initial: &ContainerVerdict) -> ContainerVerdict {
         ContainerVerdict {
             container_id: initial.container_id.clone(),
             startup: self.startup,
             liveness: self.liveness,
-            // A probe that the pod no longer has decides nothing.
+            // A probe that the pod no longer has does not count.
             readiness: initial.readiness.map(|_| self.readiness.unwrap_or(false)),
         }
     }

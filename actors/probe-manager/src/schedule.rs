@@ -2,8 +2,8 @@
 //!
 //! A readiness probe is due at its container's start plus the initial delay. Startup and liveness probes kill, so they
 //! keep upstream's ticks: every period from the moment at which the pod was added, the first one after the container's
-//! start and the initial delay. A container that upstream gives most of a period to come up has it here, too. From the
-//! first run on a probe is due every period. Being late is measured and is nobody's failure.
+//! start and the initial delay. A container that upstream gives most of a period to come up has that time here, too.
+//! After its first run a probe is due every period. Lateness is measured, and does not count as failure.
 
 use std::time::Duration;
 
@@ -12,49 +12,48 @@ use messages::facts::ProbeKind;
 /// A readiness probe that facts about its container bring forward runs at most this often.
 const READINESS_PAUSE: Duration = Duration::from_secs(1);
 
-/// A probe's own times.
+/// The times of a probe's spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// `initialDelaySeconds`, from the container's start.
     pub initial_delay: Duration,
-    /// `periodSeconds`; more than nothing.
+    /// `periodSeconds`; more than zero.
     pub period: Duration,
 }
 
-/// What the next run of a probe hangs on. Times are durations since one fixed moment.
+/// Everything that the time of a probe's next run depends on. Times are durations since one fixed moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
-    /// Which probe.
+    /// The kind of the probe.
     pub kind: ProbeKind,
-    /// Its times.
+    /// The probe's delay and period.
     pub timing: Timing,
     /// Its container, while that runs.
     pub running: Option<Running>,
-    /// The container has started as far as its startup probe is concerned.
+    /// Whether the container has started as far as its startup probe is concerned.
     pub started: bool,
-    /// Its verdict stands until there is a new container.
+    /// Whether its verdict stands until there is a new instance.
     pub on_hold: bool,
-    /// The pod is being stopped.
+    /// Whether the pod is being stopped.
     pub terminating: bool,
-    /// A run is under way or waits for its turn.
+    /// Whether a run is under way or waits for its turn.
     pub under_way: bool,
-    /// When the last run in this container was due, and when it ended.
+    /// The last run in this instance.
     pub last: Option<LastRun>,
     /// See [`spread`].
     pub spread: Duration,
     /// When the pod's probes were made.
     pub added: Duration,
-    /// Since when the container is started as far as its startup probe and its postStart hook are concerned; nothing if
-    /// neither has ever held a probe back.
+    /// Since when neither the startup probe nor the postStart hook holds this probe back; zero if neither ever did.
     pub freed: Duration,
 }
 
-/// A container that runs, perhaps for longer than this scheduler.
+/// A container that runs, perhaps since before ProbeManager started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// When it was first seen running.
+    /// When ProbeManager first saw it run.
     pub seen: Duration,
-    /// How long it had been running then.
+    /// How long it had been running at `seen`.
     pub age: Duration,
 }
 
@@ -69,7 +68,7 @@ impl Running {
 pub struct LastRun {
     /// When it should have begun.
     pub due: Duration,
-    /// When it had ended.
+    /// When it ended.
     pub ended: Duration,
 }
 
@@ -78,20 +77,20 @@ pub struct LastRun {
 pub enum Blocked {
     /// Its container does not run.
     NotRunning,
-    /// The startup probe has not passed yet, or this is the startup probe and it has.
+    /// The startup probe has not passed yet; or this is the startup probe, and it has passed.
     Startup,
-    /// It has settled for this container.
+    /// Its verdict stands for this instance.
     OnHold,
     /// Its pod is being stopped.
     Terminating,
-    /// It is being run.
+    /// A run is under way.
     UnderWay,
 }
 
 /// When the probe is due.
 ///
 /// # Errors
-/// [`Blocked`] when it is not, before a fact changes that.
+/// [`Blocked`], if it is not due until a fact changes.
 pub fn next(situation: &Situation) -> Result<Duration, Blocked> {
     let Situation { kind, timing, started, .. } = *situation;
     if situation.under_way {
@@ -108,11 +107,12 @@ pub fn next(situation: &Situation) -> Result<Duration, Blocked> {
         return Err(Blocked::Startup);
     }
     if let Some(last) = situation.last {
-        // The period counts from when it was due, so that lateness does not add up; a run longer than its period is
-        // followed by the next at once, not by all that it kept from running.
+        // The period counts from the time at which the last run was due, so that lateness does not add up. After a run
+        // longer than its period the next one follows at once, and the runs missed meanwhile are left out.
         return Ok((last.due + timing.period).max(last.ended));
     }
-    // A moment at which it was held back is past for good, or two runs would follow each other at once.
+    // The initial delay and the startup probe hold back only the first run: applied later, they could put two runs next
+    // to each other.
     let earliest = running.start_plus(timing.initial_delay).max(situation.freed);
     Ok(match kind {
         ProbeKind::Readiness => earliest.max(running.seen + situation.spread),
@@ -122,15 +122,15 @@ pub fn next(situation: &Situation) -> Result<Duration, Blocked> {
     })
 }
 
-/// The first of the ticks every `period` from `first` on that is not before `earliest`.
+/// The first tick that is not before `earliest`, of the ticks every `period` from `first` on.
 fn tick_from(first: Duration, period: Duration, earliest: Duration) -> Duration {
     let behind = earliest.saturating_sub(first).as_nanos();
     let periods = u32::try_from(behind.div_ceil(period.as_nanos().max(1))).unwrap_or(u32::MAX);
     first.saturating_add(period.saturating_mul(periods))
 }
 
-/// When a readiness probe is due after a fact about its container has arrived: at once if the container has started
-/// and is not ready, else when it is due anyway (row 7.2). Its period counts anew from there.
+/// When a readiness probe is due after a fact about its container has arrived: at once if the container has started and
+/// is not ready, else at its regular time (row 7.2). The next period counts from there.
 ///
 /// # Errors
 /// [`Blocked`] as for [`next`].
@@ -147,8 +147,8 @@ pub fn next_on_fact(situation: &Situation, ready: bool, now: Duration) -> Result
     Ok(due.min(now.max(not_before)))
 }
 
-/// How long the first probe of a container waits so that not all begin at once when the kubelet has just started:
-/// a part of the period given by `random`, and nothing once the kubelet has run for a period.
+/// How long the first probe of a container waits, so that not all begin at once when the kubelet has just started: a
+/// part of the period given by `random`, and zero once the kubelet has run for a period.
 pub fn spread(period: Duration, kubelet_age: Duration, random: u64) -> Duration {
     if kubelet_age >= period {
         return Duration::ZERO;

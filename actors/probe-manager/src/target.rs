@@ -1,5 +1,5 @@
-//! Whom a probe asks, and what: ports by name, the pod's address where none is given, commands with the container's
-//! literal environment filled in (rows 7.3 and 7.4).
+//! What a probe asks, and at which address: ports by name, the pod's address if the probe gives none, commands with the
+//! container's literal environment filled in (rows 7.3 and 7.4).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use pod_spec::expansion::{Budget, TooLong, expand};
 
-/// A probe ready to be run.
+/// A probe with everything resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Run a command in the container.
@@ -15,7 +15,7 @@ pub enum Target {
         /// Program and arguments.
         command: Vec<String>,
     },
-    /// Get a page.
+    /// Send an HTTP GET.
     Http {
         /// `http` or `https`.
         scheme: String,
@@ -28,14 +28,14 @@ pub enum Target {
         /// Headers in the pod spec's order; a name may come more than once.
         headers: Vec<(String, String)>,
     },
-    /// Open a connection.
+    /// Open a TCP connection.
     Tcp {
         /// Name or address, without brackets.
         host: String,
         /// Port.
         port: u16,
     },
-    /// Ask grpc.health.v1.
+    /// Call grpc.health.v1.
     Grpc {
         /// Name or address, without brackets.
         host: String,
@@ -46,24 +46,24 @@ pub enum Target {
     },
 }
 
-/// Why a probe has no target. It is an error of the probe, not a failure of the container.
+/// Why a probe has no target. That is an error of the probe, not a failure of the container.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The port is neither a name of the container's ports nor a number.
     #[error("port {0} not found")]
     UnknownPort(String),
-    /// The port is no port.
+    /// The port is not between 1 and 65535.
     #[error("invalid port number: {0}")]
     InvalidPort(i64),
-    /// The command is too long with its variables.
+    /// The command with its variables filled in is too long.
     #[error("container {container:?}: command of the probe: {error}")]
     TooLong {
         /// The container.
         container: String,
-        /// How long it may be.
+        /// The size that was reached, and the limit.
         error: TooLong,
     },
-    /// The probe has no handler that this kubelet knows.
+    /// The probe has no handler that the kubelet knows.
     #[error("missing probe handler for {pod}:{container}")]
     NoHandler {
         /// The pod, as events name it.
@@ -73,10 +73,10 @@ pub enum TargetError {
     },
 }
 
-/// The target of `probe` in `container` of the pod named `pod`; `pod_ip` is empty while it has none.
+/// The target of `probe` in `container` of the pod named `pod`; `pod_ip` is empty while the pod has no address.
 ///
 /// # Errors
-/// [`TargetError`] when a port does not resolve or there is no handler.
+/// [`TargetError`], if a port does not resolve or there is no handler.
 pub fn target(probe: &Probe, container: &Container, pod: &str, pod_ip: &str) -> Result<Target, TargetError> {
     let host_or_pod =
         |host: &Option<String>| host.clone().filter(|host| !host.is_empty()).unwrap_or(pod_ip.to_owned());
@@ -118,7 +118,7 @@ fn scheme(get: &HTTPGetAction) -> String {
     if scheme.is_empty() { "http".to_owned() } else { scheme }
 }
 
-/// A port by number, by the name it has in the container, or by a number written as text.
+/// A port given as a number, by its name in the container, or as a number written as text.
 fn resolve_port(port: &IntOrString, container: &Container) -> Result<u16, TargetError> {
     let name = match port {
         IntOrString::Int(number) => return checked_port(i64::from(*number)),
@@ -140,8 +140,8 @@ fn checked_port(number: i64) -> Result<u16, TargetError> {
     }
 }
 
-/// Fills `$(NAME)` in from the variables that the pod spec gives a literal value; probes know no others. A name that
-/// is not among them stays as it is, `$$` is one `$`.
+/// Replaces `$(NAME)` by the variables that the pod spec gives a literal value; probes know no others. An unknown name
+/// stays as it is, and `$$` becomes `$`.
 fn expand_all(command: &[String], env: &[EnvVar]) -> Result<Vec<String>, TooLong> {
     let values: BTreeMap<&str, &str> =
         env.iter().map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default())).collect();

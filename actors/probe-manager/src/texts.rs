@@ -1,4 +1,4 @@
-//! What the events say (row 7.7), word for word as the Go kubelet says it.
+//! The texts of events (row 7.7), word for word those of the Go kubelet.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub fn kind_name(kind: ProbeKind) -> &'static str {
     }
 }
 
-/// The event for an answer; success has none.
+/// The event for an answer; `None` for success.
 pub fn event(kind: ProbeKind, answer: &Answer) -> Option<Event> {
     let kind = kind_name(kind);
     let (reason, message) = match answer {
@@ -46,7 +46,7 @@ pub fn event(kind: ProbeKind, answer: &Answer) -> Option<Event> {
     Some(Event { event_type: EventType::Warning, reason, message })
 }
 
-/// What a command that ran into its timeout failed with.
+/// The failure text of a command that ran into its timeout.
 pub fn command_timed_out(command: &[String], timeout_s: u64) -> String {
     let timeout = GoDuration::whole_millis(Duration::from_secs(timeout_s));
     format!("command timed out: {:?} timed out after {timeout}", command.join(" "))

@@ -1,4 +1,4 @@
-//! What the actor's one delay queue holds.
+//! The entries of ProbeManager's delay queue.
 
 use messages::PodUid;
 use messages::facts::ProbeKind;
@@ -19,14 +19,14 @@ pub struct ProbeKey {
 pub enum Timer {
     /// A probe is due.
     Due(ProbeKey),
-    /// A checkpoint that could not be written is tried again.
+    /// Write this pod's checkpoint again, after a failure.
     Save(PodUid),
     /// Verdicts that somebody had no room for are told again.
     Publish(PodUid),
 }
 
 impl Timer {
-    /// The pod it is about.
+    /// The pod of the timer.
     pub fn pod(&self) -> &PodUid {
         match self {
             Self::Due(key) => &key.pod,

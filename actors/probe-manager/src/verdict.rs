@@ -1,25 +1,25 @@
-//! From single answers to settled ones: thresholds, and what counts as an answer at all (row 7.2).
+//! From single answers to verdicts: thresholds, and which results count as answers (row 7.2).
 
-/// What one run of a probe came to.
+/// The result of one run of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It said yes.
+    /// The container passed.
     Success,
-    /// It said yes, and something is odd about it.
+    /// The container passed, with something odd about the answer.
     Warning {
         /// What is odd.
         output: String,
     },
-    /// It said no, in time or not.
+    /// The container failed, or did not answer in time.
     Failure {
-        /// What it said.
+        /// Its answer.
         output: String,
     },
-    /// It could not be asked, or not to the end. That says nothing about the container.
+    /// The container could not be asked, or not to the end. That says nothing about the container.
     Errored {
-        /// What kind of trouble it was.
+        /// The kind of error.
         why: Unasked,
-        /// Why.
+        /// The error's text.
         message: String,
     },
 }
@@ -27,7 +27,7 @@ pub enum Answer {
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unasked {
-    /// The probe could not be made.
+    /// The probe could not be sent.
     Unknown,
     /// An answer had begun and could not be read to its end.
     BrokenOff,
@@ -36,7 +36,7 @@ pub enum Unasked {
 }
 
 impl Answer {
-    /// Whether the container passed; `None` when the probe was no answer.
+    /// Whether the container passed; `None` if there is no answer.
     pub fn passed(&self) -> Option<bool> {
         match self {
             Self::Success | Self::Warning { .. } => Some(true),
@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-/// How often a probe that cannot be asked is tried before it is given up until its next turn.
+/// How many times a probe is tried when the container cannot be asked, before it waits for its next turn.
 pub const TRIES_ON_ERROR: u32 = 3;
 
 /// `successThreshold` and `failureThreshold`.
@@ -58,7 +58,7 @@ pub struct Thresholds {
     pub failure: u32,
 }
 
-/// Answers of one kind in a row.
+/// Equal answers in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streak {
     passed: bool,
@@ -66,7 +66,7 @@ pub struct Streak {
 }
 
 impl Streak {
-    /// Counts an answer. Returns what is settled by it, if anything.
+    /// Counts an answer. Returns the verdict, if a threshold is reached.
     pub fn count(&mut self, passed: bool, thresholds: Thresholds) -> Option<bool> {
         if self.length > 0 && self.passed == passed {
             self.length = self.length.saturating_add(1);

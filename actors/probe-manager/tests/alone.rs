@@ -1,4 +1,4 @@
-//! ProbeManager alone: it is told which pods run, probes fake servers, and tells verdicts.
+//! ProbeManager alone: the test tells it which pods run; it probes fake servers and tells verdicts.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use stage::{Neighbour, Stage, alone, desired, observed, pod};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Where the pod of the stage listens, and has a readiness probe every 10 s.
+/// The address of the pod's server, which has a readiness probe every 10 s.
 const SERVER: (&str, u16) = ("10.0.0.1", 8080);
 
 struct Neighbours {
@@ -31,7 +31,7 @@ struct Neighbours {
 }
 
 impl Neighbours {
-    /// The pod's server answers well.
+    /// Neighbours, and a server that answers with 200.
     fn new() -> Self {
         let prober = FakeProber::new();
         prober.set(SERVER.0, SERVER.1, FakeAnswer::status(200));
@@ -78,7 +78,7 @@ fn tell_facts(actor: &Supervised<ProbeManager>) {
     actor.address().tell(observed(&pod(0), 1)).unwrap();
 }
 
-/// What a neighbour was last told of the pod's readiness.
+/// The pod's readiness as a neighbour was last told.
 fn ready(neighbour: &Neighbour<ProbeVerdict>) -> Option<bool> {
     neighbour.last()?.containers.get("web")?.readiness
 }

@@ -1,4 +1,4 @@
-//! The actor: keeps the classes' shares and has cgroups made and removed.
+//! The actor: keeps the classes' shares current, and makes and removes cgroups.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use crate::metrics::ResourceMetrics;
 use crate::node::{Enforcement, ReservedCgroup, enforcements};
 use crate::values::{PodRules, class_values, pod_values};
 
-/// Upstream's periods: of the classes' update, and of the next attempt to enforce what failed (rows 14.4, 14.7).
+/// Upstream's periods: of the update of classes, and of new attempts to enforce after a failure (rows 14.4, 14.7).
 const PERIOD: Duration = Duration::from_secs(60);
-/// Longest wait for what the runtime holds.
+/// How long Pleg may take to tell which pods the runtime holds.
 const KNOWN_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The configuration of cgroups.
+/// ResourceManager's configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceManagerConfig {
-    /// `cgroupsPerQOS`: pods have cgroups, below those of their classes. Without, the runtime places containers.
+    /// `cgroupsPerQOS`: pods have cgroups, below those of their classes. Otherwise the runtime places containers.
     pub per_qos: bool,
-    /// What the node lays down for every pod.
+    /// The node's rules for every pod.
     pub pods: PodRules,
-    /// What all pods together are held to.
+    /// The limits of the cgroup of all pods.
     pub node: Amounts,
-    /// The administrator's cgroups that are held to what is reserved.
+    /// The administrator's cgroups that are limited to what is reserved for them.
     pub reserved: Vec<ReservedCgroup>,
-    /// How often it is looked what cgroups there are, and the classes' values are made to hold.
+    /// Period of listing the cgroups and of writing the classes' values again.
     pub housekeeping: Duration,
 }
 
@@ -54,20 +54,20 @@ impl Default for ResourceManagerConfig {
     }
 }
 
-/// What ResourceManager is given.
+/// ResourceManager's configuration, effects and addresses.
 #[derive(Clone)]
 pub struct ResourceManagerDeps {
-    /// What it goes by.
+    /// Configuration.
     pub config: ResourceManagerConfig,
     /// The machine's cgroups.
     pub cgroups: Arc<dyn Cgroups>,
-    /// Pleg: what the runtime holds.
+    /// Asks Pleg for the pods that the runtime holds.
     pub held_pods: AskPort<ResourceManager, GetHeldPods>,
-    /// Asked again after a restart.
+    /// PodManager, asked for the desired pods after a restart.
     pub resend_desired: Address<ResendDesired>,
-    /// Events.
+    /// EventRecorder.
     pub events: Address<RecordEvent>,
-    /// Counters.
+    /// Metrics.
     pub metrics: ResourceMetrics,
 }
 
@@ -76,29 +76,29 @@ type ClassValues = [(QosClass, CgroupValues); 2];
 /// ResourceManager's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Look at the cgroups that are there, and have the classes hold their values.
+    /// List the cgroups, and write the classes' values again.
     Housekeeping,
-    /// Enforce on the node's cgroups what failed.
+    /// Enforce again on the node's cgroups what failed.
     Enforce,
 }
 
-/// States what pods may use.
+/// ResourceManager: limits and shares of pods, by cgroups.
 pub struct ResourceManager {
     deps: ResourceManagerDeps,
     executor: Executor,
     ledger: Ledger,
-    /// What of the node's is not enforced yet.
+    /// The node's cgroups that are not enforced yet.
     unenforced: Vec<Enforcement>,
-    /// The classes' values are being written; and they changed meanwhile.
+    /// `Some` while the classes' values are being written; `Some(true)` if they have to be written again after that.
     updating: Option<bool>,
-    /// What the classes hold as far as is known: not written again for every pod that comes or goes.
+    /// The classes' values as last written: equal values are not written again for every pod that comes or goes.
     held: Option<ClassValues>,
     listing: bool,
     orphans_removed: u64,
 }
 
 impl ResourceManager {
-    /// An incarnation that knows nothing yet.
+    /// An incarnation without facts.
     pub fn new(deps: ResourceManagerDeps) -> Self {
         let executor = Executor { cgroups: deps.cgroups.clone(), metrics: deps.metrics.clone() };
         let unenforced = match deps.config.per_qos {
@@ -117,7 +117,7 @@ impl ResourceManager {
         }
     }
 
-    /// Has the node's cgroups hold what they shall; what fails is tried again in a minute.
+    /// Writes the values of the node's cgroups; those that fail are tried again in a minute.
     fn enforce(&mut self, ctx: &mut Ctx<Self>) {
         let wanted = std::mem::take(&mut self.unenforced);
         let executor = self.executor.clone();
@@ -148,7 +148,7 @@ impl ResourceManager {
         });
     }
 
-    /// Has the classes' cgroups hold what their pods ask for, one writer at a time.
+    /// Writes the values of the classes' cgroups that follow from their pods, one write at a time.
     fn update_classes(&mut self, ctx: &mut Ctx<Self>) {
         if self.updating.is_some() {
             self.updating = Some(true);
@@ -171,7 +171,7 @@ impl ResourceManager {
         });
     }
 
-    /// Looks at what cgroups there are: who has one counts, and whom nobody knows loses it.
+    /// Lists the pods' cgroups: pods that have one count for their class, and cgroups of unknown pods are removed.
     fn look(&mut self, ctx: &mut Ctx<Self>) {
         if std::mem::replace(&mut self.listing, true) {
             return;
@@ -184,7 +184,7 @@ impl ResourceManager {
                     let found: BTreeSet<PodUid> = found.iter().map(|pod| PodUid::new(&pod.uid)).collect();
                     actor.ledger.leave_alone(ctx.quarantined());
                     let mut orphans = actor.ledger.listed(found);
-                    // The next listing finds them again.
+                    // The next listing finds them again, once they are let in.
                     orphans.retain(|uid| !ctx.is_quarantined(uid));
                     orphans
                 }
@@ -193,7 +193,7 @@ impl ResourceManager {
                     Vec::new()
                 }
             };
-            // Somebody else may have changed them.
+            // Another program may have changed the classes' values.
             actor.held = None;
             actor.update_classes(ctx);
             let executor = actor.executor.clone();
@@ -203,7 +203,7 @@ impl ResourceManager {
                     Some(known) => known.await.ok(),
                     None => None,
                 };
-                // As long as nobody says otherwise the runtime may know all of them.
+                // If Pleg does not answer, the runtime is taken to know all of them.
                 executor
                     .remove_orphans(orphans, |uid| known.as_ref().is_none_or(|known| known.contains_key(uid)))
                     .await

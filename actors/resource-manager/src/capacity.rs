@@ -1,4 +1,4 @@
-//! PURE: what the node has, what pods may have of it, and what the cgroup of all pods is held to (row 13.4).
+//! PURE: the node's capacity, the part of it that pods may use, and the limits of the cgroup of all pods (row 13.4).
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use pod_spec::resources::{HUGE_PAGES_PREFIX, NodeResources, is_huge_pages};
 /// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// Processes and threads: upstream's name for them, which no node status shows.
+/// Upstream's name for processes and threads, which no Node's status shows.
 pub const PIDS: &str = "pid";
-/// What may be kept back for the system and for Kubernetes' own processes.
+/// The resources that can be reserved for the system and for Kubernetes' own processes.
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", PIDS];
 
-/// What a machine has.
+/// The resources of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineCapacity {
     /// Logical CPUs.
     pub cpus: u32,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Bytes of the file system of the kubelet's directory; none if local storage is not accounted for.
+    /// Bytes of the file system of the kubelet's directory; `None` if local storage is not accounted for.
     pub storage_bytes: Option<u64>,
-    /// Huge pages set aside, by size in bytes.
+    /// Number of huge pages set aside, by page size in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
-    /// Processes and threads at once.
+    /// How many processes and threads there can be at once; `None` if that is unknown.
     pub pids: Option<u64>,
 }
 
-/// What is kept from pods, and how many there may be.
+/// What is withheld from pods, and how many pods there may be.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reservations {
     /// `kubeReserved`
@@ -45,23 +45,23 @@ pub struct Reservations {
     pub pods_per_core: u64,
 }
 
-/// A value of the configuration that cannot be used.
+/// A configuration value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CapacityError {
-    /// Not among the resources that can be reserved.
+    /// The resource is not one that can be reserved.
     #[error("cannot reserve {0:?} resource")]
     Unreservable(String),
-    /// No quantity.
+    /// The text is not a quantity.
     #[error("failed to parse quantity {text:?} for {name:?} resource: {reason}")]
     NoQuantity {
         /// The resource.
         name: String,
         /// The text.
         text: String,
-        /// What is wrong with it.
+        /// Why it is not.
         reason: String,
     },
-    /// Less than nothing.
+    /// The quantity is negative.
     #[error("resource quantity for {name:?} cannot be negative: {text}")]
     Negative {
         /// The resource.
@@ -77,7 +77,7 @@ pub enum CapacityError {
         /// The text.
         text: String,
     },
-    /// More is kept back than there is.
+    /// More is reserved than the machine has; the text names each resource.
     #[error("invalid Node Allocatable configuration. {0}")]
     TooMuch(String),
 }
@@ -85,7 +85,7 @@ pub enum CapacityError {
 /// Reads `kubeReserved` or `systemReserved`.
 ///
 /// # Errors
-/// Upstream's, for the first resource that cannot be reserved so.
+/// Upstream's error for the first resource that cannot be reserved, or not with this quantity.
 pub fn reserved(texts: &BTreeMap<String, String>) -> Result<Amounts, CapacityError> {
     let amount = |(name, text): (&String, &String)| {
         if !RESERVABLE.contains(&name.as_str()) {
@@ -104,7 +104,7 @@ pub fn reserved(texts: &BTreeMap<String, String>) -> Result<Amounts, CapacityErr
 /// Reads `evictionHard`; `0%` and `100%` switch a signal off.
 ///
 /// # Errors
-/// The first text that is no threshold.
+/// [`CapacityError::BadThreshold`] for the first text that is no threshold.
 pub fn thresholds(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, Threshold>, CapacityError> {
     let mut read = BTreeMap::new();
     for (signal, text) in texts.iter().filter(|(_, text)| *text != "0%" && *text != "100%") {
@@ -122,8 +122,8 @@ pub fn thresholds(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, T
     Ok(read)
 }
 
-/// What the node has, and what pods may have of it: less what is reserved and what eviction keeps free, memory less huge
-/// pages, and nothing negative.
+/// The Node's `status.capacity` and `status.allocatable`: the latter is the capacity less reservations and hard
+/// eviction thresholds, memory also less huge pages, and never negative.
 pub fn node_resources(machine: &MachineCapacity, reservations: &Reservations) -> NodeResources {
     let capacity = capacity(machine, reservations);
     let mut allocatable = less(&capacity, &kept_back(&capacity, reservations));
@@ -135,8 +135,8 @@ pub fn node_resources(machine: &MachineCapacity, reservations: &Reservations) ->
     NodeResources { capacity, allocatable }
 }
 
-/// What the cgroup of all pods is held to where that is asked for: less what is reserved, with what eviction keeps free
-/// and huge pages still in it. Without being asked for it is held to all there is.
+/// The limits of the cgroup of all pods. With `pods` (`enforceNodeAllocatable`) they are the capacity less
+/// reservations, while eviction thresholds and huge pages are not taken off; otherwise they are the whole capacity.
 pub fn enforced(machine: &MachineCapacity, reservations: &Reservations, pods: bool) -> Amounts {
     let mut all = compute(machine);
     all.extend(machine.pids.map(|pids| (PIDS.to_owned(), Quantity::decimal(pids))));
@@ -146,10 +146,10 @@ pub fn enforced(machine: &MachineCapacity, reservations: &Reservations, pods: bo
     less(&less(&all, &reservations.system), &reservations.kube)
 }
 
-/// Whether there is as much as shall be kept back.
+/// Checks that the machine has what is reserved.
 ///
 /// # Errors
-/// Upstream's, for every resource of which there is less.
+/// Upstream's error, which names every resource of which the machine has less.
 pub fn validate(machine: &MachineCapacity, reservations: &Reservations) -> Result<(), CapacityError> {
     let capacity = capacity(machine, reservations);
     let kept = kept_back(&capacity, reservations);
@@ -188,7 +188,7 @@ fn capacity(machine: &MachineCapacity, reservations: &Reservations) -> Amounts {
     all
 }
 
-/// What is kept from pods of each resource that there is.
+/// The amounts that are withheld from pods, of each resource that the machine has.
 fn kept_back(capacity: &Amounts, reservations: &Reservations) -> Amounts {
     let signal = |resource: &str| match resource {
         "memory" => reservations.eviction_hard.get(signals::MEMORY_AVAILABLE),
@@ -284,7 +284,7 @@ mod tests {
         assert!((storage - (80_i64 << 30)).abs() < 4096, "{storage}");
         assert_eq!(validate(&machine(), &kept), Ok(()));
 
-        // Eviction and huge pages are within what all pods together are held to.
+        // Eviction thresholds and huge pages are not taken off the limits of all pods together.
         let held = enforced(&machine(), &kept, true);
         let expected = ["cpu=3250m", "hugepages-1Gi=0", "hugepages-2Mi=1Gi", "memory=7Gi", "pid=32k"];
         assert_eq!(shown(&held), expected);

@@ -1,4 +1,4 @@
-//! Has cgroups made, changed and removed, tells what this machine cannot hold, and measures how long it took.
+//! Makes, changes and removes cgroups, logs what the machine cannot enforce, and measures durations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::metrics::{Operation, ResourceMetrics};
 
-/// How long killed processes may take to leave their cgroup: the waits before each further attempt to remove it.
+/// Waits before further attempts to remove a cgroup of which the processes have been killed and have to leave first.
 const KILLED_WAITS: [Duration; 4] = [
     Duration::from_millis(10),
     Duration::from_millis(50),
@@ -19,7 +19,7 @@ const KILLED_WAITS: [Duration; 4] = [
     Duration::from_millis(1000),
 ];
 
-/// The machine's cgroups, measured.
+/// The machine's cgroups, with metrics of the operations.
 #[derive(Clone)]
 pub(crate) struct Executor {
     pub cgroups: Arc<dyn Cgroups>,
@@ -27,7 +27,7 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Has a cgroup there with its values.
+    /// Makes a cgroup if it is missing, and writes its values.
     pub(crate) async fn ensure(&self, cgroup: &str, values: CgroupValues) -> Result<Ensured, CgroupError> {
         let began = Instant::now();
         let ensured = self.cgroups.ensure(cgroup, values).await?;
@@ -39,7 +39,7 @@ impl Executor {
         Ok(ensured)
     }
 
-    /// Has a cgroup of the administrator's hold its values.
+    /// Writes the values of a cgroup of the administrator's, which must exist.
     pub(crate) async fn update(&self, cgroup: &str, values: CgroupValues) -> Result<Ensured, CgroupError> {
         let began = Instant::now();
         let updated = self.cgroups.update(cgroup, values).await?;
@@ -55,8 +55,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Removes the cgroup of a pod of which nothing may run any more. Processes in it are killed, as upstream does: the
-    /// runtime has lost them, for example when the call that made a sandbox or started a container was broken off.
+    /// Removes the cgroup of a pod of which no process may run any more. Processes in it are killed, as upstream does:
+    /// the runtime has lost them, for example when the call that made a sandbox or started a container was broken off.
     pub(crate) async fn kill_and_remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
         let mut removed = self.remove(uid).await;
         if !matches!(removed, Err(CgroupError::ProcessesLeft { .. })) {
@@ -74,7 +74,7 @@ impl Executor {
         removed
     }
 
-    /// Has the cgroups of both classes hold their values; whether they do.
+    /// Writes the values of both classes' cgroups; returns whether all were written.
     pub(crate) async fn classes(&self, values: &[(QosClass, CgroupValues); 2]) -> bool {
         let mut held = true;
         for (qos, values) in values {
@@ -90,8 +90,8 @@ impl Executor {
         held
     }
 
-    /// Removes cgroups of pods that nobody knows; gives those that are gone. Processes in them are killed if not even
-    /// the runtime knows the pod.
+    /// Removes the cgroups of unknown pods, and returns the pods whose cgroups are gone. Processes in them are killed
+    /// if the runtime does not know the pod either.
     pub(crate) async fn remove_orphans(
         &self,
         orphans: Vec<PodUid>,
@@ -117,7 +117,7 @@ impl Executor {
     }
 }
 
-/// A machine without a controller runs pods all the same, as upstream has it; it says so.
+/// Logs the values that the machine cannot enforce, for lack of a controller. Pods run all the same, as upstream.
 pub(crate) fn tell(cgroup: &str, ensured: &Ensured) {
     for what in &ensured.not_held {
         tracing::warn!(cgroup, "Not held by this machine: {what}");

@@ -1,4 +1,4 @@
-//! PURE: whose cgroups are there, who counts for the classes' shares, and whose cgroups nobody needs any more.
+//! PURE: which pods have cgroups, which of them count for the classes' shares, and which cgroups are no longer needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use messages::pod_set::PodSetUpdate;
 use pod_set::{PodSet, Taken};
 use supervision::blame;
 
-/// What is known of pods and their cgroups.
+/// The pods and their cgroups.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Everybody whose spec was seen and who is desired or has a cgroup.
+    /// The specs of all pods that are desired or have a cgroup, as far as their specs have been seen.
     specs: BTreeMap<PodUid, Arc<Pod>>,
     desired: PodSet<Arc<DesiredPod>>,
     /// Whose cgroup is there.
@@ -25,8 +25,8 @@ pub(crate) struct Ledger {
     burstable_millis: i128,
     /// Cgroups made (true) and removed since the listing that is under way began: it may not have seen it.
     changes: BTreeMap<PodUid, bool>,
-    /// Nobody's cgroups at the last listing. Whoever still is at the next one is removed: a pod may come to its end by
-    /// itself meanwhile.
+    /// The pods that had a cgroup at the last listing without being desired. If that is so again at the next listing,
+    /// their cgroups are removed: until then, their workers may remove them.
     suspects: BTreeSet<PodUid>,
     /// Quarantined pods: what is news of them is taken in when they are let in.
     left_alone: BTreeSet<PodUid>,
@@ -50,7 +50,7 @@ impl Ledger {
         false
     }
 
-    /// A pod's cgroup is being made.
+    /// Notes that a pod's cgroup is being made.
     pub(crate) fn made(&mut self, pod: &DesiredPod) {
         let uid = &pod.pod_ref.uid;
         self.specs.insert(uid.clone(), pod.pod.clone());
@@ -60,19 +60,19 @@ impl Ledger {
         self.count(uid);
     }
 
-    /// A pod's cgroup is gone.
+    /// Notes that a pod's cgroup is gone.
     pub(crate) fn removed(&mut self, uid: &PodUid) {
         self.present.remove(uid);
         self.changes.insert(uid.clone(), false);
         self.settle(uid);
     }
 
-    /// The machine's cgroups are about to be listed.
+    /// Notes that the machine's cgroups are about to be listed.
     pub(crate) fn listing_begins(&mut self) {
         self.changes.clear();
     }
 
-    /// These are there. Gives those that nobody needs, and has not for a whole period.
+    /// Takes the pods that have cgroups. Returns those that have not been desired for a whole period.
     pub(crate) fn listed(&mut self, found: BTreeSet<PodUid>) -> Vec<PodUid> {
         let before = std::mem::replace(&mut self.present, found);
         for (uid, made) in std::mem::take(&mut self.changes) {
@@ -100,7 +100,7 @@ impl Ledger {
         self.burstable_millis
     }
 
-    /// How many cgroups of pods are there.
+    /// The number of pods that have a cgroup.
     pub(crate) fn present(&self) -> usize {
         self.present.len()
     }

@@ -3,8 +3,9 @@
 //! Sends: ResendDesired; GetHeldPods; RecordEvent (NodeAllocatableEnforced, FailedNodeAllocatableEnforcement,
 //! FailedCreatePodContainer).
 //! State (rebuilt from): desired pods (they are sent again), cgroups (the kernel's own directories).
-//! On crash: pods run on in their cgroups; one that starts waits for the next incarnation.
-//! Never does: kills a process of a pod that anybody knows, or removes a cgroup with processes in it.
+//! On crash: pods run on in their cgroups; a pod that starts waits for the next incarnation.
+//! Never does: kills a process while PodWorker or the runtime still has its pod, or removes a cgroup with processes in
+//! it.
 
 mod actor;
 pub mod capacity;

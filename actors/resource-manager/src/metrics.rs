@@ -1,18 +1,18 @@
-//! What ResourceManager counts, under upstream's names (FEATURES 27.1).
+//! ResourceManager's metrics, under upstream's names (FEATURES 27.1).
 
 use std::time::Duration;
 
 use bridge_node::cgroups::CgroupVersion;
 use prometheus::{HistogramOpts, HistogramVec, IntGauge, Registry};
 
-/// What is done with cgroups.
+/// The operations on cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// One was made.
+    /// A cgroup was made.
     Create,
-    /// One that was there got its values.
+    /// A cgroup that existed got its values.
     Update,
-    /// One was removed.
+    /// A cgroup was removed.
     Destroy,
 }
 
@@ -26,7 +26,7 @@ impl Operation {
     }
 }
 
-/// Handles that survive restarts.
+/// Handles of the metrics, which survive restarts of the actor.
 #[derive(Clone)]
 pub struct ResourceMetrics {
     operations: HistogramVec,

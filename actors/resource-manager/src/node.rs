@@ -1,4 +1,4 @@
-//! What is asked of the node's own cgroups, and what is said about it (row 14.7).
+//! The values of the node's own cgroups, and the events about them (row 14.7).
 
 use bridge_node::cgroups::{CgroupError, CgroupNames, CgroupValues};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -6,7 +6,7 @@ use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use crate::capacity::Amounts;
 use crate::values::node_values;
 
-/// Whose processes a cgroup of the administrator's holds.
+/// Which processes a cgroup of the administrator's holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservedFor {
     /// `systemReservedCgroup`
@@ -15,34 +15,34 @@ pub enum ReservedFor {
     Kube,
 }
 
-/// A cgroup of the administrator's that is held to what is reserved for it.
+/// A cgroup of the administrator's that is limited to what is reserved for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReservedCgroup {
-    /// Whose it is.
+    /// The processes in it.
     pub reserved_for: ReservedFor,
-    /// As configured.
+    /// Its name, as configured.
     pub name: String,
-    /// What is reserved.
+    /// The reserved amounts, which become its limits.
     pub amounts: Amounts,
-    /// Only what can be taken away again is enforced: CPU.
+    /// Whether only compressible resources are enforced, which can be taken away again: CPU.
     pub compressible_only: bool,
 }
 
-/// One cgroup of the node's, its values, and what to say.
+/// One of the node's cgroups, its values, and the texts of its events.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Enforcement {
     /// Its name.
     pub cgroup: String,
-    /// What it holds.
+    /// The values to write.
     pub values: CgroupValues,
-    /// It is ours and is made; others must be there.
+    /// Whether the cgroup is the kubelet's and is made; one of the administrator's must exist.
     pub ours: bool,
     done: String,
     failed: String,
 }
 
 impl Enforcement {
-    /// The event that tells how it went.
+    /// The event about the result.
     pub(crate) fn event(&self, result: &Result<(), CgroupError>) -> RecordEvent {
         let (event_type, reason, message) = match result {
             Ok(()) => (EventType::Normal, "NodeAllocatableEnforced", self.done.clone()),
@@ -55,7 +55,7 @@ impl Enforcement {
     }
 }
 
-/// Everything that is enforced on the node's cgroups, that of all pods first.
+/// The cgroups of the node that are enforced, the one of all pods first.
 pub(crate) fn enforcements(
     names: &CgroupNames,
     pods: &Amounts,
@@ -77,7 +77,7 @@ pub(crate) fn enforcements(
             ReservedFor::Kube => ("kubeReservedCgroup", "kube", "Kube"),
         };
         Enforcement {
-            // A name that cannot be one names no cgroup that is there.
+            // A name that is not a valid one belongs to no cgroup, and the attempt says so.
             cgroup: names.configured(field, name).unwrap_or_else(|_| name.clone()),
             values: node_values(&reserved.amounts, reserved.compressible_only),
             ours: false,

@@ -1,4 +1,4 @@
-//! PURE: what the cgroups of pods, of classes of service and of the node hold (rows 14.3, 14.4, 14.7, 14.9, 14.16,
+//! PURE: the values of the cgroups of pods, of classes of service and of the node (rows 14.3, 14.4, 14.7, 14.9, 14.16,
 //! 14.18).
 
 use std::collections::BTreeMap;
@@ -13,17 +13,17 @@ use pod_spec::resources::{
 
 use crate::capacity::{Amounts, PIDS};
 
-/// Microseconds; the kernel's own and Kubernetes' default.
+/// The CPU quota's period in microseconds: the kernel's and Kubernetes' default.
 pub const PERIOD_US: u64 = 100_000;
 
-/// What the node lays down for every pod.
+/// The node's rules for every pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodRules {
     /// `cpuCFSQuota`: CPU limits are enforced.
     pub cpu_quota: bool,
     /// `cpuCFSQuotaPeriod` in microseconds.
     pub cpu_period_us: u64,
-    /// `podPidsLimit`; none for what the node allows.
+    /// `podPidsLimit`; `None` for no limit of the pod's own.
     pub pids_max: Option<u64>,
 }
 
@@ -33,13 +33,13 @@ impl Default for PodRules {
     }
 }
 
-/// Microseconds of CPU time in each period for thousandths of a CPU; no limit for none.
+/// Microseconds of CPU time in each period for so many millicores; unlimited for zero.
 fn quota(millis: i128, period_us: u64) -> Limit {
     let period_us = i64::try_from(period_us).unwrap_or(i64::MAX);
     quota_us(millis, period_us).map_or(Limit::Unlimited, |quota| Limit::At(quota.unsigned_abs()))
 }
 
-/// The cgroup of a pod. Everything is given, so that what another kubelet has left there is put right.
+/// The values of a pod's cgroup. All values are given, so that those that another kubelet has left there are replaced.
 pub fn pod_values(pod: &Pod, rules: &PodRules) -> CgroupValues {
     let nothing = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&nothing);
@@ -68,7 +68,7 @@ pub fn pod_values(pod: &Pod, rules: &PodRules) -> CgroupValues {
     }
 }
 
-/// Whether the pod as a whole is limited: it says so itself, or every one of its containers does.
+/// Whether the pod as a whole is limited: by its own limit, or because every one of its containers has a limit.
 fn all_limited(spec: &PodSpec, name: &str) -> bool {
     let given = |list: BTreeMap<String, Quantity>| list.get(name).is_some_and(|amount| amount.signum() != 0);
     let own = spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
@@ -97,7 +97,8 @@ pub fn class_values(qos: QosClass, burstable_millis: i128) -> CgroupValues {
     }
 }
 
-/// A cgroup of the node's own: of all pods, or of what is reserved. Compressible is what can be taken away again: CPU.
+/// The values of one of the node's cgroups: of all pods, or of what is reserved. With `compressible_only`, CPU shares
+/// alone.
 pub fn node_values(amounts: &Amounts, compressible_only: bool) -> CgroupValues {
     let cpu_shares = amounts.get("cpu").map(|cpu| shares(cpu.millis_rounded_up()));
     if compressible_only {
@@ -106,7 +107,7 @@ pub fn node_values(amounts: &Amounts, compressible_only: bool) -> CgroupValues {
     CgroupValues {
         cpu_shares,
         cpu: None,
-        // Upstream writes no limit of zero, which nothing could live under.
+        // As upstream, there is no limit of zero, with which no process could live.
         memory: amounts.get("memory").map(|memory| bytes(*memory)).filter(|bytes| *bytes > 0).map(Limit::At),
         pids: amounts.get(PIDS).map(|pids| match bytes(*pids) {
             0 => Limit::Unlimited,
@@ -145,7 +146,7 @@ mod tests {
         Some(pairs.map(|(name, text)| (name.to_owned(), Text(text.to_owned()))).collect())
     }
 
-    /// Requests and limits.
+    /// Resources with these requests and limits.
     fn resources(requests: &str, limits: &str) -> ResourceRequirements {
         ResourceRequirements { requests: list(requests), limits: list(limits), ..Default::default() }
     }
@@ -161,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Shares, quota, memory limit.
+    /// CPU shares, CPU quota and memory limit of the pod's cgroup.
     fn three(pod: &Pod, rules: &PodRules) -> (u64, Limit, Limit) {
         let values = pod_values(pod, rules);
         (values.cpu_shares.unwrap(), values.cpu.unwrap().quota_us, values.memory.unwrap())
@@ -203,7 +204,7 @@ mod tests {
             (vec![("", "")], (2, free, free)),
             (vec![("cpu=100m", "")], (102, free, free)),
             (vec![("cpu=100m memory=10Mi", "cpu=200m memory=20Mi")], (102, at(20_000), at(20 << 20))),
-            // One container without a limit leaves the pod without.
+            // One container without a limit leaves the pod without a limit.
             (vec![("cpu=100m", "cpu=200m memory=20Mi"), ("", "cpu=100m")], (102, at(30_000), free)),
             (vec![(full, full)], (512, at(50_000), at(64 << 20))),
             (vec![(full, full), (full, full)], (1024, at(100_000), at(128 << 20))),

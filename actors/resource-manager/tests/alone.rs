@@ -1,4 +1,4 @@
-//! ResourceManager alone: it is asked for pods' cgroups; the machine's cgroups are a fake.
+//! ResourceManager alone: the test asks it for pods' cgroups; the machine's cgroups are a fake.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ fn processes_of_a_pod_that_nobody_knows_live_while_pleg_does_not_answer() {
         stage.pass(300 * SECOND).await;
         assert!(near.pleg.count() >= 2, "Pleg is asked again each minute");
         assert!(has_cgroup(stage, &orphan), "the runtime may have it");
-        // It has it, and then it has not.
+        // At first the runtime has the pod, and later it has not.
         let (uid, pod_ref) = (orphan.clone(), pod(9).pod_ref.clone());
         near.pleg.answer(move |_| {
             Arc::new([(uid.clone(), HeldPod { pod: pod_ref.clone(), source: None })].into())

@@ -1,4 +1,4 @@
-//! The actor: facts go into the ledger, statuses come out and are written down.
+//! The actor: takes facts into the ledger, publishes the statuses that follow, and checkpoints them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,23 +32,24 @@ use crate::metrics::StatusMetrics;
 use crate::publish::{self, Outcome, Publisher};
 use crate::restore::{Restored, restore};
 
-/// How long to wait for a fact before it is asked for again.
+/// How long StatusManager waits for a fact before it asks for the fact again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
-/// How long the pool may take to answer.
+/// How long PodWorkerPool may take to answer.
 const WORKERS_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest wait before the checkpoints are read again.
 const RESTORE_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(200), Duration::from_secs(10));
-/// Asks that wait for the checkpoints to be read; more are dropped, and their askers ask again.
+/// At most so many asks wait for the checkpoints to be read; more are dropped, and their askers ask again.
 const WAITING_MAX: usize = 4096;
 
-/// What StatusManager is given.
+/// StatusManager's settings, effects, addresses and ports.
 #[derive(Clone)]
 pub struct StatusManagerDeps {
-    /// The node's addresses until others are told of, primary first, at most one of each family; empty if none is known.
+    /// The node's addresses until NodeStatus tells of others, primary first, at most one of each family; empty if none
+    /// is known.
     pub host_ips: Vec<String>,
-    /// Whether the condition PodReadyToStartContainers is told: the feature gate of it.
+    /// Whether pods have the condition PodReadyToStartContainers: the feature gate PodReadyToStartContainersCondition.
     pub ready_to_start_condition: bool,
-    /// Where statuses are written down.
+    /// Where statuses are checkpointed.
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Wall time, for start and transition times.
     pub clock: Arc<dyn Clock>,
@@ -58,15 +59,15 @@ pub struct StatusManagerDeps {
     pub workers: AskPort<StatusManager, GetWorkers>,
     /// Asked for every pod's runtime state after a restart.
     pub observed: Address<ResendObserved>,
-    /// Asked to look at a pod whose end waits for the runtime's word.
+    /// Asked to look at a pod that its worker has stopped and of which Pleg has not told yet.
     pub touched: Address<PodTouched>,
     /// Asked for the probe verdicts after a restart.
     pub verdicts: Address<ResendVerdicts>,
-    /// Asked for the node's addresses after a restart; none without a Node.
+    /// Asked for the node's addresses after a restart; `None` on a node without a Node object.
     pub node: Option<Address<ResendNode>>,
-    /// The API server, if there is one to tell.
+    /// The API server; `None` without a cluster.
     pub api: Option<Arc<dyn PodStatuses>>,
-    /// Events.
+    /// EventRecorder.
     pub events: Address<RecordEvent>,
     /// Counts.
     pub metrics: StatusMetrics,
@@ -75,15 +76,15 @@ pub struct StatusManagerDeps {
 /// StatusManager's timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Compute this pod: a fact about all pods has changed. One pod at a time, so that a panic is that pod's.
+    /// Compute this pod, after a fact about all pods has changed. One pod at a time, so that a panic has a pod's name.
     Compute(PodUid),
     /// Read the checkpoints again.
     Restore,
     /// Try this pod's checkpoint again.
     Checkpoint(PodUid),
-    /// Tell the API server of this pod again: the last time it failed.
+    /// Tell the API server of this pod again: the last call failed.
     Publish(PodUid),
-    /// Ask again for what is still missing.
+    /// Ask again for the facts that are still missing.
     Ask,
 }
 
@@ -100,9 +101,9 @@ pub struct StatusManager {
     looks: Looks,
     writes: Writes,
     publisher: Publisher,
-    /// Asks that wait for the checkpoints; `None` once they have been read.
+    /// Asks for one pod that wait for the checkpoints; `None` once these have been read.
     waiting: Option<Vec<Waiting>>,
-    /// The same, for all pods.
+    /// Asks for all pods that wait for the checkpoints.
     waiting_for_all: Vec<Reply<BTreeMap<PodUid, Arc<PodStatus>>>>,
     restore_failures: u32,
     restore_problem: Option<String>,
@@ -111,7 +112,7 @@ pub struct StatusManager {
 }
 
 impl StatusManager {
-    /// An incarnation that knows nothing yet.
+    /// An incarnation without facts.
     pub fn new(deps: StatusManagerDeps) -> Self {
         Self {
             ledger: Ledger::new(deps.host_ips.clone()).telling_ready_to_start(deps.ready_to_start_condition),
@@ -136,7 +137,8 @@ impl StatusManager {
         let restored = match outcome {
             Ok(restored) => restored,
             Err(error) => {
-                // Going on without would run finished pods again, so nobody is answered until it works.
+                // Statuses computed without the checkpoints would run finished pods again: no ask is answered until
+                // reading works.
                 tracing::error!(%error, "Cannot read the pod statuses written down earlier");
                 self.deps.metrics.checkpoint("load", "failed");
                 self.restore_problem = Some(error.to_string());
@@ -171,8 +173,8 @@ impl StatusManager {
         }
     }
 
-    /// Computes these pods, one at a time and each under its own name. Of those that StatusManager leaves alone only that
-    /// is said.
+    /// Computes these pods, one at a time and each under its own name. A pod that StatusManager has quarantined gets
+    /// only the condition that says so.
     fn compute_soon(&mut self, pods: Vec<PodUid>, ctx: &mut Ctx<Self>) {
         for uid in pods {
             if ctx.is_quarantined(&uid) {
@@ -183,8 +185,8 @@ impl StatusManager {
         }
     }
 
-    /// Nothing is computed of a pod that is left alone here, but what was told of it goes on with the condition that says
-    /// so.
+    /// Adds the condition Quarantined to the last status of a pod that StatusManager itself has quarantined; nothing
+    /// else of it is computed.
     fn say_quarantined(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if self.ledger.say_quarantined(uid, self.deps.clock.now()) {
             self.deps.metrics.changes.inc();
@@ -212,7 +214,7 @@ impl StatusManager {
         self.ask_later(ctx);
     }
 
-    /// Has the API server told what is new of a pod.
+    /// Starts the calls that tell the API server of a pod, if there is something new.
     fn tell_api(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if self.deps.api.is_none() {
             return;
@@ -230,7 +232,8 @@ impl StatusManager {
             let uid = call.pod.clone();
             let (of, call) = (uid.clone(), publish::call(&**api, call));
             let work = async move { blame::work_for_pod(&of, call).await };
-            // That a pod is left alone here is told while it is: such a call does not wait for the end of that.
+            // The call for a quarantined pod says that it is quarantined, so it does not run under the pod's name,
+            // which would hold it back.
             let name = Some(uid.clone()).filter(|uid| !ctx.is_quarantined(uid));
             ctx.effect("publish", name, work, move |actor, outcome, ctx| {
                 blame::for_pod(&uid, || actor.published(&uid, outcome, ctx));
@@ -241,7 +244,7 @@ impl StatusManager {
     fn published(&mut self, uid: &PodUid, outcome: Outcome, ctx: &mut Ctx<Self>) {
         self.deps.metrics.published(&outcome);
         if let Outcome::Failed(error) = &outcome {
-            // A server that is away is away for all pods, and may be for long.
+            // A server that is away is away for all pods, and may be for long, so only the first failure is a warning.
             match self.publisher.counts() {
                 (_, 0) => tracing::warn!(%error, pod = %uid, "The API server has not been told of the pod"),
                 _ => tracing::debug!(%error, pod = %uid, "The API server has not been told of the pod"),
@@ -298,7 +301,7 @@ impl StatusManager {
         ctx.effect("ask workers", None, asked, fill_reports);
     }
 
-    /// A fact that is lost on the way is asked for again; when none is missing nothing runs.
+    /// Sets the timer that asks again for facts lost on the way; without missing facts there is no timer.
     fn ask_later(&mut self, ctx: &mut Ctx<Self>) {
         if !self.is_asking && self.ledger.is_missing_facts() {
             self.is_asking = true;
@@ -326,7 +329,7 @@ impl StatusManager {
     }
 }
 
-/// The pool's answer is older than what a worker has said itself meanwhile.
+/// Takes the pool's answer for workers that have not reported themselves meanwhile: their own reports are newer.
 fn fill_reports(actor: &mut StatusManager, answer: WorkersAnswer, ctx: &mut Ctx<StatusManager>) {
     // Without an answer the next round asks again.
     for (uid, report) in answer.into_iter().flatten() {

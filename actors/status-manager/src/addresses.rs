@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use messages::runtime::RuntimePod;
 
-/// Fills hostIP(s) and podIP(s). Addresses of a pod whose sandbox has gone are kept: they are how it was reached.
+/// Fills hostIP(s) and podIP(s). A pod whose sandbox has gone keeps its addresses: they are how it was reached.
 pub(crate) fn fill(
     status: &mut PodStatus,
     previous: Option<&PodStatus>,
@@ -34,7 +34,7 @@ pub(crate) fn fill(
     status.pod_ips = list(&ips).map(|ips| ips.into_iter().map(|ip| PodIP { ip }).collect());
 }
 
-/// One address of each family, that of the node's primary address first.
+/// One address of each family, first the one of the family of the node's primary address.
 fn by_family(ips: &[&str], host_ips: &[String]) -> Vec<String> {
     let parsed: Vec<IpAddr> = ips.iter().filter_map(|ip| ip.parse().ok()).collect();
     let v6_first = host_ips.first().and_then(|ip| ip.parse::<IpAddr>().ok()).is_some_and(|ip| ip.is_ipv6());

@@ -1,4 +1,4 @@
-//! Which statuses are written down, and when: only what the runtime and the API server could not tell again.
+//! Which statuses are checkpointed, and when: only what neither the runtime nor the API server could tell again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::fro
 /// Beyond this many pods a removal that failed is left to the next start.
 const SLOTS_MAX: usize = 4096;
 
-/// Under this prefix, followed by the UID, the checkpoints are stored.
+/// The checkpoint of a pod is stored under this prefix, followed by its UID.
 pub const PREFIX: &str = "pod-status/";
 
 /// A checkpoint's content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Whose status.
+    /// The pod that has the status.
     pub pod: PodRef,
     /// The status.
     pub status: PodStatus,
 }
 
-/// What makes a status worth writing.
+/// The parts of a status by which a change is worth writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Essence {
     phase: [Option<String>; 3],
@@ -50,26 +50,26 @@ impl Essence {
     }
 }
 
-/// The next thing to do for a pod's checkpoint.
+/// The next step for a pod's checkpoint, which the actor takes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Write this, then tell [`Writes::done`].
+    /// Write this, then call [`Writes::done`].
     Save(Box<Checkpoint>),
-    /// Remove it, then tell [`Writes::done`].
+    /// Remove the checkpoint, then call [`Writes::done`].
     Remove(PodUid),
-    /// Call [`Writes::due`] then.
+    /// Wait so long, then call [`Writes::due`].
     Wait(PodUid, Duration),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Slot {
-    /// What is on disk, as far as is known.
+    /// The checkpoint on disk, as far as is known.
     safe: Option<Essence>,
-    /// What shall be there; `None`: nothing.
+    /// The status that shall be on disk; `None` for no checkpoint.
     wanted: Option<(PodRef, Arc<PodStatus>)>,
-    /// What is being written or removed.
+    /// The checkpoint that is being written, or `Some(None)` while it is being removed.
     under_way: Option<Option<Essence>>,
-    /// A failed try is being waited out.
+    /// Whether the wait after a failed try is under way.
     is_waiting: bool,
     failures: u32,
     problem: Option<String>,
@@ -82,24 +82,24 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// This is on disk already.
+    /// This status is on disk already.
     pub fn restored(&mut self, uid: &PodUid, status: &PodStatus) {
         self.pods.entry(uid.clone()).or_default().safe = Some(Essence::of(status));
     }
 
-    /// A pod has a new status.
+    /// A pod has a new status: the next step, if any.
     pub fn told(&mut self, pod: &PodRef, status: Arc<PodStatus>) -> Option<Step> {
         self.pods.entry(pod.uid.clone()).or_default().wanted = Some((pod.clone(), status));
         self.next(&pod.uid)
     }
 
-    /// A pod is over.
+    /// A pod is over, and its checkpoint is to be removed: the next step, if any.
     pub fn gone(&mut self, uid: &PodUid) -> Option<Step> {
         self.pods.get_mut(uid)?.wanted = None;
         self.next(uid)
     }
 
-    /// The operation has ended, well or with this error.
+    /// The operation has ended, well or with this error: the next step, if any.
     pub fn done(&mut self, uid: &PodUid, outcome: Result<(), String>) -> Option<Step> {
         let slot = self.pods.get_mut(uid)?;
         let written = slot.under_way.take()?;
@@ -124,13 +124,13 @@ impl Writes {
         }
     }
 
-    /// The wait after a failure is over.
+    /// The wait after a failure is over: the next step, if any.
     pub fn due(&mut self, uid: &PodUid) -> Option<Step> {
         self.pods.get_mut(uid)?.is_waiting = false;
         self.next(uid)
     }
 
-    /// Operations under way, and the pods whose last one failed with what the disk said.
+    /// The number of operations under way, and the pods whose last operation failed, each with its error.
     pub fn problems(&self) -> (usize, BTreeMap<&PodUid, &str>) {
         let under_way = self.pods.values().filter(|s| s.under_way.is_some()).count();
         let failed = self.pods.iter().filter_map(|(uid, s)| Some((uid, s.problem.as_deref()?)));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// A disk that works in the end holds in the end what was told last.
+        /// Once the disk works, it holds in the end the status that was told last.
         #[test]
         fn the_disk_follows(history in prop::collection::vec(events(), 0..40)) {
             let (mut writes, pod) = (Writes::default(), pod_ref());

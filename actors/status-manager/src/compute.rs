@@ -14,10 +14,10 @@ use crate::merge::{PhaseVerdict, settle};
 use crate::phase::{Phase, PhaseInput, phase};
 use crate::{addresses, container_state, effective, finish, in_place, spec};
 
-/// The status of a pod, given the one last known. `None` while its spec is not known.
+/// The status of a pod, given the last known one; `None` while its spec is unknown.
 ///
-/// Repeated with the same facts it gives the same status, whatever `now` is. Each fact may be missing: then what
-/// was known stays, and nothing final is concluded from its absence.
+/// The same facts give the same status whatever `now` is. Each fact may be missing: then the last known status stays in
+/// that respect, and nothing final is concluded from the absence.
 pub fn compute(
     facts: &PodFacts,
     node: &NodeFacts,
@@ -26,7 +26,7 @@ pub fn compute(
 ) -> Option<PodStatus> {
     let desired = facts.desired.as_deref()?;
     let spec = desired.pod.spec.as_ref()?;
-    // What the API server knows is the status before the first of our own.
+    // Before the first status of our own, the API server's is the previous one.
     let previous = previous.or_else(|| from_api(desired));
     let supported = desired.rejected.is_none().then(|| once_unsupported(previous)).flatten();
     let previous = supported.as_ref().or(previous);
@@ -51,19 +51,19 @@ pub fn compute(
     let containers = spec::init(spec).count() + spec::regular(spec).count() + spec::ephemeral(spec).count();
     let mut status = settle(previous, status, containers, now);
     if desired.rejected.as_ref().is_some_and(|why| !why.is_final()) {
-        // It has not been begun with.
+        // The pod's worker has not begun with it.
         status.start_time = previous.and_then(|p| p.start_time.clone());
     }
     Some(status)
 }
 
-/// The status of a pod that had to wait for what it asks for, without that reason.
+/// The previous status without the reason UnsupportedFields, of a pod that had to wait because of it.
 fn once_unsupported(previous: Option<&PodStatus>) -> Option<PodStatus> {
     let waited = previous.filter(|p| p.reason.as_deref() == Some(UNSUPPORTED_FIELDS))?;
     Some(PodStatus { reason: None, message: None, ..waited.clone() })
 }
 
-/// A manifest's status is its author's fancy; only the API server's is a fact.
+/// The status that the API server gave with the pod. One in a manifest is its author's invention, not a fact.
 fn from_api(desired: &DesiredPod) -> Option<&PodStatus> {
     desired.pod.status.as_ref().filter(|_| desired.source == Source::Api)
 }
@@ -72,7 +72,7 @@ fn generation(desired: &DesiredPod) -> Option<i64> {
     desired.pod.metadata.generation.filter(|g| *g != 0)
 }
 
-/// The fields that do not depend on containers, and those that are not the kubelet's.
+/// The fields that do not depend on containers, and those that other writers own.
 fn inherit(desired: &DesiredPod, mut status: PodStatus, previous: Option<&PodStatus>) -> PodStatus {
     status.qos_class = Some(QosClass::of(&desired.pod).to_string());
     status.observed_generation = generation(desired);
@@ -160,7 +160,7 @@ impl<'a> Computation<'a> {
             coming.clone()
         };
         let verdict = verdict.after(&known, may_end);
-        // Conditions speak of the end already while it is still held back.
+        // Conditions show a terminal phase already while the phase itself is still held back.
         let speak_of = if known.phase.is_terminal() { known.phase } else { coming.phase };
         let mut conditions = self.conditions(&containers, speak_of);
         if self.node.no_ready_to_start {
@@ -171,7 +171,8 @@ impl<'a> Computation<'a> {
             && let Some(condition) = conditions::disruption(failure)
             && !conditions.iter().any(|c| c.type_ == condition.type_)
         {
-            // Where it stands from then on, as one of those that are kept.
+            // Its place is among the kept conditions, which stand before PodReadyToStartContainers: it is one of them
+            // from now on.
             let ours = conditions.iter().position(|c| c.type_ == conditions::READY_TO_START);
             conditions.insert(ours.unwrap_or(0), condition);
         }
@@ -191,8 +192,8 @@ impl<'a> Computation<'a> {
         status
     }
 
-    /// A pod that asks for what is not done here waits, and no worker has it: all its containers are about to be created.
-    /// Deleted, it has come to its end.
+    /// The status of a pod with fields that Understudy does not support: it waits without a worker, as if all its
+    /// containers were about to be created. Once deleted, it has ended.
     fn unsupported(self, why: &Rejection) -> PodStatus {
         let containers = self.containers();
         let phase = match self.desired.pod.metadata.deletion_timestamp {
@@ -214,13 +215,14 @@ impl<'a> Computation<'a> {
         )
     }
 
-    /// What the runtime holds; unknown as well while the runtime's name is, since then no container has an ID.
+    /// What the runtime holds. Unknown also while the runtime's name is unknown, since no container has an ID without
+    /// it.
     fn observed(&self) -> Option<&'a RuntimePod> {
         self.node.runtime_name.as_ref().and(self.facts.observed.as_deref())
     }
 
-    /// The phase before this one. An end that the API server shows counts for a pod that ends here: its worker found it
-    /// there at the start of the kubelet. While the worker goes on, such an end is another writer's and is taken back.
+    /// The phase before this one. A terminal phase at the API server counts if the pod's worker found the pod ended at
+    /// the kubelet's start. While the worker still runs the pod, such a phase is another writer's and is taken back.
     fn known(&self) -> PhaseVerdict {
         let ours = PhaseVerdict::of(self.previous);
         let ends = self.facts.report.as_ref().is_some_and(|r| r.state != WorkerState::Syncing);
@@ -243,7 +245,7 @@ impl<'a> Computation<'a> {
         !ends && in_place::is_restarting(self.spec, self.observed(), self.previous)
     }
 
-    /// The runtime's handler of the pod makes whole mount trees read-only.
+    /// Whether the runtime's handler of the pod can make whole mount trees read-only.
     fn makes_recursive_read_only(&self) -> bool {
         let sandbox = self.facts.observed.as_deref().and_then(|observed| observed.sandboxes.first());
         let handler = match (sandbox, self.spec.runtime_class_name.as_deref()) {
@@ -325,7 +327,7 @@ impl<'a> Computation<'a> {
                 has_initialized,
             },
         );
-        // At the very end there is no more waiting for anything.
+        // At the very end no container is waited for any more.
         let is_late = over && !is_static && !computed.is_terminal();
         PhaseVerdict::plain(if is_late { Phase::Failed } else { computed })
     }
@@ -344,7 +346,7 @@ impl<'a> Computation<'a> {
     }
 }
 
-/// What is told of a pod that has come to its end while that is held back.
+/// The phase told of a pod that has ended while the terminal phase is held back.
 fn meanwhile(containers: &Containers) -> Phase {
     let has_run = |s: &ContainerStatus| {
         container_state::waiting(s).is_none() || container_state::last_terminated(s).is_some()

@@ -1,4 +1,4 @@
-//! The conditions of a pod (row 8.4), without their times: those depend on what was known before.
+//! The conditions of a pod (row 8.4) without their times, which depend on the previous status.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,13 +24,13 @@ pub(crate) const INITIALIZED: &str = "Initialized";
 pub(crate) const CONTAINERS_READY: &str = "ContainersReady";
 pub(crate) const SCHEDULED: &str = "PodScheduled";
 pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
-/// Our own: a subsystem leaves the pod alone because of it panicking.
+/// Understudy's own condition: a subsystem has quarantined the pod after a panic.
 pub(crate) const QUARANTINED: &str = "understudy.dev/Quarantined";
 
 /// The reasons with which the node itself disrupts a pod: preemption, shutdown.
 const DISRUPTIONS: [&str; 2] = [PREEMPTING, "Terminated"];
 
-/// Whose conditions are rewritten each time. All others are somebody else's and are kept.
+/// The types that StatusManager rewrites each time. Conditions of other types have other writers and are kept.
 pub(crate) const OWNED: [&str; 9] = [
     SCHEDULED,
     READY,
@@ -43,22 +43,22 @@ pub(crate) const OWNED: [&str; 9] = [
     QUARANTINED,
 ];
 
-/// What the conditions depend on.
+/// The facts on which the conditions depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConditionsInput<'a> {
     /// The pod as desired.
     pub(crate) pod: &'a Pod,
-    /// Conditions that were known before, of whatever owner.
+    /// The previous conditions, of all writers.
     pub(crate) previous: &'a [PodCondition],
     /// Statuses of the init containers.
     pub(crate) init: &'a [ContainerStatus],
     /// Statuses of the regular containers.
     pub(crate) regular: &'a [ContainerStatus],
-    /// The phase that follows from the facts, even while a terminal one is still held back.
+    /// The phase that follows from the facts, even while it is terminal and still held back.
     pub(crate) phase: Phase,
     /// All containers are being restarted.
     pub(crate) restarting_all: bool,
-    /// What the runtime holds, if known.
+    /// The pod in the runtime, if known.
     pub(crate) observed: Option<&'a RuntimePod>,
 }
 
@@ -75,7 +75,8 @@ pub(crate) fn conditions(spec: &PodSpec, input: &ConditionsInput<'_>) -> Vec<Pod
     conditions
 }
 
-/// Conditions that are not the kubelet's, from the API server, and the one that it shares, which stays once told.
+/// Conditions of other writers, from the API server, and DisruptionTarget, which the kubelet shares and which stays
+/// once told.
 pub(crate) fn foreign(pod: &Pod, previous: &[PodCondition]) -> Vec<PodCondition> {
     let api = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
     let shared = previous.iter().filter(|c| c.type_ == DISRUPTION_TARGET);
@@ -96,7 +97,7 @@ pub(crate) fn disruption(failed: &Rejection) -> Option<PodCondition> {
         .then(|| of(DISRUPTION_TARGET, true, "TerminationByKubelet", &failed.message))
 }
 
-/// Names every subsystem that leaves the pod alone, and the panic.
+/// The condition Quarantined: it names every subsystem that has quarantined the pod, and its panic.
 pub(crate) fn quarantined(panics: &BTreeMap<Arc<str>, Arc<str>>) -> Option<PodCondition> {
     let mut message = String::new();
     for (subsystem, panic) in panics {
@@ -107,7 +108,7 @@ pub(crate) fn quarantined(panics: &BTreeMap<Arc<str>, Arc<str>>) -> Option<PodCo
     (!panics.is_empty()).then(|| of(QUARANTINED, true, "RepeatedPanics", &message))
 }
 
-/// The same among conditions that are otherwise left as they are.
+/// Sets or removes the condition Quarantined, and leaves the other conditions as they are.
 pub(crate) fn say_quarantined(
     conditions: &mut Vec<PodCondition>,
     panics: &BTreeMap<Arc<str>, Arc<str>>,
@@ -125,7 +126,7 @@ pub(crate) fn not_ready_in(phase: Phase, type_: &str) -> PodCondition {
     of(type_, false, terminal_reason(phase), "")
 }
 
-/// Whether a sandbox with a network is there to start containers in.
+/// Whether the pod has a sandbox, with a network, to start containers in.
 fn sandbox_ready(spec: &PodSpec, input: &ConditionsInput<'_>) -> bool {
     let Some(observed) = input.observed else {
         return input.previous.iter().any(|c| c.type_ == READY_TO_START && c.status == state(true));
@@ -157,13 +158,13 @@ fn initialized(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
     if input.phase == Phase::Succeeded && unknown.is_empty() {
         return of(INITIALIZED, true, terminal_reason(input.phase), "");
     }
-    // Once a regular container has started the pod is initialized for good, even while sidecars start again; and so it
-    // is once it was told so, even while init containers run again.
+    // Once a regular container has started, the pod is initialized for good, even while sidecars start again; and so it
+    // is once the condition has been true, even while init containers run again.
     let regular_started = input
         .regular
         .iter()
         .any(|s| running(s).is_some() || terminated(s).is_some() || last_terminated(s).is_some())
-        // One whose postStart hook has not ended counts as waiting, and has started nevertheless.
+        // A container whose postStart hook has not ended counts as waiting, and has started nevertheless.
         || input.observed.is_some_and(|observed| {
             let lives = |name: &str| observed.latest(name).is_some_and(|c| c.state == ContainerState::Running);
             spec::regular(spec).any(|container| lives(container.name))
@@ -246,7 +247,7 @@ fn of(type_: &str, status: bool, reason: &str, message: &str) -> PodCondition {
     }
 }
 
-/// Whose decision the pod's end was, if it was the node's.
+/// The node's decision that ended the pod, if there was one.
 pub(crate) fn failure(report: Option<&WorkerReport>) -> Option<&Rejection> {
     report.and_then(|r| r.failed.as_ref())
 }

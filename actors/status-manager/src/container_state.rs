@@ -1,17 +1,18 @@
-//! PURE: the states of a container as the API has them, and the words of those that StatusManager makes up.
+//! PURE: the states of a container in the API's form, and the reasons that only StatusManager gives.
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
 };
 
-/// The reason of a container whose end neither the runtime nor StatusManager has seen.
+/// The reason of a container that has ended unseen by the runtime and StatusManager.
 pub(crate) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
-/// The exit code that goes with [`STATUS_UNKNOWN`]: as if killed.
+/// The exit code that goes with [`STATUS_UNKNOWN`]: that of a killed process.
 pub(crate) const STATUS_UNKNOWN_EXIT: i32 = 137;
-/// The waiting reason of a container that was taken away, and the reason of its end.
+/// The waiting reason of a container that was removed so that all containers of its pod restart, and the reason of its
+/// end.
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
 
-/// The end of a container that StatusManager had to conclude.
+/// The terminated state of a container that StatusManager concludes to have ended.
 pub(crate) fn lost(message: &str) -> ContainerState {
     ContainerState {
         terminated: Some(ContainerStateTerminated {
@@ -24,22 +25,22 @@ pub(crate) fn lost(message: &str) -> ContainerState {
     }
 }
 
-/// The running state, if that is the state.
+/// The running state, if the container is in it.
 pub(crate) fn running(status: &ContainerStatus) -> Option<&ContainerStateRunning> {
     status.state.as_ref()?.running.as_ref()
 }
 
-/// The terminated state, if that is the state.
+/// The terminated state, if the container is in it.
 pub(crate) fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     status.state.as_ref()?.terminated.as_ref()
 }
 
-/// The waiting state, if that is the state.
+/// The waiting state, if the container is in it.
 pub(crate) fn waiting(status: &ContainerStatus) -> Option<&ContainerStateWaiting> {
     status.state.as_ref()?.waiting.as_ref()
 }
 
-/// How the instance before ended.
+/// The end of the instance before the current one.
 pub(crate) fn last_terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     status.last_state.as_ref()?.terminated.as_ref()
 }

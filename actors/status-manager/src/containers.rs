@@ -24,30 +24,30 @@ const UNREADABLE: &str = "The container could not be located when the pod was te
 const COMPLETED_UNSEEN: &str = "Unable to get init container status from container runtime and pod has been \
                                 initialized, treat it as exited normally";
 
-/// What all containers of a pod have in common.
+/// The facts that all containers of a pod share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
-    /// What the runtime holds; `None` while that is not known.
+    /// The pod in the runtime; `None` while that is unknown.
     pub(crate) observed: Option<&'a RuntimePod>,
     /// The prefix of container IDs.
     pub(crate) runtime_name: &'a str,
-    /// The worker has spoken: only with it is it known whether the pod was meant to end.
+    /// Whether the worker has reported: without a report it is unknown whether the pod was meant to end.
     pub(crate) reported: bool,
-    /// Why containers wait, as their worker says.
+    /// Why containers wait, as their worker reports.
     pub(crate) waiting: Option<&'a BTreeMap<String, WaitingReason>>,
     /// Probe verdicts.
     pub(crate) verdicts: Option<&'a BTreeMap<String, ContainerVerdict>>,
     /// The pod has init containers.
     pub(crate) has_init: bool,
-    /// A regular container has been created: non-restartable init containers must have completed.
+    /// A regular container has been created: ordinary init containers must have completed.
     pub(crate) regular_created: bool,
     /// The pod has been deleted: nothing is started any more.
     pub(crate) deleted: bool,
-    /// Its worker still works towards running: what has ended may be started again.
+    /// Its worker is syncing the pod: ended containers may be started again.
     pub(crate) syncing: bool,
     /// Containers that run, but count as waiting until their postStart hook has ended.
     pub(crate) starting: Option<&'a BTreeSet<String>>,
-    /// Instances whose end is not their container's end: another one is being started.
+    /// Instances that have ended, or will, to make room for another instance of their container.
     pub(crate) replaced: Option<&'a BTreeMap<String, Arc<str>>>,
     /// All containers are being restarted.
     pub(crate) restarting_all: bool,
@@ -63,7 +63,7 @@ impl Context<'_> {
     }
 }
 
-/// The statuses of these containers, in their order. `previous` are those last known.
+/// The statuses of these containers, in their order. `previous` are the last known ones.
 pub(crate) fn statuses<'a>(
     specs: impl Iterator<Item = ContainerSpec<'a>>,
     previous: &[ContainerStatus],
@@ -90,7 +90,7 @@ fn status(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Con
     status
 }
 
-/// A container that waits, with what is known of the instance before.
+/// The status of a container that waits, with the last known end of the instance before.
 fn idle(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Context<'_>) -> ContainerStatus {
     match old {
         Some(old) => ContainerStatus { state: Some(default_waiting(context)), ..old.clone() },
@@ -98,7 +98,7 @@ fn idle(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Conte
     }
 }
 
-/// A container of which nothing was ever seen.
+/// The status of a container of which no instance was ever seen.
 fn blank(spec: &ContainerSpec<'_>, context: &Context<'_>) -> ContainerStatus {
     ContainerStatus {
         name: spec.name.to_owned(),
@@ -109,7 +109,7 @@ fn blank(spec: &ContainerSpec<'_>, context: &Context<'_>) -> ContainerStatus {
     }
 }
 
-/// The runtime has not been heard of yet: what was known stays, except for why it waits.
+/// Pleg has not told of the pod yet: the last known status stays, except for the waiting reason.
 fn unheard(
     spec: &ContainerSpec<'_>,
     old: Option<&ContainerStatus>,
@@ -121,7 +121,7 @@ fn unheard(
     }
 }
 
-/// The runtime holds no instance.
+/// The runtime holds no instance of the container.
 fn missing(
     spec: &ContainerSpec<'_>,
     old: Option<&ContainerStatus>,
@@ -146,7 +146,8 @@ fn missing(
         _ => idle(spec, old, context),
     };
     if let Some(old) = old.filter(|o| running(o).is_some()) {
-        // It ran, so it ended, though nobody saw how: without a last state the pod would fall back to Pending.
+        // The container ran, so it has ended, though its end was not seen: without a last state the pod would fall back
+        // to Pending.
         status = ContainerStatus {
             restart_count: old.restart_count.saturating_add(i32::from(!context.deleted)),
             last_state: Some(lost(VANISHED)),
@@ -156,7 +157,7 @@ fn missing(
     status
 }
 
-/// What runs after this init container has been created, so it must have completed.
+/// The status of an init container without an instance: a later container has been created, so it must have completed.
 fn completed(
     spec: &ContainerSpec<'_>,
     old: Option<&ContainerStatus>,
@@ -176,7 +177,7 @@ fn completed(
     }
 }
 
-/// The runtime holds an instance.
+/// The runtime holds an instance of the container.
 fn present(
     spec: &ContainerSpec<'_>,
     newest: &RuntimeContainer,
@@ -193,7 +194,8 @@ fn present(
             ..ApiState::default()
         },
         ContainerState::Created => default_waiting(context),
-        // A container that has ended may be forbidden to come back: then the API server takes no such status.
+        // The restart policy may forbid the container to come back: then the API server refuses a status in which it
+        // does.
         ContainerState::Exited if context.replaces(newest) => going(&id, old, context),
         ContainerState::Exited => ended(newest, &id),
         ContainerState::Unknown => unreadable(&id, old, context),
@@ -216,8 +218,8 @@ fn present(
     }
 }
 
-/// The attempt, but never less than was told before, and one more with every new instance, or with the end of one that
-/// nobody saw.
+/// The instance's attempt, but never less than the last known count, and one more for every new instance and for every
+/// end that was concluded and not seen.
 fn restart_count(newest: &RuntimeContainer, id: &str, now: &ApiState, old: Option<&ContainerStatus>) -> i32 {
     let attempt = i32::try_from(newest.attempt).unwrap_or(i32::MAX);
     let Some(old) = old else { return attempt };
@@ -227,7 +229,7 @@ fn restart_count(newest: &RuntimeContainer, id: &str, now: &ApiState, old: Optio
     if guessed(now.terminated.as_ref()) {
         return attempt.max(old.restart_count.saturating_add(i32::from(running(old).is_some())));
     }
-    // Such an end counted when it was told.
+    // A concluded end was counted when it was first told.
     if guessed(terminated(old)) {
         return attempt.max(old.restart_count);
     }
@@ -268,7 +270,7 @@ fn ended(container: &RuntimeContainer, id: &str) -> ApiState {
             exit_code: container.exit_code,
             reason: text(&container.reason),
             message: text(&container.message),
-            // One that never started is told so with the epoch.
+            // An instance that never started has the epoch as its start.
             started_at: Some(time(container.started_at.unwrap_or(Timestamp::UNIX_EPOCH))),
             finished_at: container.finished_at.map(time),
             container_id: Some(id.to_owned()),
@@ -278,13 +280,13 @@ fn ended(container: &RuntimeContainer, id: &str) -> ApiState {
     }
 }
 
-/// The instance makes room for another: as long as that is not there, what was known stays.
+/// The state of an instance that makes room for another: until the new one is there, the last known state stays.
 fn going(id: &str, old: Option<&ContainerStatus>, context: &Context<'_>) -> ApiState {
     let ran = old.filter(|o| o.container_id.as_deref() == Some(id) && running(o).is_some());
     ran.and_then(|o| o.state.clone()).unwrap_or_else(|| default_waiting(context))
 }
 
-/// The runtime cannot say what the instance does: one that ran is taken to have ended.
+/// The state of an instance that the runtime cannot tell: if it ran, it is taken to have ended.
 fn unreadable(id: &str, old: Option<&ContainerStatus>, context: &Context<'_>) -> ApiState {
     let ran = old.is_some_and(|o| {
         let guessed = terminated(o).is_some_and(|t| t.reason.as_deref() == Some(STATUS_UNKNOWN));
@@ -334,8 +336,8 @@ fn waiting_reason(
     });
 }
 
-/// Row 7.2, 7.11: a verdict counts for the instance it is about; without one, what was said of the same instance
-/// before stays, so that Ready does not flap while ProbeManager starts again.
+/// Rows 7.2, 7.11: a verdict counts for the instance that it is about. Without a verdict, the last known values of the
+/// same instance stay, so that Ready does not flap while ProbeManager restarts.
 fn readiness(
     status: &mut ContainerStatus,
     spec: &ContainerSpec<'_>,
@@ -364,7 +366,8 @@ fn readiness(
     status.ready = ready;
 }
 
-/// Mounts with what became of `recursiveReadOnly`: one that is demanded and cannot be had lets the container not start.
+/// The mounts of the status, with the result of `recursiveReadOnly`; a container that demands it without the runtime's
+/// support does not start.
 fn volume_mounts(spec: &ContainerSpec<'_>, context: &Context<'_>) -> Option<Vec<VolumeMountStatus>> {
     let recursive = |mount: &VolumeMount| {
         let asked = matches!(mount.recursive_read_only.as_deref(), Some("IfPossible" | "Enabled"));
@@ -396,7 +399,7 @@ fn full_id(context: &Context<'_>, container: &RuntimeContainer) -> String {
     format!("{}://{}", context.runtime_name, container.id)
 }
 
-/// The API server keeps whole seconds only; anything finer would differ from what it gives back.
+/// The API server keeps whole seconds only; finer times would differ from those that it returns.
 pub(crate) fn time(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }

@@ -1,4 +1,4 @@
-//! What a container really has, where the runtime tells (row 8.2).
+//! The resources and the user that a container really has, where the runtime tells them (row 8.2).
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use messages::runtime::Effective;
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::{pod_limits, pod_requests};
 
-/// Up to here the kernel makes no difference, thousandths of a CPU.
+/// Millicores up to which the kernel makes no difference between CPU limits; below, the same for CPU requests.
 const CPU_LIMIT_MILLIS_MIN: i64 = 10;
 const CPU_REQUEST_MILLIS_MIN: i64 = 2;
 
-/// What was allocated, with the amounts that the container really has put in where they differ. Amounts below what the
-/// kernel can tell apart stay as they were allocated, and a list that was not allocated stays away.
+/// The allocated resources, with the real amounts of the container in place of those that differ. Amounts too small for
+/// the kernel to tell apart stay as allocated, and a list that was not allocated stays absent.
 pub(crate) fn resources(
     allocated: ResourceRequirements,
     effective: Option<&Effective>,
@@ -34,7 +34,7 @@ pub(crate) fn resources(
     resources
 }
 
-/// What the pod as a whole was allocated.
+/// Fills in the resources that were allocated to the pod as a whole.
 pub(crate) fn of_pod(spec: &PodSpec, status: &mut PodStatus) {
     let list = |amounts: BTreeMap<String, Quantity>| {
         let texts = amounts.into_iter().map(|(name, amount)| (name, Text(amount.to_string())));
@@ -46,7 +46,7 @@ pub(crate) fn of_pod(spec: &PodSpec, status: &mut PodStatus) {
     status.resources = Some(ResourceRequirements { claims, limits: list(pod_limits(spec)), requests });
 }
 
-/// The user, as the API spells it.
+/// The user, in the API's form.
 pub(crate) fn user(effective: &Effective) -> Option<ContainerUser> {
     let user = effective.user.as_ref()?;
     let groups = Some(user.supplemental_groups.clone()).filter(|groups| !groups.is_empty());
@@ -67,7 +67,7 @@ fn in_bytes(bytes: i64) -> String {
     if bytes % 1024 == 0 { format!("{}Ki", bytes / 1024) } else { bytes.to_string() }
 }
 
-/// Puts an amount in its canonical form, unless it is the one that is there.
+/// Replaces an amount by `text` in canonical form, unless they are equal.
 fn put(amounts: &mut BTreeMap<String, Text>, name: &str, text: &str) {
     let Ok(amount) = Quantity::parse(text) else { return };
     let there = amounts.get(name).and_then(|text| Quantity::parse(&text.0).ok());

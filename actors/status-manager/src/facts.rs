@@ -1,4 +1,4 @@
-//! What is known of a pod: the newest fact of every writer.
+//! What is known of a pod: the newest fact from every actor that tells one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,37 +11,38 @@ use messages::runtime::RuntimePod;
 pub struct PodFacts {
     /// The pod as desired, or as it was last desired while it ends.
     pub desired: Option<Arc<DesiredPod>>,
-    /// What the runtime holds; `None` until Pleg has spoken of the pod, which is not the same as nothing.
+    /// What the runtime holds; `None` until Pleg has told of the pod, which differs from a pod of which nothing is
+    /// left.
     pub observed: Option<Arc<RuntimePod>>,
-    /// What its worker reports; `None` until it has.
+    /// What its worker reports; `None` until the first report.
     pub report: Option<Arc<WorkerReport>>,
-    /// The settled probe verdicts by container name; `None` until ProbeManager has spoken of the pod.
+    /// The settled probe verdicts by container name; `None` until ProbeManager has told of the pod.
     pub verdicts: Option<Arc<BTreeMap<String, ContainerVerdict>>>,
-    /// The last panic by the subsystem that leaves the pod alone because of it.
+    /// The subsystems that have quarantined the pod, each with its last panic.
     pub quarantine: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl PodFacts {
-    /// The worker says that all is stopped.
+    /// Whether the worker says that all containers are stopped.
     pub fn is_stopped(&self) -> bool {
         self.report.as_ref().is_some_and(|r| r.state == WorkerState::Terminated)
     }
 
-    /// The worker has given everything back.
+    /// Whether the worker has released everything that the pod held.
     pub fn is_released(&self) -> bool {
         self.report.as_ref().is_some_and(|r| r.released)
     }
 
-    /// A container may have a live process, as far as the runtime's last word goes.
+    /// Whether a container may have a live process, as far as Pleg last told.
     pub fn has_live_container(&self) -> bool {
         self.observed.as_ref().is_some_and(|o| o.live().next().is_some())
     }
 }
 
-/// What is the same for every pod of the node.
+/// Facts that are the same for every pod of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFacts {
-    /// `containerd`; `None` until Pleg has told. Without it no container can be named.
+    /// The runtime's name, like `containerd`; `None` until Pleg has told it. Container IDs need it as their prefix.
     pub runtime_name: Option<Arc<str>>,
     /// The runtime's handlers that can make a whole mount tree read-only; the default one has the empty name.
     pub recursive_read_only: BTreeSet<String>,

@@ -1,4 +1,5 @@
-//! The last word on a pod whose worker has given everything back: no container is left undecided (row 8.1).
+//! The final container statuses of a pod whose worker has released everything: no container is left undecided (row
+//! 8.1).
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec};
 
@@ -7,12 +8,12 @@ use crate::spec::{self, Kind};
 
 const MESSAGE: &str = "The container could not be located when the pod was terminated";
 
-/// Turns what is not known to have ended into a failure: nobody can say any more that it went well.
+/// Turns every container that is not known to have ended into a failed one: its success can no longer be shown.
 pub(crate) fn finish(spec: &PodSpec, init: &mut [ContainerStatus], regular: &mut [ContainerStatus]) {
     if has_initialized(spec, init, regular) {
         regular.iter_mut().for_each(end);
     }
-    // Init containers after the last one that was ever started have no end to tell of.
+    // Init containers after the last one that was ever started have no end to tell.
     let started = init.iter().rposition(|s| waiting(s).is_none() || last_terminated(s).is_some());
     let count = started.map_or(1, |last| last + 1).min(init.len());
     init[..count].iter_mut().for_each(end);

@@ -1,4 +1,4 @@
-//! Pods all of whose containers are restarted in place, since an exit said so (rows 5.11 and 8.4).
+//! Pods all of whose containers are restarted in place after a container's exit demanded it (rows 5.11 and 8.4).
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, PodCondition, PodSpec,
@@ -12,15 +12,15 @@ use crate::container_state::{RESTARTING_ALL, STATUS_UNKNOWN_EXIT, terminated, wa
 use crate::phase::{Phase, terminal_reason};
 use crate::spec::{self, ContainerSpec};
 
-/// The condition's type.
+/// The type of the condition AllContainersRestarting.
 pub(crate) const ALL_RESTARTING: &str = "AllContainersRestarting";
 
 const STARTED: &str = "RestartAllContainersStarted";
 const STARTED_MESSAGE: &str = "container exited with restart policy rule";
 const REMOVED: &str = "The container is removed because RestartAllContainers in place";
 
-/// Whether all containers are to be restarted: it was said before, or a container has ended so, as the runtime or the
-/// last status says.
+/// Whether all containers are to be restarted: the last status says so already, or a container has ended with an exit
+/// that demands it, as the runtime or the last status shows.
 pub(crate) fn is_restarting(
     spec: &PodSpec,
     observed: Option<&RuntimePod>,
@@ -55,7 +55,7 @@ pub(crate) fn is_restarting(
     spec::init(spec).chain(spec::regular(spec)).any(|c| ended(&c))
 }
 
-/// The condition, of a pod that has such a rule.
+/// The condition AllContainersRestarting, for a pod that has such a rule.
 pub(crate) fn condition(
     spec: &PodSpec,
     observed: Option<&RuntimePod>,
@@ -81,12 +81,12 @@ pub(crate) fn condition(
     })
 }
 
-/// It waits, having been taken away to be restarted.
+/// Whether the container waits because it was removed to be restarted.
 pub(crate) fn is_taken_away(status: &ContainerStatus) -> bool {
     waiting(status).is_some_and(|waiting| waiting.reason.as_deref() == Some(RESTARTING_ALL))
 }
 
-/// The status of a container that has been taken away to be restarted.
+/// The status of a container that has been removed to be restarted.
 pub(crate) fn taken_away(blank: ContainerStatus, restarts: i32) -> ContainerStatus {
     let waiting =
         ContainerStateWaiting { reason: Some(RESTARTING_ALL.to_owned()), message: Some(REMOVED.to_owned()) };

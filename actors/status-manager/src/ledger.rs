@@ -1,4 +1,4 @@
-//! All pods: their facts, their statuses, and what a new fact changes.
+//! All pods: their facts, their statuses, and the statuses that a new fact changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::conditions;
 use crate::facts::{NodeFacts, PodFacts};
 use crate::publish::Publication;
 
-/// What a fact has changed.
+/// What a new fact has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// A pod has another status than before.
     Told {
-        /// Which pod.
+        /// The pod.
         pod: PodRef,
-        /// Its status now.
+        /// Its new status.
         status: Arc<PodStatus>,
     },
     /// A pod is over and forgotten.
     Gone {
-        /// Which pod it was.
+        /// The pod.
         uid: PodUid,
     },
 }
 
-/// Facts to ask for.
+/// Facts that StatusManager lacks and asks for again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
     /// The desired pods.
@@ -43,23 +43,24 @@ pub struct Missing {
     pub runtime: bool,
     /// The report of some desired pod's worker.
     pub reports: bool,
-    /// What the runtime holds of these pods, whose end waits for it.
+    /// Stopped pods of which Pleg has not told yet; they cannot end before.
     pub looks: Vec<PodUid>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Entry {
     facts: PodFacts,
-    /// Among the desired pods, as far as the sources have been heard.
+    /// Whether it is among the desired pods, as far as the sources have been heard.
     is_desired: bool,
     status: Option<Arc<PodStatus>>,
-    /// The pod that stands for it at the API server, if it is a static one.
+    /// The pod's mirror at the API server, if the pod is static.
     mirror: Option<Arc<Pod>>,
-    /// The status is what was told last, with the condition that says who leaves the pod alone.
+    /// Whether `status` is an earlier one with the condition Quarantined added, because StatusManager itself has
+    /// quarantined the pod.
     is_left_alone: bool,
 }
 
-/// The facts and statuses of all pods. Bounded by what is desired, worked on or held by the runtime.
+/// The facts and statuses of all pods. Bounded by the pods that are desired, worked on or held by the runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
     node: NodeFacts,
@@ -84,13 +85,13 @@ pub enum Heard {
 }
 
 impl Ledger {
-    /// Nothing is known yet but the node's addresses, primary first. No status is computed before
-    /// [`Ledger::restored`] has been called.
+    /// A ledger that knows nothing but the node's addresses, primary first. It computes no status before
+    /// [`Ledger::restored`].
     pub fn new(host_ips: Vec<String>) -> Self {
         Self { node: NodeFacts { host_ips, ..NodeFacts::default() }, ..Self::default() }
     }
 
-    /// Whether the condition PodReadyToStartContainers is told.
+    /// Sets whether pods have the condition PodReadyToStartContainers.
     #[must_use]
     pub fn telling_ready_to_start(mut self, told: bool) -> Self {
         self.node.no_ready_to_start = !told;
@@ -117,7 +118,7 @@ impl Ledger {
         (self.pods.len(), phases)
     }
 
-    /// The statuses known from before this incarnation have been read. Returns the pods to compute.
+    /// Takes the statuses of earlier incarnations, from the checkpoints. Returns the pods to compute.
     pub fn restored(&mut self, statuses: BTreeMap<PodUid, PodStatus>) -> Vec<PodUid> {
         for (uid, status) in statuses {
             let entry = self.pods.entry(uid).or_default();
@@ -160,7 +161,7 @@ impl Ledger {
         is_news
     }
 
-    /// The pods that stand for static pods at the API server. Returns the pods that have another one now.
+    /// Takes the mirrors of static pods, by the static pods' UIDs. Returns the pods that have another mirror now.
     pub fn mirrors(&mut self, mirrors: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<PodUid> {
         let now: BTreeSet<PodUid> = mirrors.keys().cloned().collect();
         let before = std::mem::replace(&mut self.mirrored, now);
@@ -181,7 +182,7 @@ impl Ledger {
         touched
     }
 
-    /// What is to be known of a pod at the API server.
+    /// What the API server is to know of a pod; `None` for a pod that the ledger does not have.
     pub fn publication(&self, uid: &PodUid) -> Option<Publication> {
         let entry = self.pods.get(uid)?;
         let desired = entry.facts.desired.as_ref().filter(|_| entry.is_desired);
@@ -192,7 +193,7 @@ impl Ledger {
         };
         let rejected = desired.is_some_and(|desired| desired.rejected.is_some());
         let report = entry.facts.report.as_ref();
-        // What is computed while facts are missing only repeats what was known.
+        // A status that was computed while facts were missing only repeats the previous one.
         let is_known = report.is_some() && entry.facts.observed.is_some() && self.node.runtime_name.is_some();
         let is_told = rejected || is_known || entry.is_left_alone;
         let is_finished = match report {
@@ -207,7 +208,7 @@ impl Ledger {
         })
     }
 
-    /// What the runtime holds of a pod.
+    /// Takes Pleg's observation of a pod.
     pub fn observed(&mut self, uid: &PodUid, state: Arc<RuntimePod>) {
         let entry = self.pods.entry(uid.clone()).or_default();
         if entry.facts.observed.as_ref().is_none_or(|known| !contradicts(known, &state)) {
@@ -216,7 +217,7 @@ impl Ledger {
         self.note_missing(uid);
     }
 
-    /// What a worker says.
+    /// Takes the report of a pod's worker.
     pub fn reported(&mut self, uid: &PodUid, report: Arc<WorkerReport>) {
         let entry = self.pods.entry(uid.clone()).or_default();
         entry.facts.report = Some(report);
@@ -224,7 +225,8 @@ impl Ledger {
         self.note_missing(uid);
     }
 
-    /// What the pool says on behalf of a worker; whether it is news.
+    /// Takes a worker's report out of PodWorkerPool's answer, unless the worker has reported itself. Returns whether it
+    /// was taken.
     pub fn report_if_unknown(&mut self, uid: &PodUid, report: Arc<WorkerReport>) -> bool {
         let is_news = self.pods.get(uid).is_none_or(|e| e.facts.report.is_none());
         if is_news {
@@ -233,12 +235,12 @@ impl Ledger {
         is_news
     }
 
-    /// The settled probe verdicts of a pod.
+    /// Takes the settled probe verdicts of a pod.
     pub fn verdicts(&mut self, uid: &PodUid, verdicts: Arc<BTreeMap<String, ContainerVerdict>>) {
         self.pods.entry(uid.clone()).or_default().facts.verdicts = Some(verdicts);
     }
 
-    /// A subsystem leaves a pod alone because of this panic, or not any more.
+    /// A subsystem has quarantined a pod because of this panic; with `None`, it has let the pod in again.
     pub fn quarantined(&mut self, uid: &PodUid, subsystem: Arc<str>, panic: Option<Arc<str>>) {
         let quarantine = &mut self.pods.entry(uid.clone()).or_default().facts.quarantine;
         match panic {
@@ -247,13 +249,14 @@ impl Ledger {
         };
     }
 
-    /// The runtime's name, the prefix of container IDs, and what its handlers can do. Returns the pods to compute.
+    /// Takes the runtime's name, which is the prefix of container IDs, and what its handlers can do. Returns the pods
+    /// to compute.
     pub fn runtime(&mut self, health: &RuntimeHealth) -> Vec<PodUid> {
         let can = health.handlers.iter().filter(|handler| handler.recursive_read_only_mounts);
         let can: BTreeSet<String> = can.map(|handler| handler.name.clone()).collect();
         let known =
             self.node.runtime_name.as_ref() == Some(&health.name) && self.node.recursive_read_only == can;
-        // A runtime that does not answer has no name; the one it had stays.
+        // A runtime that does not answer has no name; its last known name stays.
         if health.name.is_empty() || known {
             return Vec::new();
         }
@@ -262,9 +265,9 @@ impl Ledger {
         self.pods.keys().cloned().collect()
     }
 
-    /// The node has these addresses now, primary first. Returns the pods to compute.
+    /// Takes the node's addresses, primary first. Returns the pods to compute.
     pub fn addresses(&mut self, host_ips: Vec<String>) -> Vec<PodUid> {
-        // A Node of which no address is known for the moment, as before a cloud controller has spoken, takes none away.
+        // A Node without addresses, as before a cloud controller has set them, takes none away.
         if host_ips.is_empty() || self.node.host_ips == host_ips {
             return Vec::new();
         }
@@ -272,8 +275,8 @@ impl Ledger {
         self.pods.keys().cloned().collect()
     }
 
-    /// The status as it was told last, with the condition that names who leaves the pod alone; whether that is news.
-    /// StatusManager says this of pods that it leaves alone itself, so no fact is looked at but that one.
+    /// Adds the condition Quarantined to the last status of a pod, and returns whether that changes it. For pods that
+    /// StatusManager itself has quarantined: no other fact is looked at.
     pub fn say_quarantined(&mut self, uid: &PodUid, now: Timestamp) -> bool {
         let Some(entry) = self.pods.get_mut(uid).filter(|_| self.is_restored) else { return false };
         let desired = entry.facts.desired.as_ref();
@@ -294,7 +297,7 @@ impl Ledger {
         is_news
     }
 
-    /// What has not been heard of yet and may have been lost on the way.
+    /// The facts that have not come yet and may have been lost on the way.
     pub fn missing(&self) -> Missing {
         Missing {
             desired: !self.desired.is_known(),
@@ -324,7 +327,7 @@ impl Ledger {
         }
     }
 
-    /// The pod's status from what is known of it; what that changes, if anything.
+    /// Computes the pod's status from its facts; returns the change, if there is one.
     pub fn compute(&mut self, uid: &PodUid, now: Timestamp) -> Option<Change> {
         if !self.is_restored {
             return None;
@@ -348,7 +351,8 @@ impl Ledger {
 }
 
 impl Entry {
-    /// A static pod that was taken away and put back has the same UID but begins anew (row 4.7).
+    /// Forgets the status of a static pod that was removed and put back: it has the same UID, but begins anew (row
+    /// 4.7).
     fn renew(&mut self) {
         let is_static = self.facts.desired.as_ref().is_some_and(|d| d.source != Source::Api);
         let was_removed = self.facts.report.as_ref().is_some_and(|r| r.released && r.deleted);
@@ -358,15 +362,15 @@ impl Entry {
         }
     }
 
-    /// Nobody wants the pod, and nobody holds anything of it.
+    /// Whether the pod is neither desired nor worked on, and the runtime holds nothing of it.
     fn is_over(&self) -> bool {
         let runtime_empty = self.facts.observed.as_ref().is_none_or(|o| o.is_absent());
         !self.is_desired && self.facts.report.as_ref().map_or(runtime_empty, |r| r.released)
     }
 }
 
-/// A container never runs again once it has exited: such a fact is older than the one known. (Its number does not
-/// tell: a restarted Pleg counts anew.)
+/// Whether a container that has exited runs again in `seen`: that never happens, so `seen` is older than `known`. (The
+/// look's number does not tell: a restarted Pleg counts anew.)
 fn contradicts(known: &RuntimePod, seen: &RuntimePod) -> bool {
     known.containers.iter().filter(|k| k.state == ContainerState::Exited).any(|k| {
         seen.containers
@@ -396,7 +400,7 @@ mod tests {
         Heard::Compute(Vec::new())
     }
 
-    /// A ledger with one running pod.
+    /// A ledger with one running pod, and the pod's UID.
     fn running_pod() -> (Ledger, PodUid) {
         let uid = pod_ref().uid;
         let mut ledger = Ledger::new(Vec::new());

@@ -3,10 +3,10 @@
 //! Receives: DesiredPodsChanged, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
 //!   NodeAddressesObserved, GetPodStatus, GetPodStatuses, GetKnownStatuses.
 //! Sends: RecordEvent, ResendDesired, GetWorkers, ResendObserved, ResendVerdicts, ResendNode, PodTouched.
-//! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew), what the API
-//!   server has been told (it tells it with the pods).
+//! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew), what the
+//!   API server has been told (it tells it with the pods).
 //! On crash: asks wait until the checkpoints have been read; Ready and restart counts go on as they were.
-//! Never does: starts, stops or probes anything, or concludes an end that worker and runtime have not both told.
+//! Never does: starts, stops or probes a container, or concludes an end that worker and runtime have not both told.
 
 mod actor;
 mod addresses;

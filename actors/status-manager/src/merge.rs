@@ -1,4 +1,4 @@
-//! What a new status keeps of the one before: a status only ever moves forward.
+//! What a new status keeps of the previous one: a status only ever moves forward.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodCondition, PodStatus};
@@ -28,7 +28,7 @@ impl PhaseVerdict {
         Self { phase, reason: None, message: None }
     }
 
-    /// Of a known status; Pending where it has none.
+    /// The phase of a known status; Pending where it has none.
     pub fn of(status: Option<&PodStatus>) -> Self {
         let phase = status.and_then(|s| s.phase.as_deref()).and_then(Phase::parse);
         Self {
@@ -38,9 +38,9 @@ impl PhaseVerdict {
         }
     }
 
-    /// The phase to tell, given the one before. A terminal phase is never left, and told only when `may_end`: the
-    /// pod must not give up what it holds while a container could still run. Reason and message stay while the
-    /// phase does.
+    /// The phase to tell, given the previous one. A terminal phase is never left, and is told only with `may_end`: the
+    /// pod must not give up what it holds while a container could still run. Reason and message stay while the phase
+    /// does.
     pub fn after(self, previous: &Self, may_end: bool) -> Self {
         let held_back = self.phase.is_terminal() && !may_end;
         if previous.phase.is_terminal() || held_back {
@@ -53,9 +53,9 @@ impl PhaseVerdict {
     }
 }
 
-/// Settles `status` against the one before: start and transition times, counts, order, precision.
-/// The same facts at a later time give the same status. `containers` are those of the spec, of all kinds: each has an
-/// equal share of what is told of ends.
+/// Settles `status` against the previous one: start and transition times, counts, order, precision. The same facts at a
+/// later time give the same status. `containers` are the names in the spec, of all kinds: each container has an equal
+/// share of [`MESSAGE_BYTES_MAX`].
 pub(crate) fn settle(
     previous: Option<&PodStatus>,
     mut status: PodStatus,

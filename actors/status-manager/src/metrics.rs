@@ -1,10 +1,10 @@
-//! What StatusManager counts.
+//! StatusManager's metrics.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 use crate::publish::Outcome;
 
-/// Handles that survive restarts.
+/// Handles of the metrics, which survive restarts of the actor.
 #[derive(Clone, Debug)]
 pub struct StatusMetrics {
     /// Statuses computed that differ from the one before.

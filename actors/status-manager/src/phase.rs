@@ -30,25 +30,25 @@ impl Phase {
         }
     }
 
-    /// `None` for anything that is not one of the four.
+    /// The phase of this name; `None` if it is not one of the four.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Pending, Self::Running, Self::Succeeded, Self::Failed].into_iter().find(|p| p.as_str() == text)
     }
 
-    /// A pod never leaves such a phase.
+    /// Whether the phase is one that a pod never leaves.
     pub fn is_terminal(self) -> bool {
         phases::is_terminal(self.as_str())
     }
 }
 
-/// What the phase depends on beside the spec.
+/// The facts on which the phase depends besides the spec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PhaseInput<'a> {
     /// Statuses of the init containers.
     pub(crate) init: &'a [ContainerStatus],
     /// Statuses of the regular containers.
     pub(crate) regular: &'a [ContainerStatus],
-    /// Nothing will be started again, whatever the restart policy says.
+    /// No container will be started again, whatever the restart policy says.
     pub(crate) ended: bool,
     /// A regular container has been started in the sandbox that is in use: sidecars that start again do not make
     /// the pod Pending.
@@ -86,7 +86,7 @@ pub(crate) fn phase(pod: &PodSpec, input: &PhaseInput<'_>) -> Phase {
     tally.phase(input)
 }
 
-/// It was taken away to be restarted, or its own rules and policies say so.
+/// Whether the container will be started again: it was removed to be restarted, or its rules and policies say so.
 fn comes_back(spec: &ContainerSpec<'_>, end: &ContainerStateTerminated, policy: Option<&str>) -> bool {
     end.reason.as_deref() == Some(RESTARTING_ALL) || spec.should_restart(policy, end.exit_code)
 }

@@ -1,4 +1,4 @@
-//! What holds for every history of facts.
+//! Properties that hold for every history of facts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ fn facts() -> impl Strategy<Value = Fact> {
     ]
 }
 
-/// One of each kind.
+/// Sets of facts with one fact of each kind.
 fn full_sets() -> impl Strategy<Value = Vec<Fact>> {
     (desired_pods(), runtimes(), reports(), verdict_maps()).prop_map(|(pod, runtime, report, verdicts)| {
         vec![
@@ -211,7 +211,7 @@ fn tell(ledger: &mut Ledger, fact: &Fact) {
     ledger.compute(&uid, at(500));
 }
 
-/// The status in the end, after these facts have come in this order on top of `known`.
+/// The final status after these facts have come in this order on top of `known`.
 fn end(known: Option<&PodStatus>, facts: &[Fact]) -> Option<PodStatus> {
     let uid = PodUid::new("uid-1");
     let mut ledger = Ledger::new(node().host_ips);
@@ -220,15 +220,15 @@ fn end(known: Option<&PodStatus>, facts: &[Fact]) -> Option<PodStatus> {
     facts.iter().for_each(|fact| tell(&mut ledger, fact));
     let mut status = ledger.status(&uid).map(|s| (*s).clone());
     for conditions in status.iter_mut().flat_map(|s| &mut s.conditions) {
-        // Once told, a pod stays initialized: whether it was told on the way depends on what came first.
+        // A pod that was once told to be initialized stays so, and whether it was told depends on the order of facts.
         conditions.retain(|condition| condition.type_ != INITIALIZED);
-        // And so does when a condition changed.
+        // The time of a condition's change depends on the order of facts, too.
         conditions.iter_mut().for_each(|condition| condition.last_transition_time = None);
     }
     status
 }
 
-/// The status of a pod that was written down after this history.
+/// The status of a pod that was checkpointed after this history.
 fn written(pod: &Arc<DesiredPod>, history: Option<Vec<Fact>>) -> Option<PodStatus> {
     let mut known = PodFacts { desired: Some(pod.clone()), ..PodFacts::default() };
     let mut status = None;

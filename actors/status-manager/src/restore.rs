@@ -1,4 +1,4 @@
-//! Reading at start what earlier incarnations wrote down.
+//! Reads at start the checkpoints of earlier incarnations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ const LOADS_MAX: usize = 16;
 /// Why a checkpoint that was read is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableCheckpoint {
-    /// It does not hold together.
+    /// The checkpoint store finds it corrupt.
     #[error("{0}")]
     Corrupt(CheckpointError),
-    /// It is not a pod status.
+    /// Its content is not a pod status.
     #[error("checkpoint {name} is no pod status: {reason}")]
     Foreign {
         /// The checkpoint.
         name: String,
-        /// What does not fit.
+        /// The reason.
         reason: String,
     },
     /// It is the status of another pod than its name says.
@@ -36,21 +36,23 @@ pub enum UnusableCheckpoint {
     Misnamed {
         /// The checkpoint.
         name: String,
-        /// Whose status it holds.
+        /// The pod that the status is of.
         uid: PodUid,
     },
 }
 
-/// What was found.
+/// The checkpoints' contents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Restored {
     pub(crate) statuses: BTreeMap<PodUid, PodStatus>,
-    /// Of no use; they are ignored and told of.
+    /// Checkpoints that are ignored and reported.
     pub(crate) unusable: Vec<UnusableCheckpoint>,
 }
 
-/// Reads every checkpoint. An error means that reading itself failed: then nothing is known, which is not the same
-/// as nothing being there.
+/// Reads every checkpoint.
+///
+/// # Errors
+/// Reading itself failed: then nothing is known, which is not the same as there being no checkpoint.
 pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored, CheckpointError> {
     let names = store.list(PREFIX).await?;
     let loads = names.into_iter().map(|name| {
@@ -63,7 +65,7 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
         match content {
             Ok(None) => {}
             Ok(Some(content)) => match blame::for_pod(&pod_of(&name), || decode(&name, content)) {
-                // Each kubelet judges anew what an earlier one refused: its configuration may be another.
+                // Each kubelet judges anew the pods that an earlier one refused: its configuration may be another.
                 Ok(checkpoint) if is_refusal(&checkpoint.status) => {
                     let _ = store.remove(&name).await;
                 }
@@ -71,7 +73,7 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
                     restored.statuses.insert(checkpoint.pod.uid, checkpoint.status);
                 }
                 Err(unusable) => {
-                    // The next start would find it again; a failure to remove it only means that it will.
+                    // If this fails, the next start finds it again and removes it.
                     let _ = store.remove(&name).await;
                     restored.unusable.push(unusable);
                 }
@@ -90,13 +92,13 @@ fn is_refusal(status: &PodStatus) -> bool {
     status.phase.as_deref() == Some(FAILED) && message.starts_with(REJECTED_PREFIX)
 }
 
-/// The pod that a checkpoint is of, by its name.
+/// The pod that the checkpoint's name names.
 fn pod_of(name: &str) -> PodUid {
     PodUid::new(name.strip_prefix(PREFIX).unwrap_or(name))
 }
 
 fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {
-    // From bytes, as all of the API: reading a status from a `Value` is as much code again.
+    // It is read from bytes, as all of the API is: reading a status from a `Value` would compile as much code again.
     let checkpoint: Checkpoint = serde_json::from_slice(content.to_string().as_bytes())
         .map_err(|error| UnusableCheckpoint::Foreign { name: name.to_owned(), reason: error.to_string() })?;
     if name.strip_prefix(PREFIX) == Some(checkpoint.pod.uid.as_str()) {

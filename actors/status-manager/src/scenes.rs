@@ -1,4 +1,4 @@
-//! Pods, runtimes and reports to compute statuses of, for the tests.
+//! Pods, runtimes and reports for the tests of statuses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ pub(crate) fn node() -> NodeFacts {
     }
 }
 
-/// One pod over time: change the facts, look at the status.
+/// One pod over time: a test changes the facts and looks at the status.
 pub(crate) struct Scene {
     pub(crate) facts: PodFacts,
     pub(crate) node: NodeFacts,
@@ -174,7 +174,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A pod that its worker has just begun with.
+    /// A pod that its worker has just begun to sync.
     pub(crate) fn new(spec: PodSpec) -> Self {
         let facts = PodFacts {
             desired: Some(Arc::new(desired(spec))),
@@ -204,12 +204,12 @@ impl Scene {
         self.step()
     }
 
-    /// The kubelet starts again and knows only what it had written down.
+    /// The kubelet starts again and knows only the checkpoint.
     pub(crate) fn restart(&mut self) {
         self.facts = PodFacts { desired: self.facts.desired.take(), ..PodFacts::default() };
     }
 
-    /// Computes the status a second later, and again: the second time nothing may change.
+    /// Computes the status a second later, and once more: the second time nothing may change.
     pub(crate) fn step(&mut self) -> &PodStatus {
         self.second += 1;
         let status = compute(&self.facts, &self.node, self.status.as_ref(), at(self.second)).unwrap();

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerRestartRule, PodSpec, ResourceRequirements, VolumeMount};
 use pod_rules::restart::{self, RestartPolicy};
 
-/// What a container is for.
+/// The kinds of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Runs to completion before the next.
@@ -65,7 +65,8 @@ pub(crate) fn ephemeral(spec: &PodSpec) -> impl Iterator<Item = ContainerSpec<'_
 }
 
 impl ContainerSpec<'_> {
-    /// Whether it is started again after this exit: its own rules first, then its own policy, then the pod's.
+    /// Whether the container is started again after this exit: its own rules decide first, then its own policy, then
+    /// the pod's.
     pub(crate) fn should_restart(&self, pod_policy: Option<&str>, exit_code: i32) -> bool {
         restart::restarts_after(self.restart_policy, self.rules, RestartPolicy::of(pod_policy), exit_code)
     }

@@ -1,4 +1,5 @@
-//! StatusManager alone: it is told facts, tells the API server and the disk, and asks for what it lacks.
+//! StatusManager alone: the test tells it facts; it tells the API server and the disk, and asks for the facts that it
+//! lacks.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -87,7 +88,7 @@ impl Neighbours {
     }
 }
 
-/// Everything that is to be known of a pod of the API server that runs.
+/// Tells every fact that StatusManager needs about a running pod of the API server.
 fn tell_facts(actor: &Supervised<StatusManager>, pod: &Arc<DesiredPod>) {
     actor.address().tell(desired_of(std::slice::from_ref(pod))).unwrap();
     actor.address().tell(RuntimeObserved(runtime_well())).unwrap();

@@ -32,27 +32,27 @@ const CRASHES: usize = 300;
 /// Idle actors.
 const IDLE: u64 = 10_000;
 
-/// Does nothing.
+/// A message without effect.
 #[derive(Clone, Debug)]
 struct Nothing;
 delivery!(Nothing => (): Command, Reject);
 
-/// Does nothing, about a pod: keyed, as most facts are.
+/// A message without effect about a pod: keyed, as most facts are.
 #[derive(Clone, Debug)]
 struct AboutPod(PodUid);
 delivery!(AboutPod => (): Command, LatestPerKey, pod = |m| Some(&m.0));
 
-/// Answers with a number.
+/// An ask for a number.
 #[derive(Clone, Debug)]
 struct Number;
 delivery!(Number => u64: Command, Reject);
 
-/// Panics.
+/// A message that makes the actor panic.
 #[derive(Clone, Debug)]
 struct Crash;
 delivery!(Crash => (): Command, Reject);
 
-/// Starts so many idle children.
+/// An ask to start so many idle children.
 #[derive(Clone, Debug)]
 struct Populate(u64);
 delivery!(Populate => u64: Command, Reject);
@@ -196,7 +196,7 @@ fn row(what: &'static str, unit: &'static str, plain: impl Into<Option<f64>>, ou
 }
 
 fn policy(restart: RestartPolicy) -> Policy {
-    // Room for a whole round: refusals are not what is measured.
+    // Room for a whole round: refusals are not measured.
     Policy { restart, mailbox_bound: TELLS as usize + 1, ..Policy::default() }
 }
 
@@ -204,7 +204,7 @@ fn at_once() -> RestartPolicy {
     RestartPolicy { backoff_initial: Duration::ZERO, restarts_max: u32::MAX, ..RestartPolicy::default() }
 }
 
-/// Both actors on one arbiter, asked and told from another thread.
+/// Both actors on one arbiter; another thread asks and tells them.
 struct Pair {
     arbiter: Arbiter,
     plain: Addr<Plain>,
@@ -251,7 +251,7 @@ async fn asks(pair: &Pair, rows: &mut Vec<Row>) {
     rows.push(row("ask, other thread, p99", "us", plain99, ours99));
 }
 
-/// The same from a task of the actors' own thread.
+/// The same measurements from a task of the actors' own thread.
 async fn on_one_thread(rows: &mut Vec<Row>) {
     let tree = Tree::new(policy(RestartPolicy::default()));
     let (plain_handled, ours_handled) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -363,7 +363,7 @@ fn print(rows: &[Row]) {
 fn main() {
     let mut rows = Vec::new();
     System::new().block_on(async {
-        // First, before anything else has left memory to be used again.
+        // Measured first, before anything else has left memory to be used again.
         idle(&mut rows).await;
         let tree = Tree::new(policy(RestartPolicy::default()));
         let pair = pair(&tree);

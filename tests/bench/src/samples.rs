@@ -12,13 +12,13 @@ impl Samples {
         self.0.push(value);
     }
 
-    /// Adds those of another run.
+    /// Adds the values of another run.
     pub fn extend(&mut self, other: &Samples) {
         self.0.extend(&other.0);
     }
 
-    /// The value that `share` (0 to 1) of the values do not exceed: the nearest rank, never one that was not
-    /// measured. None without values.
+    /// The value that `share` (0 to 1) of the values do not exceed: the nearest rank, always a measured value. `None`
+    /// without values.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let mut sorted = self.0.clone();
@@ -40,7 +40,7 @@ impl Samples {
         self.quantile(0.99)
     }
 
-    /// The mean; none without values.
+    /// The mean; `None` without values.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.iter().sum::<f64>() / self.0.len() as f64)

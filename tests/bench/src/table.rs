@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// Seconds of wall time or of CPU.
@@ -15,9 +15,9 @@ pub enum Unit {
     Megabytes,
     /// Times per second.
     PerSecond,
-    /// How many.
+    /// A number of things.
     Count,
-    /// How many of one for each of another.
+    /// A number of things for each one of another kind.
     Ratio,
 }
 
@@ -40,22 +40,22 @@ impl Unit {
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// What was measured, for people.
     pub what: String,
-    /// What all its values count.
+    /// The unit of all its values.
     pub unit: Unit,
-    /// This project's value; none when it was not measured.
+    /// This project's value; `None` if it was not measured.
     pub ours: Option<f64>,
-    /// The same without us.
+    /// The value without a kubelet.
     pub floor: Option<f64>,
-    /// The same of the Go kubelet.
+    /// The value of the Go kubelet.
     pub go: Option<f64>,
-    /// The goal in words, and what `ours` may be at most. A limit that depends on a missing floor is none.
+    /// The goal in words, and the largest value of `ours` that meets it; `None` if that depends on a missing floor.
     pub goal: Option<(String, Option<f64>)>,
 }
 
 impl Row {
-    /// A row with nothing measured yet.
+    /// A row without values.
     #[must_use]
     pub fn new(what: impl Into<String>, unit: Unit) -> Self {
         Self { what: what.into(), unit, ours: None, floor: None, go: None, goal: None }
@@ -68,7 +68,7 @@ impl Row {
         Some(self.ours? / floor)
     }
 
-    /// Whether the goal is met; none without a goal or a value.
+    /// Whether the goal is met; `None` without a goal or a value.
     #[must_use]
     pub fn met(&self) -> Option<bool> {
         let limit = self.goal.as_ref()?.1?;
@@ -93,7 +93,7 @@ impl Row {
     }
 }
 
-/// The rows as text, in columns; that of the Go kubelet only where it was measured.
+/// The rows as text, in columns; the Go kubelet's column only where it was measured.
 #[must_use]
 pub fn table(rows: &[Row]) -> String {
     let heads = ["what", "ours", "floor", "ratio", "Go kubelet", "goal", ""].map(str::to_owned);

@@ -65,14 +65,14 @@ impl Stage<'_> {
         self.tree.seat::<A>(Vitality::Degradable).start(&Place::Here, move || new(deps.clone()))
     }
 
-    /// Has the actor panic, and waits until its next incarnation has begun: all that it knew is gone.
+    /// Makes the actor panic, and waits until its next incarnation has begun, without the facts of the earlier one.
     pub async fn crash<A: Subsystem>(&self) {
         let before = self.actor::<A>().await.incarnation;
         self.inject::<A>(Fault::PanicNow);
         self.until_incarnation::<A>(before + 1).await;
     }
 
-    /// Has the actor panic when it handles the next message, effect or timer of this name.
+    /// Makes the actor panic when it handles the next message, effect or timer of this name.
     pub fn crash_on<A: Subsystem>(&self, message: &str) {
         self.inject::<A>(Fault::PanicOn { message: message.to_owned(), nth: 1 });
     }
@@ -89,12 +89,12 @@ impl Stage<'_> {
         panic!("{} has not begun its incarnation {number}", A::NAME);
     }
 
-    /// How the actor is.
+    /// The actor's report.
     pub async fn actor<A: Subsystem>(&self) -> ActorReport {
         self.report(A::NAME).await
     }
 
-    /// What the actor shows of itself.
+    /// The actor's own part of its report.
     pub async fn observed<A: Subsystem>(&self) -> Value {
         self.actor::<A>().await.observed
     }

@@ -1,4 +1,4 @@
-//! Pods, and what is said of them.
+//! Pods, and the facts about them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,7 @@ pub fn api_pod(number: usize) -> Arc<DesiredPod> {
     Arc::new(DesiredPod { source: Source::Api, ..desired })
 }
 
-/// Makes all pods, so that nothing that is measured does.
+/// Makes all pods, so that no measurement includes their making.
 pub fn prepare(pods: usize) {
     assert!(pods <= PODS_MAX, "at most {PODS_MAX} pods");
     PODS.get_or_init(|| (0..PODS_MAX).map(pod).collect());
@@ -95,7 +95,7 @@ fn second(number: i64) -> Timestamp {
     Timestamp::from_second(1_799_990_000 + number).expect("a second of this century is a timestamp")
 }
 
-/// What a runtime holds of a pod after so many exits of its container: each instance is another one.
+/// A pod in the runtime after so many exits of its container: each instance has another ID.
 pub fn runtime_pod(pod: &PodRef, exits: u32) -> RuntimePod {
     let sandbox: Arc<str> = Arc::from(format!("sandbox-{}", pod.uid));
     let container = RuntimeContainer {
@@ -132,14 +132,14 @@ pub fn runtime_pod(pod: &PodRef, exits: u32) -> RuntimePod {
     }
 }
 
-/// The fact of one look at a pod; `look` grows.
+/// The fact of one look at a pod; `look` is its number, which grows.
 pub fn observed(pod: &DesiredPod, look: u64) -> PodObserved {
     let exits = u32::try_from(look).unwrap_or(u32::MAX);
     let state = Arc::new(runtime_pod(&pod.pod_ref, exits));
     PodObserved { uid: pod.pod_ref.uid.clone(), state, touch: look, look }
 }
 
-/// A runtime that is well.
+/// A healthy runtime.
 pub fn runtime_well() -> Arc<RuntimeHealth> {
     Arc::new(RuntimeHealth {
         name: Arc::from("containerd"),
@@ -153,7 +153,7 @@ pub fn runtime_well() -> Arc<RuntimeHealth> {
     })
 }
 
-/// The fact that a pod's worker is in this state; `released` once it has given everything back.
+/// The fact that a pod's worker is in this state; `released` once it has released everything.
 pub fn reported(pod: &DesiredPod, state: WorkerState, released: bool) -> WorkerReported {
     let report = WorkerReport {
         pod: pod.pod_ref.clone(),

@@ -20,18 +20,18 @@ use crate::facts::IMAGE;
 /// Wall time, in seconds since the epoch, at which every stage begins.
 pub const START_SECOND: i64 = 1_800_000_000;
 
-/// What most actors need of the outside world. The fakes of what only some need (the API server, probes, certificates) are
-/// made by those actors' own tests.
+/// The outside world that most actors need. The fakes that only some actors need (the API server, probes, certificates)
+/// are made by those actors' own tests.
 pub struct Fakes {
-    /// The runtime. It has [`IMAGE`].
+    /// The runtime, which has the image [`IMAGE`].
     pub runtime: FakeRuntime,
     /// Calls to it; every port of the runtime.
     pub operations: Arc<Operations>,
     /// The disk.
     pub disk: FakeDisk,
-    /// Pods' directories on it.
+    /// Pods' directories on the disk.
     pub dirs: Arc<FakePodDirs>,
-    /// Mounts on it.
+    /// Mounts on the disk.
     pub mounts: Arc<FakeMounts>,
     /// Checkpoints.
     pub checkpoints: Arc<FakeCheckpoints>,
@@ -42,7 +42,7 @@ pub struct Fakes {
 }
 
 impl Fakes {
-    /// A world in which everything works. To be made on a tokio runtime.
+    /// A world in which everything works. Has to be made on a tokio runtime.
     pub fn new() -> Self {
         let runtime = FakeRuntime::new(1).at_wall_time(START_SECOND * 1_000_000_000);
         runtime.add_image(IMAGE, RegistryImage::default());
@@ -65,17 +65,17 @@ impl Fakes {
     }
 }
 
-/// What the runtime runs of a pod.
+/// A pod that the runtime runs.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// Its sandbox's ID.
+    /// The sandbox's ID.
     pub sandbox: String,
-    /// Its container's ID.
+    /// The container's ID.
     pub container: String,
 }
 
 impl Fakes {
-    /// Has the runtime run a pod of [`pod`](crate::pod): a sandbox with a running container.
+    /// Makes the runtime run a pod of [`pod`](crate::pod): a sandbox with a running container.
     pub async fn run(&self, pod: &DesiredPod) -> Ran {
         let uid = pod.pod_ref.uid.as_str();
         let labels = [

@@ -1,8 +1,8 @@
-//! The stage on which one actor plays alone: a sandbox with a paused clock on one thread, neighbours that are recorded,
-//! and fakes of the outside world.
+//! The stage for tests of one actor alone: a sandbox with a paused clock on one thread, recorded neighbours, and fakes
+//! of the outside world.
 //!
 //! An actor crate's `tests/alone.rs` seats its actor in [`Stage::tree`](Sandbox), gives it addresses of [`Neighbour`]s
-//! and bridges of [`Fakes`], and looks at what it asks, tells and calls.
+//! and bridges of [`Fakes`], and checks its asks, tells and calls.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! Neighbours: what the actor under test asks and tells somebody else is recorded, and goes wrong on order.
+//! Neighbours: recorded stand-ins for the actors that the actor under test asks and tells, with faults on demand.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -7,18 +7,18 @@ use messages::Delivery;
 use supervision::fake::Received;
 use supervision::{Address, AskPort, Asker};
 
-/// What a neighbour answers to a message.
+/// The answer of a neighbour to a message.
 type Answer<M> = Arc<dyn Fn(&M) -> <M as Message>::Result + Send + Sync>;
 
-/// What a neighbour does with a message.
+/// How a neighbour treats a message.
 enum Manner<M: Delivery> {
-    /// Takes it. An asker waits in vain.
+    /// Takes the message. An asker waits in vain.
     Silent,
-    /// Takes it, and answers.
+    /// Takes the message, and answers.
     Answers(Answer<M>),
-    /// Takes it, and crashes before the answer: the answer is lost.
+    /// Takes the message, and crashes before the answer: the answer is lost.
     Loses,
-    /// Refuses it: the mailbox is full.
+    /// Refuses the message: the mailbox is full.
     Full,
 }
 
@@ -28,7 +28,7 @@ struct State<M: Delivery> {
     refused: Vec<M>,
 }
 
-/// Another actor as the actor under test meets it, for one message type. Clones are one neighbour.
+/// The stand-in for another actor, for one message type. Clones are the same neighbour.
 pub struct Neighbour<M: Delivery> {
     name: &'static str,
     state: Arc<Mutex<State<M>>>,
@@ -41,13 +41,13 @@ impl<M: Delivery> Clone for Neighbour<M> {
 }
 
 impl<M: Delivery> Neighbour<M> {
-    /// The actor of this name. It takes messages; who asks it waits until the deadline of the ask.
+    /// The actor of this name. It takes messages; an asker waits until the deadline of its ask.
     pub fn new(name: &'static str) -> Self {
         let state = State { manner: Manner::Silent, heard: Vec::new(), refused: Vec::new() };
         Self { name, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The same, answering asks.
+    /// The actor of this name, which answers asks.
     pub fn answering(name: &'static str, answer: impl Fn(&M) -> M::Result + Send + Sync + 'static) -> Self {
         let neighbour = Self::new(name);
         neighbour.answer(answer);
@@ -66,47 +66,47 @@ impl<M: Delivery> Neighbour<M> {
         AskPort::scripted(self.name, move |message| this.receive(message))
     }
 
-    /// From now on it answers so. For a message that is told the answer is nothing, and the closure may be a reaction.
+    /// Sets the answer from now on. A message that is told has no answer, and the closure may be a reaction.
     pub fn answer(&self, answer: impl Fn(&M) -> M::Result + Send + Sync + 'static) {
         self.state().manner = Manner::Answers(Arc::new(answer));
     }
 
-    /// From now on it takes messages and answers nothing.
+    /// Takes messages from now on without answering.
     pub fn fall_silent(&self) {
         self.state().manner = Manner::Silent;
     }
 
-    /// From now on it crashes over each ask: the asker learns that the answer is lost.
+    /// Crashes over each ask from now on: the asker learns that the answer is lost.
     pub fn lose_answers(&self) {
         self.state().manner = Manner::Loses;
     }
 
-    /// From now on its mailbox is full.
+    /// Refuses messages from now on, as if the mailbox were full.
     pub fn refuse(&self) {
         self.state().manner = Manner::Full;
     }
 
-    /// What it has taken so far, oldest first.
+    /// The messages taken so far, oldest first.
     pub fn heard(&self) -> Vec<M> {
         self.state().heard.clone()
     }
 
-    /// The newest that it has taken.
+    /// The newest message taken.
     pub fn last(&self) -> Option<M> {
         self.state().heard.last().cloned()
     }
 
-    /// How many messages it has taken so far.
+    /// The number of messages taken so far.
     pub fn count(&self) -> usize {
         self.state().heard.len()
     }
 
-    /// What it has refused so far, oldest first; a wait for room is one refusal for each look.
+    /// The messages refused so far, oldest first; a wait for room counts each time it looks.
     pub fn refused(&self) -> Vec<M> {
         self.state().refused.clone()
     }
 
-    /// Forgets what it has heard, and tells it.
+    /// Forgets the messages taken so far, and returns them.
     pub fn take(&self) -> Vec<M> {
         std::mem::take(&mut self.state().heard)
     }
@@ -125,7 +125,7 @@ impl<M: Delivery> Neighbour<M> {
             }
         };
         self.state().heard.push(message.clone());
-        // Outside the lock: the answer may look at what was heard.
+        // Called outside the lock: the answer may look at the messages taken.
         answer.map_or_else(|given| given, |answer| Received::Answered(answer(&message)))
     }
 

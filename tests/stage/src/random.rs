@@ -1,4 +1,4 @@
-//! Random scripts that a seed replays.
+//! Random scripts that can be replayed by their seed.
 
 /// A small generator (SplitMix64): the same everywhere for the same seed.
 #[derive(Clone, Debug)]

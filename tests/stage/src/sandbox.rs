@@ -1,5 +1,5 @@
-//! A sandbox: one thread, a paused clock, a supervision tree. Time jumps to the next timer whenever nobody
-//! has anything to do, so a test of minutes takes milliseconds, and always the same way.
+//! A sandbox: one thread, a paused clock, a supervision tree. Time jumps to the next timer whenever no task is ready,
+//! so a test of minutes takes milliseconds, and always goes the same way.
 
 use std::time::Duration;
 
@@ -39,17 +39,17 @@ pub fn sandbox<T>(policy: Policy, test: impl AsyncFnOnce(&Sandbox) -> T) -> T {
 }
 
 impl Sandbox {
-    /// Crashes are part of this test.
+    /// Notes that crashes are part of this test.
     pub fn expect_crashes(&self) {
         self.crashes_expected.set(true);
     }
 
-    /// This test has bridges, whose calls run to their own end, whatever becomes of the actors that asked.
+    /// Notes that this test has bridges, whose calls run to their end even if the actors that made them are gone.
     pub fn expect_bridge_tasks(&self) {
         self.bridge.set(true);
     }
 
-    /// Waits until `done` says so; fails after five minutes of sandbox time.
+    /// Waits until `done` is true; fails after five minutes of sandbox time.
     pub async fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let start = Instant::now();
         while !done() {
@@ -58,13 +58,13 @@ impl Sandbox {
         }
     }
 
-    /// Lets everything happen that is ready or due within `time`.
+    /// Lets `time` pass, in which everything that is ready or due happens.
     pub async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 
-    /// Lets everything happen that is ready now; the clock stands still. Fails after a million turns. For
-    /// actors that never come to rest: with them the clock does not move, so [`Sandbox::until`] never looks.
+    /// Waits until `done` is true while the clock stands still. Fails after a million turns. For actors that never come
+    /// to rest: with them the clock does not move, so [`Sandbox::until`] would wait in vain.
     pub async fn turns_until(&self, what: &str, mut done: impl FnMut() -> bool) {
         for _ in 0..1_000_000 {
             if done() {
@@ -75,7 +75,7 @@ impl Sandbox {
         panic!("waited a million turns in vain for: {what}");
     }
 
-    /// How one actor is.
+    /// The report of one actor.
     pub async fn report(&self, actor: &str) -> ActorReport {
         let actors = self.tree.snapshot().await.actors;
         actors.into_iter().find(|report| report.name == actor).expect("the test names a seated actor")

@@ -1,5 +1,5 @@
-//! A node of a real cluster: the kubelet's binary between a real kube-apiserver and a real runtime, and a real kubectl
-//! beside them. What a controller-manager and a scheduler would do, the cases do.
+//! A node of a real cluster: the kubelet's binary between a real kube-apiserver and a real runtime, with a real
+//! kubectl. The cases do the work of a controller-manager and a scheduler.
 //!
 //! The environment says where they are (`tests/env/run-tests` sets it): beside what the suite `standalone` needs
 //! (`UNDERSTUDY_KUBELET`, `UNDERSTUDY_CRI_SOCKET`, `UNDERSTUDY_TEST_IMAGE`, `UNDERSTUDY_CGROUP_PARENT`,
@@ -74,7 +74,7 @@ pub type Shared = fn(&Member);
 /// A case that makes nodes of its own.
 pub type Alone = fn(&Arc<Setting>);
 
-/// Cases at once on the shared node: most of their time they wait.
+/// Cases at once on the shared node: most of the time they wait.
 const SIDE_BY_SIDE: usize = 6;
 
 fn main() -> ExitCode {

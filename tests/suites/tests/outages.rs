@@ -1,5 +1,5 @@
-//! A real kube-apiserver that is stopped, frozen, or put back to an earlier time under a node of its cluster: the
-//! kubelet's binary on a real runtime, and what the API server was asked for by its own audit log.
+//! A real kube-apiserver that is stopped, frozen, or restored to an earlier time under a node of its cluster: the
+//! kubelet's binary on a real runtime, and its requests by the API server's own audit log.
 //!
 //! The environment is that of the suite `cluster`. Here an outage is as long as it takes for waits and time-outs to show;
 //! `UNDERSTUDY_API_OUTAGE_SECONDS` makes it longer, as the soak does. What lasts ten minutes runs in the sandbox (`node`,
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
             }
         })
     });
-    // One API server, one outage.
+    // There is one API server, so one outage at a time.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

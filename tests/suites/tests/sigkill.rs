@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
 }
 
-/// Why it cannot run here.
+/// The reason why the suite cannot run here, if there is one.
 fn reason() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("mounts and cgroups need root".to_owned());
@@ -107,7 +107,7 @@ fn fake() -> FakeRuntime {
         Match::Container("flaky".to_owned()),
         vec![Behaviour::exits(Duration::from_millis(20), 1), soon],
     );
-    // So long that a death can come in between.
+    // Long enough for a death to happen in between.
     for (rpc, ms) in [
         (Rpc::RunPodSandbox, 15),
         (Rpc::CreateContainer, 8),

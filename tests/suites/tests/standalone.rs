@@ -1,4 +1,4 @@
-//! A node without an API server: the kubelet's binary on a real runtime, with static pods, and what becomes of them.
+//! A node without an API server: the kubelet's binary on a real runtime, with static pods.
 //!
 //! The environment says where both are (`tests/env/run-tests` sets it): `UNDERSTUDY_KUBELET` is the binary,
 //! `UNDERSTUDY_CRI_SOCKET` the runtime's socket, `UNDERSTUDY_TEST_IMAGE` an image that it holds,
@@ -56,7 +56,7 @@ pub type Shared = fn(&Node);
 /// A case that makes nodes of its own.
 pub type Alone = fn(&Arc<Environment>);
 
-/// Cases at once on the shared node: most of their time they wait.
+/// Cases at once on the shared node: most of the time they wait.
 const SIDE_BY_SIDE: usize = 6;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! What tests of the whole kubelet stand on: a node in a sandbox, and the kubelet as a process. What tests of one actor stand
-//! on is the crate `stage`, of which the sandbox and the recorders are.
+//! Parts of tests of the whole kubelet: a node in a sandbox, and the kubelet as a process. The parts of tests of one
+//! actor, among them the sandbox and the recorders, are in the crate `stage`.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,

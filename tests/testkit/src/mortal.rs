@@ -1,7 +1,7 @@
-//! The real daemon that dies on order: with SIGKILL when a step of a pod worker begins, or an actor of it by a panic.
+//! The real daemon that dies on order: by SIGKILL when a step of a pod worker begins, or with an actor that panics.
 //!
-//! A test's own binary turns into this kubelet when its environment says so ([`run_if_asked`]), so that nothing of it
-//! is in the shipped program.
+//! A test's own binary runs as this kubelet when an environment variable says so ([`run_if_asked`]), so that nothing of
+//! this is in the shipped program.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -26,15 +26,15 @@ use volume_manager::SweepPolicy;
 
 /// The environment variable with a [`Fate`] in it.
 const VARIABLE: &str = "UNDERSTUDY_MORTAL";
-/// Before the step at which it died, in the file of steps.
+/// Stands before the step at which the kubelet died, in the file of steps.
 const DIED: &str = "died ";
 
-/// What is to become of one kubelet.
+/// The orders for one kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
     /// Every step that begins is appended to this file, one a line.
     pub steps: PathBuf,
-    /// When it dies.
+    /// When it dies; `None` for never.
     pub death: Option<Death>,
     /// A socket that takes names of actors that are to panic; see [`panic_actor`].
     pub orders: Option<PathBuf>,
@@ -43,16 +43,16 @@ pub struct Fate {
 /// A SIGKILL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// The kind of the step, such as `StartContainer`; empty for any.
+    /// The number of the step of this kind at which it dies, from 1.
     pub step: String,
     /// At the how manieth of these steps, from 1.
     pub nth: u64,
-    /// So long after the step has begun; at zero it never begins.
+    /// The time after the step has begun; with zero the step never begins.
     pub after: Duration,
 }
 
 impl Fate {
-    /// What makes a test's binary this kubelet, for [`KubeletCommand`](crate::process::KubeletCommand).
+    /// The environment that makes a test's binary this kubelet, for [`KubeletCommand`](crate::process::KubeletCommand).
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let death = self.death.as_ref().map(|death| {
             let after_us = u64::try_from(death.after.as_micros()).unwrap_or(u64::MAX);
@@ -87,10 +87,10 @@ pub fn steps_of(file: &Path) -> (Vec<String>, Option<String>) {
     (text.lines().filter(|line| !line.starts_with(DIED)).map(kind).collect(), died)
 }
 
-/// Has an actor of a running kubelet panic; it has been ordered when this returns.
+/// Makes an actor of a running kubelet panic; the order is given when this returns.
 ///
 /// # Errors
-/// For people: nobody listens at `orders`, or there is no such actor.
+/// For people: no kubelet listens at `orders`, or it has no such actor.
 pub fn panic_actor(orders: &Path, actor: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", orders.display());
     let mut stream = UnixStream::connect(orders).map_err(failed)?;
@@ -101,7 +101,7 @@ pub fn panic_actor(orders: &Path, actor: &str) -> Result<(), String> {
     if answer.trim() == "ordered" { Ok(()) } else { Err(answer) }
 }
 
-/// Runs the kubelet, if the environment says that this process is to be one.
+/// Runs the kubelet, if the environment has a [`Fate`].
 pub fn run_if_asked() -> Option<ExitCode> {
     let fate = Fate::from_variable()?;
     let args: Vec<String> =
@@ -117,7 +117,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     let hooks = Hooks {
         settings: Some(Box::new(move |settings: &mut Settings| {
             settings.fault_point = Some(point);
-            // Dead kubelets leave a good deal, and nobody here has minutes to wait until it goes.
+            // Killed kubelets leave much behind, and the tests do not have minutes to wait until it is removed.
             settings.sweep = SweepPolicy { every: Duration::from_secs(3), quiet: Duration::from_secs(5) };
         })),
         started: orders.map(|path| -> TakeTree { Box::new(move |tree| listen(tree, &path)) }),
@@ -138,7 +138,7 @@ fn fault_point(file: Arc<File>, death: Option<Death>) -> pod_worker::FaultPoint 
 
 /// One write for a line, so that threads and a death do not tear it.
 fn write_line(mut file: &File, line: &str) {
-    // A full disk is a case of the tests: then the line is lost and the kubelet goes on.
+    // Some tests fill the disk: then the line is lost and the kubelet goes on.
     let _ = file.write_all(format!("{line}\n").as_bytes());
 }
 

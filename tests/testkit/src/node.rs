@@ -54,7 +54,7 @@ pub struct World {
     pub runtime: FakeRuntime,
     /// The disk.
     pub disk: FakeDisk,
-    /// What HTTP and TCP probes meet.
+    /// The servers that HTTP and TCP probes reach.
     pub prober: FakeProber,
     /// Checkpoints.
     pub checkpoints: FakeCheckpoints,
@@ -62,19 +62,19 @@ pub struct World {
     pub clock: Arc<FakeClock>,
     /// Cgroups.
     pub cgroups: FakeCgroups,
-    /// What the node and its pods use.
+    /// Figures of the node and its pods.
     pub stats: FakeStats,
     /// The machine's addresses.
     pub addresses: FakeHostAddresses,
     /// A manifest URL, if the node has one.
     pub url: Option<FakeManifestUrl>,
-    /// The cluster's API server; none for a kubelet on its own.
+    /// The cluster's API server; `None` for a kubelet on its own.
     pub api: Option<FakeApi>,
-    /// The node's resolver configuration; none as with an empty `resolvConf`.
+    /// The node's resolver configuration; `None` as with an empty `resolvConf`.
     pub resolv_conf: Option<String>,
     /// Ports that the node listens on.
     pub listeners: FakeListeners,
-    /// Certificates that the cluster signs; none if it signs none.
+    /// Certificates that the cluster signs; empty if it signs none.
     pub certificates: Vec<wiring::Role>,
 }
 
@@ -112,7 +112,7 @@ impl World {
         self
     }
 
-    /// The node's ways to the API server, without rate limits.
+    /// The node's clients of the API server, without rate limits.
     fn cluster(api: &FakeApi) -> wiring::Cluster {
         let unlimited = RateLimit { per_second: 0.0, burst: 0 };
         let pods = api.client(&Io::current());
@@ -170,15 +170,15 @@ fn read_always(text: String) -> pod_worker::ReadResolvConf {
 
 /// A kubelet in the sandbox.
 pub struct FakeNode {
-    /// Its tree.
+    /// The kubelet's tree.
     pub tree: Tree,
-    /// Its world.
+    /// The kubelet's world.
     pub world: World,
-    /// Ways in.
+    /// Addresses and ports of the kubelet's actors.
     pub node: wiring::Node,
 }
 
-/// What a sandboxed node has: 4 CPUs, 8 GiB and room for 110 pods, and half a CPU and half a GiB kept back.
+/// The resources of a sandboxed node: 4 CPUs, 8 GiB and room for 110 pods; half a CPU and half a GiB are reserved.
 pub fn node_resources() -> Arc<NodeResources> {
     let amounts = |texts: &[(&str, &str)]| {
         let quantity = |text| Quantity::parse(text).expect("a quantity");
@@ -210,7 +210,7 @@ pub fn admission() -> NodeView {
     }
 }
 
-/// Hard thresholds of eviction, and five minutes until pressure is over.
+/// Hard thresholds of eviction, and five minutes until pressure ends.
 pub fn hard(thresholds: &[(&str, &str)]) -> eviction_manager::EvictionConfig {
     let text = |(signal, value): &(&str, &str)| ((*signal).to_owned(), (*value).to_owned());
     let thresholds = eviction_manager::Thresholds {
@@ -263,7 +263,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// How a node of this name presents itself to its cluster: with nothing but what every node has.
+/// The configuration of NodeStatus of a node of this name: only what every node has.
 pub async fn node_status(name: &str) -> NodeStatusConfig {
     let machine = FakeMachine::named(name).facts().await.expect("a machine with facts");
     NodeStatusConfig {
@@ -321,7 +321,7 @@ impl FakeNode {
         Self { tree, world: world.clone(), node }
     }
 
-    /// Every pod's status, by UID; empty while nobody answers.
+    /// Every pod's status, by UID; empty while StatusManager does not answer.
     pub async fn statuses(&self) -> BTreeMap<PodUid, Arc<PodStatus>> {
         self.node.statuses.ask(GetPodStatuses, Duration::from_secs(5)).await.unwrap_or_default()
     }
@@ -339,12 +339,12 @@ impl FakeNode {
         desired.pods.iter().filter_map(named).collect()
     }
 
-    /// The events so far.
+    /// The events that EventRecorder has.
     pub async fn events(&self) -> Vec<RecordedEvent> {
         self.node.events.ask(GetEvents, Duration::from_secs(5)).await.unwrap_or_default()
     }
 
-    /// Waits until the pods' statuses are as `done` says, at most five minutes of sandbox time.
+    /// Waits until `done` is true of the pods' statuses, at most five minutes of sandbox time.
     pub async fn until(&self, what: &str, done: impl Fn(&BTreeMap<String, Arc<PodStatus>>) -> bool) {
         let end = tokio::time::Instant::now() + Duration::from_secs(300);
         loop {
@@ -363,7 +363,7 @@ impl FakeNode {
         }
     }
 
-    /// Waits until nothing of any pod is left in the runtime.
+    /// Waits until the runtime holds nothing of any pod.
     pub async fn until_empty(&self) {
         let end = tokio::time::Instant::now() + Duration::from_secs(300);
         while !self.world.runtime.sandboxes().is_empty() || !self.world.runtime.containers().is_empty() {
@@ -378,7 +378,7 @@ impl FakeNode {
     }
 }
 
-/// The pod is Running and Ready.
+/// Whether the pod is Running and Ready.
 pub fn is_ready(status: &PodStatus) -> bool {
     let conditions = status.conditions.iter().flatten();
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

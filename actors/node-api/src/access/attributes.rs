@@ -2,15 +2,15 @@
 
 use axum::http::Method;
 
-/// Paths that run something in a container, or speak with it.
+/// Paths that run a command in a container, or open a connection into one.
 const INTO_CONTAINERS: [&str; 4] = ["/exec", "/attach", "/run", "/portForward"];
 
-/// A verb, and the subresources of which one must be allowed.
+/// A verb, and the subresources of the Node of which the caller must be allowed at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// `get`, `create`, …; empty for a method without a verb.
     pub verb: &'static str,
-    /// In this order.
+    /// In the order in which the authoriser is asked for them.
     pub subresources: Vec<&'static str>,
 }
 
@@ -30,7 +30,8 @@ fn verb(method: &Method) -> &'static str {
     }
 }
 
-/// What this request needs. `by_method` keeps upstream's verb also where something is run in a container.
+/// The verb and subresources that this request needs. With `by_method`, exec and its like need the verb of their HTTP
+/// method; otherwise they need `create`.
 pub fn attributes(method: &Method, path: &str, by_method: bool) -> Attributes {
     let under = |one: &str| is_under(path, one);
     let runs = INTO_CONTAINERS.into_iter().any(under);
@@ -59,8 +60,8 @@ pub fn attributes(method: &Method, path: &str, by_method: bool) -> Attributes {
     Attributes { verb, subresources }
 }
 
-/// Nothing but plain segments: what is authorised is then what is answered. No path of the kubelet needs an escape,
-/// and names of objects cannot have one.
+/// Whether the path has plain segments only, so that the path that is authorised is also the one that is answered. No
+/// path of the kubelet needs an escape, and names of objects cannot have any.
 pub fn is_plain(path: &str) -> bool {
     let mut segments = path.strip_suffix('/').unwrap_or(path).split('/').skip(1);
     path == "/"

@@ -3,24 +3,24 @@
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, CONNECTION, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
-/// How browsers, which cannot set headers, send a token: as a WebSocket protocol.
+/// Before the token of a browser, which cannot set headers and sends its token as a WebSocket protocol.
 const PROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
-/// What no protocol has in its name but one that is meant to be a token.
+/// A protocol with this in its name is meant to be a token; no real protocol has it.
 const PROTOCOL_MARK: &[u8] = b"bearer";
 
-/// What a request brings along.
+/// The token in a request's headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presented {
-    /// No token.
+    /// There is no token.
     Nothing,
-    /// This one.
+    /// A token, decoded.
     Token(String),
-    /// One that cannot be read, or more than one.
+    /// A token that cannot be read, or more than one token.
     Malformed,
 }
 
-/// Takes the bearer token out of a request's headers, so that nobody behind sees it: neither one that is believed, nor
-/// one that only looks like it.
+/// Takes the bearer token out of a request's headers, and everything that looks like one, so that no handler passes it
+/// on.
 pub fn take_token(headers: &mut HeaderMap) -> Presented {
     let from_protocol = take_protocol(headers);
     let header = headers.remove(AUTHORIZATION);
@@ -38,7 +38,7 @@ fn has(headers: &HeaderMap, name: &axum::http::HeaderName, word: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
 }
 
-/// Leaves of the protocols those that are no token.
+/// Removes the tokens from the WebSocket protocols that the request offers, and leaves the other protocols there.
 fn take_protocol(headers: &mut HeaderMap) -> Presented {
     let lines: Vec<HeaderValue> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
     if lines.is_empty() {
@@ -60,7 +60,7 @@ fn take_protocol(headers: &mut HeaderMap) -> Presented {
     let encoded: Vec<&str> = encoded.filter(|_| is_websocket).collect();
     match encoded[..] {
         [] | [""] => Presented::Nothing,
-        // A client needs another protocol to speak: with the token's alone the request is none of a token's.
+        // A client needs another protocol to speak: if it offers nothing but the token, the token does not count.
         [one] if is_other => decode(one).map_or(Presented::Malformed, Presented::Token),
         _ => Presented::Malformed,
     }
@@ -123,7 +123,8 @@ mod tests {
         }
     }
 
-    /// What a WebSocket with these lines of protocols brings, and which protocols are left of them.
+    /// The token that a WebSocket request with these lines of protocols brings, and the protocols that are left of
+    /// them.
     fn offered(lines: &[&'static str]) -> (Presented, Option<String>) {
         let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
         let lines = lines.iter().map(|line| ("sec-websocket-protocol", *line));

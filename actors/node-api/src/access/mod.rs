@@ -1,4 +1,4 @@
-//! Who asks, and whether they may (rows 21.2, 21.3).
+//! Authenticates and authorises callers of the HTTPS port (rows 21.2, 21.3).
 
 mod attributes;
 mod credentials;
@@ -17,39 +17,40 @@ use bridge_tls::serving::{ClientCertificate, ServingTls};
 pub use attributes::{Attributes, attributes, is_plain};
 use credentials::{Presented, take_token};
 
-/// What is known of an authenticated user's groups without asking.
+/// The group of every authenticated user.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Callers without credentials, where they are let in.
+/// The name of callers without credentials, if such callers are let in.
 const ANONYMOUS: &str = "system:anonymous";
 
-/// How callers prove who they are, and who says what they may do.
+/// How callers are authenticated and authorised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessConfig {
     /// The Node object's name.
     pub node: String,
-    /// Callers without credentials are let in as `system:anonymous`.
+    /// `authentication.anonymous`: callers without credentials are let in as `system:anonymous`.
     pub anonymous: bool,
-    /// Tokens are asked for at the API server.
+    /// `authentication.webhook`: the API server reviews tokens.
     pub tokens: bool,
-    /// Everything is allowed to whom is known; else each request is asked for at the API server.
+    /// Every authenticated caller may do everything; else the API server reviews each request's access.
     pub always_allow: bool,
-    /// exec and its like need only the verb of their method, as upstream.
+    /// exec and its like need only the verb of their HTTP method, as upstream.
     pub exec_by_method: bool,
 }
 
-/// Judges requests.
+/// Authenticates and authorises requests.
 #[derive(Clone)]
 pub struct Access {
-    /// What is configured.
+    /// The configuration.
     pub config: Arc<AccessConfig>,
-    /// Judges certificates.
+    /// Checks client certificates.
     pub tls: ServingTls,
-    /// Whom to ask; none without a cluster: nobody's token is known then, and nothing can be allowed.
+    /// Reviews by the API server; `None` without a cluster: then every token is refused, and access is denied unless
+    /// `always_allow`.
     pub reviews: Option<Arc<dyn Reviews>>,
 }
 
-/// Who asks, as a request carries it.
+/// The authenticated user; an extension of every request that [`guard`] lets through.
 #[derive(Clone, Debug)]
 pub struct Caller(pub Arc<User>);
 
@@ -65,8 +66,8 @@ fn anonymous() -> User {
 }
 
 impl Access {
-    /// Who asks. Credentials of a way that is on and that are bad are nobody's, also where callers without any are let
-    /// in.
+    /// The authenticated user; `None` if the caller presented credentials of a way that is switched on and they are
+    /// bad, even where callers without credentials are let in.
     async fn who(&self, connection: &Connection, presented: Presented) -> Option<User> {
         let mut bad = false;
         match self.tls.identify(&connection.chain) {
@@ -105,7 +106,7 @@ impl Access {
         (self.config.anonymous && !bad).then(anonymous)
     }
 
-    /// The answer to a request that may not be.
+    /// The answer to a request that is forbidden or cannot be authorised; `None` if it is allowed.
     async fn refusal(&self, user: &Arc<User>, asked: &Attributes) -> Option<Response> {
         if self.config.always_allow {
             return None;
@@ -142,7 +143,7 @@ impl Access {
     }
 }
 
-/// Lets a request through, with its [`Caller`], or answers it.
+/// Passes an allowed request on, with its [`Caller`], and answers any other with 400, 401, 403, 500 or 504.
 pub async fn guard(State(access): State<Access>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     if !is_plain(&path) {
@@ -161,7 +162,7 @@ pub async fn guard(State(access): State<Access>, mut request: Request, next: Nex
     if let Some(refusal) = access.refusal(&user, &asked).await {
         return refusal;
     }
-    // Having a name is not enough: many have one that may do nothing here.
+    // Being named is not enough for the connection to count as known: many users are named and may do nothing here.
     if user.name != ANONYMOUS {
         connection.place.card.known(&user.name);
     }

@@ -38,7 +38,7 @@ fn ended(state: Option<&ContainerState>) -> Option<&str> {
 /// The ID, as the status shows it (`containerd://…`), of the instance whose log it is.
 ///
 /// # Errors
-/// Why there is none, for people.
+/// The answer's text, if there is no such instance.
 pub fn instance(
     pod: &str,
     pod_status: &PodStatus,

@@ -17,17 +17,17 @@ pub enum Format {
 /// A line as it was logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When.
+    /// The time of the line.
     pub time: Timestamp,
-    /// The same with nine digits and in the zone it was written in.
+    /// The same time with nine digits, in the zone in which it was written.
     pub stamp: String,
-    /// Where it was written to.
+    /// The output to which the container wrote it.
     pub stream: Stream,
-    /// What, with its line end if it is the end of one.
+    /// The line's bytes, with the line end unless the line is partial.
     pub content: Vec<u8>,
 }
 
-/// The format of a line, if it has one.
+/// The format of a line; `None` if the line has neither.
 pub fn format_of(line: &[u8]) -> Option<Format> {
     [Format::Cri, Format::DockerJson].into_iter().find(|format| parse(*format, line).is_some())
 }
@@ -98,27 +98,27 @@ fn nine_digits(time: &str) -> String {
     format!("{seconds}.{fraction:0<9}{zone}")
 }
 
-/// Whether there is more to come.
+/// Whether a log's reader wants more lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
-    /// There may be.
+    /// More lines may be wanted.
     Yes,
-    /// All that was asked for has been written.
+    /// Everything that the request asked for has been written.
     No,
 }
 
-/// Writes lines as they were asked for.
+/// Turns lines of a log into the bytes that a request asked for.
 #[derive(Clone, Debug)]
 pub struct Writer {
     options: LogOptions,
     bytes_left: Option<u64>,
-    /// Lines left of a tail that does not follow.
+    /// Lines left to write of a tail; `None` when following or without a tail.
     lines_left: Option<u64>,
     at_line_start: bool,
 }
 
 impl Writer {
-    /// At the start of the log.
+    /// A writer at the start of the log.
     pub fn new(options: LogOptions) -> Self {
         Self {
             bytes_left: options.limit_bytes,
@@ -128,12 +128,12 @@ impl Writer {
         }
     }
 
-    /// Nothing more will be written.
+    /// Whether nothing more will be written.
     pub fn is_done(&self) -> bool {
         self.lines_left == Some(0) || self.bytes_left == Some(0)
     }
 
-    /// Adds the line to `out` as far as it is wanted.
+    /// Adds to `out` as much of the line as the request asked for.
     pub fn write(&mut self, line: &Line, out: &mut Vec<u8>) -> More {
         let old = self.options.since.is_some_and(|since| line.time < since);
         let other = self.options.stream.is_some_and(|stream| stream != line.stream);

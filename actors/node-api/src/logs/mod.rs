@@ -1,4 +1,4 @@
-//! `/containerLogs` (row 21.6): what was asked for, which instance has it, and reading its file.
+//! `/containerLogs` (row 21.6): the query, the instance that has the log, and reading the log's file.
 
 mod instance;
 mod line;

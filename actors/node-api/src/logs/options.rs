@@ -11,22 +11,22 @@ pub enum Stream {
     Stderr,
 }
 
-/// What is to be sent of a log.
+/// Which part of a log to send, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Goes on while the container runs.
+    /// Go on while the container runs.
     pub follow: bool,
-    /// Of the instance before the current one.
+    /// The log of the instance before the current one.
     pub previous: bool,
     /// Each line begins with its time.
     pub timestamps: bool,
-    /// Only so many of the last lines.
+    /// Send only so many of the last lines.
     pub tail_lines: Option<u64>,
-    /// Only so many bytes, times included.
+    /// Send only so many bytes, times included.
     pub limit_bytes: Option<u64>,
-    /// Only lines from then on.
+    /// Send only lines from this time on.
     pub since: Option<Timestamp>,
-    /// Only of this output.
+    /// Send only lines of this output.
     pub stream: Option<Stream>,
 }
 
@@ -35,9 +35,9 @@ pub struct LogOptions {
 pub enum Refused {
     /// A value that cannot be read: 400.
     Undecodable,
-    /// Values that do not go: 422.
+    /// Values that do not fit together: 422.
     Invalid,
-    /// A stream, which its feature gate does not allow: 400.
+    /// A choice of stream while the feature gate PodLogsQuerySplitStreams is off: 400.
     Gated(String),
 }
 
@@ -57,7 +57,7 @@ impl Refused {
     }
 }
 
-/// As upstream reads them: what is neither `false` nor `0` is true.
+/// A flag as upstream reads it: everything but `false` and `0` is true.
 fn flag(text: Option<&str>) -> bool {
     text.is_some_and(|text| text != "0" && !text.eq_ignore_ascii_case("false"))
 }
@@ -74,7 +74,7 @@ fn at_least(number: Option<i64>, least: i64) -> Result<Option<u64>, Refused> {
 /// Reads the pairs of a query. `split_streams` is the feature gate PodLogsQuerySplitStreams.
 ///
 /// # Errors
-/// A query that upstream refuses too.
+/// The query is one that upstream refuses too.
 pub fn log_options(
     query: &[(String, String)],
     now: Timestamp,
@@ -99,7 +99,7 @@ pub fn log_options(
     let since = match (since_seconds, since_time) {
         (Some(_), Some(_)) => return Err(Refused::Invalid),
         (Some(seconds), None) if seconds < 1 => return Err(Refused::Invalid),
-        // Longer ago than there is time: everything.
+        // A time before the first that can be told apart means the whole log.
         (Some(seconds), None) => now.checked_sub(SignedDuration::from_secs(seconds)).ok(),
         (None, time) => time,
     };

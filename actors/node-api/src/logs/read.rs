@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 use super::line::{Format, More, Writer, format_of, parse};
 use super::options::LogOptions;
 
-/// A line without an end beyond this is no log.
+/// A file with a line longer than this is not read as a log.
 const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// When a log has been rotated the runtime may still have lines for the earlier file, for so long at most.
+/// The runtime may still write to the earlier file for at most so long after a rotation.
 const SETTLES: Duration = Duration::from_millis(200);
 
 /// A container's log.
@@ -26,14 +26,14 @@ pub struct LogSource {
     pub file: LogFile,
     /// The runtime's ID of the container.
     pub container_id: String,
-    /// The runtime, that says whether the container still runs.
+    /// Asked whether the container still runs.
     pub runtime: Arc<dyn RuntimeReads>,
 }
 
 /// Where the chunks of the body go.
 pub type Chunks = mpsc::Sender<io::Result<Bytes>>;
 
-/// What has been read and not yet written.
+/// The bytes of a log that have been read and not yet written.
 struct Reader {
     offset: u64,
     rest: Vec<u8>,
@@ -42,7 +42,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes whole lines from what has been read; `last` takes also what has no end.
+    /// Takes whole lines from the bytes read; with `last`, also a line without an end.
     fn lines(&mut self, last: bool) -> io::Result<(Vec<u8>, More)> {
         let mut out = Vec::new();
         let mut from = 0;
@@ -72,7 +72,7 @@ impl Reader {
     }
 }
 
-/// Sends what was asked for, until its end or until nobody listens.
+/// Sends the part of the log that `options` asks for, until its end or until the receiver of the chunks is dropped.
 pub async fn send(source: LogSource, options: LogOptions, chunks: Chunks) {
     if let Err(error) = read(source, options, &chunks).await {
         tracing::warn!(%error, "A container's log cannot be read on");
@@ -90,10 +90,10 @@ async fn read(mut source: LogSource, options: LogOptions, chunks: &Chunks) -> io
     if reader.writer.is_done() {
         return Ok(());
     }
-    // Watched before the first look, so that no change goes unseen between the two.
+    // The watch begins before the first read, so that no change goes unseen between the two.
     let mut watch = follow.then(|| source.file.watch());
     let mut running = true;
-    // The file after this one, which is read to its end before.
+    // The file that replaced this one; this one is read to its end first.
     let mut next = None;
     loop {
         let block = source.file.read_at(reader.offset).await?;
@@ -127,7 +127,7 @@ async fn read(mut source: LogSource, options: LogOptions, chunks: &Chunks) -> io
         if !running {
             return Ok(());
         }
-        // What it wrote before its end is read once more.
+        // Lines that the container wrote before it ended are read in one more round.
         running = is_running(&source).await?;
         if running {
             tokio::select! {
@@ -139,7 +139,7 @@ async fn read(mut source: LogSource, options: LogOptions, chunks: &Chunks) -> io
     }
 }
 
-/// A runtime that does not answer is taken for one whose containers go on running.
+/// Whether the container still runs; while the runtime does not answer, it is taken to run.
 async fn is_running(source: &LogSource) -> io::Result<bool> {
     let request = ContainerStatusRequest { container_id: source.container_id.clone(), verbose: false };
     match source.runtime.container_status(request).await {

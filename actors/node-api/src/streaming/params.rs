@@ -12,16 +12,16 @@ pub struct Streams {
     pub stdout: bool,
     /// Standard error.
     pub stderr: bool,
-    /// With a terminal.
+    /// Whether the process has a terminal.
     pub tty: bool,
 }
 
 impl Streams {
-    /// From `input`, `output`, `error` and `tty`, which are on when they are `1`. A terminal has no standard error of
-    /// its own.
+    /// The streams whose parameters `input`, `output`, `error` and `tty` are `1`. With a terminal there is no standard
+    /// error.
     ///
     /// # Errors
-    /// No stream at all, with the text of the answer.
+    /// The answer's text, if no stream is asked for.
     pub fn of(query: &[(String, String)]) -> Result<Self, &'static str> {
         let on =
             |name: &str| query.iter().find(|(key, _)| key == name).is_some_and(|(_, value)| value == "1");
@@ -35,10 +35,10 @@ impl Streams {
     }
 }
 
-/// The ports of a request to forward some: only WebSockets name them before the streams do.
+/// The ports to forward that a WebSocket request names; other requests name them in their streams, and have none here.
 ///
 /// # Errors
-/// The text of the answer: a WebSocket without a port, or with one that is none.
+/// The answer's text, for a WebSocket request that names no port, or something that is not a port.
 pub fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<i32>, String> {
     if headers.get(UPGRADE).is_none_or(|upgrade| !upgrade.as_bytes().eq_ignore_ascii_case(b"websocket")) {
         return Ok(Vec::new());
@@ -53,7 +53,7 @@ pub fn ports(headers: &HeaderMap, query: &[(String, String)]) -> Result<Vec<i32>
     if ports.is_empty() { Err("query parameter \"port\" is required".to_owned()) } else { Ok(ports) }
 }
 
-/// A query's pairs, decoded; what is no UTF-8 is replaced.
+/// The query's pairs, decoded; bytes that are not UTF-8 are replaced.
 pub fn query_pairs(query: &str) -> Vec<(String, String)> {
     form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }

@@ -13,17 +13,17 @@ fn is_upgrade(headers: &HeaderMap) -> bool {
         && headers.contains_key(UPGRADE)
 }
 
-/// A WebSocket request that offers nothing but protocols of which the runtime knows none.
+/// Whether a WebSocket request offers only protocols that the runtime does not know.
 pub fn needs_translation(headers: &HeaderMap) -> bool {
     let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let offered: Vec<&str> = offered.flat_map(|value| value.split(',')).map(str::trim).collect();
     !offered.is_empty() && offered.iter().all(|one| TRANSLATED.contains(one))
 }
 
-/// Why a request cannot be passed on, whatever the target.
+/// The answer to a request that cannot be passed on, whatever its target.
 pub fn refusal(headers: &HeaderMap) -> Option<Response> {
     if !is_upgrade(headers) {
-        // As upstream, where the request has come as far as to the runtime's server then.
+        // Upstream's answer, which it gives after the request has reached the runtime's streaming server.
         return Some((StatusCode::INTERNAL_SERVER_ERROR, "Upgrade request required\n").into_response());
     }
     needs_translation(headers).then(|| {

@@ -1,4 +1,4 @@
-//! What NodeStatus is told.
+//! The handlers of NodeStatus's messages.
 
 use actix::Handler;
 use messages::facts::{OtherVolumesObserved, PressureObserved, RuntimeObserved};
@@ -12,7 +12,7 @@ impl Handler<RuntimeObserved> for NodeStatus {
     fn handle(&mut self, fact: RuntimeObserved, ctx: &mut Ctx<Self>) {
         self.runtime.learn(&fact.0, self.began.elapsed());
         self.heard_of_runtime = true;
-        // While the API server is in trouble, the next round is soon enough.
+        // While the API server fails, the next round is soon enough.
         if self.problem.is_none() {
             self.update(ctx);
         }

@@ -1,4 +1,4 @@
-//! Posting the status: computed from the Node as known, and after a failure from the Node as read anew.
+//! Posts the status: computed from the last known Node, and after a failure from the Node read anew.
 
 use bridge_kube::{ApiError, Patch};
 use k8s_openapi::api::core::v1::Node;
@@ -19,7 +19,7 @@ impl NodeStatus {
             return;
         }
         if !self.heard_of_runtime && self.failed.is_none() {
-            // What was posted last is truer than that nothing is known.
+            // Until the runtime's health is known, the status posted last is nearer the truth than an unknown health.
             return;
         }
         if self.posting {
@@ -88,7 +88,7 @@ impl NodeStatus {
             return;
         }
         if self.tries > 0 {
-            // Twice in a row: the connection may be dead (row 20.1).
+            // After two failures in a row the connection may be dead (row 20.1).
             self.deps.heartbeat.redial();
         }
         self.tries += 1;
@@ -115,7 +115,7 @@ impl NodeStatus {
         });
     }
 
-    /// Nothing more will be posted for now.
+    /// Answers the ask for the last status: nothing more is posted for now.
     fn over(&mut self) {
         if let Some(last) = self.last.take() {
             last.send(());

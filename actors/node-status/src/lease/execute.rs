@@ -1,4 +1,4 @@
-//! One round of renewing.
+//! One round of renewing the lease.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use super::LeaseConfig;
 use super::plan::{NAMESPACE, renewed};
 use crate::cadence::tries_max;
 
-/// How a round has ended.
+/// The result of a round.
 #[derive(Debug)]
 pub enum Round {
-    /// The API server has this lease of us.
+    /// The API server has this lease, renewed by this kubelet.
     Renewed(Box<LeaseObject>),
-    /// There is no lease, and it cannot be made before the Node's UID is known.
+    /// There is no lease, and it cannot be created before the Node's UID is known.
     WithoutNode,
-    /// There is a lease, and it was not renewed.
+    /// There is a lease, and renewing it failed.
     NotRenewed(ApiError),
-    /// It is not known whether there is one.
+    /// It is unknown whether there is a lease.
     NotFound(ApiError),
 }
 
-/// What a round needs.
+/// The inputs of a round.
 pub struct Renewal {
     pub api: Arc<dyn Leases>,
     pub clock: Arc<dyn Clock>,
@@ -38,7 +38,8 @@ impl Renewal {
         renewed(before, &config.node, self.owner.as_deref(), config.duration_seconds, self.clock.now())
     }
 
-    /// Renews the lease that was seen last, else the one that is there, else makes one.
+    /// Renews the lease that was seen last; if that fails, renews the one at the API server, or creates one if there is
+    /// none.
     pub async fn round(self, latest: Option<LeaseObject>) -> Round {
         if let Some(latest) = latest
             && let Ok(lease) = self.replace(latest).await
@@ -67,7 +68,7 @@ impl Renewal {
                 Err(error) if error.is_not_found() => return Err(error),
                 Err(error) => {
                     if tries > 1 && !error.is_conflict() {
-                        // Twice in a row: the connection may be dead (row 20.1).
+                        // After two failures in a row the connection may be dead (row 20.1).
                         self.api.redial();
                     }
                     if tries >= tries_max(error.is_transient()) {

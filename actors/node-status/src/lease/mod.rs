@@ -1,4 +1,4 @@
-//! Lease: the sign that the node lives. Nothing but its own connection can hold it up.
+//! Lease: shows the cluster that the node lives. It has a connection of its own, so that no other call delays it.
 
 mod execute;
 mod plan;
@@ -17,43 +17,43 @@ use supervision::{Address, Ctx, Subsystem};
 use self::execute::{Renewal, Round};
 use crate::cadence::{jittered, lease_wait};
 
-/// What the lease is.
+/// The lease's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseConfig {
-    /// The Node's name, which is the lease's and its holder's.
+    /// The Node's name, which is also the name of the lease and of its holder.
     pub node: String,
-    /// `nodeLeaseDurationSeconds`; it is renewed four times as often.
+    /// `nodeLeaseDurationSeconds`; the lease is renewed four times as often.
     pub duration_seconds: i32,
 }
 
 impl LeaseConfig {
-    /// Between two renewals.
+    /// Period of renewals.
     pub fn every(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.duration_seconds).unwrap_or(0)) / 4
     }
 }
 
-/// What Lease is given.
+/// Lease's configuration, effects and address.
 #[derive(Clone)]
 pub struct LeaseDeps {
-    /// What the lease is.
+    /// Configuration.
     pub config: Arc<LeaseConfig>,
-    /// Nobody else's calls wait here.
+    /// Reads and writes the lease, on a connection without other calls.
     pub heartbeat: Arc<dyn Leases>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// Asked for the Node.
+    /// NodeStatus, asked for the Node.
     pub node: Address<ResendNode>,
 }
 
 /// Lease's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeaseTimer {
-    /// Renew.
+    /// Renew the lease.
     Renew,
 }
 
-/// Renews the node's lease.
+/// Lease: renews the node's lease.
 pub struct Lease {
     deps: LeaseDeps,
     owner: Option<String>,
@@ -93,7 +93,7 @@ impl Lease {
                 self.failures = 0;
                 self.renewals += 1;
             }
-            // It has become known meanwhile.
+            // The Node's UID has become known meanwhile.
             Round::WithoutNode if self.owner.is_some() => wait = Duration::ZERO,
             Round::WithoutNode => {
                 self.failures = 0;
@@ -148,11 +148,11 @@ impl Subsystem for Lease {
 impl Handler<NodeObserved> for Lease {
     type Result = ();
     fn handle(&mut self, NodeObserved(node): NodeObserved, ctx: &mut Ctx<Self>) {
-        // Without a Node the lease goes on: the node lives.
+        // Without a Node the lease is still renewed: the node lives.
         let uid = node.and_then(|node| node.metadata.uid.clone());
         let another = uid.is_some() && uid != self.owner;
         self.owner = uid.or(self.owner.take());
-        // A lease of the Node that was there before is collected with it.
+        // The garbage collector of the cluster deletes a lease that belongs to an earlier Node together with it.
         if another {
             self.renew(ctx);
         }

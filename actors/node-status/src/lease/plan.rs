@@ -1,13 +1,13 @@
-//! PURE: the lease as it should be (row 13.9).
+//! PURE: the lease to write (row 13.9).
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 
-/// Where nodes' leases are.
+/// The namespace of all nodes' leases.
 pub const NAMESPACE: &str = "kube-node-lease";
 
-/// The lease of a node, new or renewed. Without the Node's UID (`owner`) the owner stays as it is.
+/// The lease of a node, new or renewed. If the Node's UID (`owner`) is unknown, the owner stays as it is.
 pub fn renewed(
     before: Option<&LeaseObject>,
     node: &str,
@@ -29,7 +29,7 @@ pub fn renewed(
     spec.renew_time = Some(MicroTime(now));
     if let Some(uid) = owner {
         let owners = lease.metadata.owner_references.get_or_insert_default();
-        // A Node that was deleted and made again has another UID: with the old one the lease would be collected.
+        // A Node that was deleted and created again has another UID: with the old one, the lease would be deleted.
         owners.retain(|owner| owner.kind != "Node" || owner.uid == uid);
         if owners.is_empty() {
             owners.push(OwnerReference {

@@ -1,4 +1,5 @@
-//! What only says "look at this pod now": the runtime's events, and the ends of processes.
+//! The causes of looks: the runtime's events, and the ends of processes. Their content is not taken for the pod's
+//! state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ impl Pleg {
                     actor.events = false;
                     ctx.set_timer(Timer::Subscribe, Duration::from_secs(5));
                 });
-                // What happened before the stream began is not in it.
+                // The stream has no events from before its beginning.
                 actor.relist(ctx);
             }
             Err(error) if error.is_unimplemented() => {
@@ -39,17 +40,18 @@ impl Pleg {
         let id = event.container_id.as_str();
         let named = event.pod_sandbox_status.as_ref().and_then(|status| observe::pod_of(&status.labels));
         let Some(uid) = named.map(|pod| pod.uid).or_else(|| self.pod_with(id)) else {
-            // Somebody's whose pod is not known: the relist finds it.
+            // A container of a pod that Pleg does not know: the relist finds the pod.
             self.relist(ctx);
             return;
         };
-        // Left alone, it is looked at when it is let in.
+        // A quarantined pod is looked at when it is let in.
         ctx.for_pod(&uid, |ctx| self.event_of(&uid, &event, ctx));
     }
 
     fn event_of(&mut self, uid: &PodUid, event: &wire::ContainerEventResponse, ctx: &mut Ctx<Self>) {
         let (id, kind) = (event.container_id.as_str(), event.container_event_type());
-        // The runtime tells of what it holds already: a look that began later finds it.
+        // At the beginning of a stream the runtime may tell of earlier events: a look that began after the event has
+        // found its effect.
         let is_found = self
             .looking
             .get(uid)
@@ -61,12 +63,12 @@ impl Pleg {
             wire::ContainerEventType::ContainerStoppedEvent => {
                 ctx.set_timer(Timer::Soon(uid.clone()), BETWEEN_CALLS)
             }
-            // Most likely our own doing, and its end is told.
+            // A call of ours is most likely the cause, and its caller asks for a look at its end.
             _ => ctx.set_timer(Timer::Look(uid.clone()), HEARD_BY),
         }
     }
 
-    /// While a call of ours is under way for the pod, its caller asks for the look when it has ended.
+    /// While a call of ours is under way for the pod, its caller asks for a look when the call has ended.
     pub(super) fn look_soon(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if self.deps.runtime.in_flight(uid.as_str()).is_empty() {
             self.schedule.want(uid, 0);
@@ -114,7 +116,7 @@ impl Pleg {
         }
         self.schedule.ended(&uid, Arc::from(exited.container_id));
         if self.events {
-            // The process is gone before the runtime knows; its event says when it does.
+            // The process ends before the runtime notices; the runtime's event tells when it has.
             ctx.set_timer(Timer::Look(uid), HEARD_BY);
         } else {
             ctx.set_timer(Timer::Soon(uid), BETWEEN_CALLS);

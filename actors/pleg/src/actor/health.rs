@@ -1,4 +1,4 @@
-//! How the runtime itself is.
+//! The health of the runtime itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Pleg {
                 health(&version, &status, self.events)
             }
             Err(error) => {
-                // A restarted runtime may be another version.
+                // After a restart the runtime may have another version.
                 let (name, version) = self.version.take().unwrap_or_else(|| (Arc::from(""), Arc::from("")));
                 let problem = format!("container runtime is down: {error}");
                 RuntimeHealth { name, version, problem, events: self.events, ..RuntimeHealth::default() }
@@ -69,14 +69,14 @@ impl Pleg {
             self.health = Some(Arc::new(health));
             self.tell_health(&self.deps.runtime_observers);
         }
-        // A list that has just begun is waited for: until the first has been answered the node is not ready.
+        // A relist that has just begun is waited for: until the first one has been answered, the node is not ready.
         let begins = self.relisting.is_some_and(|began| began.elapsed() < self.deps.config.health);
         if self.last_relist.is_some() || !begins {
             self.tell_watchers();
         }
     }
 
-    /// Tells those who go by how old the newest answers are.
+    /// Tells the actors that go by the age of the runtime's newest answers.
     pub(super) fn tell_watchers(&self) {
         let Some(health) = &self.health else { return };
         let listed_ago = self.last_relist.map(|at| at.elapsed());

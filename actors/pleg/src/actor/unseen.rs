@@ -1,4 +1,4 @@
-//! Pods whose status the runtime does not tell.
+//! Pods of which the runtime fails to tell the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::Pleg;
 
-/// A pod says so this often, as upstream tries such a pod again.
+/// Time between two events about the same pod: upstream's period of trying such a pod again.
 const AGAIN: Duration = Duration::from_secs(10);
 
 impl Pleg {
-    /// Event FailedSync: the runtime lists the pod's objects and fails to tell of one of them.
+    /// Records the event FailedSync: the runtime lists the pod's objects, but fails to tell the status of one of them.
     pub(super) fn complain(&mut self, pod: Option<PodRef>, error: &CriError) {
         let Some(pod) = pod.filter(|pod| !pod.name.is_empty()) else { return };
         if self.complained.get(&pod.uid).is_some_and(|at| at.elapsed() < AGAIN) {

@@ -1,8 +1,8 @@
-//! A tree to a typed object, and what of the tree is left over.
+//! Turns a tree into a typed object, and tells which fields of the tree the type does not have.
 //!
-//! The API's types ignore fields that they do not know. But each of them tells its deserializer the names of its
-//! fields, and asks for maps with free keys (labels, limits) in another way; so this deserializer can say exactly
-//! which fields nobody asked for, at every depth, without a list of its own that could go stale.
+//! The API's types ignore fields that they do not have. But each of them tells its deserializer the names of its
+//! fields, and asks in another way for maps with free keys (labels, limits). So this deserializer finds the ignored
+//! fields at every depth, without a list of its own that could become outdated.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,12 +14,12 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use bridge_text::{Node, Number, Path};
 use pod_spec::quantity::Quantity;
 
-/// What is wrong with one field.
+/// The error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldProblem {
     /// The field's path from the top of the manifest, `spec.containers[0].image`.
     pub path: String,
-    /// What is wrong, naming the value.
+    /// What is wrong, with the value.
     pub problem: String,
 }
 
@@ -32,18 +32,20 @@ impl fmt::Display for FieldProblem {
     }
 }
 
-/// A field that nobody knows.
+/// The problem of a field that the type does not have.
 pub(super) fn unknown_field(path: String, value: &Node) -> FieldProblem {
     FieldProblem { path, problem: format!("unknown field with the value {}", value.excerpt()) }
 }
 
-/// Of a field that is given more than once.
+/// The problem of a field that is given more than once.
 pub(super) fn given_twice(path: String) -> FieldProblem {
     FieldProblem { path, problem: "the field is given twice, and the last value counts".to_owned() }
 }
 
-/// Reads `node` as a `T`, and gives the fields that `T` does not have. The error lists them, too, and the first value that
-/// does not fit.
+/// Reads `node` as a `T`, and returns the fields that `T` does not have.
+///
+/// # Errors
+/// The first value that does not fit, and the fields that `T` does not have.
 pub(super) fn from_node<T: DeserializeOwned>(
     node: &Node,
 ) -> Result<(T, Vec<FieldProblem>), Vec<FieldProblem>> {

@@ -7,7 +7,7 @@ fn pod_of(text: &str) -> Pod {
     decode_pod("web.yaml", text.as_bytes()).unwrap().pods.remove(0)
 }
 
-/// What has no effect.
+/// The fields of the text that have no effect.
 fn ignored(text: &str) -> String {
     let fields = decode_pods("web.yaml", text.as_bytes()).unwrap().ignored_fields;
     fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -91,7 +91,7 @@ fn null_is_the_zero_value() {
     assert_eq!(container.env, None);
 }
 
-/// As Go's decoders do it: YAML takes the whole last value, JSON reads it into the one before.
+/// As in Go's decoders: in YAML the last value replaces the first; in JSON it is merged into the first.
 #[test]
 fn of_a_field_given_twice_the_last_value_counts() {
     let yaml = format!(
@@ -112,7 +112,7 @@ fn of_a_field_given_twice_the_last_value_counts() {
     assert_eq!(spec.containers.len(), 1);
     assert_eq!((spec.containers[0].name.as_str(), spec.containers[0].image.as_deref()), ("b", Some("i")));
     assert_eq!(spec.node_selector, Some(labels(&[("a", "x"), ("b", "y")])));
-    // Each costs a search, so they are bounded.
+    // Finding each of them costs a search, so their number is limited.
     let many = vec!["\"a\": {}"; 200].join(", ");
     assert!(error_of(&format!("{{{many}}}")).contains("more than 100 fields are given twice"));
     assert!(error_of(&many.replace(", ", "\n")).contains("more than 100 fields are given twice"));

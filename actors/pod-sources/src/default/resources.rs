@@ -34,8 +34,8 @@ fn round(resources: &mut ResourceRequirements) {
     round_up(&mut resources.requests);
 }
 
-/// Amounts are stored in thousandths at the finest, rounded up, in canonical form. A text that is no quantity stays
-/// as it is: validation names it.
+/// Rounds amounts up to thousandths and writes them in canonical form. A text that is not a quantity stays as it is:
+/// validation reports it.
 pub(super) fn round_up(amounts: &mut ResourceMap) {
     for amount in amounts.iter_mut().flat_map(BTreeMap::values_mut) {
         if let Ok(quantity) = Quantity::parse(&amount.0) {

@@ -64,7 +64,7 @@ fn downward_defaults(items: &mut Option<Vec<DownwardAPIVolumeFile>>) {
     }
 }
 
-/// Sources that upstream once mounted itself; their defaults live on in the API.
+/// Defaults of volume sources that upstream no longer mounts itself and that are still in the API.
 fn in_tree_defaults(volume: &mut Volume) {
     if let Some(iscsi) = &mut volume.iscsi {
         set_if_empty(&mut iscsi.iscsi_interface, "default");

@@ -1,4 +1,4 @@
-//! The UID of a static pod: the same for the same manifest, node and source for ever, another for anything else.
+//! The UID of a static pod: always the same for the same manifest, node and source, and another for any other.
 //!
 //! The algorithm, version 1: SHA-256 over four byte strings, each preceded by its length in bytes as eight bytes
 //! big-endian, of which the first 16 bytes are written as 32 lower-case hex digits. The four are
@@ -8,8 +8,8 @@
 //! 3. the node's name,
 //! 4. the source: `file:` and the path, or `url:` and the URL.
 //!
-//! A release that adds a default changes the JSON of every manifest, hence every UID, and restarts every static pod, as an
-//! upgrade of upstream's kubelet may. The test that pins a UID shows it.
+//! A release that adds a default changes the JSON of every manifest, hence every UID, and restarts every static pod, as
+//! an upgrade of upstream's kubelet may. The test `uids_are_pinned` fails then.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
@@ -49,7 +49,7 @@ pub fn uid_of(pod: &Pod, source: &Source, node: &str) -> String {
     hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// JSON that depends on nothing but the value: serde_json's own order of keys is a build option.
+/// Writes JSON that depends on the value alone: serde_json's order of keys is a build option.
 fn write_canonical(value: &Value, out: &mut String) {
     match value {
         Value::Object(map) => {

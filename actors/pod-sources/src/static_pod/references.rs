@@ -1,8 +1,8 @@
-//! Which objects of the API server a pod needs. A static pod must do without.
+//! The objects of the API server that a pod refers to. A static pod may not refer to any.
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Pod, PodSpec, Volume, VolumeProjection};
 
-/// The first API object that the pod references, in upstream's words and order; `None` when it needs none.
+/// The first API object that the pod refers to, in upstream's words and order; `None` if it refers to none.
 pub fn api_reference(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let volumes = || spec.volumes.iter().flatten();
@@ -20,7 +20,7 @@ pub fn api_reference(pod: &Pod) -> Option<String> {
     found.map(str::to_owned)
 }
 
-/// Environment of all containers: variables and whole sources.
+/// The environment variables of all containers.
 fn env(spec: &PodSpec) -> impl Iterator<Item = &EnvVar> {
     let init = spec.init_containers.iter().flatten().filter_map(|container| container.env.as_ref());
     let regular = spec.containers.iter().filter_map(|container| container.env.as_ref());
@@ -49,7 +49,7 @@ fn names_secrets(spec: &PodSpec) -> bool {
         || spec.volumes.iter().flatten().any(volume_names_secrets)
 }
 
-/// Any volume source that carries a reference to a Secret.
+/// Whether the volume's source refers to a Secret.
 fn volume_names_secrets(volume: &Volume) -> bool {
     volume.azure_file.is_some()
         || volume.secret.is_some()
@@ -95,7 +95,7 @@ fn of_projection(source: &VolumeProjection) -> Option<&'static str> {
     } else if source.pod_certificate.is_some() {
         Some("podcertificates")
     } else if *source == VolumeProjection::default() {
-        // Nothing that is known here; it may be a source that a later version of the API has.
+        // A source that this version does not know; a later version of the API may have it.
         Some("an unknown source (via projected volumes)")
     } else {
         None

@@ -269,7 +269,7 @@ fn valid_samples_give_pods() {
         let text = String::from_utf8(bytes).unwrap();
         let expected = text.lines().next().and_then(|line| line.strip_prefix("# ignored: "));
         assert_eq!(ignored.join("; "), expected.unwrap_or_default(), "{name}");
-        // What is written of a complete pod is read again as the same pod.
+        // A complete pod that is written as JSON is read again as the same pod.
         let again = decode::decode_pod(&name, &serde_json::to_vec(&pods[0]).unwrap()).unwrap().pods.remove(0);
         let without_status = Pod { status: None, ..pods[0].clone() };
         assert_eq!(with_defaults(again), without_status, "{name}");

@@ -1,4 +1,4 @@
-//! The table of what is done.
+//! The table of supported fields.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ const POD: &[(&str, Rule)] = &[
     ("metadata.ownerReferences", NOT_OURS),
     ("metadata.resourceVersion", NOT_OURS),
     ("metadata.selfLink", NOT_OURS),
-    // What was observed is not what is wanted.
+    // The status was observed and asks for nothing.
     ("status", NOT_OURS),
     ("spec", WITHIN),
     ("spec.restartPolicy", YES),
@@ -68,15 +68,15 @@ const POD: &[(&str, Rule)] = &[
     ("spec.securityContext.sysctls", YES),
     // A static pod has no service account, hence no token to mount.
     ("spec.automountServiceAccountToken", NOT_OURS),
-    // Variables of services need an API server to know them; without one there are none, with or without links.
+    // Without an API server no services are known and there are no variables of services, whatever this says.
     ("spec.enableServiceLinks", NOT_OURS),
-    // Admission goes by these.
+    // Admission checks these.
     ("spec.affinity", YES),
     ("spec.nodeSelector", YES),
     ("spec.priority", YES),
     ("spec.priorityClassName", YES),
     ("spec.tolerations", YES),
-    // The scheduler's, and a static pod has no scheduler: it runs on the node whose file it is.
+    // The scheduler's. A static pod has no scheduler: it runs on the node that has its file.
     ("spec.preemptionPolicy", NOT_OURS),
     ("spec.schedulerName", NOT_OURS),
     ("spec.topologySpreadConstraints", NOT_OURS),
@@ -90,7 +90,7 @@ const POD: &[(&str, Rule)] = &[
     ("spec.volumes.hostPath", YES),
 ];
 
-/// Every container, regular or init.
+/// Fields of every container, regular or init.
 const CONTAINER: &[(&str, Rule)] = &[
     ("name", YES),
     ("image", YES),
@@ -141,13 +141,13 @@ const CONTAINER: &[(&str, Rule)] = &[
     ("volumeDevices", Rule::Empty),
     ("restartPolicy", YES),
     ("restartPolicyRules", YES),
-    // A TCP handler is one that always fails, as in Kubernetes' own kubelet. A stop signal is not done: its gate is off.
+    // A TCP handler always fails, as in Kubernetes' own kubelet. A stop signal is not supported: its gate is off.
     ("lifecycle.postStart", YES),
     ("lifecycle.preStop", YES),
     ("resizePolicy", Rule::Empty),
 ];
 
-/// Each of the three probes.
+/// Fields of each of the three probes.
 const PROBE: &[(&str, Rule)] = &[
     ("", WITHIN),
     (".exec", YES),
@@ -172,9 +172,9 @@ const EMPTY_LISTS: &[&str] = &[
     "spec.serviceAccountName",
 ];
 
-/// What pods of the API server may have besides.
+/// Fields that only pods of the API server may have.
 const API_POD: &[(&str, Rule)] = &[
-    // Only the API server adds them, to pods that it has.
+    // Ephemeral containers are added through the API server, to pods that it has.
     ("spec.ephemeralContainers", WITHIN),
     ("spec.ephemeralContainers.targetContainerName", YES),
     ("spec.serviceAccount", YES),
@@ -184,7 +184,7 @@ const API_POD: &[(&str, Rule)] = &[
     ("spec.volumes.secret", YES),
     ("spec.volumes.configMap", YES),
     ("spec.volumes.downwardAPI", YES),
-    // Among them the volume with the service account's token that the API server adds.
+    // The API server adds a projected volume with the service account's token.
     ("spec.volumes.projected", WITHIN),
     ("spec.volumes.projected.defaultMode", YES),
     ("spec.volumes.projected.sources", WITHIN),
@@ -194,12 +194,12 @@ const API_POD: &[(&str, Rule)] = &[
     ("spec.volumes.projected.sources.serviceAccountToken", YES),
 ];
 
-/// What their containers may have besides.
+/// Fields that only containers of the API server's pods may have.
 const API_CONTAINER: &[(&str, Rule)] =
     &[("envFrom", YES), ("env.valueFrom.secretKeyRef", YES), ("env.valueFrom.configMapKeyRef", YES)];
 
 impl Supported {
-    /// What this version of the kubelet does.
+    /// The fields that this version supports in static pods.
     pub fn this_version() -> Self {
         let mut supported = Self { rules: BTreeMap::default() };
         for (path, rule) in POD {
@@ -221,7 +221,7 @@ impl Supported {
         supported
     }
 
-    /// What it does for pods of the API server, which may refer to the server's other objects.
+    /// The fields that this version supports in pods of the API server, which may refer to its other objects.
     pub fn for_api_pods() -> Self {
         let rows = API_POD.iter().map(|(path, rule)| ((*path).to_owned(), rule));
         let of_container = |(field, rule)| (format!("spec.ephemeralContainers.{field}"), rule);
@@ -234,7 +234,7 @@ impl Supported {
         rows.fold(Self::this_version(), |supported, (path, rule)| supported.with(&path, rule.clone()))
     }
 
-    /// The same with one row added or replaced. `path` leaves out indexes.
+    /// The table with one row added or replaced. `path` leaves out indexes.
     #[must_use]
     pub fn with(mut self, path: &str, rule: Rule) -> Self {
         self.rules.insert(path.to_owned(), rule);

@@ -6,14 +6,14 @@ use super::{Rule, Supported, UnsupportedField};
 
 const NOT_DONE: &str = "is not supported by this version of the kubelet";
 
-/// Reports what the table does not have.
+/// Adds the unsupported fields of `pod` to `found`.
 pub(super) fn check(pod: &Value, supported: &Supported, found: &mut Vec<UnsupportedField>) {
     if let Value::Object(fields) = pod {
         object(fields, &Place::default(), supported, found);
     }
 }
 
-/// Where the walk stands: the path with indexes for people and the one without for the table.
+/// The place of the walk: the path with indexes, which people see, and the path without, for the table.
 #[derive(Clone, Debug, Default)]
 struct Place {
     shown: String,
@@ -68,7 +68,7 @@ fn field(value: &Value, place: &Place, supported: &Supported, found: &mut Vec<Un
     }
 }
 
-/// Names the innermost fields that say something.
+/// Reports the innermost fields that are not empty.
 fn not_empty(value: &Value, place: &Place, found: &mut Vec<UnsupportedField>) {
     match value {
         Value::Object(fields) => {
@@ -102,7 +102,7 @@ fn within(value: &Value, place: &Place, supported: &Supported, found: &mut Vec<U
                 within(item, &place.index(index), supported, found);
             }
         }
-        // The table says that there are fields here; a plain value is none that it knows.
+        // The table has rules for fields here; a plain value fits none of them.
         _ => place.report(NOT_DONE, found),
     }
 }

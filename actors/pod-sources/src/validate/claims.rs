@@ -12,7 +12,7 @@ use super::{metadata, names, resources, selectors};
 use pod_rules::annotations::CONFIG_MIRROR;
 use pod_spec::quantity::Quantity;
 
-/// Names that containers may use.
+/// The names of claims that containers may use.
 pub(super) fn names(spec: &PodSpec) -> BTreeSet<&str> {
     let names = items(&spec.resource_claims).iter().map(|claim| claim.name.as_str());
     names.filter(|name| !name.is_empty()).collect()
@@ -73,7 +73,7 @@ fn template_metadata(template: &PersistentVolumeClaimTemplate, path: &Path, erro
     let Some(meta) = &template.metadata else { return };
     metadata::annotations(meta.annotations.as_ref(), &path.child("annotations"), errors);
     metadata::labels(meta.labels.as_ref(), &path.child("labels"), errors);
-    // Written as JSON so that no field of metadata can be forgotten here.
+    // Checked as JSON, so that no field of metadata can be forgotten here.
     let written = serde_json::to_value(meta).unwrap_or_default();
     for (field, _) in written.as_object().into_iter().flatten() {
         if !matches!(field.as_str(), "annotations" | "labels") {

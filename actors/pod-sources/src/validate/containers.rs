@@ -1,4 +1,4 @@
-//! Validation of containers: what holds for all, and what holds for regular and init containers only.
+//! Validation of containers: rules for all of them, and rules for regular and init containers only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::field::{Errors, Path, items, text};
 use super::{env, mounts, names, probes, resources, restart, security};
 use pod_spec::resources::is_sidecar;
 
-/// What the validation of a container needs to know of its pod.
+/// The facts of a pod that the validation of its containers needs.
 pub(super) struct OfPod<'a> {
     /// Valid volumes by name.
     pub(super) volumes: &'a BTreeMap<&'a str, &'a Volume>,
@@ -54,7 +54,7 @@ pub(super) fn init(spec: &PodSpec, pod: &OfPod<'_>, path: &Path, errors: &mut Er
         if !seen.insert(container.name.as_str()) && !container.name.is_empty() {
             errors.duplicate(&path.child("name"), &container.name);
         }
-        // Init containers run one after another: only the ports of one can be in each other's way.
+        // Init containers run one after another: only ports of the same container can conflict.
         host_ports(items(&container.ports), &mut BTreeSet::new(), &path, errors);
         if is_sidecar(container) {
             hooks_and_probes(container, pod, &path, errors);
@@ -101,7 +101,7 @@ fn hooks_and_probes(container: &Container, pod: &OfPod<'_>, path: &Path, errors:
     }
 }
 
-/// What holds for containers of every kind.
+/// Rules for containers of every kind.
 pub(super) fn common(container: &Container, pod: &OfPod<'_>, path: &Path, errors: &mut Errors) {
     let name_path = path.child("name");
     if container.name.is_empty() {

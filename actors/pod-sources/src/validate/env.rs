@@ -1,4 +1,4 @@
-//! Validation of environment variables and where their values come from.
+//! Validation of environment variables and of the sources of their values.
 
 use k8s_openapi::api::core::v1::{
     EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec, ResourceFieldSelector,
@@ -23,7 +23,7 @@ const ENV_FIELDS: [&str; 9] = [
 /// Fields of the pod that a file may hold.
 pub(super) const FILE_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Fields that the downward API can name at all, and another name of one of them.
+/// Fields that the downward API knows, and another name of one of them.
 const KNOWN_FIELDS: [&str; 15] = [
     "metadata.annotations",
     "metadata.labels",
@@ -161,7 +161,7 @@ fn subscripted(field_path: &str) -> Option<(&str, &str)> {
     (!map.is_empty()).then_some((map, key))
 }
 
-/// A resource amount of a container. In a file (`in_volume`) the container must be named.
+/// A resource amount of a container. For a file (`in_volume`) the container must be named.
 pub(super) fn resource_ref(field: &ResourceFieldSelector, in_volume: bool, path: &Path, errors: &mut Errors) {
     let resource = field.resource.as_str();
     let huge_pages = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");

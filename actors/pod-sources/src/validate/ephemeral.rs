@@ -1,4 +1,4 @@
-//! Validation of ephemeral containers. A new pod may not have any; what is wrong with them is said all the same.
+//! Validation of ephemeral containers. A new pod may not have any; other errors in them are reported all the same.
 
 use std::collections::BTreeSet;
 

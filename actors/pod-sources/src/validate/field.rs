@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// What kind of wrong a field's value is; the words are Kubernetes'.
+/// The kinds of errors of a field's value, in Kubernetes' words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorKind {
-    /// What the value refers to is not there.
+    /// The value refers to something that does not exist.
     NotFound,
     /// A value is missing.
     Required,
@@ -13,7 +13,7 @@ pub enum ErrorKind {
     Duplicate,
     /// The value is malformed.
     Invalid,
-    /// The value is none of those that the field may have.
+    /// The value is not one that the field may have.
     Unsupported,
     /// The value is well formed but not allowed here.
     Forbidden,
@@ -38,10 +38,10 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// One field that Kubernetes' API does not allow as it is.
+/// One error of a field, as Kubernetes' API reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of wrong.
+    /// The kind of the error.
     pub kind: ErrorKind,
     /// The field's path from the top of the Pod: `spec.containers[0].image`.
     pub field: String,
@@ -143,7 +143,7 @@ impl Errors {
         self.push(ErrorKind::Invalid, path, Some(value.shown()), detail);
     }
 
-    /// One error for each message.
+    /// Adds one error for each message.
     pub(super) fn all_invalid<V: Shown + ?Sized>(&mut self, path: &Path, value: &V, messages: Vec<String>) {
         for message in messages {
             self.invalid(path, value, message);
@@ -176,14 +176,14 @@ impl Errors {
         self.push(ErrorKind::TooMany, path, Some(count.shown()), detail);
     }
 
-    /// The value must be one of a few.
+    /// Adds an error unless the value is one of those supported.
     pub(super) fn one_of(&mut self, path: &Path, value: &str, supported: &[&str]) {
         if !supported.contains(&value) {
             self.unsupported(path, value, supported);
         }
     }
 
-    /// The value must be given and one of a few.
+    /// Adds an error unless the value is given and one of those supported.
     pub(super) fn required_one_of(&mut self, path: &Path, value: &str, supported: &[&str]) {
         if value.is_empty() {
             self.required(path, "");
@@ -198,7 +198,7 @@ impl Errors {
         }
     }
 
-    /// A required text.
+    /// Adds an error if a required text is empty.
     pub(super) fn not_empty(&mut self, path: &Path, value: &str) {
         if value.is_empty() {
             self.required(path, "");
@@ -206,7 +206,7 @@ impl Errors {
     }
 }
 
-/// The text of an optional field; Kubernetes does not tell a missing text from an empty one.
+/// The text of an optional field; Kubernetes does not distinguish a missing text from an empty one.
 pub(super) fn text(field: &Option<String>) -> &str {
     field.as_deref().unwrap_or_default()
 }

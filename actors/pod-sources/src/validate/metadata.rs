@@ -1,4 +1,4 @@
-//! Validation of a pod's metadata and of what annotations say about its spec.
+//! Validation of a pod's metadata, and of annotations that concern its spec.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use pod_rules::annotations::{
 use super::field::{Errors, Path, items, text};
 use super::{names, paths, scheduling, spec};
 
-/// Bytes that all annotations together may have.
+/// At most so many bytes in all annotations together.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -98,7 +98,7 @@ fn finalizers(finalizers: &[String], path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Annotations that Kubernetes gives a meaning.
+/// Validates the annotations that have a meaning in Kubernetes.
 pub(super) fn pod_annotations(meta: &ObjectMeta, spec: &PodSpec, path: &Path, errors: &mut Errors) {
     for (key, value) in meta.annotations.iter().flatten() {
         if key == CONFIG_MIRROR && text(&spec.node_name).is_empty() {
@@ -141,7 +141,7 @@ fn seccomp_annotation(profile: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// An annotation of old and the field that replaced it must say the same.
+/// An old annotation and the field that replaced it must agree.
 pub(super) fn annotations_match_fields(meta: &ObjectMeta, spec: &PodSpec, path: &Path, errors: &mut Errors) {
     let annotation = |key: &str| {
         meta.annotations.as_ref().and_then(|annotations| annotations.get(key)).map(String::as_str)

@@ -1,4 +1,4 @@
-//! The forms that names may have. Each check gives one message for each thing that is wrong, in Kubernetes' words.
+//! The forms of names. Each check returns one message for each error, in Kubernetes' words.
 
 const LABEL_FMT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const LABEL_UNDERSCORE_FMT: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
@@ -26,7 +26,7 @@ fn lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// `first` and last byte alphanumeric in the sense of `edge`, all others `edge` or one of `inner`.
+/// Whether the first and last byte satisfy `edge`, and all others satisfy `edge` or are in `inner`.
 fn framed(text: &str, edge: fn(u8) -> bool, inner: &[u8]) -> bool {
     let bytes = text.as_bytes();
     match (bytes.first(), bytes.last()) {
@@ -81,7 +81,7 @@ pub(super) fn dns_subdomain(value: &str) -> Vec<String> {
     messages
 }
 
-/// A DNS search domain, in which underscores occur.
+/// Checks a DNS search domain, which may have underscores.
 pub(super) fn dns_subdomain_with_underscore(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if value.len() > SUBDOMAIN_BYTES_MAX {
@@ -99,7 +99,7 @@ pub(super) fn dns_subdomain_with_underscore(value: &str) -> Vec<String> {
     messages
 }
 
-/// The beginning of a name that will be completed: it may end with a dash.
+/// Checks the beginning of a name that will be completed: it may end with a dash.
 pub(super) fn dns_subdomain_prefix(value: &str) -> Vec<String> {
     match value.strip_suffix('-') {
         Some(head) if value.len() > 1 => dns_subdomain(&format!("{head}a")),
@@ -111,7 +111,7 @@ fn is_qualified_part(text: &str) -> bool {
     framed(text, |byte| byte.is_ascii_alphanumeric(), b"-_.")
 }
 
-/// A key of labels, annotations and the like: a name with an optional DNS prefix.
+/// Checks a key of labels, annotations and the like: a name with an optional DNS prefix.
 pub(super) fn qualified_name(value: &str) -> Vec<String> {
     let form = || {
         regex_message(
@@ -193,13 +193,13 @@ pub(super) fn port_number(port: i32) -> Vec<String> {
     if (1..=65535).contains(&port) { Vec::new() } else { vec![between(1, 65535)] }
 }
 
-/// A user or group ID.
+/// Checks a user or group ID.
 pub(super) fn user_or_group(id: i64) -> Vec<String> {
     let max = i64::from(i32::MAX);
     if (0..=max).contains(&id) { Vec::new() } else { vec![between(0, max)] }
 }
 
-/// The name of an environment variable: anything that can stand before the `=`.
+/// Checks the name of an environment variable: anything that can stand before the `=`.
 pub(super) fn env_name(value: &str) -> Vec<String> {
     if value.is_empty() {
         return vec!["environment variable name must be non-empty".to_owned()];
@@ -247,12 +247,12 @@ pub(super) fn http_header_name(value: &str) -> Vec<String> {
     )]
 }
 
-/// A kernel parameter's name, with dots or slashes between its segments.
+/// Whether the text is a kernel parameter's name, with dots or slashes between its segments.
 pub(super) fn is_sysctl(value: &str) -> bool {
     value.len() <= SUBDOMAIN_BYTES_MAX && value.split(['.', '/']).all(|segment| framed(segment, lower, b"-_"))
 }
 
-/// An IP address. Octets with leading zeros and IPv4 in IPv6 are refused: programs disagree on what they mean.
+/// Checks an IP address. Octets with leading zeros and IPv4 in IPv6 are refused: programs disagree on their meaning.
 pub(super) fn ip_address(value: &str) -> Vec<String> {
     match value.parse::<std::net::IpAddr>() {
         Ok(std::net::IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {

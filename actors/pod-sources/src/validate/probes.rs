@@ -134,7 +134,7 @@ fn is_linux_signal(signal: &str) -> bool {
         || real_time("SIGRTMAX-", 14)
 }
 
-/// What a probe or hook may do; exactly one of it.
+/// The handlers of a probe or hook; exactly one must be given.
 struct Handlers<'a> {
     exec: Option<&'a ExecAction>,
     http_get: Option<&'a HTTPGetAction>,

@@ -127,7 +127,7 @@ fn trust_bundle(bundle: &ClusterTrustBundleProjection, path: &Path, errors: &mut
             if name.is_empty() {
                 errors.required(&name_path, "must be a valid object name");
             }
-            // A bundle of a signer is named `signer:name`, with colons for the signer's slashes.
+            // A signer's bundle is named `signer:name`, with colons for the signer's slashes.
             let own = name.rsplit_once(':').map_or(name.as_str(), |(_, own)| own);
             for message in names::dns_subdomain(own) {
                 errors.invalid(&name_path, name, format!("not a valid clustertrustbundlename: {message}"));

@@ -78,7 +78,7 @@ pub(super) fn of_pod(spec: &PodSpec, path: &Path, errors: &mut Errors) {
     consistent_with_containers(spec, resources, path, errors);
 }
 
-/// What the containers ask for together must fit what the pod asks for.
+/// The requests of all containers together must not exceed the pod's.
 fn consistent_with_containers(
     spec: &PodSpec,
     resources: &ResourceRequirements,
@@ -111,7 +111,7 @@ fn consistent_with_containers(
     }
 }
 
-/// The amounts that are quantities; the others have an error of their own.
+/// The amounts that are quantities; errors of the others are reported elsewhere.
 fn parsed(amounts: &Option<ResourceMap>) -> BTreeMap<&str, Quantity> {
     amounts
         .iter()
@@ -188,7 +188,7 @@ pub(super) fn value(name: &str, quantity: Quantity, path: &Path, errors: &mut Er
     }
 }
 
-/// A resource name of any kind. Gives whether it is well formed.
+/// Checks a resource name of any kind. Returns whether it is well formed.
 fn resource_name(name: &str, path: &Path, errors: &mut Errors) -> bool {
     let messages = names::qualified_name(name);
     if !messages.is_empty() {
@@ -220,7 +220,7 @@ fn pod_name(name: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// A resource of a third party, which device plugins offer.
+/// Whether the resource is a third party's, offered by a device plugin.
 fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")

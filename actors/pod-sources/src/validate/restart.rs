@@ -28,7 +28,8 @@ pub(super) fn of_container(container: &Container, path: &Path, errors: &mut Erro
     rules(given, &path.child("restartPolicyRules"), errors);
 }
 
-/// Init containers: rules without a policy are one error, not looked at further.
+/// Validates the restart policy and rules of an init container. Rules without a policy are one error, and are not
+/// checked further.
 pub(super) fn of_init_container(container: &Container, path: &Path, errors: &mut Errors) {
     if container.restart_policy.is_some() {
         return of_container(container, path, errors);

@@ -1,4 +1,4 @@
-//! Validation of what the scheduler reads: affinity, tolerations, topology, gates. The kubelet does not schedule, but a
+//! Validation of the scheduler's fields: affinity, tolerations, topology, gates. The kubelet does not schedule, but a
 //! pod that the API server would refuse gets no mirror pod.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +104,7 @@ fn node_affinity(affinity: &NodeAffinity, path: &Path, errors: &mut Errors) {
     {
         let path = path.index(index);
         weight(term.weight, &path, errors);
-        // A preference with values that no label can have is merely never fulfilled.
+        // A preference for values that no label can have is valid and never satisfied.
         node_selector_term(&term.preference, false, &path.child("preference"), errors);
     }
 }
@@ -210,7 +210,7 @@ fn pod_affinity_term(term: &PodAffinityTerm, path: &Path, errors: &mut Errors) {
     label_key(&term.topology_key, &path.child("topologyKey"), errors);
 }
 
-/// Keys whose values are taken from the pod: they need a selector to be added to, and may be in it once.
+/// Keys whose values are taken from the pod: they are added to a selector, which must exist and may have each key once.
 fn match_label_keys(
     matching: &[String],
     mismatching: &[String],

@@ -1,4 +1,4 @@
-//! Validation of what a pod's spec says about the pod as a whole.
+//! Validation of the fields of a pod's spec that concern the pod as a whole.
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec, SecurityContext};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,7 +9,7 @@ use super::{
     claims, containers, env, ephemeral, metadata, names, resources, scheduling, security, volumes, windows,
 };
 
-/// Most name servers, search domains and characters of search domains that libc resolves with.
+/// The most name servers, search domains, and characters of all search domains that libc resolves with.
 const DNS_NAMESERVERS_MAX: usize = 3;
 const DNS_SEARCHES_MAX: usize = 32;
 const DNS_SEARCH_CHARS_MAX: usize = 2048;
@@ -71,7 +71,7 @@ pub(super) fn validate(spec: &PodSpec, meta: &ObjectMeta, path: &Path, errors: &
     tokens_need_an_account(spec, &path.child("volumes"), errors);
 }
 
-/// Ports of containers in the host's network are the host's.
+/// In the host's network the ports of containers are the host's.
 fn host_network_ports(spec: &PodSpec, path: &Path, errors: &mut Errors) {
     if spec.host_network != Some(true) {
         return;
@@ -135,7 +135,7 @@ fn resolver(config: &PodDNSConfig, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// A pod in a user namespace of its own keeps out of the host's other namespaces.
+/// A pod in a user namespace of its own must not use the host's other namespaces.
 fn host_users(spec: &PodSpec, path: &Path, errors: &mut Errors) {
     if spec.host_users != Some(false) {
         return;
@@ -184,7 +184,7 @@ fn host_names(spec: &PodSpec, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Names of objects elsewhere.
+/// Validates names of other objects.
 fn object_names(spec: &PodSpec, path: &Path, errors: &mut Errors) {
     for (name, value) in [
         ("serviceAccountName", text(&spec.service_account_name)),

@@ -10,7 +10,7 @@ mod policies;
 mod volumes;
 mod whole;
 
-/// A valid pod that uses much of what a pod may have.
+/// A valid pod that uses many of a pod's fields.
 fn rich() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -43,7 +43,7 @@ fn rich() -> Value {
     })
 }
 
-/// The errors of the rich pod in which the value at a JSON pointer is replaced (`null` removes it), defaulted after.
+/// The errors of the rich pod with the value at a JSON pointer replaced (`null` removes it) and then defaulted.
 fn errors_with(changes: &[(&str, Value)]) -> Vec<String> {
     errors_of(changed(changes), true)
 }
@@ -72,7 +72,7 @@ fn errors_of(pod: Value, defaulted: bool) -> Vec<String> {
     validate_pod(&pod).iter().map(ToString::to_string).collect()
 }
 
-/// Each row: where, what, and how each resulting error begins.
+/// Checks rows of JSON pointer, value, and the beginnings of the resulting errors.
 fn check(rows: &[(&str, Value, &[&str])]) {
     for (pointer, value, expected) in rows {
         let errors = errors_with(&[(pointer, value.clone())]);

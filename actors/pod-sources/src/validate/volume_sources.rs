@@ -1,4 +1,4 @@
-//! Validation of volume sources of network and cloud storage that upstream once mounted itself.
+//! Validation of volume sources of network and cloud storage that upstream no longer mounts itself.
 
 use k8s_openapi::api::core::v1::{
     AzureDiskVolumeSource, FCVolumeSource, FlexVolumeSource, FlockerVolumeSource, GitRepoVolumeSource,
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use super::field::{Errors, Path, items, text};
 use super::{names, paths};
 
-/// Validates the source of that name; false when it is none of this file.
+/// Validates the source of that name; returns false if it is none of this file's.
 pub(super) fn validate(volume: &Volume, source: &str, volume_path: &Path, errors: &mut Errors) -> bool {
     let path = &volume_path.child(source);
     match source {
@@ -35,7 +35,7 @@ pub(super) fn validate(volume: &Volume, source: &str, volume_path: &Path, errors
     true
 }
 
-/// Sources of which only some fields must be given.
+/// Validates sources of which only some fields must be given.
 fn required_only(volume: &Volume, source: &str, path: &Path, errors: &mut Errors) -> bool {
     let fields: Vec<(&str, &str)> = match source {
         "gcePersistentDisk" => volume.gce_persistent_disk.iter().fold(Vec::new(), |_, source| {
@@ -138,7 +138,7 @@ fn iscsi(source: &ISCSIVolumeSource, path: &Path, errors: &mut Errors) {
 fn iscsi_name(name: &str, path: &Path, errors: &mut Errors) {
     let hex_like = |prefix: &str, digits: usize| {
         name.strip_prefix(prefix).is_some_and(|rest| {
-            // Any one character separates, as upstream's expression has it.
+            // Any one character may separate, as in upstream's expression.
             let mut characters = rest.chars();
             characters.next().is_some()
                 && characters.as_str().len() == digits

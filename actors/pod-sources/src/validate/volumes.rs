@@ -1,4 +1,4 @@
-//! Validation of a pod's volumes: names, exactly one source each, and the sources that live on in today's API.
+//! Validation of a pod's volumes: names, exactly one source each, and the sources that today's API still has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::field::{Errors, Path, items, text};
 use super::{claims, containers, names, paths, projected, volume_sources};
 use pod_spec::quantity::Quantity;
 
-/// Validates all volumes; gives the valid ones, which containers may use.
+/// Validates all volumes; returns the valid ones by name.
 pub(super) fn validate<'a>(
     volumes: &'a [Volume],
     meta: &ObjectMeta,
@@ -52,7 +52,7 @@ pub(super) fn validate<'a>(
     valid
 }
 
-/// The names of a volume's sources, in the order in which Kubernetes looks at them: the first counts.
+/// The names of a volume's sources, in the order in which Kubernetes checks them: the first one counts.
 fn given(volume: &Volume) -> impl Iterator<Item = &'static str> {
     [
         ("emptyDir", volume.empty_dir.is_some()),
@@ -202,7 +202,7 @@ fn csi(source: &CSIVolumeSource, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Which keys of a Secret or ConfigMap become which files.
+/// Validates which keys of a Secret or ConfigMap become which files.
 pub(super) fn keys(keys: &[KeyToPath], path: &Path, errors: &mut Errors) {
     for (index, key) in keys.iter().enumerate() {
         let path = path.index(index);

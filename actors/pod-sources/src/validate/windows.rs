@@ -1,4 +1,5 @@
-//! Validation of `spec.os` and of what belongs to Windows only. The kubelet runs on Linux; the API's rules hold anyway.
+//! Validation of `spec.os` and of fields for Windows only. The kubelet runs on Linux; the API's rules apply all the
+//! same.
 
 use k8s_openapi::api::core::v1::{PodSpec, SecurityContext, WindowsSecurityContextOptions};
 use pod_rules::labels::LINUX;
@@ -142,7 +143,7 @@ pub(super) fn options(options: &WindowsSecurityContextOptions, path: &Path, erro
     }
 }
 
-/// What is wrong with `DOMAIN\user` or `user`.
+/// The errors of a user name, `DOMAIN\user` or `user`.
 fn user_name(name: &str) -> Vec<String> {
     let one = |message: &str| vec![message.to_owned()];
     if name.is_empty() {

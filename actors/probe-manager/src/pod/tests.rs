@@ -18,7 +18,7 @@ fn wall(seconds: i64) -> Timestamp {
     Timestamp::from_second(START + seconds).expect("a small number of seconds")
 }
 
-/// `now` seconds after the kubelet, whose start is the fixed moment, long enough ago that nothing is spread.
+/// `now` seconds after the kubelet's start, which is the fixed moment and so long ago that first probes are not spread.
 fn at(now: u64) -> At {
     let seconds = i64::try_from(now).expect("small");
     At { now: secs(now), wall: wall(seconds), kubelet_started: wall(-3600), random: 0 }
@@ -260,7 +260,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Verdicts change only with a cause: an answer, or a fact about another instance or a stop. A restart is none.
+    /// Verdicts change only with a cause: an answer, or a fact about another instance or a stop. A restart is no cause.
     #[test]
     fn verdicts_change_only_with_a_cause(steps in proptest::collection::vec(step(), 1..60)) {
         let mut probes = PodProbes::new(desired(all_three()), SavedPod::new(), ADDED);
@@ -304,14 +304,14 @@ proptest! {
                 }
             }
             for verdict in probes.verdicts().values() {
-                // Nobody is ready before it has started.
+                // No container is ready before it has started.
                 prop_assert!(verdict.readiness != Some(true) || verdict.startup == Some(true));
             }
         }
     }
 }
 
-/// The container `id` as some kubelet has reported it.
+/// The pod with the container `id` in its status, as an earlier kubelet reported it.
 fn reported(id: &str, ready: bool) -> Arc<DesiredPod> {
     let status = ContainerStatus {
         name: "web".to_owned(),

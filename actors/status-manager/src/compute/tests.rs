@@ -187,7 +187,7 @@ fn a_terminal_phase_waits_for_live_containers() {
     assert_eq!(told(status, "DisruptionTarget"), "True TerminationByKubelet: because");
 }
 
-/// As the API server shows the pod from now on.
+/// The API server shows the pod with this status from now on.
 fn shown(scene: &mut Scene, status: PodStatus) {
     let desired = scene.facts.desired.clone().unwrap();
     let mut pod = k8s_openapi::api::core::v1::Pod::clone(&desired.pod);
@@ -208,7 +208,7 @@ fn an_end_that_the_api_server_shows_is_final_for_a_pod_that_ends_and_is_taken_ba
     shown(&mut scene, theirs);
     assert_eq!(phase_of(scene.step()), "Running", "another writer's word");
 
-    // After a restart of the kubelet the worker finds it so, although the checkpoint says Running.
+    // After a restart of the kubelet the worker finds the pod ended, although the checkpoint says Running.
     let status = scene.reported(report(WorkerState::Terminating));
     assert_eq!(
         (phase_of(status), status.reason.as_deref()),
@@ -224,7 +224,7 @@ fn an_end_that_the_api_server_shows_is_final_for_a_pod_that_ends_and_is_taken_ba
         "whatever the exit codes"
     );
 
-    // Ours, with a reason that the API server has only of an earlier kubelet.
+    // The status is ours, with a reason that an earlier kubelet wrote to the API server.
     let mut scene = Scene::new(spec("Never", vec![container("a")]));
     scene.observed(observed(vec![exited("a", "a0", 0, 1)]));
     scene.reported(terminated_report());
@@ -366,11 +366,11 @@ fn sidecars() {
     assert_eq!((phase_of(status), &*told(status, "Initialized")), ("Running", "True"));
     assert_eq!(told(status, "Ready"), "False ContainersNotReady: containers with unready status: [s]");
 
-    // It starts again while the pod's own container runs: the pod does not fall back.
+    // A sidecar that starts again while the pod's own container runs does not take the phase back.
     let status = scene.observed(observed(vec![created("s", "s1", 1), running("a", "a0", 0)]));
     assert_eq!(phase_of(status), "Running");
 
-    // One that has ended does not count.
+    // The exit code of an ended sidecar does not count.
     scene.observed(stopped(vec![exited("s", "s1", 1, 137), exited("a", "a0", 0, 0)]));
     let status = scene.reported(terminated_report());
     assert_eq!(phase_of(status), "Succeeded");

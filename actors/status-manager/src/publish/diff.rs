@@ -1,4 +1,5 @@
-//! PURE: what has to be sent so that the API server has our part of a pod's status; what is others' is left alone.
+//! PURE: the patch that gives the API server the kubelet's part of a pod's status; the parts of other writers stay as
+//! they are.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use pod_spec::quantity::Quantity;
@@ -27,17 +28,17 @@ const FIELDS: [&str; 15] = [
 /// Lists that a strategic merge would merge by key rather than replace.
 const MERGED_LISTS: [&str; 2] = ["hostIPs", "podIPs"];
 
-/// Our part of a status, in one form for what is the same to Kubernetes. Conditions in another order are other conditions
-/// to `==`, and the same to [`Part::patch_from`].
+/// The kubelet's part of a status, in one form for all that Kubernetes takes to be equal. `==` minds the order of
+/// conditions, [`Part::patch_from`] does not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Part {
     fields: Map<String, Value>,
-    /// By type, in the order in which they are shown.
+    /// By type, in the order of the status.
     conditions: Vec<(String, Value)>,
 }
 
 impl Part {
-    /// Of a status as we or the API server have it.
+    /// The part of a status as computed here or as the API server has it.
     pub(crate) fn of(status: Option<&PodStatus>) -> Self {
         let json = status.map(|status| {
             serde_json::to_value(status).expect("a PodStatus has string keys only, hence is JSON")
@@ -68,14 +69,14 @@ impl Part {
         self.conditions.iter().find(|(type_, _)| type_ == name).map(|(_, condition)| condition)
     }
 
-    /// Endpoints and others wait for it: a pod has become ready or has ceased to be, or has come to its end.
+    /// Whether endpoints and others wait for the change: the pod has become ready or has ceased to be, or has ended.
     pub(crate) fn is_urgent_after(&self, known: &Self) -> bool {
         let not_ready = pod_rules::conditions::status(false);
         self.ready().unwrap_or(not_ready) != known.ready().unwrap_or(not_ready)
             || self.fields.get("phase") != known.fields.get("phase")
     }
 
-    /// The patch that turns `known` into this; none if there is no need.
+    /// The patch that turns `known` into this; `None` if they are equal.
     pub(crate) fn patch_from(&self, known: &Self, uid: &str) -> Option<Value> {
         let mut status = Map::new();
         for field in FIELDS {
@@ -95,7 +96,7 @@ impl Part {
         let known_as = |name: &str| known.condition(name);
         let changed = self.conditions.iter().filter(|(name, new)| known_as(name) != Some(new));
         let mut changed: Vec<Value> = changed.map(|(name, new)| with_nulls(new, known_as(name))).collect();
-        // Whoever else says that a pod is disrupted goes on saying so.
+        // DisruptionTarget is never taken away: another writer may have set it.
         let gone = known.conditions.iter().map(|(name, _)| name);
         let gone = gone.filter(|name| self.condition(name).is_none() && *name != DISRUPTION_TARGET);
         changed.extend(gone.map(|name| json!({ "$patch": "delete", "type": name })));
@@ -103,7 +104,7 @@ impl Part {
     }
 }
 
-/// The UID under which the API server has the pod.
+/// The pod's UID at the API server.
 pub(crate) fn uid_of(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
@@ -116,7 +117,8 @@ fn replaced(field: &str, value: Option<&Value>) -> Value {
             let all = std::iter::once(json!({ "$patch": "replace" })).chain(items.iter().cloned());
             Value::Array(all.collect())
         }
-        // An object is merged key by key: what is gone has to be named, which the marker does for all of it.
+        // An object is merged key by key: a key that is gone has to be named, which the marker does for the whole
+        // object.
         Some(Value::Object(fields)) => {
             let mut fields = fields.clone();
             fields.insert("$patch".to_owned(), Value::from("replace"));
@@ -126,7 +128,7 @@ fn replaced(field: &str, value: Option<&Value>) -> Value {
     }
 }
 
-/// A condition is merged key by key: what it no longer says is taken away by name.
+/// A condition is merged key by key: a field that is gone is set to null.
 fn with_nulls(new: &Value, old: Option<&Value>) -> Value {
     let mut new = new.clone();
     if let (Value::Object(new), Some(Value::Object(old))) = (&mut new, old) {
@@ -148,7 +150,7 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// The API server writes quantities in its own way and leaves out what is empty.
+/// Puts a value in one form: the API server writes quantities in its own way and leaves out what is empty.
 fn settle(value: &mut Value, name: Option<&str>) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! The calls themselves.
+//! The calls to the API server.
 
 use bridge_kube::{ApiError, Delete, Patch, PodStatuses};
 use futures::future::BoxFuture;
@@ -9,17 +9,17 @@ use super::queue::{Call, What};
 /// How a call ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The pod as it is now.
+    /// Patched: the pod as the API server has it now.
     Patched(Box<Pod>),
-    /// It is deleted, as far as that is ours.
+    /// Deleted, or marked for deletion until its finalizers have run.
     Deleted,
-    /// There is no such pod any more, or another one has its name.
+    /// There is no such pod any more, or another pod has its name.
     Gone,
-    /// It is to be tried again.
+    /// The call failed and is to be tried again.
     Failed(ApiError),
 }
 
-/// Makes a call.
+/// Makes a call to the API server.
 pub(crate) fn call(api: &dyn PodStatuses, call: Call) -> BoxFuture<'static, Outcome> {
     let namespace = call.namespace.as_str();
     match call.what {
@@ -36,7 +36,7 @@ pub(crate) fn call(api: &dyn PodStatuses, call: Call) -> BoxFuture<'static, Outc
 }
 
 fn failed(error: ApiError) -> Outcome {
-    // The server says Conflict, too, when it could not get its turn to write.
+    // The server says Conflict also when concurrent writes kept it from writing.
     let other_uid = error.is_conflict() && error.message.contains("UID in precondition");
     if error.is_not_found() || other_uid { Outcome::Gone } else { Outcome::Failed(error) }
 }

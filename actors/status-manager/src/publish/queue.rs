@@ -1,5 +1,5 @@
-//! PURE: whose status is sent next. At most one call for each pod, the latest status wins, few calls at a time; pods
-//! that become ready, or cease to be, and pods that are over go before the crowd.
+//! PURE: the order in which statuses are sent. At most one call for each pod, the latest status wins, few calls at a
+//! time; pods that become ready or cease to be, and pods that are over, go before all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,40 +18,40 @@ const CALLS_MAX: usize = 16;
 /// Pause before a call that failed is made again, unless there is news before (row 8.6).
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What is to be known of a pod outside.
+/// What the API server is to know of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Publication {
-    /// The pod as the API server has it: itself or its mirror; none if it has none.
+    /// The pod as the API server has it: itself or its mirror; `None` if the API server has neither.
     pub(crate) object: Option<Arc<Pod>>,
-    /// That is the mirror of a static pod.
+    /// Whether `object` is the mirror of a static pod.
     pub(crate) is_mirror: bool,
-    /// Its status; none as long as nothing is to be said.
+    /// Its status; `None` as long as there is nothing to tell.
     pub(crate) status: Option<Arc<PodStatus>>,
-    /// Nothing of it is left on the node, and nothing will come.
+    /// Whether the node holds nothing of it any more, and never will again.
     pub(crate) is_finished: bool,
 }
 
 /// A call to make.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// Whose, as the kubelet knows it.
+    /// The pod's UID as the kubelet knows it.
     pub(crate) pod: PodUid,
-    /// Namespace.
+    /// The namespace of the pod at the API server.
     pub(crate) namespace: String,
-    /// Name.
+    /// The name of the pod at the API server.
     pub(crate) name: String,
-    /// What to do.
+    /// The action of the call.
     pub(crate) what: What,
 }
 
-/// What a call does.
+/// The action of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
     /// Changes the status.
     Patch(Value),
     /// Deletes the pod of this UID at once.
     Delete {
-        /// As the API server has it.
+        /// The pod's UID at the API server.
         uid: String,
     },
 }
@@ -66,7 +66,7 @@ enum Lane {
 enum State {
     #[default]
     Idle,
-    /// At this place of the line.
+    /// Waits at this place of the line.
     Queued(Lane, u64),
     UnderWay,
     /// The last call failed: it is made again when there is news or the time is over.
@@ -79,13 +79,13 @@ struct Slot {
     known: Part,
     ours: Part,
     state: State,
-    /// What is under way says this.
+    /// The status that the call under way sends.
     sent: Option<Part>,
-    /// This was sent, and the server made that of it: no need to send it again.
+    /// The status that was sent last, and what the API server made of it: an equal one is not sent again.
     settled: Option<(Part, Part)>,
-    /// The API server has no pod of this UID any more.
+    /// The UID that the API server says it has no more.
     gone: Option<String>,
-    /// The newest version of the object that others told of, as opposed to answers to our calls.
+    /// The newest version of the object that the watch told of, as opposed to answers to our calls.
     watched: Option<u64>,
 }
 
@@ -116,8 +116,8 @@ impl Slot {
         may_go.then(|| (Lane::Urgent, What::Delete { uid: uid.to_owned() }))
     }
 
-    /// Others tell of the object. An older one than they told of before is no late news: the server's data have been put
-    /// back to an earlier time, and what it answered since holds no more.
+    /// Takes the object as the watch tells it. A version older than the watch told of before is no late news: the
+    /// server's data have been restored to an earlier time, and its answers since do not hold any more.
     fn told(&mut self, told: Publication) {
         let is_same = |ours: &Arc<Pod>, new: &Arc<Pod>| uid_of(ours) == uid_of(new);
         let same = self.told.object.as_ref().zip(told.object.as_ref()).is_some_and(|(a, b)| is_same(a, b));
@@ -131,7 +131,7 @@ impl Slot {
         self.take(told);
     }
 
-    /// Takes the newest object there is: an answer may have come before the watch tells of what was before it.
+    /// Takes the newer object of the two: an answer may come before the watch tells of an earlier change.
     fn take(&mut self, told: Publication) {
         let keep = match (&self.told.object, &told.object) {
             (Some(ours), Some(new)) => uid_of(ours) == uid_of(new) && version(ours) > version(new),
@@ -146,18 +146,18 @@ impl Slot {
     }
 }
 
-/// Everything that is to be told.
+/// The statuses of all pods that are to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
     pods: BTreeMap<PodUid, Slot>,
-    /// Who waits: the urgent first, each lane in the order of its coming.
+    /// The pods that wait: urgent ones first, each lane in the order of arrival.
     line: BTreeMap<(Lane, u64), PodUid>,
     place: u64,
     under_way: usize,
 }
 
 impl Publisher {
-    /// What there is to tell of a pod now.
+    /// Takes what the API server is to know of a pod now.
     pub(crate) fn told(&mut self, uid: &PodUid, publication: Publication) {
         let slot = self.pods.entry(uid.clone()).or_default();
         if slot.told == publication {
@@ -167,7 +167,7 @@ impl Publisher {
         self.line_up(uid);
     }
 
-    /// The pod is over.
+    /// The pod is over, and its slot is removed.
     pub(crate) fn forget(&mut self, uid: &PodUid) {
         if let Some(slot) = self.pods.get_mut(uid) {
             slot.told = Publication::default();
@@ -196,7 +196,7 @@ impl Publisher {
         None
     }
 
-    /// A call has ended. Returns when it is [`Publisher::due`] again, if it failed.
+    /// A call has ended. If it failed, returns the pause after which to call [`Publisher::due`].
     pub(crate) fn done(&mut self, uid: &PodUid, outcome: Outcome) -> Option<Duration> {
         self.under_way = self.under_way.saturating_sub(1);
         let slot = self.pods.get_mut(uid)?;
@@ -227,14 +227,14 @@ impl Publisher {
         None
     }
 
-    /// A call that failed is made again.
+    /// The pause after a failed call is over: it is made again.
     pub(crate) fn due(&mut self, uid: &PodUid) {
         if self.pods.get(uid).is_some_and(|slot| slot.state == State::Failed) {
             self.line_up(uid);
         }
     }
 
-    /// Calls under way, and pods whose last one failed.
+    /// The number of calls under way, and of pods of which the last call failed.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.under_way, self.pods.values().filter(|slot| slot.state == State::Failed).count())
     }
@@ -246,7 +246,7 @@ impl Publisher {
         }
         let lane = slot.need().map(|(lane, _)| lane);
         if let State::Queued(known, place) = slot.state {
-            // Who waits at the front goes on waiting there.
+            // A pod that waits in front keeps its place.
             if lane.is_some_and(|lane| known <= lane) {
                 return;
             }

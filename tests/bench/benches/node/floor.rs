@@ -1,4 +1,4 @@
-//! The floor: the calls that a kubelet makes of the runtime, with no kubelet around them.
+//! The floor: the same calls to the runtime as a kubelet makes, without a kubelet.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct Floor {
     pub burst_delete_cpu: Vec<RuntimeCpu>,
     /// CPU of the whole machine for each burst of starts, others' work included.
     pub burst_start_machine_s: Vec<Option<f64>>,
-    /// CPU of the runtime with those pods and nobody asking it anything, cores.
+    /// CPU of the runtime with those pods and no client, cores.
     pub idle: Option<IdleRuntime>,
     /// One pod, call by call.
     pub steps_s: Steps,

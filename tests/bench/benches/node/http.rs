@@ -1,4 +1,4 @@
-//! GET on the loopback, one connection per request, and what is read from `/pods` and `/metrics`.
+//! GET on the loopback, one connection per request, and the contents of `/pods` and `/metrics`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Longest answer, bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// The body of a 200; none for everything else, also while nobody listens.
+/// The body of a 200; `None` for everything else, also while no server listens.
 pub async fn get(port: u16, path: &str) -> Option<Vec<u8>> {
     let answer = tokio::time::timeout(ANSWER_WITHIN, async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
@@ -29,7 +29,7 @@ pub async fn get(port: u16, path: &str) -> Option<Vec<u8>> {
     (status == b"200").then(|| answer[head + 4..].to_vec())
 }
 
-/// What of a `PodList` is looked at; the rest is skipped, which is fast.
+/// The part of a `PodList` that is read; the rest is skipped, which is fast.
 #[derive(Debug, Default, Deserialize)]
 pub struct PodList {
     /// The pods.
@@ -83,13 +83,13 @@ impl PodItem {
         self.metadata.labels.get(name).map(String::as_str)
     }
 
-    /// Running, and its condition Ready is True.
+    /// Whether the pod is Running, and its condition Ready is True.
     pub fn is_ready(&self) -> bool {
         let ready = |condition: &Condition| condition.r#type == "Ready" && condition.status == "True";
         self.status.phase == "Running" && self.status.conditions.iter().any(ready)
     }
 
-    /// Restarts of its containers.
+    /// The number of restarts of its containers.
     pub fn restarts(&self) -> u32 {
         self.status.container_statuses.iter().map(|container| container.restart_count).sum()
     }
@@ -100,7 +100,7 @@ impl PodItem {
             || self.status.container_statuses.iter().any(|container| !container.state.contains_key("running"))
     }
 
-    /// In a few words.
+    /// The pod's state in a few words.
     pub fn summary(&self) -> String {
         let states: Vec<&str> =
             self.status.container_statuses.iter().flat_map(|c| c.state.keys().map(String::as_str)).collect();
@@ -108,7 +108,7 @@ impl PodItem {
     }
 }
 
-/// `/pods` of the read-only port; none while it does not answer.
+/// `/pods` of the read-only port; `None` while it does not answer.
 pub async fn pods(port: u16) -> Option<Vec<PodItem>> {
     let body = get(port, "/pods").await?;
     let list: PodList = serde_json::from_slice(&body).ok()?;

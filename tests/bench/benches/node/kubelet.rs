@@ -25,12 +25,12 @@ pub struct Kubelet {
     /// The read-only port.
     pub port: u16,
     health_port: u16,
-    /// While it runs.
+    /// The process while it runs.
     child: Option<Child>,
 }
 
 impl Kubelet {
-    /// Writes its configuration; `name` names its directories.
+    /// Writes the configuration; `name` names the directories.
     pub fn new(settings: &Settings, name: &str, program: &std::path::Path) -> Result<Self, BenchError> {
         let home = settings.work.join(name);
         for dir in ["pods", "staged", "root", "pki", "logs"] {
@@ -59,7 +59,7 @@ impl Kubelet {
             "authorization": { "mode": "AlwaysAllow" },
             "clusterDNS": ["10.96.0.10"],
             "clusterDomain": "cluster.local",
-            // A machine that builds is full and busy; eviction is not what is measured.
+            // A machine that builds is full and busy; eviction is not measured.
             "imageGCHighThresholdPercent": 100,
             "evictionHard": {
                 "memory.available": "50Mi",
@@ -75,18 +75,18 @@ impl Kubelet {
         Ok(Self { program: program.to_owned(), flags, home, port, health_port, child: None })
     }
 
-    /// Makes it a member of a cluster from the next start on.
+    /// Makes the kubelet a member of a cluster from its next start on.
     pub fn join(&mut self, node: &str, kubeconfig: &std::path::Path) {
         self.flags.push(format!("--kubeconfig={}", kubeconfig.display()));
         self.flags.push(format!("--hostname-override={node}"));
     }
 
-    /// Where it logs.
+    /// The kubelet's log file.
     pub fn log(&self) -> PathBuf {
         self.home.join("kubelet.log")
     }
 
-    /// Starts the process and does not wait; gives when.
+    /// Starts the process and does not wait for it; returns the time of the start.
     pub fn start(&mut self) -> Result<Instant, BenchError> {
         let log = self.log();
         let out =
@@ -106,7 +106,7 @@ impl Kubelet {
             .stderr(err)
             .spawn()
             .map_err(BenchError::io("start", &self.program))?;
-        // For whoever cleans up after a benchmark that was killed.
+        // For the script that cleans up after a benchmark was killed.
         let file = self.home.join("kubelet.pid");
         let written = std::fs::write(&file, child.id().to_string()).map_err(BenchError::io("write", &file));
         self.child = Some(child);
@@ -126,22 +126,22 @@ impl Kubelet {
         Ok(since.elapsed())
     }
 
-    /// Its pid while it was not stopped.
+    /// The process ID, until it is killed.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Its CPU time up to now.
+    /// The kubelet's CPU time so far.
     pub fn cpu(&self) -> Cpu {
         self.pid().and_then(Cpu::of).unwrap_or_default()
     }
 
-    /// Its memory now.
+    /// The kubelet's present memory.
     pub fn memory(&self) -> Option<Memory> {
         self.pid().and_then(Memory::of)
     }
 
-    /// An error once the process has ended by itself.
+    /// An error if the process has ended by itself.
     pub fn must_live(&mut self) -> Result<(), BenchError> {
         let log = self.log();
         match self.child.as_mut().map(Child::try_wait) {
@@ -150,7 +150,7 @@ impl Kubelet {
         }
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL, and waits for the end.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended before.
@@ -169,7 +169,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Renames staged manifests into that directory; gives when the first was.
+    /// Renames staged manifests into that directory; returns the time of the first rename.
     pub fn add(&self, names: &[String]) -> Result<Instant, BenchError> {
         let begun = Instant::now();
         for name in names {
@@ -180,7 +180,7 @@ impl Kubelet {
         Ok(begun)
     }
 
-    /// Unlinks them; gives when the first was.
+    /// Unlinks the manifests; returns the time of the first unlink.
     pub fn remove(&self, names: &[String]) -> Result<Instant, BenchError> {
         let begun = Instant::now();
         for name in names {
@@ -194,7 +194,7 @@ impl Kubelet {
         self.home.join("pods").join(format!("{name}.json"))
     }
 
-    /// Waits until `/pods` shows all of them ready; gives how long since `since`.
+    /// Waits until `/pods` shows all of them ready; returns the time since `since`.
     pub async fn until_ready(
         &mut self,
         names: &[String],
@@ -229,7 +229,7 @@ impl Drop for Kubelet {
     }
 }
 
-/// A port that nobody listens on just now.
+/// A port on which no process listens just now.
 fn free_port() -> Result<u16, BenchError> {
     let bound = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(BenchError::io("bind a port of", "127.0.0.1"))

@@ -1,5 +1,5 @@
 //! A whole node on a real runtime, measured beside its floor: the same calls to the same runtime without a kubelet.
-//! With a control plane the node is a member of a cluster, without one it has static pods.
+//! With a control plane the node is a member of a cluster; without a control plane it has static pods.
 //!
 //! `make bench` sets everything up; see `tests/env/run-bench` for what the environment may say. Prints one table and
 //! writes every figure as JSON. The exit code is 1 when a figure could not be had, not when a goal was missed.
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Half of the floor goes before the kubelets and half after them: the machine's own pace may change meanwhile.
+/// Half of the floor is measured before the kubelets and half after them: the machine's own pace may change meanwhile.
 async fn run(settings: &Settings) -> Result<Vec<String>, BenchError> {
     let observer = Observer::new(settings)?;
     let load_before = process::load_average();
@@ -84,9 +84,9 @@ async fn run(settings: &Settings) -> Result<Vec<String>, BenchError> {
 
 type MakeRows = Box<dyn FnOnce(&Floor) -> Vec<Row>>;
 
-/// What came out of the kubelets.
+/// The figures of the kubelets.
 struct Measured {
-    /// Once the floor is known.
+    /// Makes the rows, once the floor is known.
     rows: MakeRows,
     ours: Value,
     go: Value,
@@ -154,7 +154,7 @@ async fn members(settings: &Settings, cluster: &Cluster, observer: &Observer) ->
     Measured { rows, ours: shown, go: shown_go, failures }
 }
 
-/// Ours. The Go kubelet is there to compare with: what it does not do is no failure of ours.
+/// The failures of ours. The Go kubelet is measured for comparison: its failures are only printed.
 fn failures(ours: Vec<String>, go: Vec<String>) -> Vec<String> {
     go.iter().for_each(|failure| eprintln!("note: Go kubelet: {failure}"));
     ours.into_iter().map(|failure| format!("kubelet: {failure}")).collect()

@@ -1,4 +1,4 @@
-//! PURE: how rows are made of figures, each beside its goal.
+//! PURE: turns figures into rows, each beside its goal.
 
 use bench::{Row, Unit};
 

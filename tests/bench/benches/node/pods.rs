@@ -1,5 +1,5 @@
-//! The one pod that all is measured with: a busybox container that exits at once on SIGTERM, as a manifest for a
-//! kubelet and as the requests that a kubelet makes of it.
+//! The pod of all measurements: a busybox container that exits at once on SIGTERM, as a manifest for a kubelet and as
+//! the requests that a kubelet makes of it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,12 +19,12 @@ pub const LABEL: &str = "understudy.dev/bench";
 pub const GRACE_S: i64 = 30;
 /// Between a pod's start and its deletion: before the shell has set its trap, SIGTERM does nothing to a first process.
 pub const SETTLE: Duration = Duration::from_millis(500);
-/// Between a burst and the idle time; what a pod's start leaves to do is done by then.
+/// Between a burst and the idle time, so that the work after pods' starts is done by then.
 pub const SETTLE_MANY: Duration = Duration::from_secs(5);
 const IMAGE: &str = "understudy.dev/demo:1";
 const SCRIPT: &str = "trap 'exit 0' TERM; sleep 100000 & wait";
 
-/// Its manifest, as JSON.
+/// The pod's manifest, as JSON.
 pub fn manifest(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -42,7 +42,7 @@ pub fn manifest(name: &str) -> Value {
     })
 }
 
-/// The same, bound to a node.
+/// The same pod, bound to a node.
 pub fn bound(name: &str, node: &str) -> Value {
     let mut pod = manifest(name);
     pod["spec"]["nodeName"] = node.into();
@@ -73,7 +73,7 @@ fn labels(name: &str) -> BTreeMap<String, String> {
     .into()
 }
 
-/// Its sandbox, as the kubelet asks for it; `name` is its UID, too.
+/// The pod's sandbox, as the kubelet requests it; `name` is its UID, too.
 pub fn sandbox_config(name: &str, cgroup_parent: &str, logs: &Path) -> PodSandboxConfig {
     let mut labels = labels(name);
     labels.insert(LABEL.to_owned(), name.to_owned());
@@ -106,7 +106,7 @@ pub fn sandbox_config(name: &str, cgroup_parent: &str, logs: &Path) -> PodSandbo
     }
 }
 
-/// Its container, as the kubelet asks for it, with a hosts file and a termination log.
+/// The pod's container, as the kubelet requests it, with a hosts file and a termination log.
 pub fn container_config(name: &str, files: &Path) -> ContainerConfig {
     let mut labels = labels(name);
     labels.insert("io.kubernetes.container.name".to_owned(), "main".to_owned());

@@ -1,4 +1,4 @@
-//! What the kernel says about processes: CPU and memory.
+//! CPU and memory of processes, from the kernel.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde::Serialize;
 /// CPU time that a process has used since its start, user and system. The kernel rounds down to 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cpu {
-    /// All its threads, ended ones too, in seconds.
+    /// CPU of all its threads, ended ones too, in seconds.
     pub own_s: f64,
     /// Its children that have ended and were waited for, in seconds.
     pub children_s: f64,
 }
 
 impl Cpu {
-    /// Of the process; none once it is gone.
+    /// Of the process; `None` once it is gone.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The program's name is in parentheses and may hold anything.
@@ -26,12 +26,12 @@ impl Cpu {
         Some(Self { own_s: seconds(14)? + seconds(15)?, children_s: seconds(16)? + seconds(17)? })
     }
 
-    /// Both.
+    /// CPU of the process and its children.
     pub fn all_s(self) -> f64 {
         self.own_s + self.children_s
     }
 
-    /// What was used since `earlier`.
+    /// CPU used since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self { own_s: self.own_s - earlier.own_s, children_s: self.children_s - earlier.children_s }
     }
@@ -49,7 +49,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of the process; none once it is gone.
+    /// Of the process; `None` once it is gone.
     pub fn of(pid: u32) -> Option<Self> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
@@ -89,7 +89,7 @@ pub struct RuntimeCpu {
 }
 
 impl RuntimeCpu {
-    /// Now.
+    /// The CPU time so far.
     pub fn of(containerd: u32, socket: &Path) -> Self {
         let shims = shims(socket).into_iter().filter_map(Cpu::of).fold(Cpu::default(), |sum, cpu| Cpu {
             own_s: sum.own_s + cpu.own_s,
@@ -98,7 +98,7 @@ impl RuntimeCpu {
         Self { containerd: Cpu::of(containerd).unwrap_or_default(), shims }
     }
 
-    /// What was used since `earlier`.
+    /// CPU used since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self { containerd: self.containerd.since(earlier.containerd), shims: self.shims.since(earlier.shims) }
     }
@@ -115,7 +115,7 @@ pub fn machine_busy_s() -> Option<f64> {
     Some(busy as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Tasks that ran or wanted to in the last minute, on average: what the figures are worth.
+/// The average number of tasks that ran or wanted to in the last minute, by which the figures can be judged.
 pub fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(f64::NAN)

@@ -8,7 +8,7 @@ use crate::floor::Floor;
 use crate::make::{Maker, at_most, beside, over};
 use crate::scenario::Figures;
 
-/// All rows, whatever was measured.
+/// All rows, with or without their figures.
 pub fn rows(pods: usize, floor: &Floor, ours: Option<&Figures>, go: Option<&Figures>) -> Vec<Row> {
     let make = Maker { ours, go };
     let mut rows = single_pods(&make, floor);

@@ -1,4 +1,4 @@
-//! The runtime seen from outside: what of the benchmark's pods is there.
+//! The runtime seen from outside: the benchmark's pods in it.
 
 use std::time::Duration;
 
@@ -111,8 +111,8 @@ impl Observer {
         }
     }
 
-    /// Waits until no sandbox is ready and no container runs, and then until no sandbox is left at all.
-    /// Gives both times from `since`, the second only if `gone_within` sufficed.
+    /// Waits until no sandbox is ready and no container runs, and then until no sandbox is left. Returns both times
+    /// since `since`, the second only if that happens within `gone_within`.
     pub async fn until_gone(
         &self,
         name: Option<&str>,
@@ -143,7 +143,7 @@ impl Observer {
         }
     }
 
-    /// Removes whatever is there, so that the next measurement starts from nothing.
+    /// Removes all pods, so that the next measurement starts with an empty runtime.
     pub async fn clear(&self) -> Result<(), BenchError> {
         let sandboxes = self.sandboxes(None).await?;
         let remove = |id: String| async move {

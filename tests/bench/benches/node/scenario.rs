@@ -1,4 +1,4 @@
-//! What is asked of a kubelet, in the order in which it is measured.
+//! The measurements of a kubelet, in their order.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,9 +16,9 @@ use crate::process::{Cpu, Memory, RuntimeCpu, seconds};
 use crate::runtime::Observer;
 use crate::settings::Settings;
 
-/// How often one pod is looked at.
+/// Period of looks at one pod.
 const POLL: Duration = Duration::from_millis(3);
-/// How often a full node is: looking costs the kubelet and the runtime CPU, too.
+/// Period of looks at a full node: looking costs the kubelet and the runtime CPU, too.
 const POLL_MANY: Duration = Duration::from_millis(20);
 const POD_WITHIN: Duration = Duration::from_secs(45);
 const BURST_WITHIN: Duration = Duration::from_secs(180);
@@ -46,17 +46,17 @@ pub struct Figures {
     pub exit_seen_s: Samples,
     /// Pods at once.
     pub burst: Option<Burst>,
-    /// With all those pods there and nothing happening.
+    /// While all those pods run and nothing happens.
     pub idle: Option<Idle>,
     /// The kubelet killed and started again with all those pods.
     pub killed: Option<Killed>,
     /// All those pods deleted at once.
     pub deleted: Option<Deleted>,
-    /// What came to no figure, and why.
+    /// Measurements without a figure, with their reasons.
     pub failures: Vec<String>,
 }
 
-/// Pods at once.
+/// Figures of pods created at once.
 #[derive(Debug, Serialize)]
 pub struct Burst {
     /// How many.
@@ -75,7 +75,7 @@ pub struct Burst {
     pub memory: Option<Memory>,
 }
 
-/// Nothing happening.
+/// Figures while nothing happens.
 #[derive(Debug, Serialize)]
 pub struct Idle {
     /// CPU of the kubelet, cores.
@@ -90,26 +90,26 @@ pub struct Idle {
     pub memory: Option<Memory>,
 }
 
-/// Killed and started again.
+/// Figures of a kubelet that was killed and started again.
 #[derive(Debug, Serialize)]
 pub struct Killed {
     /// Start of the process until `/healthz` is ok.
     pub healthy_s: f64,
     /// Until `/pods` shows all pods ready.
     pub ready_s: Option<f64>,
-    /// Until the container of a pod that is new by then started.
+    /// From the start until the container of a pod that came meanwhile started.
     pub new_started_s: f64,
-    /// Until `/pods` shows it ready.
+    /// From the start until `/pods` shows that pod ready.
     pub new_ready_s: Option<f64>,
-    /// CPU of the kubelet for it.
+    /// CPU of the kubelet until then.
     pub kubelet_cpu: Cpu,
-    /// Containers that are not those of before.
+    /// Number of containers that were replaced.
     pub replaced: usize,
     /// Restarts that `/pods` shows.
     pub restarts: u32,
 }
 
-/// Deleted at once.
+/// Figures of pods deleted at once.
 #[derive(Debug, Serialize)]
 pub struct Deleted {
     /// First manifest removed until the last sandbox is stopped.
@@ -126,7 +126,7 @@ pub struct Deleted {
     pub memory: Option<Memory>,
 }
 
-/// What differs between the kubelets.
+/// The differences between the kubelets.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
     /// How long to wait for the removal of stopped sandboxes: the Go kubelet leaves it to a collection once a minute.
@@ -144,7 +144,7 @@ struct Scenario<'a> {
     shows_ready: bool,
 }
 
-/// Measures a kubelet. What fails is in the figures' `failures`.
+/// Measures a kubelet. Failures are in the figures' `failures`.
 pub async fn measure(
     settings: &Settings,
     observer: &Observer,
@@ -174,7 +174,7 @@ impl Scenario<'_> {
         self.singles(figures).await.map_err(named("single pods"))?;
         if self.shows_ready {
             progress("exits");
-            // Whoever does not see exits may see bursts.
+            // A kubelet that fails here is measured all the same: one that does not see exits may see bursts.
             if let Err(error) = self.exits(figures).await {
                 figures.failures.push(format!("exits: {error}"));
                 self.afresh().await.map_err(named("after the exits"))?;
@@ -204,7 +204,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// A new process and nothing in the runtime.
+    /// Starts a new process with an empty runtime.
     async fn afresh(&mut self) -> Result<(), BenchError> {
         self.kubelet.kill();
         self.observer.clear().await?;
@@ -346,7 +346,7 @@ impl Scenario<'_> {
         self.observer.until_running(names.len() + 1, POLL_MANY, BURST_WITHIN).await?;
         let kubelet_cpu = self.kubelet.cpu();
         let new_container = self.container_of(new_name).await?;
-        // Whatever a kubelet does to pods that it does not recognise, it has done by then.
+        // A kubelet that replaces pods it does not recognise has done so by then.
         tokio::time::sleep(pods::SETTLE_MANY).await;
         let after = self.observer.running().await?;
         let pods = http::pods(self.kubelet.port).await.unwrap_or_default();
@@ -407,7 +407,7 @@ fn ns_to_s(ns: i64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Tells who waits what is going on.
+/// Tells the user what is being measured.
 pub fn progress(what: &str) {
     eprintln!("  {what}");
 }

@@ -1,4 +1,4 @@
-//! What the environment says.
+//! The settings of the benchmark, from the environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use serde::Serialize;
 /// The cluster that a kubelet joins.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cluster {
-    /// Of the control plane.
+    /// The directory of the control plane.
     pub dir: PathBuf,
-    /// What starts and stops it.
+    /// The script that starts and stops the control plane.
     pub script: PathBuf,
     /// How long the API server is away.
     pub outage: Duration,
@@ -27,7 +27,7 @@ pub struct Settings {
     pub containerd_version: String,
     /// The cgroup below which pods go, from the root of each hierarchy.
     pub cgroup_parent: String,
-    /// A directory of this run; somebody else removes it.
+    /// A directory of this run, which the calling script removes.
     pub work: PathBuf,
     /// The kubelet to measure.
     pub kubelet: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct Settings {
     pub rounds: usize,
     /// How long the idle node is watched.
     pub idle: Duration,
-    /// Where the figures go.
+    /// The file for the figures.
     pub json: PathBuf,
 }
 

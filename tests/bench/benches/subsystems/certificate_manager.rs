@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 use messages::facts::NodeAddressesObserved;
 use supervision::{Place, Supervised, Tree, Vitality};
 
-/// Messages of one round, however many pods there are.
+/// Messages of one round, whatever the number of pods.
 const MESSAGES: u64 = 50;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -62,13 +62,13 @@ impl Subject for Alone {
     async fn round(&self, _: u64) -> u64 {
         for _ in 0..MESSAGES {
             self.tell();
-            // Only the latest counts: each is handled before the next.
+            // Only the latest message counts: each is handled before the next is sent.
             assert!(self.ask().await, "it answers");
         }
         MESSAGES
     }
 
-    /// It answers no question but how it is.
+    /// CertificateManager answers no asks but the one for its report.
     async fn ask(&self) -> bool {
         self.whole().await
     }

@@ -50,7 +50,7 @@ impl Subject for Alone {
         self.actor.asked::<Outside, GetEvents>().ask(GetEvents, DEADLINE).await.is_ok()
     }
 
-    /// What happened before a crash is not told again.
+    /// Events from before a crash are not told again.
     async fn whole(&self) -> bool {
         self.ask().await
     }

@@ -88,7 +88,7 @@ impl Subject for Alone {
         self.pods as u64
     }
 
-    /// It answers no question but how it is.
+    /// EvictionManager answers no asks but the one for its report.
     async fn ask(&self) -> bool {
         self.whole().await
     }

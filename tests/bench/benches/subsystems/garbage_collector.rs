@@ -64,7 +64,7 @@ impl Subject for Alone {
         self.pods as u64
     }
 
-    /// It answers no question but how it is.
+    /// GarbageCollector answers no asks but the one for its report.
     async fn ask(&self) -> bool {
         self.known().await.is_some()
     }

@@ -1,4 +1,4 @@
-//! ImageManager alone: every pod's image is asked for, all at the same time; it is there.
+//! ImageManager alone: every pod's image is asked for, all at the same time; the runtime has it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use messages::facts::NodeObserved;
 use node_status::{Lease, LeaseConfig, LeaseDeps};
 use supervision::{Place, Supervised, Tree, Vitality};
 
-/// Messages of one round, however many pods there are.
+/// Messages of one round, whatever the number of pods.
 const MESSAGES: u64 = 50;
 
 struct Alone {
@@ -59,7 +59,7 @@ impl Subject for Alone {
         MESSAGES
     }
 
-    /// It answers no question but how it is.
+    /// Lease answers no asks but the one for its report.
     async fn ask(&self) -> bool {
         self.whole().await
     }

@@ -27,7 +27,7 @@ async fn free_port() -> SocketAddr {
     listener.local_addr().expect("a bound listener has an address")
 }
 
-/// Bytes of the answer's body; none if there was no good answer.
+/// Bytes of the answer's body; `None` without a good answer.
 async fn get(address: SocketAddr, path: &str) -> Option<usize> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");

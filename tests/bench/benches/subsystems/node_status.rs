@@ -14,7 +14,7 @@ use node_status::{NodeStatus, NodeStatusConfig, NodeStatusDeps};
 use pod_spec::resources::NodeResources;
 use supervision::{Address, Place, Supervised, Tree, Vitality};
 
-/// Messages of one round, however many pods there are.
+/// Messages of one round, whatever the number of pods.
 const MESSAGES: u64 = 50;
 
 struct Alone {
@@ -94,7 +94,7 @@ impl Subject for Alone {
         MESSAGES
     }
 
-    /// It answers no question but how it is.
+    /// NodeStatus answers no asks but the one for its report.
     async fn ask(&self) -> bool {
         self.whole().await
     }

@@ -1,5 +1,5 @@
-//! ObjectCache alone: every pod's secret is asked for, all at the same time; it is known from its watch. Ten pods share a
-//! secret.
+//! ObjectCache alone: every pod's secret is asked for, all at the same time; its watch has told it before. Ten pods
+//! share a secret.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Pleg alone: it is told to look at every pod, and looks, at a runtime that answers at once.
+//! Pleg alone: it is told to look at every pod; the runtime answers at once.
 
 use std::sync::Arc;
 use std::time::Duration;

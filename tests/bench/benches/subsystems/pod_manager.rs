@@ -1,4 +1,4 @@
-//! PodManager alone: a source gives all its pods again, one message about all of them, and everybody is told.
+//! PodManager alone: a source sends all its pods again in one message, and PodManager tells all observers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetric
 use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Messages of one round: each says all pods, with one of them changed.
+/// Messages of one round: each has all pods, with one of them changed.
 const CHANGES: u64 = 50;
 
 struct Alone {
@@ -20,7 +20,7 @@ struct Alone {
     pods: usize,
 }
 
-/// All pods; the annotations of one tell the change.
+/// All pods; the annotations of one pod have the number of the change.
 fn changed(count: usize, change: u64) -> PodsChanged {
     let mut all: Vec<SourcePod> =
         pods(count).iter().map(|desired| SourcePod { pod: desired.pod.clone(), refused: None }).collect();
@@ -70,7 +70,7 @@ impl Subject for Alone {
         let source = self.actor.address::<PodsChanged>();
         for change in 0..CHANGES {
             source.tell(changed(self.pods, round * CHANGES + change)).expect("there is room");
-            // Only the latest of a source counts: each is handled before the next.
+            // Only the latest message of a source counts: each is handled before the next is sent.
             assert!(self.ask().await, "it answers");
         }
         CHANGES

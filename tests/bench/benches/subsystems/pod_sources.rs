@@ -34,7 +34,7 @@ fn write(disk: &FakeDisk, count: usize, round: u64) {
 
 impl Alone {
     async fn until(&self, round: u64) {
-        // Counted as round * 1000000 + pods, so that one number tells both.
+        // Counted as round * 1000000 + pods, so that one number has both.
         let all = round * 1_000_000 + self.pods as u64;
         wait("all manifests of the round", async || {
             tokio::time::sleep(Duration::from_micros(100)).await;
@@ -92,7 +92,7 @@ impl Subject for Alone {
         self.pods as u64
     }
 
-    /// It answers no question; it sends everything again when it is told to.
+    /// PodSources answers no asks; it sends everything again when it is told to.
     async fn ask(&self) -> bool {
         let before = self.sets.get();
         let told = self.actor.address::<ResendPods>().tell(ResendPods).is_ok();

@@ -1,4 +1,4 @@
-//! PodWorkerPool with a worker for every pod: each pod is seen anew, and its worker finds nothing to do.
+//! PodWorkerPool with a worker for every pod: each pod is observed anew, and its worker has nothing to do.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -65,7 +65,7 @@ impl Floor {
                 for pod in &self.pods {
                     self.told.tell(Told(pod.clone())).expect("there is room");
                 }
-                // Answered after all that was told before.
+                // Answered after all messages that were told before.
                 self.asked.ask(Asked, DEADLINE).await.expect("it answers");
             }
             Traffic::Asks => {

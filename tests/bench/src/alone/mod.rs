@@ -1,5 +1,5 @@
-//! One subsystem alone: the real actor on the thread that drives it, sinks that only count for everybody it knows, and
-//! a do-nothing actor beside it as the floor.
+//! One subsystem alone: the real actor on the thread that drives it, sinks that only count in place of all its
+//! neighbours, and a do-nothing actor beside it as the floor.
 
 mod floor;
 mod report;
@@ -13,28 +13,28 @@ pub use ::stage::{IMAGE, desired, observed, pods, reported, runtime_pod, runtime
 use floor::Floor;
 use report::{Figures, Report};
 
-/// Sizes at which the cost is measured, in pods: alone, a full node by default, and what density asks for.
+/// Sizes at which the cost is measured, in pods: one, a full node by default, and two dense nodes.
 pub const SIZES: [usize; 4] = [1, 110, 500, 1000];
 
 /// Rounds are repeated until so many messages have been handled.
 const MESSAGES_MIN: u64 = 5000;
-/// Or until so much time has passed.
+/// Or until this time has passed.
 const ROUNDS_TIME_MAX: Duration = Duration::from_secs(5);
-/// Asks, one after another.
+/// Number of asks, made one after another.
 const ASKS: usize = 2000;
-/// And for these no longer than this.
+/// Asks end after this time.
 const ASKS_TIME_MAX: Duration = Duration::from_secs(2);
-/// Crashes.
+/// Number of crashes.
 const CRASHES: usize = 20;
-/// Longest wait for anything.
+/// Longest wait of a measurement.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a subsystem is usually spoken to.
+/// The kind of messages that a subsystem usually gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// It is told facts; the floor is told as many.
+    /// Tells; the floor is told as many.
     Tells,
-    /// It is asked for something; the floor is asked as often, as many at a time.
+    /// Asks; the floor is asked as often, as many at a time.
     Asks,
 }
 
@@ -42,20 +42,20 @@ pub enum Traffic {
 pub trait Subject {
     /// Its name in the tree.
     const NAME: &'static str;
-    /// How it is usually spoken to.
+    /// The kind of messages that it usually gets.
     const TRAFFIC: Traffic = Traffic::Tells;
 
-    /// Starts it with all that it has to know of so many pods, and waits until it knows.
+    /// Starts the subsystem with all facts about so many pods, and waits until it has taken them in.
     fn start(stage: &Stage, pods: usize) -> impl Future<Output = Self>;
 
-    /// Says something new about every pod, and waits until all that follows has been done. How many messages that
-    /// were.
+    /// Tells or asks something new about every pod, and waits until everything that follows has been done. Returns the
+    /// number of messages.
     fn round(&self, round: u64) -> impl Future<Output = u64>;
 
-    /// Asks it something small; whether the answer was a good one.
+    /// Makes a small ask; returns whether the answer was a good one.
     fn ask(&self) -> impl Future<Output = bool>;
 
-    /// Whether it knows all that it has to know, as after [`Subject::start`].
+    /// Whether it has all facts, as after [`Subject::start`].
     fn whole(&self) -> impl Future<Output = bool>;
 }
 
@@ -66,7 +66,7 @@ pub fn run<S: Subject>() {
 }
 
 async fn measure<S: Subject>() -> Report {
-    // The largest first: later ones would use again what earlier ones have left.
+    // The largest first: later ones would use again the memory that earlier ones have left.
     let bytes_per_pod = bytes_per_pod::<S>(SIZES[SIZES.len() - 1]).await;
     let mut figures = Vec::new();
     for pods in SIZES {
@@ -84,7 +84,7 @@ async fn measure<S: Subject>() -> Report {
     Report { name: S::NAME, bytes_per_pod, figures }
 }
 
-/// What a subsystem keeps in memory for each pod, in bytes, beside the pods' own objects, which everybody shares.
+/// Bytes of memory that a subsystem needs for each pod, without the pods' own objects, which all subsystems share.
 async fn bytes_per_pod<S: Subject>(pods: usize) -> f64 {
     ::stage::prepare(pods);
     let stage = Stage::new();
@@ -103,7 +103,7 @@ async fn bytes_per_pod<S: Subject>(pods: usize) -> f64 {
 /// Messages per second.
 async fn throughput(mut round: impl AsyncFnMut(u64) -> u64) -> f64 {
     let (mut sent, mut rounds) = (0, 0);
-    // One for warming up.
+    // One round for warming up.
     round(0).await;
     let start = Instant::now();
     while sent < MESSAGES_MIN && start.elapsed() < ROUNDS_TIME_MAX {
@@ -128,7 +128,7 @@ async fn asks(mut ask: impl AsyncFnMut() -> bool) -> crate::Samples {
     samples
 }
 
-/// Seconds from a crash until everything is known again.
+/// Seconds from a crash until the next incarnation has all facts again.
 async fn recovery<S: Subject>(stage: &Stage, subject: &S) -> crate::Samples {
     let mut samples = crate::Samples::default();
     for _ in 0..CRASHES {
@@ -152,8 +152,8 @@ pub async fn wait(what: &str, mut done: impl AsyncFnMut() -> bool) {
             return;
         }
         assert!(start.elapsed() < PATIENCE, "waited a minute in vain for {what}");
-        // A question may cost as much as what it asks about: asked ever less often, it does not become the load, and
-        // the end is still known within a twentieth.
+        // A look may be as expensive as what it looks for. Looks are made ever less often, so that they are not the
+        // load, and the end is still found within a twentieth of the time.
         let again = Instant::now() + start.elapsed() / 20;
         while Instant::now() < again {
             tokio::task::yield_now().await;

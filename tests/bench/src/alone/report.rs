@@ -4,18 +4,18 @@ use serde_json::json;
 
 use crate::Samples;
 
-/// What was measured with so many pods.
+/// The figures with so many pods.
 pub(super) struct Figures {
     pub pods: usize,
     /// Messages per second.
     pub ours: f64,
-    /// Seconds.
+    /// Seconds per ask.
     pub asks: Samples,
     /// Messages per second.
     pub floor: f64,
-    /// Seconds.
+    /// Seconds per ask.
     pub floor_asks: Samples,
-    /// Seconds.
+    /// Seconds per recovery.
     pub recovery: Samples,
 }
 

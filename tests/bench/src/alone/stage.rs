@@ -11,9 +11,9 @@ use supervision::{Address, Policy, RestartPolicy, State, Tree, What};
 
 use super::wait;
 
-/// Everything a subject may need.
+/// Everything that a subject may need.
 pub struct Stage {
-    /// The tree it is seated in; restarts are not delayed, and there is room in mailboxes.
+    /// The tree of the subject; restarts are not delayed, and mailboxes have room.
     pub tree: Tree,
     fakes: Fakes,
     starts: Arc<AtomicU64>,
@@ -62,27 +62,27 @@ impl Stage {
     }
 }
 
-/// How many messages a sink was told.
+/// The number of messages that a sink was told.
 #[derive(Clone, Debug, Default)]
 pub struct Count(Arc<AtomicU64>);
 
 impl Count {
-    /// So far.
+    /// The count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So many more.
+    /// Adds to the count.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Exactly so many.
+    /// Sets the count.
     pub fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
     }
 
-    /// A sink that only counts, on this count.
+    /// A sink that only adds to this count.
     pub fn sink<M: Delivery>(&self) -> Address<M> {
         let count = self.clone();
         Address::sink("count", move |_| count.add(1))

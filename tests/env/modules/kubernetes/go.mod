@@ -2,7 +2,7 @@ module understudy.dev/env/kubernetes
 
 go 1.26.0
 
-// Kubernetes publishes its staging modules under v0.x of the same release and requires these lines from those who build it.
+// Kubernetes publishes its staging modules under v0.x of the same release and requires these lines of every module that builds it.
 replace (
 	k8s.io/api => k8s.io/api v0.36.2
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.2

@@ -1,4 +1,4 @@
-//! What plain addresses promise, and what they do not.
+//! The guarantees of plain addresses, and their limits.
 
 use actix::dev::SendError;
 use actix::{Actor, AsyncContext, Context, MailboxError};
@@ -25,7 +25,7 @@ fn do_send_to_a_dead_actor_is_silent() {
         let addr = Plain::new(&seen).start();
         addr.send(Stop).await.unwrap();
         settle().await;
-        // It returns (), and nothing anywhere has counted or logged it.
+        // It returns (), and the lost message is counted and logged nowhere.
         addr.do_send(Count);
         settle().await;
         assert_eq!(Seen::of(&seen.handled), 0);
@@ -62,7 +62,7 @@ fn send_bypasses_the_bound() {
             Plain::new(&seen)
         });
         let mut asks: Vec<_> = (0..1000).map(|_| Box::pin(addr.send(Count))).collect();
-        // Those that found the address parked hold a clone of it, and a clone has a place of its own.
+        // Those that found the address parked hold a clone of it, and each clone has a place of its own.
         for ask in &mut asks {
             assert!(futures::poll!(ask).is_pending());
         }

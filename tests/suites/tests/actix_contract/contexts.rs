@@ -1,4 +1,4 @@
-//! What a context does with the futures that belong to it.
+//! How a context treats the futures that belong to it.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -60,7 +60,7 @@ fn every_wake_polls_all_futures_of_the_actor() {
     });
 }
 
-/// Ticks for ever, and tells how often it was polled.
+/// A future that ticks for ever, and counts how often it was polled.
 struct Ticking {
     polled: Rc<Cell<u64>>,
     handle: Rc<Cell<SpawnHandle>>,

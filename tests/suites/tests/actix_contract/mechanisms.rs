@@ -1,4 +1,4 @@
-//! The two ways to supervise an actix actor, as small as they can be. `actors/supervision` is the second.
+//! The two ways to supervise an actix actor, as small as they can be. `actors/supervision` uses the second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -90,7 +90,7 @@ fn restart_in_place_bounds_nothing_and_lets_earlier_work_through() {
     });
 }
 
-/// Mechanism 2: a fresh context per incarnation behind a mailbox of ours, fed by one future.
+/// Mechanism 2: a fresh context per incarnation behind our own mailbox, which one future feeds to it.
 struct Ours {
     queue: RefCell<VecDeque<Work>>,
     waker: RefCell<Option<Waker>>,
@@ -100,7 +100,7 @@ struct Ours {
 type Work = Box<dyn FnOnce(&mut Fresh, &mut OurContext)>;
 
 impl Ours {
-    /// False: full. That is exact, whoever sends.
+    /// Returns false if the mailbox is full: exactly at its bound, whatever the number of senders.
     fn tell(&self, work: impl FnOnce(&mut Fresh, &mut OurContext) + 'static) -> bool {
         let mut queue = self.queue.borrow_mut();
         if queue.len() >= self.bound {
@@ -125,7 +125,7 @@ impl Ours {
     }
 }
 
-/// A context type of ours around actix' own parts.
+/// Our own context type around actix' parts.
 struct OurContext {
     parts: ContextParts<Fresh>,
 }
@@ -224,7 +224,7 @@ async fn supervise(ours: Rc<Ours>, factory: impl Fn() -> Fresh, restarts: Rc<Cel
             }
         })
         .await;
-        // Or the drop would poll the broken actor once more.
+        // Otherwise the drop would poll the broken actor once more.
         body.ctx().terminate();
         drop(body);
         if !crashed {
@@ -262,7 +262,7 @@ fn a_new_context_behind_our_mailbox_is_exactly_bounded_and_shares_the_thread() {
         let taken = (0..100).filter(|_| ours.tell(|actor, _| actor.0 += 1)).count();
         assert_eq!(taken, 16);
         settle().await;
-        // One that never rests: with the budget a sibling still gets its turn.
+        // A message that always sends itself again: with the budget a sibling still gets its turn.
         fn again(ours: Rc<Ours>) {
             let next = ours.clone();
             ours.tell(move |_, ctx| {

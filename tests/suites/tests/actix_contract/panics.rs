@@ -1,4 +1,4 @@
-//! What a panic does to a plain actix actor.
+//! The effects of a panic on a plain actix actor.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, Context, Handler, Message, ResponseFuture, Supervised};
 use tokio::task::LocalSet;
 
-/// Runs a test on one thread, on which actix can start actors; time jumps when nobody has anything to do.
+/// Runs a test on one thread on which actix can start actors; time jumps when no task is ready.
 pub fn on_one_thread<T>(test: impl Future<Output = T>) -> T {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -33,21 +33,21 @@ impl Message for Panic {
     type Result = ();
 }
 
-/// Ends the actor, as actix means it.
+/// Ends the actor in actix' own way.
 pub struct Stop;
 
 impl Message for Stop {
     type Result = ();
 }
 
-/// Adds to the ends after so many milliseconds, in a detached future.
+/// Counts one more end after so many milliseconds, in a detached future.
 pub struct Later(pub u64);
 
 impl Message for Later {
     type Result = ();
 }
 
-/// What happened, seen from outside.
+/// The counters by which a test sees what happened.
 #[derive(Clone, Default)]
 pub struct Seen {
     pub started: Arc<AtomicU64>,

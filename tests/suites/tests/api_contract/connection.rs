@@ -1,4 +1,4 @@
-//! Real connections: identities that change, servers that go and come back, and what is said when nothing fits.
+//! Real connections: identities that change, servers that go and come back, and the errors when nothing fits.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -64,7 +64,7 @@ fn who(api: &ApiClient) -> String {
     seen["status"]["userInfo"]["username"].as_str().expect("a name").to_owned()
 }
 
-/// Waits until the server sees this user.
+/// Waits until the server sees the client as this user.
 fn becomes(api: &ApiClient, user: &str) {
     let begun = Instant::now();
     loop {
@@ -139,7 +139,7 @@ fn hang(plane: &ControlPlane) {
     block_on(api.list::<Namespace>(&Select::default())).expect("an answer again");
 }
 
-/// Passes bytes on until the connections that it then has are cut off without a word.
+/// Passes bytes on until the connections that are then open are cut off without a word.
 struct Middle {
     port: u16,
     connections: Arc<AtomicUsize>,
@@ -204,7 +204,7 @@ fn dead_connection(plane: &ControlPlane) {
     assert!(error.message.contains("no answer within 2 s"), "{error}");
     hurried.redial();
     list(&api).expect("an answer on a new connection");
-    // The one for that, and before it perhaps one that asked whether the server is there at all.
+    // One connection for the call, and perhaps one before it that asked whether the server is reachable.
     let connections = middle.connections.load(Ordering::SeqCst);
     assert!((2..=3).contains(&connections), "{connections} connections");
 }
@@ -227,7 +227,7 @@ fn other_certificate(plane: &ControlPlane) {
     let identity = FileIdentity::new(user);
     let pair = || identity.identity().expect("an identity");
     let whole = pair();
-    // Half a pair: whoever looks now still uses the old one.
+    // Half of a pair: a client that reads it now still uses the old pair.
     put("contract-b", &certificate, "crt");
     identity.refused();
     assert_eq!(pair().generation, whole.generation, "it has looked again, and keeps what it has");
@@ -359,7 +359,7 @@ fn program(plane: &ControlPlane) {
     assert!(error.message.contains("exec plugin /no/such/login: cannot be run"), "{error}");
 }
 
-/// What is said when a list is asked for by this kubeconfig.
+/// The error of a list that is requested with this kubeconfig.
 fn said(plane: &ControlPlane, text: &str) -> String {
     let io = io();
     match client(plane, &io.io(), text) {
@@ -390,7 +390,7 @@ fn wrong_ca(plane: &ControlPlane) {
         ),
     );
     assert!(error.contains("certificate-authority-data: holds no certificate"), "{error}");
-    // Without any CA the system's are asked, which do not know this one.
+    // Without any CA the system's CAs are used, which do not include this one.
     let error =
         said(plane, &text.replace(&format!("certificate-authority: {ca}"), "tls-server-name: localhost"));
     assert!(error.contains("certificate") || error.contains("TLS"), "{error}");

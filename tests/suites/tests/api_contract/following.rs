@@ -19,7 +19,7 @@ cases![
     a_single_object_is_followed_before_it_is_there,
 ];
 
-/// Where the server can be told to break: a real one's outages are in `connection`.
+/// Cases that need a server that breaks on demand: outages of a real one are in `connection`.
 pub const SCRIPTED: &[(&str, Case)] = &[
     ("broken_watches_lose_nothing", |subject| Box::pin(broken_watches_lose_nothing(subject))),
     ("a_forgotten_version_means_a_new_list", |subject| {
@@ -34,7 +34,7 @@ pub const SCRIPTED: &[(&str, Case)] = &[
     ("who_is_told_when_to_come_again_does", |subject| Box::pin(who_is_told_when_to_come_again_does(subject))),
 ];
 
-/// What somebody who follows knows.
+/// The objects that a follower knows.
 pub struct View<K> {
     stream: BoxStream<'static, Followed<K>>,
     pub known: BTreeMap<String, K>,
@@ -65,7 +65,7 @@ impl<K: Object> View<K> {
         }
     }
 
-    /// Waits until what is known is as it should be.
+    /// Waits until the follower knows the expected objects.
     pub async fn until(&mut self, what: &str, mut reached: impl FnMut(&Self) -> bool) {
         let waiting = async {
             while !reached(self) {
@@ -174,7 +174,7 @@ async fn a_server_that_is_back_is_listed_at_once(subject: &Subject) {
     let mut view = View::<ConfigMap>::new(subject.api.follow(subject.all()));
     view.until("the list", |view| view.lists == 1).await;
     fake.set_down(true);
-    // Long enough for waits of half a minute and more.
+    // Long enough for pauses of more than half a minute.
     let waiting = async {
         loop {
             view.step().await;
@@ -190,7 +190,7 @@ async fn a_server_that_is_back_is_listed_at_once(subject: &Subject) {
     let back = tokio::time::Instant::now();
     view.until("a new list", |view| view.lists == 2).await;
     assert!(back.elapsed() <= Duration::from_millis(1100), "{:?}", back.elapsed());
-    // Nobody asks any more.
+    // No further requests are made.
     let before = asked("/readyz");
     tokio::time::timeout(Duration::from_secs(60), view.step()).await.expect_err("nothing is told");
     assert!(asked("/readyz") <= before + 1);
@@ -216,7 +216,8 @@ async fn data_put_back_to_an_earlier_time_are_believed(subject: &Subject) {
     set(subject, "c", "1").await;
     view.until("what comes", |view| data(view, "c").is_some()).await;
 
-    // Put back so quickly that nobody has missed the server: the watch is taken, from a version that is yet to come.
+    // The server is restored so quickly that no client has missed it: the watch is accepted, from a version that is yet
+    // to come.
     for n in 0..50 {
         set(subject, "a", &n.to_string()).await;
     }
@@ -240,11 +241,11 @@ async fn who_is_told_when_to_come_again_does(subject: &Subject) {
     get().await.expect("in the end");
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(6) && took < Duration::from_secs(7), "{took:?}");
-    // Later than the call may last.
+    // The time to wait is longer than the call may last.
     fake.fault(On::call(Verb::Get, "configmaps"), 1, Fault::too_many(50));
     let error = get().await.expect_err("too late");
     assert_eq!((error.code, error.retry_after), (429, Some(Duration::from_secs(50))));
-    // Without a time there is nothing to wait for.
+    // Without a time in the answer, the call is not repeated.
     fake.fault(On::call(Verb::Get, "configmaps"), 1, Fault::code(429));
     assert_eq!(get().await.expect_err("refused").code, 429);
 }

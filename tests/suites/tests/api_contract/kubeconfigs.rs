@@ -1,4 +1,4 @@
-//! A kubeconfig that is wrong in each field: what keeps the kubelet from starting, and what is trouble that may pass.
+//! A kubeconfig that is wrong in each field: errors that keep the kubelet from starting, and errors that may pass.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn what_can_never_work() {
     let missing = files.path("missing.conf");
     let error = start(&missing).expect_err("there is none");
     assert!(error.contains(&missing.display().to_string()) && error.contains("No such file"), "{error}");
-    // What stands in place of what, and what the error names.
+    // The text to replace, the text in its place, and the words of the error.
     let table: &[(&str, &str, &[&str])] = &[
         (GOOD, "", &["kubelet.conf"]),
         (GOOD, "{", &["kubelet.conf"]),

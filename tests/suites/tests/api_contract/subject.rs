@@ -1,4 +1,4 @@
-//! What a case runs against: a server, a client, and a namespace of its own.
+//! The subject of a case: a server, a client, and a namespace of the case's own.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +72,7 @@ impl RealServer {
 }
 
 impl ControlPlane {
-    /// Runs `tests/env/control-plane VERB DIR …` and gives what it prints.
+    /// Runs `tests/env/control-plane VERB DIR …` and returns its output.
     pub fn script(&self, verb: &str, arguments: &[&str]) -> String {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../env/control-plane");
         let mut command = Command::new(script);
@@ -87,7 +87,7 @@ impl ControlPlane {
         std::fs::read_to_string(&self.admin).expect("the administrator's kubeconfig")
     }
 
-    /// A client with the identity and server that `text`, as in the file at `path`, says.
+    /// A client with the identity and server in `text`, which is taken for the file at `path`.
     pub fn client(&self, io: &Io, path: &Path, text: &str, deadline: Duration) -> Result<ApiClient, String> {
         let kubeconfig = Kubeconfig::read(path, text).map_err(|error| error.to_string())?;
         let identity = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
@@ -106,14 +106,14 @@ impl ControlPlane {
 }
 
 pub const UNLIMITED: RateLimit = RateLimit { per_second: 0.0, burst: 0 };
-/// Of calls: generous, for machines under load.
+/// The deadline of calls: generous, for machines under load.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 pub struct Subject {
     pub api: ApiClient,
-    /// This case's own.
+    /// The case's own namespace.
     pub namespace: String,
-    /// The server in memory, if it is that.
+    /// The server in memory, if the subject is that.
     pub fake: Option<FakeApi>,
 }
 
@@ -147,7 +147,7 @@ pub fn run(place: Place, real: &RealServer, case: Case) -> Outcome {
     }
 }
 
-/// A case about real connections, while no other uses the server.
+/// Runs a case about real connections, while no other case uses the server.
 pub fn run_alone(real: &RealServer, case: fn(&ControlPlane)) -> Outcome {
     match real {
         RealServer::Missing { reason, fails: true } => Outcome::Failed(reason.clone()),
@@ -170,7 +170,7 @@ pub fn judged(case: impl FnOnce()) -> Outcome {
     }
 }
 
-/// The asking side, as an actor's thread: without I/O of its own.
+/// Waits as an actor's thread does: without I/O of its own.
 pub fn wait_real_time<T>(future: impl Future<Output = T>) -> T {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     tokio.block_on(future)
@@ -181,7 +181,7 @@ impl Subject {
         let namespace: Namespace = object(json!({"metadata": {"name": self.namespace}}));
         self.api.create(&namespace).await.expect("a namespace");
         case(&self).await;
-        // What is left goes with the control plane, but for pods, of which others might hear.
+        // All other objects are deleted with the control plane, but other cases might hear of pods.
         for pod in self.api.list::<Pod>(&self.all()).await.expect("a list") {
             let name = pod.metadata.name.unwrap_or_default();
             let now = Delete { grace_seconds: Some(0), uid: None };
@@ -207,7 +207,7 @@ impl Subject {
         }))
     }
 
-    /// A pod that is there; the account that admission wants is made.
+    /// Creates a pod, and the service account that admission requires.
     pub async fn created(&self, name: &str) -> Pod {
         let account: k8s_openapi::api::core::v1::ServiceAccount =
             object(json!({"metadata": {"name": "default", "namespace": self.namespace}}));

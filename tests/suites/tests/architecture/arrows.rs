@@ -17,8 +17,8 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A workspace crate: its directory, the names of what it depends on, dev and build included, and of what it depends on
-/// not only for its tests.
+/// A workspace crate: its directory, its dependencies' names, dev and build included, and those of them that are not
+/// only for its tests.
 struct Crate {
     directory: String,
     depends: Vec<String>,
@@ -45,12 +45,12 @@ fn workspace() -> BTreeMap<String, Crate> {
     crates
 }
 
-/// The layer of a directory, and the layers it may know.
+/// The layer of a directory, and the layers that it may depend on.
 fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
     match directory {
-        // Arithmetic of waits and the reading of texts: they know no crate of ours and do nothing, and actors,
-        // supervision, bridges and bin would each have to have their own otherwise. What a pod's spec means is asked by
-        // actors and by the bridge alike, and is no message: it knows none.
+        // Arithmetic of waits and parsing of texts: these crates depend on no crate of ours and have no effects.
+        // Actors, supervision, bridges and bin would each need their own otherwise. The meaning of a pod's spec is
+        // computed by actors and by the bridge alike, and is not a message.
         "runtime-bridge/pace" | "runtime-bridge/text" | "messages/pod-spec" => ("pure", &[]),
         "messages" => ("messages", &["pure"]),
         "actors/supervision" => ("supervision", &["pure", "messages"]),
@@ -109,7 +109,7 @@ fn arrows_point_one_way() {
         let (_, may_know) = layer(&one.directory);
         for other in one.depends.iter().filter_map(|other| crates.get_key_value(other)) {
             let layer = layer(&other.1.directory).0;
-            // An actor's tests play on the stage; the actor does not.
+            // An actor's tests use the stage; the actor itself does not.
             let on_stage = layer == "stage" && is_actor(one) && !one.shipped_with.contains(other.0);
             if !on_stage && !may_know.contains(&layer) && other.0 != name {
                 wrong.push(format!("{name} -> {}", other.0));
@@ -119,7 +119,7 @@ fn arrows_point_one_way() {
     assert!(wrong.is_empty(), "arrows that point the wrong way: {wrong:#?}");
 }
 
-/// Rules decide from what they are given: no actor, no clock, no serialisation, no log.
+/// Rules decide by their arguments alone: no actor, no clock, no serialisation, no log.
 #[test]
 fn pod_rules_are_pure() {
     let metadata = cargo(&["metadata", "--format-version", "1", "--no-deps", "--offline"]);
@@ -166,7 +166,7 @@ fn the_shipped_kubelet_has_neither_faults_nor_fakes() {
     for (bridge, _) in bridges {
         assert!(!armed(&shipped, &bridge, "fake"), "{bridge}'s fakes are built into the kubelet");
     }
-    // The same look finds them where they belong.
+    // The same check finds the features in crates that may have them.
     let tests = tree("testkit", "normal");
     assert!(armed(&tests, "supervision", "faults"));
 }

@@ -1,19 +1,19 @@
-//! `docs/behaviours.md`: a row that works is shown by tests that are there, and every row that the source cites is in it.
+//! `docs/behaviours.md`: a row that works names tests that exist, and every row that the source cites is on the page.
 
 use std::collections::BTreeSet;
 
 use crate::source::{File, files, root};
 
-/// The page, from the workspace's root.
+/// The page, relative to the workspace's root.
 const PAGE: &str = "docs/behaviours.md";
 /// The first line of each of its tables.
 const HEADING: [&str; 4] = ["Row", "Behaviour", "State", "Shown by"];
-/// Where sources lie.
+/// The directories of sources.
 const SOURCES: [&str; 5] = ["messages", "actors", "runtime-bridge", "bin", "tests"];
 
 /// A row of the page.
 struct Row {
-    /// `5.3`: its section and its number.
+    /// Its section and its number, as `5.3`.
     id: String,
     /// `works`, `in part: …` or `not yet`.
     state: String,
@@ -55,7 +55,7 @@ fn first_name(text: &str) -> &str {
     &text[..end]
 }
 
-/// The names of functions and whatever stands in quotes, as the cases of a suite do.
+/// The names of functions, and all quoted texts, since the cases of a suite are named in quotes.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let functions = text.split("fn ").skip(1).map(first_name);
     functions.chain(text.split('"').filter(|quoted| !quoted.is_empty() && first_name(quoted) == *quoted))
@@ -68,7 +68,7 @@ fn cited(text: &str) -> Vec<String> {
     let mut is_citation = false;
     for word in lines.flat_map(str::split_whitespace) {
         match word.trim_matches(|c: char| !c.is_alphanumeric()).trim_end_matches("'s") {
-            // The end of a sentence or of a clause cites nothing: `twice in a row: …`.
+            // A mark at the end shows that this is another word: `twice in a row: …`.
             "row" | "rows" | "Row" | "Rows" => is_citation = word.ends_with(char::is_alphanumeric),
             "and" | "to" if is_citation => {}
             plain if is_citation => {

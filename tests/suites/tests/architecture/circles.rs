@@ -1,11 +1,11 @@
-//! Imports form no circle: within a crate, what two top-level modules need stands in a third one below them, so that a
+//! Imports form no circle: within a crate, code that two top-level modules need is in a third one below them, so that a
 //! reader may begin anywhere and never comes back to where the reading began.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{File, directories, files};
 
-/// Circles that are there, by crate: the modules of each, sorted, and why. This list only shrinks.
+/// Known circles, by crate: the modules of each, sorted, and the reason. This list only shrinks.
 const KNOWN: &[(&str, &[&str], &str)] = &[
     (
         "actors/eviction-manager",
@@ -37,10 +37,10 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Who imports whom, among the top-level modules of a crate.
+/// Which top-level modules of a crate import which.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The paths of a use tree that begins here: `a::{b, c::d}` is `a::b` and `a::c::d`. A plain path is itself.
+/// The paths of a use tree that begins at `tree`: `a::{b, c::d}` is `a::b` and `a::c::d`. A plain path is itself.
 fn paths(tree: &str) -> Vec<Vec<String>> {
     let tree = tree.trim_start();
     if let Some(group) = tree.strip_prefix('{') {
@@ -52,7 +52,7 @@ fn paths(tree: &str) -> Vec<Vec<String>> {
         let below = paths(rest).into_iter();
         return below.map(|path| [vec![segment.clone()], path].concat()).collect();
     }
-    // The name that a path is given stands for its last segment.
+    // An alias stands for the last segment of its path.
     let alias = rest.strip_prefix("as ").map(|name| name.trim_start());
     let name = |text: &str| text.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
     vec![[Some(segment), alias.and_then(name)].into_iter().flatten().collect()]
@@ -90,7 +90,7 @@ fn module(file: &File, src: &str) -> Vec<String> {
     module
 }
 
-/// What the code names from the crate's root: paths that begin with `crate` or lead there by `super`.
+/// The paths that the code names from the crate's root: those that begin with `crate` or reach the root by `super`.
 fn named(code: &str, module: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (word, ups) in [("crate::", module.len()), ("super::", 1)] {
@@ -184,7 +184,7 @@ fn circles(graph: &Graph) -> Vec<Vec<String>> {
     found.into_iter().collect()
 }
 
-/// The crates of the workspace that are more than tests.
+/// The workspace's crates that are not tests.
 fn crates() -> Vec<String> {
     let below = ["actors", "runtime-bridge", "bin"].into_iter();
     let below = below.flat_map(|of| directories(of).into_iter().map(move |name| format!("{of}/{name}")));

@@ -1,10 +1,10 @@
-//! Who opens files, sockets and processes: the bridge, and few others with a reason each.
+//! Which crates open files, sockets and processes: the bridge, and few others with a reason each.
 
 use std::collections::BTreeSet;
 
 use crate::source::{files, has_word};
 
-/// What is opened.
+/// The kinds of things that code opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Opens {
     Files,
@@ -14,7 +14,7 @@ enum Opens {
 
 use Opens::{Files, Processes, Sockets};
 
-/// A directory of crates that are shipped, what it may open, and why. What is not listed opens nothing; tests may open
+/// Directories of shipped crates, what each may open, and why. Crates that are not listed open nothing; tests may open
 /// anything.
 const MAY: &[(&str, &[Opens], &str)] = &[
     (
@@ -25,7 +25,7 @@ const MAY: &[(&str, &[Opens], &str)] = &[
     ("bin/kubelet/", &[Files], "configuration, kubeconfig and host name are read before there is a tree"),
     ("bin/understudy/", &[Files, Sockets, Processes], "a companion for people, no part of the kubelet"),
 ];
-/// Everything that is shipped.
+/// The directories of everything that is shipped.
 const SHIPPED: &[&str] = &["messages", "actors", "runtime-bridge", "bin"];
 
 fn opens(line: &str) -> Option<Opens> {

@@ -1,4 +1,4 @@
-//! Who receives what: the headers of the actor crates and `messages::CATALOGUE` tell the same.
+//! Which actor receives which message: the headers of the actor crates and `messages::CATALOGUE` agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ fn is_skeleton(text: &str) -> bool {
     !text.lines().any(|line| !line.trim().is_empty() && !line.starts_with("//"))
 }
 
-/// The actor crates that are there, with their `lib.rs`.
+/// The existing actor crates, with their `lib.rs`.
 fn actor_crates() -> BTreeMap<String, String> {
     let names = directories("actors").into_iter().filter(|name| !GROUND.contains(&name.as_str()));
     let read = |name: String| {
@@ -28,7 +28,7 @@ fn actor_crates() -> BTreeMap<String, String> {
     names.map(read).filter(|(_, text)| !is_skeleton(text)).collect()
 }
 
-/// The six lines of a crate's documentation, joined where they go on, by header.
+/// The six lines of a crate's documentation by header, with continuation lines joined.
 fn header(text: &str) -> Result<BTreeMap<&'static str, String>, String> {
     let mut found: Vec<(&'static str, String)> = Vec::new();
     for line in text.lines().map_while(|line| line.strip_prefix("//!")) {

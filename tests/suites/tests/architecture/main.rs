@@ -1,5 +1,5 @@
-//! The rules of the house, read from the sources and from cargo: who may know whom, how files look, who
-//! receives what, where words stand.
+//! The rules of the house, read from the sources and from cargo: which crates depend on which, what files look like,
+//! which actor receives which message, where words stand.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,

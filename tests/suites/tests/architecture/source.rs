@@ -14,7 +14,7 @@ pub struct File {
     pub path: String,
     /// Its text.
     pub text: String,
-    /// Its module is declared `#[cfg(test)]`.
+    /// Whether its module is declared `#[cfg(test)]`.
     pub is_test: bool,
 }
 
@@ -35,7 +35,7 @@ fn test_modules(file: &File) -> Vec<String> {
 }
 
 impl File {
-    /// Whether the whole file is there for tests alone.
+    /// Whether the whole file exists for tests alone.
     fn is_of_tests(&self) -> bool {
         let names = ["/tests.rs", "_tests.rs"];
         self.is_test || self.path.contains("/tests/") || names.iter().any(|name| self.path.ends_with(name))
@@ -59,7 +59,7 @@ impl File {
         marks.map(|(line, mark)| (line, strings[mark].clone())).collect()
     }
 
-    /// The string literals in the file's constants that are texts, or hold some.
+    /// The string literals in the file's constants.
     pub fn constants(&self) -> Vec<String> {
         let (marked, strings) = self.marked();
         let values = marked.split("const ").skip(1).filter_map(|item| {
@@ -69,7 +69,7 @@ impl File {
         values.flat_map(marks).map(|mark| strings[mark].clone()).collect()
     }
 
-    /// The code as [`File::code`] has it, but with the number of each literal between quotes, and the literals.
+    /// The code as [`File::code`] returns it, but with the number of each literal between quotes, and the literals.
     fn marked(&self) -> (String, Vec<String>) {
         let mut strings = Vec::new();
         if self.is_of_tests() {
@@ -126,7 +126,7 @@ pub fn directories(under: &str) -> Vec<String> {
     names
 }
 
-/// The text with comments and the contents of strings and characters gone; lines stay where they are.
+/// The text without comments and the contents of strings and characters; lines keep their numbers.
 pub fn plain_code(text: &str) -> String {
     stripped(text, |_| String::new())
 }
@@ -136,7 +136,7 @@ fn marks(marked: &str) -> impl Iterator<Item = usize> {
     marked.split('"').skip(1).step_by(2).map(|mark| mark.parse().expect("a number stands there"))
 }
 
-/// As [`plain_code`], with what `shown` makes of each string's contents in its place.
+/// As [`plain_code`], with `shown` applied to each string's contents.
 fn stripped(text: &str, mut shown: impl FnMut(String) -> String) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -230,7 +230,7 @@ fn block_end(text: &str, open: usize) -> usize {
     text.len()
 }
 
-/// Whether the text holds this word, not as a part of a longer one.
+/// Whether the text has this word, not as a part of a longer one.
 pub fn has_word(line: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {

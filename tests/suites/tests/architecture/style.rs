@@ -5,11 +5,11 @@ use crate::source::{File, files, has_word};
 /// No file is longer than this many lines; 500 is the aim.
 const LINES_MAX: usize = 600;
 const LINES_AIM: usize = 500;
-/// Where one seed must replay everything.
+/// Directories in which one seed must replay everything.
 const DETERMINISTIC: &[&str] = &["messages", "actors"];
 /// Locks between an actor and its own effects, which never leave the actor. This list only shrinks.
 const LOCKS: &[&str] = &["actors/pod-worker/src/execute/progress.rs"];
-/// Everything that is shipped.
+/// The directories of everything that is shipped.
 const SHIPPED: &[&str] = &["messages", "actors", "runtime-bridge", "bin"];
 
 fn all(under: &[&str]) -> Vec<File> {
@@ -116,8 +116,8 @@ fn only_supervision_starts_actors_and_calls_plain_addresses() {
     assert!(found.is_empty(), "use supervision::Address and Tree: {found:#?}");
 }
 
-/// The whole of an outside world, of which an actor is handed only the ports that it may use; and the name under which the
-/// process asks, which is no edge of the tree.
+/// Names of whole outside worlds, of which an actor gets only the ports that it may use; and the name under which the
+/// process itself asks, which is no edge of the tree.
 const WHOLE: &[&str] = &["ApiClient", "Outside"];
 
 #[test]

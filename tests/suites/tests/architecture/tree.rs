@@ -1,4 +1,4 @@
-//! What README, ARCHITECTURE and CONTRIBUTING tell of the tree is the tree.
+//! README, ARCHITECTURE and CONTRIBUTING describe the directories as they are.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn read(page: &str) -> String {
     std::fs::read_to_string(root().join(page)).unwrap_or_else(|e| panic!("{page}: {e}"))
 }
 
-/// Whether there is a file anywhere below a directory: what git would keep.
+/// Whether there is a file anywhere below a directory, since git keeps no empty directories.
 fn holds_a_file(directory: &Path) -> bool {
     std::fs::read_dir(directory)
         .unwrap()
@@ -40,7 +40,7 @@ fn section(page: &str, heading: &str) -> String {
     rest.split("\n## ").next().expect("a text has a first part").to_owned()
 }
 
-/// What the block of ARCHITECTURE names: a directory at the margin, or two columns in, below the one above it.
+/// The directories in ARCHITECTURE's block: each is at the margin, or two columns in, below the one above it.
 fn drawn(block: &str) -> BTreeSet<String> {
     let mut drawn = BTreeSet::new();
     let mut above = "";
@@ -55,7 +55,7 @@ fn drawn(block: &str) -> BTreeSet<String> {
             2 => {
                 drawn.insert(format!("{above}/{name}"));
             }
-            // A description that goes on.
+            // A description that continues.
             _ => {}
         }
     }
@@ -88,7 +88,7 @@ fn readme_lists_the_directories_that_are_there() {
     assert_eq!(listed, top());
 }
 
-/// The paths into the project that a page names in backticks, without those that stand for many, as `actors/<name>`.
+/// The paths of the project that a page names in backticks, without patterns such as `actors/<name>`.
 fn paths(text: &str, top: &BTreeSet<String>) -> BTreeSet<String> {
     let quoted = text.split('`').skip(1).step_by(2);
     let ours = |word: &&str| word.split_once('/').is_some_and(|(first, _)| top.contains(first));

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use crate::source::{File, files};
 
-/// Where the words stand.
+/// The directory of shared words.
 const HOME: &str = "actors/pod-rules/src";
-/// Everything that is shipped.
+/// The directories of everything that is shipped.
 const SHIPPED: [&str; 4] = ["messages/src", "actors", "runtime-bridge", "bin"];
-/// The same letters with another meaning: the word, the file, and what it means there.
+/// Words with another meaning elsewhere: the word, the file, and its meaning there.
 const HOMONYMS: &[(&str, &str, &str)] =
     &[("Failed", "runtime-bridge/kube/src/csr.rs", "a condition of a certificate request")];
 
-/// Fakes speak of the outside world as tests do, in words of their own.
+/// Fakes describe the outside world, as tests do, in words of their own.
 fn is_fake(file: &File) -> bool {
     file.path.contains("/fake")
 }

@@ -1,4 +1,4 @@
-//! The API server, asked by its administrator: blocking calls, and objects as JSON.
+//! The administrator's client of the API server: blocking calls, and objects as JSON.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use bridge_kube::{
 };
 use serde_json::Value;
 
-/// Of calls: generous, for machines under load.
+/// The deadline of calls: generous, for machines under load.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The administrator.
+/// The administrator's client.
 pub struct Api {
     client: ApiClient,
     _io: Arc<IoRuntime>,
@@ -42,13 +42,13 @@ impl Api {
     }
 
     /// # Panics
-    /// When the server refuses it.
+    /// The server refuses it.
     #[track_caller]
     pub fn create<K: Object>(&self, object: Value) -> Value {
         self.try_create::<K>(object).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// An object; none when it is not there.
+    /// An object; `None` if it does not exist.
     pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Result<Option<Value>, String> {
         match block_on(self.client.get::<K>(namespace, name)) {
             Ok(object) => Ok(Some(json(object))),
@@ -89,7 +89,7 @@ fn json(object: impl Object) -> Value {
     serde_json::to_value(object).expect("objects are JSON")
 }
 
-/// The asking side: without I/O of its own.
+/// Waits as an actor's thread does: without I/O of its own.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     tokio.block_on(future)

@@ -1,4 +1,4 @@
-//! The API server's audit log: who asked for what, a line of JSON per request.
+//! The API server's audit log: the user and the request, a line of JSON per request.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ pub struct Mark {
     bytes: u64,
 }
 
-/// How often what was asked for: `verb resource`, with the subresource after a slash.
+/// The number of requests by `verb resource`, with the subresource after a slash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests(pub BTreeMap<String, usize>);
 
@@ -22,7 +22,7 @@ impl Mark {
     /// The end of the log of the control plane in this directory.
     ///
     /// # Panics
-    /// When the control plane keeps none: it is to be started with `--audit`.
+    /// The control plane keeps none: it is to be started with `--audit`.
     pub fn here(plane: &Path) -> Self {
         let file = plane.join("audit.log");
         let length = std::fs::metadata(&file).map(|meta| meta.len());
@@ -30,7 +30,7 @@ impl Mark {
         Self { file, bytes }
     }
 
-    /// What a user has asked for since then.
+    /// The requests of a user since then.
     pub fn requests_of(&self, user: &str) -> Requests {
         let mut requests = Requests::default();
         for entry in self.entries(user) {
@@ -39,7 +39,7 @@ impl Mark {
         requests
     }
 
-    /// How often a user has written the status of which pods since then, by their names.
+    /// The number of status writes of a user since then, by pod name.
     pub fn status_writes_of(&self, user: &str) -> BTreeMap<String, usize> {
         let mut writes = BTreeMap::new();
         for entry in self.entries(user) {
@@ -61,7 +61,7 @@ impl Mark {
     }
 }
 
-/// A watch is told of when it begins and when it ends, anything else only when it has been answered.
+/// A watch is logged when it begins and when it ends, every other request only when it has been answered.
 fn counts(entry: &Value) -> bool {
     (entry["verb"] == "watch") == (entry["stage"] == "ResponseStarted")
 }
@@ -76,8 +76,8 @@ fn name(entry: &Value) -> String {
 }
 
 impl Requests {
-    /// How many are about this resource, whatever the verb and subresource. A watch that begins again is none of them:
-    /// the API server ends each after some minutes.
+    /// The number of requests about this resource, whatever the verb and subresource. Watches are not counted: the API
+    /// server ends each after some minutes.
     pub fn about(&self, resource: &str) -> usize {
         let of = |name: &str| !name.starts_with("watch ") && name.split([' ', '/']).nth(1) == Some(resource);
         self.0.iter().filter(|(name, _)| of(name)).map(|(_, count)| count).sum()

@@ -27,13 +27,13 @@ pub struct Member {
     pub api: Api,
     /// The process with its directories.
     pub node: Node,
-    /// Of the Node object and of the namespace.
+    /// The name of the Node object and of the namespace.
     pub name: String,
     pods: AtomicU32,
 }
 
 impl Member {
-    /// Starts the kubelet and waits until the API server has its Node as ready; the error is for people.
+    /// Starts the kubelet and waits until its Node is Ready at the API server; the error is for people.
     pub fn start(setting: &Arc<Setting>, case: &str) -> Result<Self, String> {
         Self::begin(setting, case, json!({}), |_| ())
     }
@@ -82,15 +82,15 @@ impl Member {
     }
 
     /// # Panics
-    /// When it does not become ready.
+    /// It does not become ready.
     pub fn alone(setting: &Arc<Setting>, case: &str) -> Self {
         Self::start(setting, case).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`alone`](Self::alone), with more in the KubeletConfiguration, and something done before it starts.
+    /// As [`alone`](Self::alone), with additional fields of the KubeletConfiguration, and a step before the start.
     ///
     /// # Panics
-    /// When it does not become ready.
+    /// It does not become ready.
     pub fn prepared(setting: &Arc<Setting>, case: &str, kubelet: Value, before: impl FnOnce(&Node)) -> Self {
         Self::begin(setting, case, kubelet, before).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -114,7 +114,7 @@ impl Member {
         self.api.get::<NodeObject>(None, &self.name)?.ok_or_else(|| format!("no Node {}", self.name))
     }
 
-    /// Waits until the Node is Ready, and gives it.
+    /// Waits until the Node is Ready, and returns it.
     #[track_caller]
     pub fn becomes_ready(&self) -> Value {
         eventually("the Node is Ready", SOON, || {
@@ -126,7 +126,7 @@ impl Member {
         })
     }
 
-    /// When its lease was renewed last.
+    /// The time of the last renewal of its lease.
     pub fn renewed(&self) -> Result<String, String> {
         let lease = self.api.get::<Lease>(Some("kube-node-lease"), &self.name)?.ok_or("no lease")?;
         assert_eq!(lease["spec"]["holderIdentity"], json!(self.name));
@@ -138,12 +138,12 @@ impl Member {
         Mark::here(&self.setting.plane)
     }
 
-    /// What the kubelet has asked the API server for since then.
+    /// The kubelet's requests to the API server since then.
     pub fn requests(&self, since: &Mark) -> Requests {
         since.requests_of(&format!("system:node:{}", self.name))
     }
 
-    /// How often it has written the status of which pods since then.
+    /// How often the kubelet has written pods' statuses since then, by pod name.
     pub fn status_writes(&self, since: &Mark) -> std::collections::BTreeMap<String, usize> {
         since.status_writes_of(&format!("system:node:{}", self.name))
     }
@@ -163,7 +163,7 @@ impl Member {
         pod
     }
 
-    /// A pod that has not been created yet, or was by somebody else.
+    /// A pod that is not created yet, or was created by another client.
     pub fn named_pod(&self, name: String) -> OwnPod<'_> {
         OwnPod { member: self, file: PodFile::new(&self.node, name) }
     }
@@ -178,7 +178,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Whatever the kubelet still does, its process ends now, and its sandboxes are swept.
+        // Whatever the kubelet is doing, its process ends now, and its sandboxes are removed.
         for pod in self.api.list::<Pod>(&Select::pods_of(&self.name)).unwrap_or_default() {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             self.api.delete::<Pod>(Some(&self.name), &name, Some(0));
@@ -186,13 +186,13 @@ impl Drop for Member {
     }
 }
 
-/// A condition of an object; null when it is not there.
+/// A condition of an object; null if it has none of this type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let conditions = object["status"]["conditions"].as_array();
     conditions.and_then(|all| all.iter().find(|one| one["type"] == kind)).unwrap_or(&Value::Null)
 }
 
-/// What a controller-manager makes in every namespace, and a wait until admission has heard of it.
+/// Creates what a controller-manager creates in every namespace, and waits until admission knows of it.
 fn make_namespace(api: &Api, name: &str, authority: &str) {
     api.create::<Namespace>(json!({"metadata": {"name": name}}));
     api.create::<ServiceAccount>(json!({"metadata": {"name": "default", "namespace": name}}));
@@ -200,7 +200,7 @@ fn make_namespace(api: &Api, name: &str, authority: &str) {
         "metadata": {"name": "kube-root-ca.crt", "namespace": name},
         "data": {"ca.crt": authority},
     }));
-    // A pod that no node has: it is only admitted.
+    // The pod is bound to no node: it is only admitted.
     let trial = json!({
         "metadata": {"name": "admitted", "namespace": name},
         "spec": {"containers": [{"name": "none", "image": "none"}]},
@@ -214,7 +214,7 @@ fn make_namespace(api: &Api, name: &str, authority: &str) {
 /// A pod that the API server has. Dropping it deletes it at once.
 pub struct OwnPod<'a> {
     member: &'a Member,
-    /// Its gate and what the runtime has of it; there is no such file.
+    /// The pod's gate, and its objects in the runtime; there is no manifest file of it.
     pub file: PodFile<'a>,
 }
 
@@ -223,7 +223,7 @@ impl OwnPod<'_> {
         &self.file.base
     }
 
-    /// Creates it; the spec may leave out what [`PodFile::write`] says.
+    /// Creates the pod; fields that [`PodFile::write`] sets may be left out of the spec.
     #[track_caller]
     pub fn create(&self, spec: Value) -> PodView {
         let mut pod = self.file.manifest(spec);
@@ -231,14 +231,14 @@ impl OwnPod<'_> {
         PodView(self.member.api.create::<Pod>(pod))
     }
 
-    /// As the API server has it.
+    /// The pod at the API server.
     pub fn look(&self) -> Result<PodView, String> {
         self.member.node.assert_alive();
         let pod = self.member.api.get::<Pod>(self.member.ns(), self.name())?;
         pod.map(PodView).ok_or_else(|| format!("no pod {}", self.name()))
     }
 
-    /// Waits until the pod is as `is` says.
+    /// Waits until `is` is true of the pod.
     #[track_caller]
     pub fn wait(&self, what: &str, within: Duration, is: impl Fn(&PodView) -> bool) -> PodView {
         eventually(&format!("{}: {what}", self.name()), within, || match self.look()? {
@@ -247,19 +247,19 @@ impl OwnPod<'_> {
         })
     }
 
-    /// Waits until it runs and is ready.
+    /// Waits until the pod is Running and Ready.
     #[track_caller]
     pub fn ready(&self) -> PodView {
         self.wait("Running and Ready", SOON, |pod| pod.phase() == "Running" && pod.is_ready())
     }
 
-    /// Waits for a phase.
+    /// Waits until the pod has this phase.
     #[track_caller]
     pub fn phase(&self, phase: &str) -> PodView {
         self.wait(phase, SOON, |pod| pod.phase() == phase)
     }
 
-    /// The events about it that the API server has: reason and message.
+    /// Reasons and messages of the events about the pod at the API server.
     pub fn events(&self, pod: &PodView) -> Vec<(String, String)> {
         let select = Select {
             namespace: Some(self.member.name.clone()),
@@ -270,7 +270,7 @@ impl OwnPod<'_> {
         events.iter().map(|event| (text(event, "reason"), text(event, "message"))).collect()
     }
 
-    /// Waits for an event about it whose message contains these words.
+    /// Waits for an event about the pod whose message contains these words.
     #[track_caller]
     pub fn event(&self, pod: &PodView, reason: &str, words: &str) {
         eventually(&format!("{}: event {reason} {words:?}", self.name()), SOON, || {
@@ -285,7 +285,7 @@ impl OwnPod<'_> {
         self.member.api.delete::<Pod>(self.member.ns(), self.name(), grace);
     }
 
-    /// Waits until the API server no longer has it and nothing is left of it here.
+    /// Waits until the API server no longer has the pod and the node has nothing left of it.
     #[track_caller]
     pub fn gone(&self, pod: &PodView) {
         eventually(&format!("{} is gone", self.name()), LATER, || {

@@ -1,5 +1,5 @@
-//! What kubectl speaks, without kubectl: logs and commands through the API server. Copying is a command (`tar`), and
-//! ports are forwarded by a protocol inside a WebSocket's that only kubectl's cases show.
+//! kubectl's protocols without kubectl: logs and commands through the API server. Copying is a command (`tar`), and
+//! ports are forwarded by a protocol inside a WebSocket's, which only the cases of kubectl show.
 
 use std::fs;
 use std::io::Write;
@@ -21,7 +21,7 @@ use crate::spec::{containers, shell};
 pub const ALL: &[(&str, Shared)] =
     &[("logs_come_through_the_api_server", logs), ("commands_and_attachments_go_through_it", upgrades)];
 
-/// Longest wait for some bytes.
+/// Longest wait for bytes of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const CLOSE: &str = "Connection: close\r\n";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -48,7 +48,7 @@ fn connect(plane: &Path) -> Result<StreamOwned<ClientConnection, TcpStream>, Str
     Ok(StreamOwned::new(tls, stream))
 }
 
-/// What comes after a request until `enough` or the end; headers are lines.
+/// The answer to a request, read until `enough` or the end; `headers` are lines.
 fn get(member: &Member, path: &str, headers: &str, enough: impl Fn(&str) -> bool) -> String {
     let mut stream = connect(&member.setting.plane).expect("the API server listens");
     let path = format!("/api/v1/namespaces/{}/pods/{path}", member.name);

@@ -1,4 +1,4 @@
-//! Images that only those may pull who have a secret.
+//! Images that may be pulled only with a secret.
 
 #[path = "../standalone/registry/http.rs"]
 #[allow(dead_code, reason = "the other suite uses all of it")]
@@ -19,7 +19,7 @@ use crate::spec::{containers, sleeper, with};
 
 pub const ALL: &[(&str, Shared)] = &[("a_pull_secret_opens_a_private_registry", private)];
 
-/// Whether there is a registry to be started.
+/// Whether a registry can be started.
 pub fn available() -> Result<(), Missing> {
     if has_program("docker-registry") {
         return Ok(());
@@ -50,7 +50,8 @@ fn private(member: &Member) {
     let running = pod.wait("Running", LATER, |pod| pod.is_running("main"));
     pod.event(&running, "Pulled", "guarded:1");
 
-    // It is there now, and pulled again and again by whom it is for: others have it by no policy.
+    // The image is now on the node, and the pods with the secret pull it again and again: no pull policy gives it to
+    // others.
     for (policy, reasons) in [
         ("Always", ["ErrImagePull", "ImagePullBackOff"]),
         ("IfNotPresent", ["ErrImagePull", "ImagePullBackOff"]),

@@ -1,4 +1,4 @@
-//! Where the runtime, the control plane and kubectl are.
+//! The runtime, the control plane and kubectl that the suite uses.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::environment::{Environment, Missing};
 
-/// What the suite runs against.
+/// The runtime and control plane that the suite runs against.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The kubelet and its runtime.
@@ -44,12 +44,12 @@ impl Setting {
             reason: "no kubectl: neither KUBECTL nor one in PATH nor in the cache directory; \
                      tests/env/kube-apiserver builds one"
                 .to_owned(),
-            // Where it is built, it is built with kube-apiserver; who brings that one need not have it.
+            // kubectl is built together with kube-apiserver; with another kube-apiserver it need not be there.
             fails: false,
         })
     }
 
-    /// Runs `tests/env/control-plane VERB DIR …` and gives what it prints.
+    /// Runs `tests/env/control-plane VERB DIR …` and returns its output.
     pub fn control_plane(&self, verb: &str, arguments: &[&str]) -> String {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../env/control-plane");
         let mut command = Command::new(script);
@@ -75,15 +75,15 @@ fn find_kubectl() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let cache = variable("UNDERSTUDY_CACHE").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache/understudy/bin")));
-    // That of the cache first: it is of the API server's version.
+    // The cache's kubectl comes first: it has the API server's version.
     let places = cache.into_iter().chain(std::env::split_paths(&path).collect::<Vec<_>>());
     places.map(|dir| dir.join("kubectl")).find(|file| file.is_file())
 }
 
-/// The address from which this machine would speak to others; nothing is sent.
+/// The address from which this machine would reach others; no packet is sent.
 fn address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // Of the block for documentation (RFC 5737): routed as everything else is.
+    // An address of the block for documentation (RFC 5737): it is routed like any other.
     socket.connect((Ipv4Addr::new(203, 0, 113, 1), 9)).ok()?;
     let ip = socket.local_addr().ok()?.ip();
     (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)

@@ -1,4 +1,4 @@
-//! The cases. Each holds for every runtime, or says why it does not apply.
+//! The cases. Each holds for every runtime, or returns why it does not apply.
 
 use std::time::Duration;
 
@@ -276,7 +276,7 @@ async fn sigterm_is_honoured_before_the_grace_is_over(subject: &Subject) -> Verd
     None
 }
 
-/// A shell that shows by a file that its trap is set.
+/// A shell that creates a file once its trap is set.
 fn ready_shell(subject: &Subject, script: &str) -> ContainerConfig {
     let (trap, rest) = script.split_once(';').expect("a trap and the rest");
     subject.shell("main", 0, &format!("{trap}; : > /ready;{rest}"))
@@ -320,7 +320,7 @@ async fn a_shorter_stop_ends_a_longer_one(subject: &Subject) -> Verdict {
     subject.operations.stop_container(&uid, &id, 0).await.expect("it stops");
     assert!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
     assert_eq!(subject.exited(&id).await.exit_code, 137);
-    // The longer one ends too; containerd may tell it that the container is gone.
+    // The longer call ends too; containerd may answer that the container is gone.
     let ended = tokio::time::timeout(Duration::from_secs(50), long).await;
     assert!(ended.is_ok(), "the longer stop went on");
     subject.operations.settled(&uid).await;
@@ -409,7 +409,7 @@ async fn a_log_is_begun_anew_and_goes_on_there(subject: &Subject) -> Verdict {
     };
     let reopen = async |id: &str| subject.operations.reopen_container_log("reopened", id).await;
     grown(&path).await;
-    // What is there goes on being written.
+    // The process goes on writing to the file that it has open.
     let before = std::fs::read(&path).expect("a log");
     reopen(&id).await.expect("it is reopened");
     assert!(std::fs::read(&path).expect("a log").starts_with(&before), "nothing is lost");
@@ -419,7 +419,7 @@ async fn a_log_is_begun_anew_and_goes_on_there(subject: &Subject) -> Verdict {
     reopen(&id).await.expect("it is reopened");
     grown(&path).await;
     if is_real {
-        // What was on its way into the earlier file is in there when nothing more comes.
+        // Output on its way to the earlier file has arrived when that file no longer grows.
         let settled = async || {
             for _ in 0..500 {
                 let (earlier, later) = (numbers(&aside), numbers(&path));
@@ -462,7 +462,7 @@ async fn a_process_exit_is_seen_at_once(subject: &Subject) -> Verdict {
         // 50 ms on an idle machine; a busy one must not fail the suite.
         assert!(late < Duration::from_millis(500), "seen {late:?} after the runtime");
     }
-    // A process that is gone before it is watched is told at once.
+    // For a process that has ended before it is watched, the end is told at once.
     subject.exits.watch(&id, pid).expect("a watch");
     let gone = tokio::time::timeout(Duration::from_secs(5), exits.next()).await.expect("told at once");
     assert_eq!(gone, Some(Exited { container_id: id, pid }));
@@ -529,7 +529,7 @@ async fn the_same_ensure_at_the_same_time_makes_one(subject: &Subject) -> Verdic
     drop(first);
     subject.operations.settled(&uid).await;
     assert!(subject.operations.in_flight(&uid).is_empty());
-    // Created, or adopted where a busy machine let the answer come too late: there is one either way.
+    // The sandbox is created, or adopted if a busy machine let the answer come too late: there is one in both cases.
     let id = second.await.expect("the sandbox runs").into_id();
     let filter = PodSandboxFilter { label_selector: subject.case_labels(), ..Default::default() };
     let list = subject.operations.list_pod_sandbox(ListPodSandboxRequest { filter: Some(filter) }).await;
@@ -558,7 +558,7 @@ async fn a_lost_reply_is_adopted(subject: &Subject) -> Verdict {
     None
 }
 
-/// Deadlines that cut a sandbox's making short at any point: whatever the runtime did, one ready sandbox remains.
+/// Deadlines that cut off the creation of a sandbox at any point: whatever the runtime did, one ready sandbox remains.
 async fn unknown_outcomes_end_in_one_sandbox(subject: &Subject) -> Verdict {
     if subject.place == Place::Fake {
         return Some("needs a socket between asker and runtime".into());

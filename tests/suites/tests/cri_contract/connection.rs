@@ -1,4 +1,4 @@
-//! What the client does when the far end of its socket hangs, dies and comes back.
+//! How the client behaves when the runtime behind its socket hangs, dies and comes back.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;

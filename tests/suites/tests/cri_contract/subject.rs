@@ -1,4 +1,4 @@
-//! What a case runs against, and how it makes pods there and takes them away again.
+//! The subject of a case, and how the case makes pods on it and removes them.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -80,7 +80,7 @@ pub struct Subject {
     pub runtime: Arc<dyn Runtime>,
     pub operations: Operations,
     pub exits: Arc<dyn ExitWatcher>,
-    /// Behind both fake places.
+    /// The fake of both fake places.
     pub fake: Option<FakeRuntime>,
     pub image: String,
     pub logs: PathBuf,
@@ -136,7 +136,7 @@ pub fn run(place: Place, real: &RealRuntime, case: Case) -> Outcome {
     }
 }
 
-/// The asking side, as an actor's thread: without I/O of its own.
+/// Waits as an actor's thread does: without I/O of its own.
 pub fn wait_real_time<T>(future: impl Future<Output = T>) -> T {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     tokio.block_on(future)
@@ -146,7 +146,7 @@ pub fn temporary() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// A fake that plays the busybox commands of the cases.
+/// A fake that imitates the busybox commands of the cases.
 pub fn scripted_fake() -> FakeRuntime {
     let fake = FakeRuntime::new(7).writing_logs();
     fake.add_image("app", RegistryImage::default());
@@ -199,7 +199,7 @@ impl Subject {
         self
     }
 
-    /// The same runtime asked through another client, whose calls may take `request` (sandboxes twice that).
+    /// The same runtime through another client, whose calls may take `request` (sandboxes twice that).
     pub fn hurried(&self, request: Duration) -> Operations {
         let mut endpoints = Endpoints::new(self.endpoint.as_deref().expect("a place with a socket"));
         endpoints.deadlines = Deadlines::new(request);
@@ -222,7 +222,7 @@ impl Subject {
         }
     }
 
-    /// Removes every sandbox of this case, with what is in it.
+    /// Removes every sandbox of this case with its containers.
     async fn take_away(&self) -> Result<(), bridge_cri::CriError> {
         if let Some(fake) = &self.fake {
             fake.clear_faults();
@@ -335,7 +335,7 @@ pub fn remove_cgroups() {
         let above = parent.join(CGROUP);
         let inside = std::fs::read_dir(&above).into_iter().flatten().flatten().map(|entry| entry.path());
         for cgroup in inside.filter(|path| path.is_dir()).chain(std::iter::once(above.clone())) {
-            // Not there, or not empty and so in use: nothing a case depends on.
+            // A cgroup that does not exist, or is in use and not empty, is left: no case depends on it.
             let _kept = std::fs::remove_dir(cgroup);
         }
     }

@@ -1,4 +1,4 @@
-//! Who is let in, and who is told what (rows 21.2, 21.3, 30.6).
+//! Which callers are let in, and which answers they get (rows 21.2, 21.3, 30.6).
 
 use bridge_reviews::FakeReviews;
 
@@ -34,10 +34,10 @@ async fn a_certificate_names_its_user() {
     let stranger = Authority::new().client("admin", "system:masters");
     let (status, body) = server.client(Some(&stranger)).get("/pods").await;
     assert_eq!((status, body.as_str()), (401, "Unauthorized"), "another authority");
-    // A server's certificate is no client's.
+    // A server's certificate does not authenticate a client.
     let (status, _) = server.client(Some(&server.authority.server())).get("/pods").await;
     assert_eq!(status, 401);
-    // Another way may still prove who it is.
+    // A token may still authenticate the caller.
     let (status, body) = server.client(Some(&stranger)).ask("GET", "/pods", &[JANE]).await;
     assert_eq!(status, 403, "{body}");
     assert!(body.contains("user=jane"), "{body}");

@@ -33,7 +33,7 @@ async fn a_crowd_waits_and_a_silent_client_goes() {
     let bounds = Bounds { connections_max: 2, head_deadline: Duration::from_millis(500), ..Bounds::SECURED };
     let server = Server::start(Options { always_allow: true, bounds, ..Options::default() }).await;
     let client = server.client(Some(&server.admin));
-    // Both places are taken by clients that never end their head.
+    // Clients that never end the head of their request hold both places.
     let mut silent = Vec::new();
     for _ in 0..2 {
         let mut stream = client.connect().await.unwrap();
@@ -48,7 +48,7 @@ async fn a_crowd_waits_and_a_silent_client_goes() {
     }
 }
 
-/// A connection on which this was asked and answered with `status`, and which stays.
+/// A connection with one request that was answered with `status`, kept open.
 async fn held(client: &Client, path: &str, status: u16) -> tokio_rustls::client::TlsStream<TcpStream> {
     let mut stream = client.connect().await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: kubelet\r\n\r\n").as_bytes()).await.unwrap();
@@ -59,7 +59,7 @@ async fn held(client: &Client, path: &str, status: u16) -> tokio_rustls::client:
     stream
 }
 
-/// Whether a request is still answered on it.
+/// Whether the server still answers a request on the connection.
 async fn is_there(stream: &mut tokio_rustls::client::TlsStream<TcpStream>) -> bool {
     let ask = b"GET /pods HTTP/1.1\r\nHost: kubelet\r\nConnection: close\r\n\r\n";
     let mut rest = Vec::new();
@@ -132,7 +132,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let gone = Arc::new(Notify::new());
     let told = gone.clone();
     let endless = move || {
-        // Dropped with the answer.
+        // Cancelled when the answer is dropped.
         let token = tokio_util::sync::CancellationToken::new();
         let (told, ended) = (told.clone(), token.clone());
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told to.
+//! A client that sends exactly the bytes that a test wants.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Client {
             Some(identity) => {
                 let chain = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
                 let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
-                // Whatever the server hints at: a stranger's certificate is sent too.
+                // Whatever authorities the server names, the certificate is sent, also one of an unknown authority.
                 let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
                 let certified = rustls::sign::CertifiedKey::new(vec![chain], key);
                 builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified)))
@@ -97,7 +97,8 @@ impl Client {
         TlsConnector::from(self.config.clone()).connect(name, stream).await
     }
 
-    /// Status and body of one request; `headers` are lines; one of the connection says that it closes.
+    /// Status and body of one request; `headers` are lines; `Connection: close` is added unless one of them is
+    /// `Connection`.
     pub async fn ask(&self, method: &str, path: &str, headers: &[&str]) -> (u16, String) {
         let asked = async {
             let mut stream = self.connect().await.unwrap();

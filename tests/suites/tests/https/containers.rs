@@ -1,4 +1,4 @@
-//! The way into containers: logs, commands, streams (rows 21.4 to 21.6, 21.9, 21.10, 21.15).
+//! Access to containers: logs, commands, streams (rows 21.4 to 21.6, 21.9, 21.10, 21.15).
 
 use std::io::Write;
 use std::path::Path;
@@ -64,7 +64,7 @@ async fn following_goes_on_over_a_rotation_and_misses_no_line() {
     };
     until("three\n", &mut seen).await;
     for round in 0..3 {
-        // The runtime begins the new file, and writes what it still has into the earlier one.
+        // The runtime begins the new file, and writes its buffered lines to the earlier one.
         let mut earlier = made(&log);
         std::fs::rename(&log, log.with_file_name(format!("0.log.2026010{round}-000000"))).unwrap();
         write(&mut made(&log), &format!("new-{round}"));
@@ -152,7 +152,7 @@ async fn a_stream_that_cannot_be_says_why() {
         "portForward/default/web/other",
     ] {
         assert_eq!(ask(&format!("/{path}")).await, (404, "pod not found".to_owned()), "{path}");
-        // What is not there is said before it is asked how it would be spoken to.
+        // A pod that does not exist is reported before the protocol of the request is checked.
         let plain = client.ask("POST", &format!("/{path}"), &[]).await;
         assert_eq!(plain, (404, "pod not found".to_owned()), "{path}");
     }
@@ -175,13 +175,13 @@ async fn a_stream_that_cannot_be_says_why() {
     assert!(status == 500 && text.contains("not supported: only http is"), "{status} {text}");
 }
 
-/// What of a token the runtime is told, for each way to send one along.
+/// Whichever way a caller sends its token, the runtime gets no part of it.
 #[tokio::test]
 async fn no_spelling_of_a_token_reaches_the_runtime() {
     let runtime = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", runtime.local_addr().unwrap());
     let (_server, client) = open(&address, true).await;
-    // Records what it is told, and tells what is no business of the caller's.
+    // Records the request, and answers with headers that are not meant for the caller.
     let (told, mut heard) = tokio::sync::mpsc::channel::<String>(1);
     let _runtime = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(async move {
         loop {

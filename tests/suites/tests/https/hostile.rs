@@ -1,4 +1,4 @@
-//! Clients that mean harm: crowds without a name, heads and bodies without an end, words that mean two things.
+//! Hostile clients: crowds of unknown callers, heads and bodies without an end, ambiguous requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use crate::client::{Authority, Client};
 use crate::server::{Options, SOON, Server, reviews};
 
-/// A crowd that is larger than all places there are.
+/// A crowd that is larger than the number of places.
 const CROWD: usize = 1000;
 const PLACES: usize = 600;
 /// Bytes that a crowd may cost, client side included: both are in this process.
@@ -30,14 +30,14 @@ fn allowed_to_run() -> Options {
     Options { reviews: Some(reviews), ..Options::default() }
 }
 
-/// Bytes of this process that are in memory.
+/// Resident bytes of this process.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     pages * rustix::param::page_size() as u64
 }
 
-/// Open files as many as may be; how many that is.
+/// Raises the limit of open files as far as possible; returns the limit.
 fn raise_file_limit() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -46,7 +46,7 @@ fn raise_file_limit() -> usize {
     usize::try_from(now).unwrap_or(usize::MAX)
 }
 
-/// Kept open until the end.
+/// A connection that is kept open until the end.
 enum Held {
     Raw(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
@@ -66,7 +66,7 @@ impl Held {
     }
 }
 
-/// One of a crowd: `n` decides what it does and does not do.
+/// One client of a crowd: `n` selects what it does.
 async fn nuisance(server: &Server, client: &Client, n: usize) -> Option<Held> {
     if n.is_multiple_of(4) {
         // No handshake.
@@ -76,11 +76,11 @@ async fn nuisance(server: &Server, client: &Client, n: usize) -> Option<Held> {
     let text = match n % 4 {
         // A head without end.
         1 => format!("GET /pods HTTP/1.1\r\nHost: kubelet\r\nX: {}", "x".repeat(8000)),
-        // A body without end, by somebody who says who he is and proves nothing.
+        // A body without end, from a caller that claims a name without proof.
         2 => "POST /run/default/web/main?cmd=whoami HTTP/1.1\r\nHost: kubelet\r\nX-Remote-User: admin\r\n\
               Content-Length: 1000000000000\r\n\r\nx"
             .to_owned(),
-        // Asks, is told 401, and stays.
+        // A request that is answered with 401, on a connection that stays open.
         _ => "GET /pods HTTP/1.1\r\nHost: kubelet\r\n\r\n".to_owned(),
     };
     stream.write_all(text.as_bytes()).await.ok()?;
@@ -93,7 +93,7 @@ async fn a_crowd_of_strangers_keeps_nobody_out_and_costs_little() {
     let bounds = Bounds { connections_max: PLACES.min(crowd / 2), ..Bounds::SECURED };
     let server = Server::start(Options { bounds, ..allowed_to_run() }).await;
     let good = server.client(Some(&server.admin));
-    // Somebody known is there before, and stays idle.
+    // A known caller has connected before, and stays idle.
     let mut patient = good.connect().await.unwrap();
     let ask = b"GET /pods HTTP/1.1\r\nHost: kubelet\r\n\r\n";
     patient.write_all(ask).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_crowd_of_strangers_keeps_nobody_out_and_costs_little() {
     assert!(cost < CROWD_BYTES_MAX, "{} MiB", cost >> 20);
     let (status, body) = good.ask("POST", "/run/default/web/main?cmd=whoami", &[]).await;
     assert_eq!((status, body.as_str()), (200, "root\n"));
-    // Places are bounded: the others have had to leave.
+    // Places are bounded: the server must have closed the other connections.
     let end = Instant::now() + SOON;
     loop {
         let mut staying = Vec::new();
@@ -144,7 +144,7 @@ async fn heads_end_in_time_and_within_bounds() {
     let bounds = Bounds { head_deadline: Duration::from_secs(1), ..Bounds::SECURED };
     let server = Server::start(Options { bounds, ..allowed_to_run() }).await;
     let client = server.client(Some(&server.admin));
-    // A byte now and then is no sign of life.
+    // A byte now and then does not keep a connection open.
     let mut slow = client.connect().await.unwrap();
     let trickling = async {
         slow.write_all(b"GET /pods HTTP/1.1\r\nX: ").await.unwrap();
@@ -153,7 +153,7 @@ async fn heads_end_in_time_and_within_bounds() {
         }
     };
     tokio::time::timeout(SOON, trickling).await.expect("it is sent away");
-    // More than a head may be, by somebody known and by nobody.
+    // A head that is too long, from a known and from an unknown caller.
     let lines = vec![format!("X-Long: {}", "x".repeat(4000)); 90];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let many = vec!["A: b"; 5000];
@@ -187,11 +187,11 @@ async fn slow_bodies_hold_nothing_up() {
     assert_eq!(client.get("/pods").await.0, 200);
 }
 
-/// What a raw request is answered, and whether anything was run.
+/// The answer to a raw request, and whether a command was run.
 async fn said(client: &Client, request: &[u8]) -> String {
     let mut stream = client.connect().await.unwrap();
     stream.write_all(request).await.unwrap();
-    // Whoever waits for more is told so by the end of what is sent.
+    // A server that waits for more bytes sees the end of the request.
     stream.shutdown().await.unwrap();
     let mut bytes = Vec::new();
     let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut bytes)).await.expect("the end");
@@ -200,7 +200,7 @@ async fn said(client: &Client, request: &[u8]) -> String {
 
 #[tokio::test]
 async fn no_path_means_two_things() {
-    // May read metrics, and nothing else.
+    // The caller may read metrics, and nothing else.
     let metrics = reviews(&[("admin", "get", "metrics"), ("admin", "create", "metrics")]);
     let server = Server::start(Options { reviews: Some(metrics), ..Options::default() }).await;
     let client = server.client(Some(&server.admin));
@@ -308,7 +308,7 @@ async fn random_tokens_of_clients_that_hang_up_delay_nobody() {
     }
     let waited = begun.elapsed();
     drop(flood);
-    // The debt of five hundred would be a hundred seconds, ten times as long as a review may take.
+    // The debt of five hundred reviews would be a hundred seconds, ten times as long as a review may take.
     let (status, body) = stranger.ask("GET", "/pods", &["Authorization: Bearer good"]).await;
     assert_eq!(status, 200, "{body}");
     let reviews = reviews();

@@ -1,4 +1,4 @@
-//! The HTTPS server in this process, on a fake runtime: who is answered what, and the way into containers.
+//! The HTTPS server in this process, on a fake runtime: authentication, authorisation, and access to containers.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_types,

@@ -1,4 +1,4 @@
-//! The server, with a pod that a fake runtime runs.
+//! The server, with a pod on a fake runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -37,21 +37,21 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::client::{Authority, Client, Identity};
 
 pub const UID: &str = "0a1b";
-/// The pod that stands for it at the API server.
+/// The UID of the pod's mirror at the API server.
 pub const MIRROR: &str = "2c3d";
 
-/// What is unusual about a server.
+/// The settings of a server.
 pub struct Options {
     pub anonymous: bool,
     pub tokens: bool,
     pub always_allow: bool,
     pub exec_by_method: bool,
-    /// The API server: none, or one that knows this.
+    /// The API server's reviews; `None` without an API server.
     pub reviews: Option<FakeReviews>,
-    /// One that is asked instead.
+    /// Reviews to use in place of `reviews`.
     pub asked: Option<Arc<dyn Reviews>>,
     pub debugging: bool,
-    /// Where the runtime is said to stream.
+    /// The URL of the runtime's streaming server.
     pub streaming: String,
     pub bounds: Bounds,
 }
@@ -72,7 +72,7 @@ impl Default for Options {
     }
 }
 
-/// An API server where `token-jane` is jane's, and where these may do this (user, verb, subresource).
+/// Reviews in which `token-jane` is jane's, and these users may do this (user, verb, subresource).
 pub fn reviews(allowed: &[(&str, &str, &str)]) -> FakeReviews {
     let jane = User { name: "jane".to_owned(), ..User::default() };
     let allowed =
@@ -87,7 +87,7 @@ pub fn reviews(allowed: &[(&str, &str, &str)]) -> FakeReviews {
 pub struct Server {
     pub address: SocketAddr,
     pub authority: Authority,
-    /// Signed by the authority that is believed: `admin` of `system:masters`.
+    /// Signed by the trusted authority: `admin` of `system:masters`.
     pub admin: Identity,
     files: TempDir,
     _serving: AbortOnDropHandle<std::io::Error>,
@@ -149,7 +149,7 @@ fn held(sandbox: &str, container: &str) -> RuntimePods {
     Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(pod))]))
 }
 
-/// A runtime with one running container; the IDs of its sandbox and of itself.
+/// A runtime with one running container; the IDs of the sandbox and the container.
 async fn runtime(files: &TempDir, streaming: &str) -> (FakeRuntime, String, String) {
     let runtime = FakeRuntime::new(1).writing_logs().with_streaming_address(streaming);
     runtime.add_image("app", RegistryImage::default());
@@ -279,5 +279,5 @@ impl Server {
     }
 }
 
-/// Longest wait of a test for what happens at once.
+/// Longest wait of a test for something that happens at once.
 pub const SOON: Duration = Duration::from_secs(60);

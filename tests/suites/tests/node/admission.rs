@@ -1,4 +1,4 @@
-//! Who is admitted, who is not, and who has to go for others.
+//! Which pods are admitted, which are refused, and which are preempted for others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::life::world;
 
 type Statuses = BTreeMap<String, Arc<PodStatus>>;
 
-/// A pod that takes a port of the node: what fits beside it needs another one.
+/// A pod that takes a port of the node: only pods with other ports fit beside it.
 fn on_port(name: &str, port: u16) -> String {
     pod(name, &format!("    ports: [{{containerPort: {port}, hostPort: {port}}}]\n"), "")
 }
@@ -44,7 +44,7 @@ fn critical(name: &str) -> String {
     pod(name, "", "  priorityClassName: system-node-critical\n")
 }
 
-/// A node with so many places.
+/// Settings of a node with room for so many pods.
 fn places(pods_max: usize) -> Settings {
     let mut settings = settings();
     settings.admission.pods_max = pods_max;
@@ -85,7 +85,7 @@ fn a_pod_that_does_not_fit_fails_and_others_run() {
         let told = reason(&node.by_name().await, "rival");
         assert_eq!(told, Some(("NodePorts".to_owned(), format!("Pod was rejected: {why}"))));
         assert_eq!(events(&node, "rival").await, [("NodePorts".to_owned(), why.to_owned())]);
-        // Room that comes later is no new chance, and a restart changes nothing for those that run.
+        // A refused pod stays refused when there is room later, and a restart changes nothing for the pods that run.
         world.remove_manifest("b.yaml");
         node.until("b to be gone", |pods| !pods.contains_key("b")).await;
         assert!(phase(&node.by_name().await, "rival", "Failed"));
@@ -195,7 +195,7 @@ fn a_critical_pod_finds_room() {
         let told: Vec<_> =
             events(&node, "a").await.into_iter().filter(|event| event.0 == "Preempting").collect();
         assert_eq!(told, [("Preempting".to_owned(), message.to_owned())]);
-        // Nobody is left who would yield.
+        // No pod is left that could be preempted.
         world.manifest("third.yaml", &critical("third"));
         node.until("the third to be refused", |pods| phase(pods, "third", "Failed")).await;
         assert_eq!(reason(&node.by_name().await, "third").unwrap().0, "UnexpectedAdmissionError");
@@ -258,7 +258,7 @@ fn pods_come_from_a_url_and_stay_while_it_is_away() {
             sandbox.pass(Duration::from_secs(120)).await;
             assert!(phase(&node.by_name().await, "two", "Running"));
         }
-        // Not even a new kubelet takes silence for an empty list.
+        // Even a new kubelet does not take an API server without an answer for an empty list.
         let node = node.restart(&settings(), Policy::default()).await;
         sandbox.pass(Duration::from_secs(120)).await;
         assert_eq!(world.runtime.counts().get(&Rpc::StopContainer), Some(&1), "only one was stopped");

@@ -1,4 +1,4 @@
-//! A node whose world has a cluster.
+//! A node with a cluster in its world.
 
 use std::time::Duration;
 

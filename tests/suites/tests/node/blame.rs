@@ -1,5 +1,5 @@
-//! G11, G12, G14: what goes wrong with one pod stays with that pod, whichever actor stumbles over it and wherever; what
-//! supervision states holds for incarnations to come; and what cannot be read is left out alone.
+//! G11, G12, G14: a failure about one pod stays with that pod, whichever actor meets it and wherever; statements of
+//! supervision hold for later incarnations; and an object that cannot be read is left out alone.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn status(api: &FakeApi, name: &str) -> PodStatus {
     api.get::<Pod>(NS, name).and_then(|pod| pod.status).unwrap_or_default()
 }
 
-/// What the pod's condition says of who leaves it alone; empty when nobody does.
+/// The message of the pod's condition Quarantined, which names subsystems; empty without the condition.
 fn quarantined(status: &PodStatus) -> String {
     let all = status.conditions.iter().flatten();
     let held = all.filter(|one| one.type_ == "understudy.dev/Quarantined" && one.status == "True");
@@ -35,7 +35,7 @@ fn uid(api: &FakeApi, name: &str) -> PodUid {
     PodUid::new(&pod.metadata.uid.expect("the server gives a UID"))
 }
 
-/// A pod with something for every actor.
+/// A pod that gives every actor something to do.
 fn busy(name: &str) -> Pod {
     let json = json!({
         "metadata": { "name": name, "namespace": "default" },
@@ -76,7 +76,7 @@ fn poison(actor: &str, restarts: &str) -> Vec<String> {
         sandbox.pass(Duration::from_secs(2)).await;
         api.put(&busy("new"));
         until("another pod", || is_ready(&status(&api, "new"))).await;
-        // One period of everything.
+        // One period of every periodic work.
         sandbox.pass(Duration::from_secs(100)).await;
 
         let report = sandbox_report(&node, actor).await;
@@ -94,7 +94,7 @@ fn poison(actor: &str, restarts: &str) -> Vec<String> {
                 _ => {}
             }
         }
-        // What was left out is done, and nothing is left over.
+        // The work for the pod is caught up on, and nothing is left over.
         for name in ["bad", "good", "new"] {
             assert!(is_ready(&status(&api, name)), "{actor}: {name} {:?}", status(&api, name));
             assert_eq!(quarantined(&status(&api, name)), "", "{actor}: {name}");
@@ -220,7 +220,7 @@ fn g14_dormancy_is_told_again_to_a_new_node_status() {
         let both = |told: String| told.contains("ImageManager") && told.contains("LogManager");
         until("both", || both(degraded())).await;
         node.tree.kill("NodeStatus").expect("it is in the tree");
-        // Whatever it posts next, it has been told before.
+        // NodeStatus has been told of both again before it posts anything.
         for _ in 0..60 {
             sandbox.pass(Duration::from_secs(1)).await;
             assert!(both(degraded()), "{}", degraded());
@@ -230,7 +230,7 @@ fn g14_dormancy_is_told_again_to_a_new_node_status() {
     });
 }
 
-/// No pod has such labels.
+/// Gives the pod labels that no pod can have.
 fn spoil(api: &FakeApi, name: &str) {
     api.spoil::<Pod>(NS, name, &json!({ "metadata": { "labels": { "number": 1 } } }));
 }

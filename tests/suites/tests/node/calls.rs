@@ -1,4 +1,4 @@
-//! How many calls to the runtime a pod's life takes.
+//! The number of calls to the runtime in a pod's life.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use testkit::sandbox;
 use crate::life::world;
 use crate::pods::job;
 
-/// Calls that are made whatever pods there are.
+/// Calls that are made with and without pods.
 const BACKGROUND: [Rpc; 4] = [Rpc::Version, Rpc::Status, Rpc::ListImages, Rpc::ImageFsInfo];
 
 #[test]
@@ -20,7 +20,7 @@ fn a_pod_takes_few_calls_to_start_and_to_end() {
             let world = world(41);
             world.runtime.set_events(events);
             let mut settings = settings();
-            // The safety net is not what is counted here.
+            // The relist is not counted here.
             settings.pleg.relist = Duration::from_secs(3600);
             let node = FakeNode::start(sandbox, &world, &settings);
             sandbox.pass(Duration::from_secs(10)).await;

@@ -1,4 +1,4 @@
-//! CertificateManager against an API server in memory: asked, renewed, refused, and lost.
+//! CertificateManager against an API server in memory: certificates requested, renewed, refused and lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::life::world;
 const REQUESTS: &str = "certificatesigningrequests";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The actor, and what it has to do with.
+/// The actor, and the fakes around it.
 struct Manager {
-    /// Asked with a valid certificate.
+    /// Gets requests made with a valid certificate.
     api: FakeApi,
-    /// Asked without one.
+    /// Gets requests made without one.
     bootstrap: FakeApi,
     authority: FakeAuthority,
     store: FakeCertificates,
@@ -117,7 +117,7 @@ fn a_client_certificate_is_asked_for_by_the_bootstrap_and_renewed_by_itself() {
         tokio::time::sleep(DAY.mul_f64(0.69)).await;
         assert!(manager.api.pending_requests().is_empty());
         tokio::time::sleep(DAY.mul_f64(0.22)).await;
-        // One that nobody signs is given up after a quarter of an hour, and another one made.
+        // A request that is not signed is given up after a quarter of an hour, and another one is made.
         assert!(!manager.api.pending_requests().is_empty(), "by its own certificate");
         assert_eq!(
             manager.current.numbered().1.map(|pair| pair.leaf.not_before),
@@ -126,7 +126,8 @@ fn a_client_certificate_is_asked_for_by_the_bootstrap_and_renewed_by_itself() {
         let second = manager.signed(&manager.api, DAY).await;
         assert_ne!(first.client.1.secret_der(), second.client.1.secret_der(), "another key each time");
         assert_eq!((manager.store.saves(), manager.bootstrap.count(Verb::Create, REQUESTS)), (2, 1));
-        // One that ends before it is replaced is shown no more, and the bootstrap is asked again.
+        // A certificate that expires before it is replaced is withdrawn, and the bootstrap server gets the next
+        // request.
         tokio::time::sleep(DAY.mul_f64(1.1)).await;
         assert!(manager.current.get().is_none());
         manager.api.refuse_requests("Denied", "Late", "too late");
@@ -174,7 +175,7 @@ fn a_denied_request_is_told_and_asked_again() {
             );
             assert_eq!(shown["kubelet-client"]["problem"], expected);
         }
-        // Deleted by somebody, and not signed for a quarter of an hour.
+        // The request is deleted, and later not signed for a quarter of an hour.
         manager.until("a request", |manager| !manager.bootstrap.pending_requests().is_empty()).await;
         let name = manager.bootstrap.pending_requests()[0].metadata.name.clone().expect("a name");
         manager.bootstrap.delete::<CertificateSigningRequest>(None, &name, None);
@@ -184,7 +185,7 @@ fn a_denied_request_is_told_and_asked_again() {
         manager.until("a request", |manager| !manager.bootstrap.pending_requests().is_empty()).await;
         tokio::time::sleep(Duration::from_secs(16 * 60)).await;
         assert_eq!(manager.bootstrap.pending_requests().len(), 2, "another one, with another key");
-        // The first one is signed too late: it is nobody's any more.
+        // The first request is signed too late: its answer is not used any more.
         manager.signed(&manager.bootstrap, DAY).await;
     });
 }
@@ -228,13 +229,13 @@ fn a_serving_certificate_holds_the_nodes_addresses_and_follows_them() {
             csr.spec.usages.as_deref(),
             Some(&["digital signature".to_owned(), "server auth".to_owned()][..])
         );
-        // Another address before that was signed: another request, and the first one is nobody's any more.
+        // Another address before the request was signed: another request, and the first one is not used any more.
         manager.has(&[("Hostname", "node"), ("InternalIP", "192.0.2.7"), ("InternalIP", "2001:db8::7")]);
         manager.until("another one", |manager| manager.api.pending_requests().len() == 2).await;
         let pair = manager.signed(&manager.api, DAY).await;
         assert_eq!(pair.leaf.ips.len(), 2);
         assert_eq!(pair.leaf.dns_names, ["node".to_owned()].into());
-        // An address less is held all the same; one more is asked for at once.
+        // A certificate with one address too many still fits; a new address is requested at once.
         manager.has(&[("Hostname", "node"), ("InternalIP", "192.0.2.7")]);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(manager.api.pending_requests().is_empty());
@@ -244,7 +245,7 @@ fn a_serving_certificate_holds_the_nodes_addresses_and_follows_them() {
         assert_eq!(manager.current.get().map(|pair| pair.leaf.ips.len()), Some(2), "shown until then");
         let pair = manager.signed(&manager.api, DAY).await;
         assert!(pair.leaf.ips.contains(&"192.0.2.8".parse().expect("an IP")));
-        // No client certificate, no end.
+        // CertificateManager keeps no client certificate here, so it never ends the kubelet.
         assert!(manager.lost.borrow().is_none());
     });
 }

@@ -1,4 +1,4 @@
-//! Cgroups of pods, of their classes and of the node, and who names them.
+//! Cgroups of pods, of their classes and of the node, and their names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ async fn until_event(node: &FakeNode, reason: &str, part: &str) -> RecordedEvent
     panic!("no event {reason} with {part:?}: {:?}", node.events().await);
 }
 
-/// The names of the pods' cgroups that are there.
+/// The names of the pods' cgroups that exist.
 async fn pods_cgroups(world: &World) -> Vec<(QosClass, String)> {
     let found = world.cgroups.list_pod_cgroups().await.expect("the fake lists");
     found.into_iter().map(|pod| (pod.qos, pod.name)).collect()
@@ -117,7 +117,7 @@ fn pods_classes_and_the_node_hold_their_values() {
         sandbox.pass(Duration::from_secs(180)).await;
         assert_eq!(world.cgroups.writes(), writes);
 
-        // Another hand's change is put right within a minute.
+        // Another program's change is corrected within a minute.
         let changed = CgroupValues { cpu_shares: Some(9), ..CgroupValues::default() };
         world.cgroups.ensure("/kubepods/burstable", changed).await.expect("the fake takes it");
         sandbox.pass(Duration::from_secs(61)).await;
@@ -154,7 +154,7 @@ fn a_crash_while_pods_start_leaves_no_pod_without_its_cgroup() {
         all.sort_unstable();
         assert_eq!(all, [Some(102), Some(204), Some(307), Some(409)]);
         assert_eq!(world.runtime.sandboxes().len(), 4);
-        // An incarnation that made none of them knows who counts.
+        // An incarnation that made none of the cgroups knows which pods count.
         node.tree.kill("ResourceManager").expect("it is in the tree");
         world.remove_manifest("d.yaml");
         until_shares(&world, "/kubepods/burstable", 614).await;
@@ -241,7 +241,7 @@ fn a_process_that_the_runtime_has_lost_does_not_keep_its_pod() {
         let node = FakeNode::start(sandbox, &world, &settings());
         until_ready(&node, &["b"]).await;
         let pod = world.cgroups.list_pod_cgroups().await.expect("a listing").remove(0);
-        // containerd says so of a container whose start was broken off, until the process is dead.
+        // containerd answers so for a container whose start was broken off, until the process is dead.
         world.cgroups.add_pid(&pod.uid, 4711);
         let refuses = Fault::Error(CriErrorKind::Other, "cannot delete running task".to_owned());
         world.runtime.fault(Rpc::RemoveContainer, 1000, refuses);

@@ -1,4 +1,4 @@
-//! Somebody sets the machine's clock an hour ahead or back. Nothing waits for that hour, and nothing goes wild.
+//! The machine's clock is set an hour ahead or back. Nothing waits for that hour, and nothing is repeated in a burst.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ spec:
     )
 }
 
-/// Sets the clock of the machine, the runtime's with it.
+/// Sets the clock of the machine, and the runtime's with it.
 fn jump(world: &World, by: SignedDuration) {
     world.clock.skew(by);
     let now = i64::try_from(world.clock.now().as_nanosecond()).expect("a time of this century");
@@ -47,7 +47,7 @@ fn restarts(pods: &BTreeMap<String, Arc<PodStatus>>, name: &str) -> i32 {
     status.map(|container| container.restart_count).sum()
 }
 
-/// Waits for it, and fails when it takes longer than `within` of sandbox time.
+/// Waits until `done` is true, and fails when that takes longer than `within` of sandbox time.
 async fn within(
     node: &FakeNode,
     what: &str,
@@ -60,7 +60,7 @@ async fn within(
     assert!(took <= within, "{what}: after {took:?}");
 }
 
-/// What was there before the jump, and what is in the middle of a wait when it comes.
+/// Pods from before the jump, some in the middle of a wait when it comes.
 async fn before(world: &World, node: &FakeNode) {
     world.manifest("web.yaml", &web("web"));
     world.manifest("goes.yaml", &web("goes"));
@@ -71,7 +71,7 @@ async fn before(world: &World, node: &FakeNode) {
         ready(pods, "web") && ready(pods, "goes") && done && restarts(pods, "crash") == 3
     })
     .await;
-    // Errors after which is waited.
+    // Errors that lead to waits.
     let refused = Fault::Error(CriErrorKind::Other, "not now".to_owned());
     world.runtime.fault(Rpc::RunPodSandbox, 1, refused.clone());
     world.manifest("retried.yaml", &plain("retried", IMAGE, "serve"));
@@ -126,13 +126,13 @@ async fn play(sandbox: &Sandbox, by: SignedDuration) {
         (2..=3).contains(&sandboxes),
         "{sandboxes} sandboxes for two or three pods, and none failed any more"
     );
-    // The pod that goes has two containers that run.
+    // The pod that ends has two running containers.
     assert_eq!(since(Rpc::StopContainer), 2);
     assert!(since(Rpc::ListContainers) < 1000, "{} lists in 20 minutes", since(Rpc::ListContainers));
     let events = node.events().await.len() - events;
     assert!(events < 150, "{events} events in 20 minutes");
     not_ahead(&pods, world.clock.now(), by);
-    // Workers that crash now begin their counting anew.
+    // A worker that crashes now begins its counts anew.
     sandbox.expect_crashes();
     for report in node.tree.snapshot().await.actors {
         if report.kind == "PodWorker" {
@@ -144,7 +144,7 @@ async fn play(sandbox: &Sandbox, by: SignedDuration) {
     assert!(ready(&node.by_name().await, "web"));
 }
 
-/// No time is told that lies ahead, but for what was told before the clock was set back.
+/// No time in a status lies ahead, except times from before the clock was set back.
 fn not_ahead(pods: &BTreeMap<String, Arc<PodStatus>>, now: Timestamp, by: SignedDuration) {
     let fresh = ["comes", "retried", "pulled"];
     for (name, status) in

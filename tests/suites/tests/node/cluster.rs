@@ -1,4 +1,4 @@
-//! A node that is a member of a cluster: its pods come from the API server, which is told of them.
+//! A node that is a member of a cluster: its pods come from the API server, and their statuses go there.
 
 use std::time::Duration;
 
@@ -149,8 +149,8 @@ fn what_happens_while_the_server_is_away_is_told_when_it_is_back() {
     });
 }
 
-/// The API server lets no container come back that its restart policy ends: one that a failed probe kills and that is
-/// started again at once is never told as ended, however long that start takes.
+/// The API server refuses to let a container come back that its restart policy ends: a container that a failed probe
+/// kills and that is started again at once is never shown as ended, however long that start takes.
 #[test]
 fn a_killed_container_that_comes_back_is_not_told_as_ended() {
     sandbox(Policy::default(), async |sandbox| {

@@ -1,4 +1,5 @@
-//! A node that runs out of memory or disk: who ends, what is said of it, who is still let in, and how it is over.
+//! A node that runs out of memory or disk: which pods are evicted, with which messages, which are still admitted, and
+//! how pressure ends.
 
 use std::time::Duration;
 
@@ -80,7 +81,7 @@ fn events(api: &FakeApi, reason: &str, name: &str) -> Vec<Event> {
     api.list::<Event>().into_iter().filter(of).collect()
 }
 
-/// Starts a node with these pods, all Ready, and says what each uses, in MiB.
+/// Starts a node with these pods, all Ready, and sets the usage of each in MiB.
 async fn started(
     sandbox: &Sandbox,
     world: &World,
@@ -190,7 +191,7 @@ fn an_eviction_survives_the_death_of_its_manager() {
         let pods = [(pod("far", 0, ""), 700), (pod("other", 0, ""), 600)];
         let node = started(sandbox, &world, &api, &settings, &pods).await;
         world.stats.set_memory(50 * MIB);
-        // It dies of the first word of the pod that it has told to end.
+        // EvictionManager crashes at the first report of the pod that it has evicted.
         until("memory pressure", || holds(&api, "MemoryPressure")).await;
         let fault = Fault::PanicOn { message: "WorkerReported".to_owned(), nth: 1 };
         node.tree.inject("EvictionManager", fault).expect("every subsystem is in the tree");
@@ -232,7 +233,7 @@ fn who_has_asked_for_no_memory_is_not_let_in_while_there_is_none() {
         let message = "Pod was rejected: The node had condition: [MemoryPressure]. ";
         assert_eq!(refused.message.as_deref(), Some(message));
         until("the others", || ["some", "critical"].iter().all(|name| is_ready(&status(&api, name)))).await;
-        // Another PodManager asks what there is a lack of.
+        // A new PodManager asks for the pressure.
         node.tree.kill("PodManager").expect("every subsystem is in the tree");
         sandbox.expect_crashes();
         sandbox.pass(Duration::from_secs(5)).await;
@@ -278,7 +279,7 @@ fn nobody_ends_when_enough_was_taken_back() {
         let (world, api, settings) = member(106, &[("nodefs.available", "10%")]).await;
         world.runtime.add_image("understudy.dev/unused:1", RegistryImage::default());
         let node = started(sandbox, &world, &api, &settings, &[(pod("plain", 0, ""), 1)]).await;
-        // Deleting takes a while, and meanwhile there is room again.
+        // Deleting takes some time, and meanwhile there is room again.
         let slow = bridge_cri::fake::Fault::Latency(Duration::from_secs(5));
         world.runtime.fault(Rpc::RemoveImage, 1, slow);
         world.stats.set_disk(5 << 30);

@@ -1,4 +1,4 @@
-//! Dead containers: how many are kept, and what is said when they cannot be removed.
+//! Dead containers: how many are kept, and the event when they cannot be removed.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn the_node_keeps_as_many_dead_containers_as_it_may() {
         node.until("three jobs to succeed", succeeded).await;
         sandbox.pass(Duration::from_secs(70)).await;
         assert_eq!(world.runtime.containers().len(), 1, "{:?}", world.runtime.containers());
-        // Their ends are remembered without them: nothing runs again.
+        // Their ends are remembered without them: no container runs again.
         let node = node.restart(&settings, Policy::default()).await;
         sandbox.pass(Duration::from_secs(130)).await;
         node.until("three jobs to have succeeded", succeeded).await;

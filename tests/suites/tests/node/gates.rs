@@ -1,4 +1,4 @@
-//! Feature gates that are not at their default, and what else a kubelet is started with.
+//! Feature gates with values other than their defaults, and other settings of a kubelet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use testkit::sandbox;
 
 use crate::life::world;
 
-/// A pod that its policy does not restart, and a container whose rule does, when it exits with 42.
+/// A pod that its policy does not restart, with a container whose rule restarts it after exit code 42.
 fn ruled() -> String {
     format!(
         "apiVersion: v1
@@ -32,7 +32,7 @@ spec:
     )
 }
 
-/// The phase that the pod comes to, and how often its container has been started.
+/// Waits until the pod has this phase, and returns how often its container has been started.
 fn outcome(settings: &Settings, phase: &'static str) -> u64 {
     let starts = std::cell::Cell::new(0);
     sandbox(Policy::default(), async |sandbox| {

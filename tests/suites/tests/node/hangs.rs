@@ -1,5 +1,5 @@
-//! A disk that does not come back: what waits for it is reported and let go, its subsystem recovers, and other pods do not
-//! notice (row 30.2).
+//! A disk that does not answer: waits for it are reported and given up, the subsystem recovers, and other pods are not
+//! affected (row 30.2).
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn until_ready(node: &FakeNode, name: &'static str) {
     node.until(name, |pods| pods.get(name).is_some_and(|status| is_ready(status))).await;
 }
 
-/// The actor of this name, or of this kind if there is but one.
+/// The actor of this name, or of this kind if there is only one.
 async fn report(sandbox: &Sandbox, actor: &str) -> ActorReport {
     let actors = sandbox.tree.snapshot().await.actors;
     actors.into_iter().find(|one| one.name == actor || one.kind == actor).expect("such an actor")

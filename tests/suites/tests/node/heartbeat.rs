@@ -1,4 +1,4 @@
-//! The Node and its lease against an API server in memory: registered, renewed, put back, and never forgotten.
+//! The Node and its lease against an API server in memory: registered, renewed, restored, and never given up.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::life::world;
 
 const NAME: &str = "node";
 
-/// The two actors, and everybody they know as a recording.
+/// The two actors, with recordings in place of all their neighbours.
 struct Heart {
     api: FakeApi,
     runtime: Address<RuntimeObserved>,
@@ -187,7 +187,7 @@ fn a_node_that_somebody_deletes_is_back_and_its_lease_is_its_own() {
         assert_eq!(heart.owner(), Some(second.clone()));
         let none = String::new;
         let mut told = heart.told.lock().expect("no panic").clone();
-        // Lease asks as well, and is answered the same.
+        // Lease asks as well, and gets the same answer.
         told.dedup();
         assert_eq!(told, [none(), first, none(), second]);
         sandbox.tree.stop_all();

@@ -39,7 +39,7 @@ fn takes(seconds: u64, exit_code: i32) -> ExecScript {
     ExecScript { takes: Duration::from_secs(seconds), exit_code, ..ExecScript::default() }
 }
 
-/// Longer than any test.
+/// Longer than any test, in seconds.
 const EVER: u64 = 1_000_000;
 
 fn of<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
@@ -57,7 +57,7 @@ fn id(runtime: &FakeRuntime, name: &str) -> String {
     found.expect("it is there").id
 }
 
-/// When the first such call was made for a container.
+/// When the first call of this kind was made for a container.
 fn first(runtime: &FakeRuntime, rpc: Rpc, id: &str) -> Duration {
     let calls = runtime.calls();
     calls.iter().find(|call| call.rpc == rpc && call.subject == id).expect("it was called").at

@@ -1,4 +1,4 @@
-//! Images: credentials, and pulls that nobody waits for any more.
+//! Images: credentials, and pulls that no pod waits for any more.
 
 use std::time::Duration;
 

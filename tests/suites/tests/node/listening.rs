@@ -13,7 +13,7 @@ use tower::ServiceExt;
 
 use crate::life::world;
 
-/// What a port answers; none if nothing listens.
+/// The status of a port's answer; `None` if nothing listens.
 async fn get(world: &World, port: SocketAddr, path: &str) -> Option<StatusCode> {
     let routes = world.listeners.routes(port)?;
     let request = Request::get(path).body(Body::empty()).expect("a request");

@@ -1,4 +1,4 @@
-//! Logs that grow: put aside, begun anew, compressed and bounded in number; and what is left alone.
+//! Logs that grow: rotated, compressed and bounded in number; and files that are left alone.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::life::world;
 use crate::pods::web;
 
 const KIB: usize = 1 << 10;
-/// More than the time between two looks.
+/// More than the period of looks at sizes.
 const LOOK: Duration = Duration::from_secs(11);
 
 fn rotating(files_max: usize) -> Settings {
@@ -71,7 +71,7 @@ fn a_full_log_is_put_aside_and_some_few_are_kept() {
         let newest = world.disk.read(log.with_file_name(&left[2])).expect("a file");
         assert_eq!(newest, vec![b'e'; KIB], "no byte is lost");
         assert_eq!(files(&world, &other), ["0.log"], "this one has not reached its size");
-        // With its container go all of them.
+        // All log files go with their container.
         world.remove_manifest("web.yaml");
         node.until_empty().await;
         let _ = node.node.collect.tell(messages::garbage_collector::CollectNow);

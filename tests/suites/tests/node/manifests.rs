@@ -1,4 +1,4 @@
-//! Manifests that are not quite right, or not right any more.
+//! Manifests that are wrong, or have become wrong.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use testkit::sandbox;
 use crate::life::world;
 use crate::pods::web;
 
-/// What a manifest says that no Pod has is told, and one that becomes wrong is taken away by a listing, not before.
+/// Fields that no Pod has are reported, and the pod of a manifest that becomes wrong is removed by a listing, not
+/// before.
 #[test]
 fn manifests_are_read_as_upstream_reads_them() {
     sandbox(Policy::default(), async |sandbox| {
@@ -24,7 +25,7 @@ fn manifests_are_read_as_upstream_reads_them() {
         assert_eq!(ignored.len(), 1, "{told:?}");
         let message = "web.yaml: spec.hostnetwork: unknown field with the value true";
         assert!(ignored[0].message.ends_with(message), "{}", ignored[0].message);
-        // It is written in two steps.
+        // The file is written in two steps.
         world.manifest("web.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: w");
         sandbox.pass(Duration::from_secs(1)).await;
         world.manifest("web.yaml", &manifest);
@@ -41,7 +42,7 @@ fn manifests_are_read_as_upstream_reads_them() {
     });
 }
 
-/// A path that is itself a file is not listed: while it is wrong, nothing is known of its pod.
+/// A path that is itself a file is not listed: while the file is wrong, nothing is known of its pod.
 #[test]
 fn a_path_that_is_a_wrong_file_ends_no_pod() {
     sandbox(Policy::default(), async |sandbox| {

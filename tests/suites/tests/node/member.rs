@@ -1,4 +1,4 @@
-//! A node that registers itself: pods come after the Node, and what is decided by the Node is decided by the newest.
+//! A node that registers itself: pods come after the Node, and admission uses the newest Node.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn cluster(seed: u64) -> (World, FakeApi) {
     (world, api)
 }
 
-/// A pod that asks for a label of the node.
+/// A pod that requires a label of the node.
 fn asking(name: &str, label: (&str, &str)) -> Pod {
     let json = json!({
         "metadata": { "name": name, "namespace": "default" },
@@ -138,7 +138,7 @@ fn mirrors_made_after_the_node_was_made_anew_belong_to_the_new_one() {
         };
         let first = node_uid(&api);
         assert_eq!(owner(), first);
-        // As the cluster's garbage collector does it.
+        // The cluster's garbage collector does the same.
         assert!(api.delete::<Node>(None, NODE, None));
         api.delete::<Pod>(NS, name, Some(0));
         until("another Node and its mirror", || node_uid(&api) != first && owner().is_some()).await;
@@ -159,7 +159,7 @@ fn holds(api: &FakeApi, kind: &str, status: &str) -> bool {
     condition(api, kind).is_some_and(|(now, ..)| now == status)
 }
 
-/// Crashes an actor until supervision has had enough of it.
+/// Crashes an actor until supervision gives it up.
 async fn crash_for_good(node: &FakeNode, actor: &str) {
     let times = Policy::default().restart.restarts_max + 2;
     node.tree.inject(actor, Fault::PanicWhileStarting { times }).expect("it is in the tree");

@@ -21,7 +21,7 @@ spec:
     )
 }
 
-/// Waits for an event with this reason and a message that begins so.
+/// Waits for an event with this reason and a message that begins with this text.
 async fn event(node: &FakeNode, reason: &str, message: &str) -> RecordedEvent {
     let end = tokio::time::Instant::now() + Duration::from_secs(120);
     loop {

@@ -1,4 +1,4 @@
-//! Every number that a pod may hold, at its bounds and beyond, through the whole node: no actor fails over any of them.
+//! Every number that a pod may have, at its bounds and beyond, through the whole node: no actor fails over any of them.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ fn one(random: &mut Random, kind: Kind) -> Value {
     }
 }
 
-/// Sets `pointer` in `value`, making the objects and lists on the way.
+/// Sets `pointer` in `value`, and creates the objects and lists on the way.
 fn set(value: &mut Value, pointer: &str, to: Value) {
     let mut place = value;
     for part in pointer.split('/').skip(1) {
@@ -136,7 +136,7 @@ fn set(value: &mut Value, pointer: &str, to: Value) {
     *place = to;
 }
 
-/// Gives about one number in `of` of these another value.
+/// Sets about one in `of` of these fields to another value.
 fn disturb(value: &mut Value, fields: &[(&str, Kind)], of: u64, random: &mut Random) {
     for (pointer, kind) in fields {
         if random.once_in(of) {
@@ -179,7 +179,7 @@ fn container(name: &str, of: u64, random: &mut Random) -> Value {
     container
 }
 
-/// A pod of which about one number in `of` is odd.
+/// A pod with about one odd number in `of` of its fields.
 fn pod(name: &str, of: u64, random: &mut Random) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -211,7 +211,7 @@ fn pod(name: &str, of: u64, random: &mut Random) -> Value {
     pod
 }
 
-/// What else the API's types demand of what has been made.
+/// Adds the fields that the API's types require beside those that were set.
 fn complete(pod: &mut Value) {
     if pod.pointer("/spec/tolerations/0").is_some() {
         set(pod, "/spec/tolerations/0/operator", json!("Exists"));
@@ -252,7 +252,7 @@ fn numbered_world(seed: u64) -> World {
     world
 }
 
-/// A good pod becomes Ready and is gone again, beside all others.
+/// A good pod becomes Ready and is removed again, beside all others.
 async fn serves(node: &FakeNode, world: &World, name: &str) {
     world.manifest("good.yaml", &good(name).to_string());
     node.until("the good pod to be Ready", |pods| pods.get(name).is_some_and(|status| is_ready(status)))
@@ -295,7 +295,7 @@ fn pods_of_the_api_server_with_any_numbers_crash_nobody() {
                 &serde_json::from_value::<Node>(json!({ "metadata": { "name": "node" } })).expect("a Node"),
             );
             world.api = Some(api.clone());
-            // One odd number in a pod, and pods with many of them.
+            // Half of the seeds give a pod about one odd number, the others many.
             let of = if seed % 2 == 0 { 30 } else { 4 };
             for n in 0..PODS {
                 let pod = pod(&format!("odd{n}"), of, &mut random);
@@ -316,7 +316,7 @@ fn pods_of_the_api_server_with_any_numbers_crash_nobody() {
     }
 }
 
-/// Nobody has crashed, and no pod is in quarantine.
+/// No actor has crashed, and no pod is in quarantine.
 async fn quiet(node: &FakeNode) {
     for actor in node.tree.snapshot().await.actors {
         assert_eq!(actor.restarts, 0, "{}: {:?}", actor.name, actor.last_crash);

@@ -1,4 +1,4 @@
-//! What pods of the API server need besides themselves: secrets, config maps and tokens, on a server in memory.
+//! Objects that pods of the API server need besides themselves: secrets, config maps and tokens, on a server in memory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) fn secret(api: &FakeApi, name: &str, data: Value) {
     api.put(&object::<Secret>(json!({"metadata": {"name": name, "namespace": "default"}, "data": data})));
 }
 
-/// A pod whose container has this besides its name and image, and these volumes.
+/// A pod whose container has these fields besides its name and image, and these volumes.
 pub(crate) fn pod(api: &FakeApi, container: Value, volumes: Value) -> Pod {
     let mut main =
         json!({"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]});
@@ -64,7 +64,7 @@ pub(crate) fn told_ready(api: &FakeApi) -> bool {
     api.get::<Pod>(NS, "web").and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
 }
 
-/// Why the only container of the pod waits.
+/// Reason and message with which the only container of the pod waits.
 pub(crate) fn waits(api: &FakeApi) -> Option<(String, String)> {
     let status = api.get::<Pod>(NS, "web")?.status?;
     let waiting = status.container_statuses?.first()?.state.clone()?.waiting?;
@@ -77,7 +77,7 @@ pub(crate) fn volume(world: &World, plugin: &str) -> PathBuf {
     pod.join(format!("volumes/kubernetes.io~{plugin}/v"))
 }
 
-/// What a container reads at a path of a volume.
+/// The content of a file of a volume, as a container reads it.
 pub(crate) fn read(world: &World, volume: &std::path::Path, path: &str) -> Option<String> {
     let data = volume.join(world.disk.link_target(volume.join("..data"))?);
     String::from_utf8(world.disk.read(data.join(path))?).ok()
@@ -112,7 +112,7 @@ fn a_volume_follows_its_config_map_and_is_left_alone_otherwise() {
         until("the new content", || read(&world, &v, "a").as_deref() == Some("other")).await;
         assert_eq!(read(&world, &v, "b"), None);
 
-        // An object that is gone takes nothing away from who had it.
+        // A pod that has an object's content keeps it when the object is deleted.
         api.delete::<ConfigMap>(NS, "conf", None);
         sandbox.pass(Duration::from_secs(130)).await;
         assert_eq!(read(&world, &v, "a").as_deref(), Some("other"));

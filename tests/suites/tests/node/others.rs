@@ -1,4 +1,4 @@
-//! What another kubelet has left on the node: volumes of plugins that this one does not have are reported in use, and
+//! Volumes that another kubelet has left on the node: those of plugins that this kubelet lacks are reported in use, and
 //! neither unmounted nor deleted.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::objects::{NS, clustered, object, pod, told_ready, until};
 
 const PODS: &str = "/var/lib/kubelet/pods";
 
-/// A volume as the Go kubelet sets it up through CSI; where it is mounted.
+/// Makes a volume as the Go kubelet does through CSI; returns the path of its mount.
 fn csi(world: &World, uid: &str, volume: &str, handle: &str) -> PathBuf {
     let dir = Path::new(PODS).join(uid).join("volumes/kubernetes.io~csi").join(volume);
     let data = json!({
@@ -69,7 +69,7 @@ fn volumes_of_another_kubelet_are_in_use_until_they_are_gone() {
         csi(&world, "u2", "pvc-3", "of-no-node");
         let node = FakeNode::start(sandbox, &world, &member().await);
         until("the Node to tell what is here", || in_use(&api) == Some(vec![name("1"), name("2")])).await;
-        // Nobody knows these pods, and still nothing of them is touched.
+        // These pods are not desired, and still nothing of them is removed.
         sandbox.pass(Duration::from_secs(600)).await;
         assert!(paths.iter().all(|path| is_mounted(&world, path)));
         let orphans = told(&api, "FailedOrphanedPodCleanup");

@@ -1,4 +1,4 @@
-//! Private images: who may have one, while it is being pulled and once it is there.
+//! Private images: which pods may use one, while it is being pulled and once it is on the node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn runs(api: &FakeApi, name: &str) -> bool {
     is_ready(&status(api, name))
 }
 
-/// Why the only container of the pod waits.
+/// The waiting state of the only container of the pod.
 fn waiting(api: &FakeApi, name: &str) -> ContainerStateWaiting {
     let containers = status(api, name).container_statuses.unwrap_or_default();
     let state = containers.into_iter().next().and_then(|container| container.state);
@@ -83,14 +83,14 @@ fn waits(api: &FakeApi, name: &str, reasons: &[&str]) -> bool {
     waiting(api, name).reason.is_some_and(|reason| reasons.contains(&reason.as_str()))
 }
 
-/// Containers that were ever made for a pod.
+/// The number of containers that were ever created for a pod.
 fn containers(world: &World, pod: &str) -> usize {
     let containers = world.runtime.containers();
     let name = |labels: &BTreeMap<String, String>| labels.get("io.kubernetes.pod.name").cloned();
     containers.iter().filter(|container| name(&container.labels).as_deref() == Some(pod)).count()
 }
 
-/// What was told of a pod, `<reason> <message>`.
+/// The events about a pod, `<reason> <message>`.
 fn told(api: &FakeApi, pod: &str) -> Vec<String> {
     let of_pod = |event: &&Event| event.involved_object.name.as_deref() == Some(pod);
     let text = |event: &Event| {
@@ -128,7 +128,8 @@ fn a_pull_gives_its_image_to_those_alone_who_have_its_credentials() {
         assert_eq!(node.node.operations.pulls_in_flight().len(), 1, "those who may share it have one pull");
         assert_eq!(world.runtime.containers().len(), 0);
 
-        // A crash of ImageManager gives it to nobody else either: the pull goes on, and is joined by whom it is for.
+        // A crash of ImageManager does not let other pods have the image: the pull goes on, and the pod that may have
+        // it joins it.
         sandbox.expect_crashes();
         let crash = messages::supervision::Fault::PanicNow;
         sandbox.tree.inject("ImageManager", crash).expect("it is in the tree");
@@ -237,7 +238,7 @@ fn an_image_that_is_there_is_for_those_alone_who_may_have_it() {
             *event == format!("Pulled Container image {IMAGE:?} already present on machine and can be accessed by the pod")
         }));
 
-        // Another kubelet of the same disk knows it too, and a changed secret stays as good as it was.
+        // The next kubelet with the same disk knows it too, and a secret with new content still counts.
         let node = node.restart(&settings(), Policy::default()).await;
         secret(&api, "good", "changed");
         pod(&api, "later", "IfNotPresent", &["good"]);
@@ -245,7 +246,7 @@ fn an_image_that_is_there_is_for_those_alone_who_may_have_it() {
         sandbox.pass(Duration::from_secs(400)).await;
         assert_eq!(containers(&world, "lazy") + containers(&world, "never"), 0);
 
-        // The image goes, and so does its record, once it is old enough.
+        // The image is removed with its record, once it is old enough.
         for name in ["mine", "too", "lazy", "never", "later"] {
             api.delete::<Pod>(NS, name, None);
         }
@@ -299,7 +300,8 @@ fn policies_decide_about_images_that_were_loaded_by_others() {
 fn a_pull_cut_off_by_a_crash_opens_its_image_to_nobody() {
     sandbox(Policy::default(), async |sandbox| {
         let (world, api) = private(100, Duration::ZERO);
-        // Of an earlier process: its pull ended well, and it did not live to record it. The hash is that of the name.
+        // The record of an earlier process, whose pull ended well and which died before it could note that. The hash is
+        // that of the name.
         let intent = |image: &str| {
             format!(
                 "{{\"kind\":\"ImagePullIntent\",\"apiVersion\":\"kubelet.config.k8s.io/v1alpha1\",\"image\":\"{image}\"}}\n"

@@ -1,4 +1,4 @@
-//! Probes and what statuses make of them.
+//! Probes and the statuses that follow from them.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ spec: {{terminationGracePeriodSeconds: 0, containers: [{}, {}]}}
     )
 }
 
-/// What ProbeManager shows of itself.
+/// A number of ProbeManager's report.
 async fn probes(node: &FakeNode, what: &str) -> u64 {
     let actors = node.tree.snapshot().await.actors;
     let actor = actors.iter().find(|actor| actor.name == "ProbeManager").expect("it is seated");
@@ -187,7 +187,7 @@ spec:
     });
 }
 
-/// 35 variables, each twice the one before.
+/// 35 variables, each twice as long as the one before.
 #[test]
 fn variables_that_double_are_a_container_that_cannot_be_configured() {
     sandbox(Policy::default(), async |sandbox| {

@@ -1,4 +1,4 @@
-//! Containers that cannot be configured as their pods ask for.
+//! Containers that cannot be configured as their pods demand.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Restart rules, the active deadline, and restarts that must not be.
+//! Restart rules, the active deadline, and restarts that must not happen.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ fn nothing_is_restarted_in_a_sandbox_that_dies() {
         node.until("p to be Ready", |pods| pods.get("p").is_some_and(|status| is_ready(status))).await;
         let dying = world.runtime.sandboxes()[0].id.clone();
         let id = world.runtime.containers()[0].id.clone();
-        // As containerd does it: containers first, and it tells of them before it tells of the sandbox.
+        // In containerd's order: containers end first, and their events come before the sandbox's.
         assert!(world.runtime.exit_container(&id, 137, false));
         sandbox.pass(Duration::from_millis(700)).await;
         assert!(world.runtime.kill_sandbox(&dying));

@@ -1,5 +1,5 @@
-//! What a node says of its pods and of itself where it is easy to say something else than upstream: ends that others have
-//! written, logs of what has ended, lists that hang, looks that fail, addresses that change.
+//! Statuses of pods and of the node in cases in which it is easy to deviate from upstream: ends that other writers
+//! wrote, logs of ended containers, lists that hang, looks that fail, addresses that change.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn is_node_ready(api: &FakeApi) -> bool {
     node_ready(api).status == "True"
 }
 
-/// As a controller would that takes the node for lost.
+/// Sets the pod's status as a controller would that takes the node for lost.
 fn fail(api: &FakeApi, name: &str) {
     let failed = json!({ "status": { "phase": "Failed", "reason": "NodeLost", "message": "by another" } });
     api.change::<Pod>(NS, name, Some("status"), &Patch::Merge(failed));
@@ -112,7 +112,7 @@ fn an_end_that_others_write_ends_no_pod_whose_worker_restarts() {
         let node = FakeNode::start(sandbox, &world, &member().await);
         until("web to be Ready", || is_ready(&status(&api, "web"))).await;
         let before = world.runtime.containers();
-        // Nothing can be taken back for a while.
+        // The status cannot be corrected for a while.
         api.fault(On::call(Verb::Patch, "pods/status"), usize::MAX, ApiFault::Unreachable);
         fail(&api, "web");
         let label = Patch::Merge(json!({ "metadata": { "labels": { "new": "label" } } }));
@@ -211,7 +211,7 @@ fn pods_are_told_of_the_nodes_addresses_as_they_are() {
         sandbox.expect_crashes();
         let (world, api) = cluster(95);
         world.addresses.set(found(&["192.0.2.20"]));
-        // Only a container that is told of the second address ends.
+        // Only a container with the second address in its command ends.
         world.runtime.behave(
             Match::Command("192.0.2.30".to_owned()),
             vec![Behaviour::exits(Duration::from_secs(1), 0)],
@@ -262,7 +262,7 @@ fn a_pod_that_cannot_be_read_after_a_start_closes_no_other_and_keeps_what_is_its
         until("both to be Ready", || ["one", "two"].iter().all(|name| is_ready(&status(&api, name)))).await;
         node.stop().await;
         world.cgroups.add_pod(QosClass::BestEffort, "lost").expect("a name");
-        // Every look at one of them; the other one is looked at once.
+        // Every look at one of the pods hangs; the other pod is looked at once.
         world.runtime.fault(Rpc::ContainerStatus, 1, Fault::Hang);
         world.runtime.fault(Rpc::ContainerStatus, 1, Fault::Latency(Duration::ZERO));
         world.runtime.fault(Rpc::ContainerStatus, 10_000, Fault::Hang);

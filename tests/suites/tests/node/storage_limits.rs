@@ -1,4 +1,5 @@
-//! Pods that take more of the local disk than they may: who ends, what is said, and who is left alone meanwhile.
+//! Pods that use more of the local disk than their limits: which are evicted, with which messages, and which pods go
+//! on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +25,7 @@ async fn member(seed: u64) -> (World, FakeApi, Settings) {
     (world, api, settings)
 }
 
-/// A pod with a volume of a size and a container with a limit, where there are any.
+/// A pod with a volume of this size and a container with this limit, if they are given.
 fn pod(name: &str, priority: i32, size: Option<&str>, limit: Option<&str>) -> Pod {
     let limits = limit.map_or(json!({}), |limit| json!({ "ephemeral-storage": limit }));
     let volume = size.map_or(json!({}), |size| json!({ "sizeLimit": size }));
@@ -57,7 +58,7 @@ fn disk(mib: u64) -> BTreeMap<String, DiskUsage> {
     [("x".to_owned(), DiskUsage { bytes: mib * MIB, inodes: 1 })].into()
 }
 
-/// The pod has so much in its volume and its logs, in MiB.
+/// Sets the use of the pod's volume and logs, in MiB.
 fn fill(world: &World, api: &FakeApi, name: &str, volume: u64, logs: u64) {
     let logs = disk(logs).into_values().map(|usage| ("main".to_owned(), usage)).collect();
     let usage = PodUsage { volumes: disk(volume), logs, ..PodUsage::default() };
@@ -143,7 +144,7 @@ fn a_containers_own_limit_counts_its_logs_and_what_it_writes() {
         let roomy = serde_json::from_value(roomy).expect("a container");
         greedy.spec.as_mut().expect("a spec").containers.push(roomy);
         let node = started(sandbox, &world, &api, &settings, &[greedy]).await;
-        // The runtime tells of 4 KiB in each layer.
+        // The runtime reports 4 KiB in each layer.
         let logs = [("main".to_owned(), DiskUsage { bytes: MIB - 100, inodes: 1 })].into();
         world.stats.set_pod(&uid(&api, "greedy"), PodUsage { logs, ..PodUsage::default() });
         let failed = || status(&api, "greedy").phase.as_deref() == Some("Failed");
@@ -174,7 +175,7 @@ fn who_is_slow_to_count_delays_no_other_and_not_the_node() {
         let counted = world.stats.counts(&uid(&api, "quick")) - before.0;
         assert!(counted >= 9, "{counted} times in 100 seconds");
         assert!(world.stats.looks() - before.1 >= 9, "the node is measured as ever");
-        // What has been found when time is up counts.
+        // The files counted before the time is up count.
         fill(&world, &api, "slow-2", 5, 0);
         fill(&world, &api, "quick", 5, 0);
         let failed = |name: &str| status(&api, name).phase.as_deref() == Some("Failed");

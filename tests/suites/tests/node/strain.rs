@@ -22,7 +22,7 @@ fn ready(pods: &Pods, name: &str) -> bool {
     pods.get(name).is_some_and(|status| is_ready(status))
 }
 
-/// No mailbox holds more than it may, and none has refused anything.
+/// No mailbox is fuller than its bound, and none has refused a message.
 async fn mailboxes(node: &FakeNode) {
     for actor in node.tree.snapshot().await.actors {
         assert!(
@@ -36,7 +36,7 @@ async fn mailboxes(node: &FakeNode) {
     }
 }
 
-/// The version is an argument of the pod's command.
+/// A web pod with the version as an argument of its command.
 fn versioned(name: &str, version: u32) -> String {
     web(name).replace("[serve, main]", &format!("[serve, main, v{version}]"))
 }
@@ -65,7 +65,7 @@ fn two_hundred_manifests_come_change_and_go_at_once() {
         node.until("all of them", |pods| (0..CROWD).all(|n| ready(pods, &format!("crowd{n}")))).await;
         mailboxes(&node).await;
 
-        // All at once: a half changes, a quarter goes, as many come.
+        // All at once: half of the pods change, a quarter is removed, and as many are added.
         let old: BTreeSet<String> = world.runtime.sandboxes().into_iter().map(|one| one.id).collect();
         for n in 0..CROWD {
             let file = format!("crowd{n}.yaml");
@@ -83,7 +83,7 @@ fn two_hundred_manifests_come_change_and_go_at_once() {
         .await;
         mailboxes(&node).await;
         node.until("the old ones to be gone", |_| {
-            // 50 that stayed as they were and 5 that nobody touched.
+            // The old sandboxes of the 50 pods of the crowd that stayed and of the 5 pods beside it.
             world.runtime.sandboxes().iter().filter(|one| old.contains(&one.id)).count() == 55
         })
         .await;
@@ -145,7 +145,7 @@ fn a_pod_that_crashes_its_worker_every_time_harms_no_other() {
         world.manifest("more.yaml", &web("more"));
         node.until("one that comes meanwhile", |pods| ready(pods, "more")).await;
         sandbox.pass(Duration::from_secs(1200)).await;
-        // It was tried again, seldom, and nothing has piled up.
+        // The pod was tried again, seldom, and nothing has piled up.
         let made = world.runtime.counts()[&Rpc::CreateContainer];
         assert!(made < 3 + 3 + 60, "{made} containers were created");
         assert!(world.runtime.containers().len() < 6 + 10, "{:?}", world.runtime.containers());
@@ -155,7 +155,7 @@ fn a_pod_that_crashes_its_worker_every_time_harms_no_other() {
             assert!(worker || report.restarts == 0, "{}: {:?}", report.name, report.last_crash);
         }
         assert!(node.tree.snapshot().await.actors.iter().all(|actor| actor.state != State::Failed));
-        // With another spec it is another pod; the one before goes, though its worker was asleep.
+        // With another spec it is another pod; the one before is removed, though its worker was in its back-off.
         world.manifest("bad.yaml", &named("bad", "cured"));
         node.until("the cured one", |pods| ready(pods, "bad")).await;
         node.until("nothing of the bad one", |_| {
@@ -168,7 +168,7 @@ fn a_pod_that_crashes_its_worker_every_time_harms_no_other() {
     });
 }
 
-/// What the workers say that they wait for.
+/// The waits that the workers report.
 async fn blocked(node: &FakeNode) -> Vec<(String, String)> {
     let reports = node.node.workers.ask(GetWorkers, Duration::from_secs(5)).await.unwrap_or_default();
     let blocked = reports.values().filter_map(|report| {
@@ -177,7 +177,7 @@ async fn blocked(node: &FakeNode) -> Vec<(String, String)> {
     blocked.collect()
 }
 
-/// Waits until exactly this pod says that it waits for this.
+/// Waits until exactly this pod reports that it waits for this.
 async fn waits_for(node: &FakeNode, pod: &str, step: &str) {
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
@@ -202,7 +202,7 @@ fn a_call_that_never_returns_holds_up_its_own_pod_only() {
         let node = FakeNode::start(sandbox, &world, &settings());
         node.until("both", |pods| ready(pods, "first") && ready(pods, "second")).await;
 
-        // The next sandbox is never made.
+        // The next sandbox is never created.
         world.runtime.fault(Rpc::RunPodSandbox, 1, Fault::Hang);
         world.manifest("stuck.yaml", &web("stuck"));
         sandbox.pass(Duration::from_secs(25)).await;
@@ -211,7 +211,7 @@ fn a_call_that_never_returns_holds_up_its_own_pod_only() {
         waits_for(&node, "stuck", "RunPodSandbox (").await;
         assert!(!ready(&node.by_name().await, "stuck"));
 
-        // The next container to be stopped is not.
+        // The next container to be stopped is never stopped.
         world.runtime.fault(Rpc::StopContainer, 1, Fault::Hang);
         world.remove_manifest("first.yaml");
         sandbox.pass(Duration::from_secs(25)).await;
@@ -223,7 +223,7 @@ fn a_call_that_never_returns_holds_up_its_own_pod_only() {
         assert!(told.keys().all(|name| name == "first" || name == "stuck"), "{told:?}");
         assert!(ready(&node.by_name().await, "third"));
         let called = world.runtime.counts()[&Rpc::RunPodSandbox];
-        // The deadlines pass, and both go on.
+        // When the deadlines have passed, both go on.
         node.until("the stuck one", |pods| ready(pods, "stuck")).await;
         let end = tokio::time::Instant::now() + Duration::from_secs(300);
         while world.runtime.sandboxes().len() != 2 {

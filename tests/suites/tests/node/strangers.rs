@@ -1,4 +1,4 @@
-//! What others write at the API server, and what cannot be looked at, keeps no pod out and lets none in.
+//! Changes by other writers at the API server, and state that cannot be read, neither keep a pod out nor let one in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn selecting(name: &str, zone: &str) -> Pod {
     pod
 }
 
-/// Labels the Node with a zone, or takes that away.
+/// Labels the Node with a zone, or removes the label.
 fn zone(api: &FakeApi, zone: Value) {
     let patch = Patch::Strategic(json!({ "metadata": { "labels": { "zone": zone } } }));
     api.change::<Node>(None, "node", None, &patch);
@@ -72,7 +72,7 @@ fn pods_that_the_nodes_labels_keep_out_share_one_look_at_the_node() {
         let node = FakeNode::start(sandbox, &world, &settings());
         api.put(&pod("first", "serve"));
         until("it to run", || is_ready(&status(&api, "first"))).await;
-        // Nobody tells this node what its Node is.
+        // The kubelet has no NodeStatus here, so no actor tells PodManager of the new label.
         zone(&api, json!("a"));
         let names: Vec<String> = (0..20).map(|number| format!("pod{number}")).collect();
         for name in &names {
@@ -120,7 +120,7 @@ fn a_pod_that_has_a_static_pods_name_does_not_keep_it_out() {
     });
 }
 
-/// It went by force while no kubelet ran, and its containers do not end.
+/// The pod was deleted by force while no kubelet ran, and its containers do not end.
 #[test]
 fn nor_does_one_that_has_gone_and_still_ends() {
     sandbox(Policy::default(), async |sandbox| {
@@ -153,7 +153,7 @@ fn running(world: &World) -> BTreeSet<String> {
     run.filter_map(|it| uid(&it.labels)).chain(ready.filter_map(|it| uid(&it.labels))).collect()
 }
 
-/// The API server may be the very pod that waits.
+/// The API server may itself be the pod that waits.
 async fn takes_over(sandbox: &Sandbox, seed: u64, is_dead: bool) {
     let (mut world, api) = clustered(seed);
     api.set_paused(true);
@@ -170,7 +170,7 @@ async fn takes_over(sandbox: &Sandbox, seed: u64, is_dead: bool) {
         }
         assert!(running(&world).is_empty());
     }
-    // As another kubelet or version gives it another UID, and has left nothing else.
+    // Another kubelet or version gives the pod another UID, and has left nothing else.
     world.checkpoints = FakeCheckpoints::new();
     world.manifest("api.yaml", &web("kube-apiserver").replace("spec:", "spec:\n  hostname: other"));
     let node = FakeNode::start(sandbox, &world, &settings());

@@ -1,5 +1,5 @@
-//! The tree of a whole node, a member of a cluster that signs its certificates, beside what is declared: every message of
-//! `messages::CATALOGUE` has a receiver that is seated, and asks, as they were handed out, form no circle.
+//! The tree of a whole node, a member of a cluster that signs its certificates, compared with declarations: every
+//! message of `messages::CATALOGUE` has a seated receiver, and asks, by the ports that were handed out, form no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::life::world;
 use crate::matrix::order_to_evict;
 use crate::pods::web;
 
-/// Answers over HTTP and receives no message.
+/// Actors that receive no message: NodeApi answers over HTTP.
 const WITHOUT_MESSAGES: [&str; 1] = ["NodeApi"];
 
 type Edge = (&'static str, &'static str);
 
-/// A node with everything that a node may have, and a pod, so that there is a worker.
+/// A node with all optional parts, and a pod, so that there is a worker.
 async fn whole(sandbox: &Sandbox, seed: u64) -> FakeNode {
     let mut world = world(seed).with_api();
     let signed = FakeApi::new(world.clock.clone());
@@ -43,7 +43,7 @@ async fn whole(sandbox: &Sandbox, seed: u64) -> FakeNode {
     node
 }
 
-/// Tells of what the pool passes on to a worker only when it happens.
+/// Tells facts that PodWorkerPool passes on to a worker only when they change.
 async fn stir(node: &FakeNode) {
     for observer in &node.node.address_observers {
         let address = NodeAddress { type_: "InternalIP".to_owned(), address: "192.0.2.7".to_owned() };
@@ -57,7 +57,7 @@ async fn stir(node: &FakeNode) {
     }
 }
 
-/// What the actors of each kind receive, from the addresses and ports that were handed out.
+/// The messages that the actors of each kind receive, by the addresses and ports that were handed out.
 async fn received(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
     let mut received: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for actor in tree.snapshot().await.actors {
@@ -85,7 +85,7 @@ fn the_tree_seats_every_receiver_and_hands_out_every_message_of_the_catalogue() 
     assert_eq!(received, declared, "left: the running tree; right: messages::CATALOGUE");
 }
 
-/// A circle in the edges, as the names on its way.
+/// A circle of the edges, as the names along it.
 fn circle(edges: &BTreeSet<Edge>) -> Option<Vec<&'static str>> {
     fn walk(at: &'static str, edges: &BTreeSet<Edge>, way: &mut Vec<&'static str>) -> bool {
         let back = way.contains(&at);
@@ -115,7 +115,7 @@ fn asks_form_no_circle() {
     for (from, to) in &edges {
         assert!(*from == Outside::NAME || seated.contains(from), "{from} asks {to} and has no seat");
     }
-    // What would be missed if edges were not noted at all.
+    // Edges that would be missing if no edges were recorded at all.
     for edge in [("PodManager", "PodWorkerPool"), ("PodWorker", "VolumeManager"), ("NodeApi", "Pleg")] {
         assert!(edges.contains(&edge), "{edge:?} is not among {edges:?}");
     }

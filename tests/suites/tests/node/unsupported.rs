@@ -1,4 +1,4 @@
-//! Pods that ask for what this kubelet does not do yet: they wait for one that does.
+//! Pods with fields that this kubelet does not support yet: they wait for a kubelet that does.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn patch(api: &FakeApi, name: &str, subresource: Option<&str>, change: Value) {
     api.change::<Pod>(NS, name, subresource, &Patch::Strategic(change));
 }
 
-/// Warnings about a pod that have reached the API server, with how often.
+/// Warnings about a pod at the API server, with their counts.
 fn warnings(api: &FakeApi, name: &str) -> Vec<(String, i32)> {
     let events: Vec<Event> = api.list();
     let about = events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
@@ -63,7 +63,7 @@ fn it_stays_pending_over_restarts_takes_no_room_and_is_deleted_at_once() {
         until("the reason to be told", || waits(&status(&api, "nfs"), WHY)).await;
         sandbox.pass(Duration::from_secs(90)).await;
         assert_eq!(warnings(&api, "nfs"), [("UnsupportedFields".to_owned(), 1)]);
-        // Neither a restart of the kubelet nor what others write of it starts it.
+        // Neither a restart of the kubelet nor a status from another writer starts the pod.
         let forged = json!({ "status": {
             "startTime": "2026-01-01T00:00:00Z",
             "containerStatuses": [{ "name": "main", "containerID": "containerd://c", "image": "i", "imageID": "i",

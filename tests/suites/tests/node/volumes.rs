@@ -1,4 +1,4 @@
-//! Parts of volumes, and volumes that are given to a group, on fake mounts.
+//! Parts of volumes, and volumes with a group, on fake mounts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn a_part_of_a_volume_is_mounted_once_and_taken_down_with_its_pod() {
     });
 }
 
-/// The names of the parts that are mounted say what the variables in them were.
+/// The mounts' names show the values of the variables in them.
 #[test]
 fn containers_are_told_their_pods_addresses() {
     sandbox(Policy::default(), async |sandbox| {

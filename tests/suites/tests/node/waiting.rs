@@ -1,5 +1,5 @@
-//! Pods that wait for what their volumes and variables show: nothing is made for them meanwhile, and they start when it
-//! comes (rows 5.3 and 10.1).
+//! Pods that wait for objects of their volumes and variables: nothing is made for them meanwhile, and they start when
+//! the objects exist (rows 5.3 and 10.1).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::objects::{
     NS, clustered, config_map, mounts_v, pod, read, secret, told_ready, until, volume, waits,
 };
 
-/// From what a pod waits for to the pod being Ready, as the API server has it.
+/// The time from the object that a pod waits for until the pod is Ready at the API server.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 async fn ready_at_once(api: &FakeApi) {
@@ -31,7 +31,7 @@ fn condition(api: &FakeApi, kind: &str) -> Option<String> {
     conditions.into_iter().find(|condition| condition.type_ == kind).map(|condition| condition.status)
 }
 
-/// How often an event was told of, and its message.
+/// Counts and messages of the events FailedMount.
 fn failed_mounts(api: &FakeApi, part: &str) -> Vec<(i32, String)> {
     let events: Vec<Event> = api.list();
     let mounts = events.into_iter().filter(|event| event.reason.as_deref() == Some("FailedMount"));
@@ -67,7 +67,7 @@ fn a_pod_that_waits_for_its_secret_has_no_sandbox_and_starts_when_the_secret_com
             containers[0].state.clone().and_then(|state| state.waiting).and_then(|waiting| waiting.reason);
         assert_eq!(reason.as_deref(), Some("ContainerCreating"));
 
-        // The wait is a long one by now, and ends nevertheless as soon as all is there.
+        // By now the pause is long, and ends nevertheless as soon as all objects exist.
         secret(&api, "late", json!({"b": "Yg=="}));
         let key = "MountVolume.SetUp failed for volume \"v\" : references non-existent secret key: a";
         until("word of the key", || !failed_mounts(&api, key).is_empty()).await;

@@ -22,7 +22,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("an_api_server_that_is_put_back_to_an_earlier_time_is_believed", put_back),
 ];
 
-/// Requests of one kind that a minute may cost a node with few pods, whatever happens; renewals of the lease are six.
+/// The most requests of one kind in a minute by a node with few pods; renewals of the lease are six.
 const A_MINUTE_MAX: f64 = 40.0;
 
 fn outage() -> Duration {
@@ -31,7 +31,7 @@ fn outage() -> Duration {
     Duration::from_secs(seconds.unwrap_or(25))
 }
 
-/// Brings the API server back by this verb, also when the case fails; where it is back already, nothing is done.
+/// Brings the API server back by this verb, also when the case fails; does nothing if the server is back already.
 struct Back<'a>(&'a Setting, &'a str);
 
 impl Drop for Back<'_> {
@@ -40,14 +40,14 @@ impl Drop for Back<'_> {
     }
 }
 
-/// What runs of the node's pods, and since when.
+/// The running containers of the node's pods, and since when they run.
 fn running(member: &Member) -> BTreeMap<String, i64> {
     let all = member.node.cri.running(NAMESPACE_LABEL, &member.name);
     let started = |id: &str| member.node.cri.status(id).map_or(0, |status| status.started_at);
     all.into_iter().map(|container| (container.id.clone(), started(&container.id))).collect()
 }
 
-/// Prints what was asked for since then, and holds each kind to a bound.
+/// Prints the requests since the mark, and asserts that each kind is within its bound.
 fn assert_calm(member: &Member, what: &str, since: &Mark, began: Instant) {
     let minutes = (began.elapsed().as_secs_f64() / 60.0).max(1.0);
     let requests = member.requests(since);
@@ -60,7 +60,7 @@ fn assert_calm(member: &Member, what: &str, since: &Mark, began: Instant) {
     assert!(wild.is_empty(), "more than {bound:.0}: {wild:?}");
 }
 
-/// A new pod, and how long it takes until the API server has it as Ready.
+/// Creates a pod, and asserts how long it takes to be Ready at the API server.
 fn serves<'a>(member: &'a Member, what: &str) -> OwnPod<'a> {
     let begun = Instant::now();
     let pod = member.pod("new", containers([sleeper("main")]));
@@ -69,7 +69,7 @@ fn serves<'a>(member: &'a Member, what: &str) -> OwnPod<'a> {
     pod
 }
 
-/// The API server goes away and comes back as these say; everything that runs goes on.
+/// The API server goes away and comes back by these verbs; everything that runs goes on.
 fn goes_away(setting: &Arc<Setting>, case: &str, away: &str, back: &str) {
     let member = Member::alone(setting, case);
     let pods = [0, 1].map(|_| member.pod("web", containers([sleeper("main")])));
@@ -157,7 +157,7 @@ fn put_back(setting: &Arc<Setting>) {
     let web_id = web.wait("Ready", LATER, |pod| pod.is_ready()).container_id("main").to_owned();
     let web_id = web_id.trim_start_matches("containerd://");
     assert_eq!(running(&member).get(web_id), kept.get(web_id), "it has not noticed");
-    // News are heard, although their versions are below those from before.
+    // Watches work, although versions are below those from before.
     let new = serves(&member, "after being put back");
     let view = new.look().expect("it is there");
     new.delete(None);

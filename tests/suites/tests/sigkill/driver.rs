@@ -33,7 +33,7 @@ const STARTING: &[&str] = &[
     "CreateContainer",
     "StartContainer",
 ];
-/// Steps of stopping one.
+/// Steps of stopping a pod, at each of which a kubelet dies.
 const STOPPING: &[&str] = &[
     "StopContainer",
     "StopPodSandbox",
@@ -43,34 +43,34 @@ const STOPPING: &[&str] = &[
     "RemovePodCgroup",
     "RemovePodLogs",
 ];
-/// Pods at once.
+/// Number of pods at the same time.
 const PODS: usize = 5;
-/// Every step has been died at by then, on a machine under heavy load, too.
+/// By then a kubelet has died at every step, on a machine under heavy load, too.
 const COVERED_WITHIN: Duration = Duration::from_secs(900);
-/// After so many lives one kubelet lives until all is as it should be.
+/// After so many lives one kubelet lives until every pod is as its manifest says.
 const LIVES_BETWEEN: usize = 25;
 
-/// How it is to be done.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
-    /// Deaths at a step.
+    /// Number of deaths at a step.
     pub kills: usize,
-    /// Fixes the script; printed.
+    /// The seed of the script; it is printed.
     pub seed: u64,
-    /// No new life after this long, unless a step has not been met yet.
+    /// No new life begins after this long, unless a step has not been met yet.
     pub within: Duration,
-    /// Between two looks at the runtime.
+    /// Period of looks at the runtime.
     pub look: Duration,
-    /// A life that has not come to its death by then is ended from outside.
+    /// A life that has not come to its death by then is ended by the driver.
     pub life: Duration,
-    /// A life in which nothing has been begun for this long is ended, too.
+    /// A life in which no step has begun for this long is ended, too.
     pub idle: Duration,
-    /// The runtime never ends a container by itself, as a real one may whose caller goes away.
+    /// Whether the runtime never ends a container by itself; a real one may when its caller goes away.
     pub faithful: bool,
 }
 
 impl Task {
-    /// From the environment: `UNDERSTUDY_KILLS` and `UNDERSTUDY_SEED`, else these.
+    /// From `UNDERSTUDY_KILLS` and `UNDERSTUDY_SEED`, with these defaults.
     pub fn from_environment(kills: usize, within: Duration) -> Self {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let asked = number("UNDERSTUDY_KILLS").and_then(|kills| usize::try_from(kills).ok());
@@ -80,7 +80,7 @@ impl Task {
         Self {
             kills: asked.unwrap_or(kills),
             seed: number("UNDERSTUDY_SEED").unwrap_or(by_clock),
-            // Who asks for a number gets it.
+            // A number of deaths that was asked for is reached.
             within: if asked.is_some() { Duration::from_secs(6 * 3600) } else { within },
             look: Duration::from_millis(10),
             life: Duration::from_secs(10),
@@ -102,14 +102,14 @@ struct Driver<'a> {
     /// Steps begun by their kind.
     begun: BTreeMap<String, usize>,
     lives: usize,
-    /// Lives that did not come to their step, by its kind.
+    /// Lives that did not come to the step of their death, by its kind.
     outlived: BTreeMap<String, usize>,
 }
 
-/// Kills kubelets, checks after each life, and at the end that all converges and nothing is left.
+/// Kills kubelets, checks after each life, and at the end that all pods are as their manifests say and nothing is left.
 ///
 /// # Panics
-/// With the seed in the message, when something is not as it should be.
+/// With the seed in the message, when a check fails.
 pub fn kill_again_and_again(node: &Node, task: Task) {
     println!("UNDERSTUDY_SEED={} replays this", task.seed);
     let mut driver = Driver {
@@ -147,7 +147,7 @@ fn all_steps() -> impl Iterator<Item = &'static &'static str> {
     STARTING.iter().chain(STOPPING)
 }
 
-/// An init container, a sidecar, one that fails once, volumes on disk and in memory.
+/// A pod with an init container, a sidecar, one that fails once, and volumes on disk and in memory.
 fn spec(version: u64) -> Value {
     let once = format!("test -e /data/once || {{ touch /data/once; exit 1; }}; {OBEDIENT}");
     let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "mem", "mountPath": "/mem"}]});
@@ -171,7 +171,7 @@ impl<'a> Driver<'a> {
         (kills < self.task.kills || !covered) && began.elapsed() < time
     }
 
-    /// Sees that something is to be done, in which this step occurs.
+    /// Changes pods, so that the kubelet has work with this kind of step.
     fn churn(&mut self, stopping: bool) {
         let changes = 1 + self.random.below(2);
         for _ in 0..changes {
@@ -201,9 +201,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The kind of step that has been died at least, or any.
+    /// The next death: at the kind of step with the fewest deaths, or at any.
     fn next_death(&mut self) -> Death {
-        // Steps of which one pod has several.
+        // Kinds of steps of which one pod has several.
         let several =
             ["EnsureImage", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"];
         let rarest = all_steps().min_by_key(|step| self.deaths.get(**step).copied().unwrap_or(0));
@@ -257,7 +257,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// A kubelet that lives until it is killed from outside.
+    /// The environment of a kubelet that lives until the driver kills it.
     fn immortal(&self) -> Vec<(OsString, OsString)> {
         Fate { steps: self.node.notes("steps"), death: None, orders: None }.environment()
     }
@@ -268,7 +268,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// A kubelet lives until every pod runs, and what its status says agrees with what has been seen.
+    /// Runs a kubelet until every pod runs, and asserts that its status agrees with the instances seen.
     fn converge(&mut self) {
         let seed = self.task.seed;
         self.node.start_mortal(&self.immortal());
@@ -306,7 +306,7 @@ impl<'a> Driver<'a> {
         self.node.kill_kubelet();
     }
 
-    /// Each restart that the status counts is backed by an instance that is dead or was never started.
+    /// Asserts that each restart in the status has an instance that is dead or was never started.
     fn counted(&self, pod: &PodView, name: &str) {
         let seed = self.task.seed;
         let all = self.witness.instances(pod.uid(), name);
@@ -331,7 +331,7 @@ impl<'a> Driver<'a> {
             left.extend(sandboxes.iter().map(|sandbox| format!("sandbox {}", sandbox.id)));
             let all = node.cri.containers(NAMESPACE_LABEL, &node.namespace);
             left.extend(all.iter().map(|container| format!("container {}", container.id)));
-            // The kubelet mounts its root onto itself, to share mounts below it.
+            // The kubelet mounts its root onto itself, to share the mounts below it.
             let mounts = mounts_below(&node.root()).into_iter().filter(|mount| *mount != node.root());
             left.extend(mounts.map(|mount| format!("mount {}", mount.display())));
             let cgroups = cgroups::named(&node.cgroup(), "pod");

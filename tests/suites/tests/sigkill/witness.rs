@@ -1,4 +1,4 @@
-//! What the runtime holds, looked at again and again: what must never be, and what has been.
+//! Looks at the runtime again and again: for states that must never be, and to remember instances.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use bridge_cri::wire::{Container, ContainerState};
 use crate::cri::{CONTAINER_NAME_LABEL, NAMESPACE_LABEL, UID_LABEL};
 use crate::node::Node;
 
-/// One instance of a container, as last seen.
+/// One instance of a container, as it was last seen.
 #[derive(Clone, Debug)]
 pub struct Instance {
     pub attempt: u32,
     pub state: ContainerState,
-    /// It has been seen running.
+    /// Whether it has been seen running.
     pub ran: bool,
 }
 
@@ -23,7 +23,10 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Looks; the error is what must not be.
+    /// Looks at the runtime.
+    ///
+    /// # Errors
+    /// A state that must never be.
     pub fn look(&mut self, node: &Node) -> Result<(), String> {
         let containers = node.cri.containers(NAMESPACE_LABEL, &node.namespace);
         self.take_in(&containers);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// Where a cgroup's directories are, one per hierarchy.
+/// The directories of a cgroup, one per hierarchy.
 fn hierarchies() -> Vec<PathBuf> {
     if version_2() {
         return vec![MOUNT.into()];
@@ -19,7 +19,7 @@ fn below(hierarchy: &Path, cgroup: &str) -> PathBuf {
     hierarchy.join(cgroup.trim_start_matches('/'))
 }
 
-/// Makes a cgroup whose parent is there.
+/// Creates a cgroup whose parent exists.
 pub fn make(cgroup: &str) {
     for hierarchy in hierarchies() {
         let dir = below(&hierarchy, cgroup);
@@ -43,7 +43,7 @@ pub fn version_2() -> bool {
     Path::new(MOUNT).join("cgroup.controllers").exists()
 }
 
-/// What a file of a cgroup says, in whichever hierarchy has it.
+/// The content of a file of a cgroup, in the hierarchy that has it.
 pub fn value(cgroup: &str, file: &str) -> Option<String> {
     let mut files = hierarchies().into_iter().map(|hierarchy| below(&hierarchy, cgroup).join(file));
     let text = fs::read_to_string(files.find(|file| file.exists())?).ok()?;
@@ -94,7 +94,7 @@ pub fn remove(cgroup: &str) -> Result<(), String> {
     }
 }
 
-/// A directory and all below it, parents first; nothing when it is not there.
+/// A directory and all below it, parents first; empty if it does not exist.
 fn tree(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     if dir.is_dir() {

@@ -1,4 +1,4 @@
-//! The runtime, asked beside the kubelet: what is really there, and mischief behind the kubelet's back.
+//! A client of the runtime beside the kubelet: reads its state, and changes it behind the kubelet's back.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -57,7 +57,7 @@ impl Cri {
         default.and_then(|handler| handler.features).is_some_and(|has| has.recursive_read_only_mounts)
     }
 
-    /// A container's status; none when it is not there.
+    /// A container's status; `None` if it does not exist.
     pub fn status(&self, id: &str) -> Option<ContainerStatus> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         block_on(self.client.container_status(request)).ok()?.status
@@ -70,7 +70,7 @@ impl Cri {
         container_pid(&status).expect("a running container has a process")
     }
 
-    /// What the runtime was asked for as a container, as it tells itself.
+    /// The runtime's own record of the configuration with which a container was created.
     pub fn config(&self, id: &str) -> Value {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
         let status = block_on(self.client.container_status(request)).expect("the container is there");
@@ -116,7 +116,7 @@ impl Cri {
         block_on(self.client.list_pod_sandbox(request)).expect("a list of sandboxes").items.pop()
     }
 
-    /// Takes away every pod of a namespace; the error is for people.
+    /// Removes every pod of a namespace; the error is for people.
     pub fn sweep(&self, namespace: &str) -> Result<(), String> {
         let filter =
             PodSandboxFilter { label_selector: labels(NAMESPACE_LABEL, namespace), ..Default::default() };
@@ -137,7 +137,7 @@ fn labels(label: &str, value: &str) -> BTreeMap<String, String> {
     [(label.to_owned(), value.to_owned())].into()
 }
 
-/// The asking side: without I/O of its own.
+/// Waits as an actor's thread does: without I/O of its own.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     tokio.block_on(future)

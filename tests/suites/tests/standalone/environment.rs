@@ -1,10 +1,10 @@
-//! Where the kubelet and its runtime are.
+//! The kubelet and the runtime that the suite uses.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// What the suite runs against.
+/// The programs and settings that the suite runs with.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// The kubelet's binary.
@@ -23,7 +23,7 @@ pub struct Environment {
     pub outage: Duration,
 }
 
-/// Why nothing can run.
+/// Why the suite cannot run.
 #[derive(Clone, Debug)]
 pub struct Missing {
     pub reason: String,
@@ -50,13 +50,13 @@ impl Environment {
         })
     }
 
-    /// With this test's binary as the kubelet: one that dies on order.
+    /// The same environment with this test's binary as the kubelet, which dies on order.
     pub fn mortal(&self) -> std::sync::Arc<Self> {
         let kubelet = std::env::current_exe().expect("this binary has a path");
         std::sync::Arc::new(Self { kubelet, ..self.clone() })
     }
 
-    /// `tests/env/containerd`: `pause`, `resume`, `kill`, `start`.
+    /// Runs `tests/env/containerd` with this verb: `pause`, `resume`, `kill`, `start`.
     pub fn containerd(&self, verb: &str) {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../env/containerd");
         let status = Command::new(script).arg(verb).arg(&self.containerd).status().expect("the script runs");

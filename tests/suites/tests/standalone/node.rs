@@ -20,24 +20,24 @@ use crate::environment::Environment;
 use crate::pod::PodFile;
 use crate::view::{Event, PodView};
 
-/// Within this long a kubelet answers and things that need no back-off happen, on a slow machine under load, too.
+/// Longest wait for answers and for effects without back-off, on a slow machine under load.
 pub const SOON: Duration = Duration::from_secs(90);
-/// The same with back-offs, retries and the housekeeping of every minute in it.
+/// Longest wait for effects with back-offs, retries and housekeeping of every minute.
 pub const LATER: Duration = Duration::from_secs(240);
-/// A kubelet that is asked to end has ended by then.
+/// Longest wait for the end of a kubelet that is asked to end.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The runtime lets go of everything that a node leaves behind by then.
+/// Longest wait until the runtime has released everything that a node leaves behind.
 const SWEPT_WITHIN: Duration = Duration::from_secs(30);
 
-/// What differs from the usual node.
+/// Differences from the usual node.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Laid over the KubeletConfiguration.
+    /// Fields that replace those of the KubeletConfiguration.
     pub kubelet: Value,
-    /// Laid over the UnderstudyConfiguration.
+    /// Fields that replace those of the UnderstudyConfiguration.
     pub understudy: Value,
-    /// In place of a name made of the case's.
+    /// The node's name; `None` for a name made of the case's.
     pub name: Option<String>,
     /// More flags and their values.
     pub flags: Vec<OsString>,
@@ -47,7 +47,7 @@ pub struct Options {
 pub struct Node {
     pub environment: Arc<Environment>,
     pub cri: Cri,
-    /// The namespace of all its pods, by which they are found again whatever happens.
+    /// The namespace of all its pods, by which a clean-up finds them.
     pub namespace: String,
     pub read_only: Port,
     pub healthz: Port,
@@ -61,7 +61,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Makes everything, starts the kubelet and waits until it is healthy; the error is for people.
+    /// Prepares a node, starts its kubelet and waits until it is healthy; the error is for people.
     pub fn start(environment: &Arc<Environment>, case: &str, options: Options) -> Result<Self, String> {
         Self::prepare(environment, case, options).started()
     }
@@ -83,7 +83,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The same for a case of its own.
+    /// As [`Self::start`], for a case with a node of its own.
     ///
     /// # Panics
     /// When the kubelet does not become healthy.
@@ -91,7 +91,7 @@ impl Node {
         Self::start(environment, case, options).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Everything but the kubelet's process.
+    /// Makes directories, ports and configuration, without the kubelet's process.
     pub fn prepare(environment: &Arc<Environment>, case: &str, options: Options) -> Self {
         static NODES: AtomicU32 = AtomicU32::new(0);
         let number = NODES.fetch_add(1, Ordering::Relaxed);
@@ -125,11 +125,11 @@ impl Node {
             "readOnlyPort": read_only,
             "healthzBindAddress": "127.0.0.1",
             "healthzPort": healthz,
-            // A kubelet without any way to know who asks does not start.
+            // A kubelet without any way to authenticate callers does not start.
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "imageGCHighThresholdPercent": 100,
-            // A machine that builds is full and busy: only what never happens is watched for.
+            // A machine that builds is full and busy: the only threshold is one that is never passed.
             "evictionHard": {"pid.available": "1"},
         });
         let mut understudy = json!({
@@ -167,21 +167,21 @@ impl Node {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kubelets that are started from now on have this variable.
+    /// Adds a variable to the environment of kubelets that are started from now on.
     pub fn set_variable(&mut self, name: &str, value: &std::ffi::OsStr) {
         self.command.environment.push((name.into(), value.to_owned()));
     }
 
-    /// How the kubelet ends, which it does by itself or has been asked to.
+    /// The exit status of a kubelet that ends by itself or has been asked to.
     ///
     /// # Panics
-    /// When it has not ended soon.
+    /// It has not ended soon.
     pub fn kubelet_ends(&self) -> ExitStatus {
         let mut process = self.lock().take().expect("a kubelet runs");
         process.wait(SOON).unwrap_or_else(|| panic!("not ended within {SOON:?}:\n{}", self.log_tail()))
     }
 
-    /// How its kubelets are started.
+    /// The command that starts the kubelet.
     pub fn command_mut(&mut self) -> &mut KubeletCommand {
         &mut self.command
     }
@@ -191,7 +191,7 @@ impl Node {
         self.start_mortal(&[]);
     }
 
-    /// Starts it with this added to its environment.
+    /// Starts the kubelet with these additional variables.
     pub fn start_mortal(&self, environment: &[(OsString, OsString)]) {
         let mut process = self.lock();
         assert!(process.is_none(), "a kubelet runs already");
@@ -205,7 +205,7 @@ impl Node {
         self.lock().as_mut().expect("a kubelet runs").signal(signal);
     }
 
-    /// Whether the kubelet, which was to die, has; then another one may be started.
+    /// Whether a kubelet that was to die has died; then another one may be started.
     pub fn has_died(&self) -> bool {
         let mut process = self.lock();
         let ended = process.as_mut().and_then(KubeletProcess::ended).is_some();
@@ -215,13 +215,13 @@ impl Node {
         ended
     }
 
-    /// Starts it and waits until it has taken in the pods.
+    /// Starts the kubelet and waits until it has taken in the pods.
     pub fn start_kubelet_again(&self) {
         self.start_kubelet();
         eventually("the kubelet lists its pods", SOON, || self.pods().map(drop));
     }
 
-    /// Waits until the statuses that `/pods` shows have been written down: from then on the next kubelet knows them.
+    /// Waits until the statuses that `/pods` shows have been checkpointed, so that the next kubelet knows them.
     pub fn written_down(&self) {
         eventually("all statuses are written down", SOON, || {
             let tree = self.read_only.json("/supervision")?;
@@ -236,15 +236,15 @@ impl Node {
         });
     }
 
-    /// SIGKILL.
+    /// Ends the kubelet with SIGKILL.
     pub fn kill_kubelet(&self) {
         self.lock().take().expect("a kubelet runs").kill();
     }
 
-    /// SIGTERM; how it ended.
+    /// Ends the kubelet with SIGTERM; returns its exit status.
     ///
     /// # Panics
-    /// When it has not ended within 10 s.
+    /// It has not ended within 10 s.
     pub fn terminate_kubelet(&self) -> ExitStatus {
         let mut process = self.lock().take().expect("a kubelet runs");
         let ended = process.terminate(ENDS_WITHIN);
@@ -257,7 +257,7 @@ impl Node {
     }
 
     /// # Panics
-    /// When the kubelet has ended without being asked to.
+    /// The kubelet has ended without being asked to.
     pub fn assert_alive(&self) {
         let ended = self.lock().as_mut().and_then(KubeletProcess::ended);
         if let Some(status) = ended {
@@ -271,7 +271,7 @@ impl Node {
         KubeletCommand { log: self.dir.path().join("other.log"), ..other }
     }
 
-    /// All that the kubelet has said.
+    /// The kubelet's log.
     pub fn log(&self) -> String {
         let log = fs::read(&self.command.log).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
@@ -306,12 +306,12 @@ impl Node {
         self.dir.path().join("root")
     }
 
-    /// A directory for files by which the host and a pod tell each other things.
+    /// A directory of files by which the host and pods communicate.
     pub fn gates(&self) -> PathBuf {
         self.dir.path().join("gates")
     }
 
-    /// Where the tests keep notes of their own.
+    /// The path of a file for the tests' own notes.
     pub fn notes(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -331,7 +331,7 @@ impl Node {
         pod
     }
 
-    /// What `/pods` lists.
+    /// The pods that `/pods` lists.
     pub fn pods(&self) -> Result<Vec<PodView>, String> {
         self.assert_alive();
         let list = self.read_only.json("/pods")?;
@@ -340,7 +340,7 @@ impl Node {
         Ok(items.iter().cloned().map(PodView).collect())
     }
 
-    /// What `/events` lists.
+    /// The events that `/events` lists.
     pub fn events(&self) -> Result<Vec<Event>, String> {
         self.assert_alive();
         let list = self.read_only.json("/events")?;
@@ -348,7 +348,7 @@ impl Node {
         Ok(events.iter().map(Event::of).collect())
     }
 
-    /// An event about a manifest, the file of this name, whose message has all of these words.
+    /// An event about the manifest in the file of this name whose message has all of these words.
     pub fn manifest_event(&self, file: &str, words: &[&str]) -> Result<Event, String> {
         let about: Vec<Event> = self
             .events()?
@@ -376,7 +376,7 @@ impl Node {
     fn clean_up(&mut self) -> Result<(), String> {
         let process = self.lock().take();
         drop(process);
-        // A runtime that is still busy with what the kubelet asked for last refuses to remove it.
+        // A runtime that is still busy with the kubelet's last call refuses to remove the pod.
         let begun = Instant::now();
         while let Err(error) = self.cri.sweep(&self.namespace) {
             if begun.elapsed() > SWEPT_WITHIN {
@@ -419,7 +419,7 @@ fn command(program: &Path, dir: &Path, root: &Path) -> KubeletCommand {
     }
 }
 
-/// Lays the fields of `over` over those of `under`.
+/// Replaces fields of `under` by those of `over`.
 fn overlay(under: &mut Value, over: Value) {
     if let (Value::Object(under), Value::Object(over)) = (under, over) {
         under.extend(over);
@@ -433,7 +433,7 @@ fn unmount_below(dir: &Path) {
     }
 }
 
-/// What is mounted below a directory, in the order in which it was.
+/// The mounts below a directory, in the order in which they were made.
 pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("every process has mounts");
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);

@@ -58,7 +58,7 @@ struct Back<'a>(&'a Environment);
 
 impl Back<'_> {
     fn bring(&self) {
-        // Thaws it if it is frozen, and starts it if it is gone.
+        // Resumes it if it is frozen, and starts it if it has ended.
         let pid = Pid::from_raw(self.0.containerd_pid().try_into().expect("a process ID"));
         let _gone = kill_process(pid.expect("a positive process ID"), Signal::CONT);
         self.0.containerd("start");
@@ -78,7 +78,7 @@ fn outage(environment: &Arc<Environment>, name: &str, begin: impl Fn(&Environmen
     let back = Back(environment);
     let probed =
         with(server("main"), json!({"readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 2}}));
-    // Its probe needs the runtime, which must not count as the container's fault.
+    // The pod's probe needs the runtime, whose absence must not count as the container's failure.
     let alive = with(exec_probe("true"), json!({"timeoutSeconds": 1, "periodSeconds": 2}));
     let live = with(sleeper("main"), json!({"livenessProbe": alive}));
     let web = node.pod("web", containers([probed]));
@@ -97,7 +97,7 @@ fn outage(environment: &Arc<Environment>, name: &str, begin: impl Fn(&Environmen
 
     begin(environment);
     let begun = Instant::now();
-    // Meanwhile: one manifest comes, one goes, one container dies.
+    // Meanwhile one manifest is added, one is removed, and one container dies.
     let comes = node.pod("comes", containers([sleeper("main")]));
     leaves.remove();
     kill_process(pid_of(victim_pid), Signal::KILL).expect("its process is there");
@@ -155,7 +155,7 @@ fn kubelet_first(environment: &Arc<Environment>) {
     let comes = node.pod("comes", containers([sleeper("main")]));
     node.start_kubelet();
     eventually("the node says what is wrong", SOON, || runtime_problem(&node));
-    // Silence of the runtime does not mean that nothing runs: what was known of a pod stays.
+    // A runtime that does not answer does not mean that nothing runs: the last known state of a pod stays.
     let as_before = || {
         for (file, before) in files.iter().zip(&before) {
             let pod = file.look()?;
@@ -165,7 +165,7 @@ fn kubelet_first(environment: &Arc<Environment>) {
         }
         Ok(())
     };
-    // The runtime's silence may be told before the manifests are read.
+    // The runtime's failure may be seen before the manifests are read.
     eventually("the pods are listed", SOON, as_before);
     holds("the pods are as they were", Duration::from_secs(5), as_before);
     back.bring();
@@ -179,7 +179,7 @@ fn kubelet_first(environment: &Arc<Environment>) {
     no_duplicates(&node);
 }
 
-/// What `/supervision` says of the runtime while something is wrong with it.
+/// The problem of the runtime in `/supervision`, while there is one.
 fn runtime_problem(node: &Node) -> Result<String, String> {
     node.assert_alive();
     let tree = node.read_only.json("/supervision")?;
@@ -205,7 +205,7 @@ fn no_duplicates(node: &Node) {
     assert_eq!(running.len(), ready.len(), "one container each: {running:?}");
 }
 
-/// A runtime that is away is no reason for a subsystem to crash.
+/// No subsystem crashes because the runtime is away.
 fn restarts_of_actors(node: &Node) {
     let tree = node.read_only.json("/supervision").expect("the tree");
     let actors: Vec<&Value> = tree["actors"].as_array().into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! One static pod: its manifest, and what becomes of it. Dropping it removes the manifest.
+//! One static pod: its manifest, its status and its remains. Dropping it removes the manifest.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,8 +30,8 @@ impl<'a> PodFile<'a> {
 
     /// Writes the manifest, in one step as configuration management does.
     ///
-    /// What the spec leaves out: the image, and the volume `gate`, which is a directory of the host that every
-    /// container has at `/gate` if the spec says `"gate": true`.
+    /// Added to the spec: the image, and, if the spec says `"gate": true`, the volume `gate`, which is a directory of
+    /// the host that every container has at `/gate`.
     pub fn write(&self, spec: Value) {
         self.write_text(&self.manifest(spec).to_string());
     }
@@ -81,7 +81,7 @@ impl<'a> PodFile<'a> {
         self.file.clone()
     }
 
-    /// A file by which the host and the pod tell each other things.
+    /// A file by which the host and the pod communicate.
     pub fn gate(&self, name: &str) -> PathBuf {
         self.node.gates().join(&self.base).join(name)
     }
@@ -96,13 +96,13 @@ impl<'a> PodFile<'a> {
         fs::remove_file(self.gate(name)).expect("the gate was open");
     }
 
-    /// What pods have written into a file of the gate, by lines.
+    /// The lines that pods have written into a file of the gate.
     pub fn written(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.gate(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    // ---- what the kubelet says ----
+    // ---- the kubelet's answers ----
 
     /// The pod as `/pods` shows it now.
     pub fn look(&self) -> Result<PodView, String> {
@@ -114,7 +114,7 @@ impl<'a> PodFile<'a> {
         found.ok_or_else(|| format!("no pod {}", self.base))
     }
 
-    /// Waits until the pod is as `is` says.
+    /// Waits until `is` is true of the pod.
     #[track_caller]
     pub fn wait(&self, what: &str, within: Duration, is: impl Fn(&PodView) -> bool) -> PodView {
         eventually(&format!("{}: {what}", self.base), within, || match self.look()? {
@@ -123,13 +123,13 @@ impl<'a> PodFile<'a> {
         })
     }
 
-    /// Waits until it runs and is ready.
+    /// Waits until the pod is Running and Ready.
     #[track_caller]
     pub fn ready(&self) -> PodView {
         self.wait("Running and Ready", SOON, |pod| pod.phase() == "Running" && pod.is_ready())
     }
 
-    /// Waits for a phase.
+    /// Waits until the pod has this phase.
     #[track_caller]
     pub fn phase(&self, phase: &str) -> PodView {
         self.wait(phase, SOON, |pod| pod.phase() == phase)
@@ -146,7 +146,7 @@ impl<'a> PodFile<'a> {
         warnings.map(|event| format!("{}: {}", event.reason, event.message)).collect::<Vec<_>>().join("; ")
     }
 
-    /// Waits for an event about the pod whose message begins so.
+    /// Waits for an event about the pod whose message begins with this text.
     #[track_caller]
     pub fn event(&self, pod: &PodView, kind: &str, reason: &str, message: &str) -> Event {
         let what = format!("{}: event {kind} {reason} {message:?}", self.base);
@@ -171,14 +171,14 @@ impl<'a> PodFile<'a> {
         Ok(text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or(line).to_owned()).collect())
     }
 
-    // ---- what there really is ----
+    // ---- the runtime and the machine ----
 
-    /// Its sandboxes.
+    /// The pod's sandboxes.
     pub fn sandboxes(&self, uid: &str) -> Vec<PodSandbox> {
         self.node.cri.sandboxes(UID_LABEL, uid)
     }
 
-    /// Its one sandbox that is ready.
+    /// The pod's only sandbox that is ready.
     #[track_caller]
     pub fn sandbox(&self, uid: &str) -> PodSandbox {
         let mut all = self.sandboxes(uid);
@@ -187,12 +187,12 @@ impl<'a> PodFile<'a> {
         all.remove(0)
     }
 
-    /// Its containers that run.
+    /// The pod's running containers.
     pub fn running(&self, uid: &str) -> Vec<Container> {
         self.node.cri.running(UID_LABEL, uid)
     }
 
-    /// Waits until nothing of the pod runs, and the kubelet no longer knows it.
+    /// Waits until nothing of the pod runs, and the kubelet no longer lists it.
     #[track_caller]
     pub fn stopped(&self, uid: &str, within: Duration) {
         eventually(&format!("{}: nothing of it runs", self.base), within, || {

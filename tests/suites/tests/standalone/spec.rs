@@ -7,9 +7,9 @@ pub fn shell(name: &str, script: &str) -> Value {
     json!({"name": name, "command": ["sh", "-c", script]})
 }
 
-/// A script that waits for SIGTERM and obeys it at once.
+/// A script that waits for SIGTERM and ends at once on it.
 pub const OBEDIENT: &str = "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done";
-/// A script that does not heed SIGTERM.
+/// A script that ignores SIGTERM.
 pub const STUBBORN: &str = "trap '' TERM; while :; do sleep 1; done";
 
 /// A container that sleeps until it is told to end.

@@ -1,4 +1,4 @@
-//! What the kubelet's read-only port shows of pods and events.
+//! Pods and events as the kubelet's read-only port shows them.
 
 use serde_json::Value;
 
@@ -35,12 +35,12 @@ impl PodView {
         &self.0["status"]
     }
 
-    /// `name_namespace(uid)`, as events and messages have it.
+    /// `name_namespace(uid)`, the form of events and messages.
     pub fn reference(&self) -> String {
         format!("{}_{}({})", self.name(), self.namespace(), self.uid())
     }
 
-    /// A condition; null when it is not there.
+    /// A condition; null if there is none of this type.
     pub fn condition(&self, kind: &str) -> &Value {
         let conditions = self.status()["conditions"].as_array();
         conditions.and_then(|all| all.iter().find(|one| one["type"] == kind)).unwrap_or(&Value::Null)
@@ -50,7 +50,7 @@ impl PodView {
         self.condition("Ready")["status"] == "True"
     }
 
-    /// The status of a container, init or not; null when there is none.
+    /// The status of a container, init or not; null if there is none.
     pub fn container(&self, name: &str) -> &Value {
         let lists = ["containerStatuses", "initContainerStatuses"];
         let mut all = lists.iter().filter_map(|list| self.status()[list].as_array()).flatten();
@@ -67,13 +67,13 @@ impl PodView {
         id.strip_prefix("containerd://").unwrap_or(id)
     }
 
-    /// Why a container waits.
+    /// Reason and message with which a container waits.
     pub fn waiting(&self, name: &str) -> (&str, &str) {
         let waiting = &self.container(name)["state"]["waiting"];
         (waiting["reason"].as_str().unwrap_or_default(), waiting["message"].as_str().unwrap_or_default())
     }
 
-    /// How a container ended: null while it has not.
+    /// The terminated state of a container; null if it has not ended.
     pub fn terminated(&self, name: &str) -> &Value {
         &self.container(name)["state"]["terminated"]
     }
@@ -86,11 +86,11 @@ impl PodView {
 /// An event as `/events` shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The UID of the pod that it is about, or empty.
+    /// The UID of the pod that the event is about, or empty.
     pub pod: String,
     /// The field of the pod.
     pub field: String,
-    /// The file that it is about, or empty.
+    /// The file that the event is about, or empty.
     pub manifest: String,
     /// Normal or Warning.
     pub kind: String,

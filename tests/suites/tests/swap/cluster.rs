@@ -1,4 +1,4 @@
-//! The cluster as its users see it: kubectl, and what it watched.
+//! The cluster as its users see it: kubectl, and watches.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +17,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes the namespace and what every pod in it needs, which no controller does here.
+    /// Creates the namespace and the objects that every pod in it needs, since there are no controllers.
     pub fn with_namespace(environment: &Environment, namespace: &str) -> Self {
         let cluster = Self {
             kubectl: environment.kubectl.clone(),
@@ -42,7 +42,7 @@ impl Cluster {
         command
     }
 
-    /// What kubectl prints; the error is what it says.
+    /// kubectl's output; the error is its error output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let output =
             self.command(arguments).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
@@ -59,7 +59,7 @@ impl Cluster {
     }
 
     /// # Panics
-    /// When the API server does not take it.
+    /// The API server refuses the object.
     pub fn apply(&self, object: &Value) {
         let mut child = self
             .command(&["apply", "-f", "-"])
@@ -79,20 +79,20 @@ impl Cluster {
         serde_json::from_str(&text).map_err(|error| format!("{error} in {text}"))
     }
 
-    /// What a command in a container prints.
+    /// The output of a command in a container.
     pub fn exec(&self, pod: &str, container: &str, script: &str) -> Result<String, String> {
         self.kubectl(&["exec", pod, "-c", container, "--", "sh", "-c", script])
     }
 
-    /// Deletes without waiting.
+    /// Deletes a pod without waiting.
     ///
     /// # Panics
-    /// When that is refused.
+    /// The API server refuses that.
     pub fn delete(&self, pod: &str) {
         self.kubectl(&["delete", "pod", pod, "--wait=false"]).expect("a pod that is there can be deleted");
     }
 
-    /// Ok when there is no such pod any more.
+    /// Ok when the pod does not exist any more.
     pub fn is_gone(&self, pod: &str) -> Result<(), String> {
         let left = self.kubectl(&["get", "pod", pod, "--ignore-not-found", "-o", "name"])?;
         if left.is_empty() { Ok(()) } else { Err(format!("{pod} is there")) }
@@ -117,7 +117,7 @@ impl Watch {
     /// Every version of every object that was seen so far, in order.
     pub fn seen(&self) -> Vec<Value> {
         let text = std::fs::read(&self.notes).unwrap_or_default();
-        // The last one may be half written.
+        // The last object may be half written.
         let events = serde_json::Deserializer::from_slice(&text).into_iter::<Value>().map_while(Result::ok);
         events.map(|event| event["object"].clone()).filter(|object| object["kind"] != "Status").collect()
     }

@@ -1,9 +1,9 @@
-//! What the suite runs with.
+//! The programs and settings of the suite.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
-/// Everything that has to be there.
+/// Everything that the suite needs.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// The kubelet under test.
@@ -19,7 +19,7 @@ pub struct Environment {
     pub plane: PathBuf,
     pub admin: PathBuf,
     pub authority: PathBuf,
-    /// An address of this machine by which the API server finds the kubelet.
+    /// An address of this machine at which the API server reaches the kubelet.
     pub address: IpAddr,
 }
 
@@ -67,7 +67,7 @@ fn program(name: &str, file: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// The address from which the machine would speak to others; nothing is sent.
+/// The address from which the machine would reach others; no packet is sent.
 fn own_address() -> Result<IpAddr, String> {
     let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| error.to_string())?;
     let address = socket.connect("203.0.113.1:9").and_then(|()| socket.local_addr());

@@ -1,5 +1,5 @@
-//! One node of the cluster: directories, a cgroup and ports of its own, and whichever kubelet runs on it. Dropping it
-//! leaves nothing behind.
+//! One node of the cluster: directories, a cgroup and ports of its own, and either kubelet on it. Dropping it leaves
+//! nothing behind.
 
 use std::fs;
 use std::net::TcpListener;
@@ -18,18 +18,18 @@ use crate::cri::Cri;
 use crate::environment::Environment;
 use crate::state::ready;
 
-/// Within this long things come about that need no back-off, on a slow machine under load, too.
+/// Longest wait for effects that need no back-off, on a slow machine under load, too.
 pub const SOON: Duration = Duration::from_secs(120);
-/// Either kubelet has ended by then when it is asked to.
+/// Longest wait for the end of either kubelet when it is asked to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
-/// The runtime lets go of everything that a node leaves behind by then.
+/// Longest wait until the runtime has released everything that a node leaves behind.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
-/// Where links to containers' logs are, whatever a kubelet is told.
+/// The directory of links to containers' logs, with any settings of a kubelet.
 const LINKS: &str = "/var/log/containers";
 /// The paths of the Go kubelet that no flag moves.
 const FIXED: &str = "/var/lib/kubelet";
 
-/// Which kubelet.
+/// The two kubelets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kubelet {
     Go,
@@ -50,7 +50,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Everything but a kubelet.
+    /// Makes everything but a kubelet.
     pub fn new(environment: &Environment, scene: &str) -> Self {
         static MACHINES: AtomicU32 = AtomicU32::new(0);
         let number = MACHINES.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Machine {
             fs::create_dir(path.join(inner)).expect("an empty directory takes another");
         }
         let root = path.join("root");
-        // What either kubelet mounts in it is seen by the other, by the runtime and by its containers.
+        // Mounts that either kubelet makes in it are seen by the other, by the runtime and by its containers.
         run(Command::new("mount").arg("--bind").arg(&root).arg(&root));
         run(Command::new("mount").arg("--make-private").arg(&root));
         run(Command::new("mount").arg("--make-shared").arg(&root));
@@ -89,7 +89,7 @@ impl Machine {
         self.dir.path().join(name)
     }
 
-    /// What a node has after it has joined: a kubeconfig, and a certificate for its server.
+    /// Makes the files that a node has after it has joined: a kubeconfig, and a certificate for its server.
     fn identity(&self, environment: &Environment) {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../env/control-plane");
         run(Command::new(script).arg("node").arg(&environment.plane).arg(&self.name));
@@ -121,7 +121,8 @@ impl Machine {
             .arg(self.path("tls.crt")));
     }
 
-    /// One file for both: that of kubeadm, with what keeps the node apart from others on this machine.
+    /// Writes one configuration for both kubelets: that of kubeadm, with settings that separate the node from others on
+    /// this machine.
     fn configuration(&self, environment: &Environment, healthz: u16, server: u16) {
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -164,7 +165,7 @@ impl Machine {
             "streamingConnectionIdleTimeout": "0s",
             "syncFrequency": "0s",
             "volumeStatsAggPeriod": "0s",
-            // Apart from others, on whatever machine this is.
+            // Separate from other nodes on the machine.
             "port": server,
             "podLogsDir": self.path("logs"),
             "cgroupRoot": self.cgroup,
@@ -195,7 +196,7 @@ impl Machine {
         ]
     }
 
-    /// Starts a kubelet where none runs, and waits until the node is ready.
+    /// Starts a kubelet while none runs, and waits until the node is ready.
     pub fn start(&mut self, kubelet: Kubelet) {
         assert!(self.process.is_none(), "a kubelet runs already");
         let arguments = self.arguments();
@@ -234,14 +235,14 @@ impl Machine {
         });
     }
 
-    /// SIGTERM.
+    /// Ends the kubelet with SIGTERM.
     pub fn stop(&mut self) {
         let (kubelet, mut process) = self.process.take().expect("a kubelet runs");
         let ended = process.terminate(ENDS_WITHIN);
         ended.unwrap_or_else(|| panic!("{kubelet:?} has not ended:\n{}", self.log_tail()));
     }
 
-    /// One kubelet for the other.
+    /// Replaces the running kubelet by the other one.
     pub fn swap(&mut self, to: Kubelet) {
         self.stop();
         self.start(to);
@@ -265,17 +266,17 @@ impl Machine {
         self.path("manifests")
     }
 
-    /// A directory by which the host tells pods things.
+    /// A directory of files by which the host tells pods what to do.
     pub fn gates(&self) -> PathBuf {
         self.path("gates")
     }
 
-    /// The directory of a pod, whether it is there or not.
+    /// The directory of a pod, whether it exists or not.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.path("root").join("pods").join(uid)
     }
 
-    /// What is mounted for pods, as the machine sees it.
+    /// The mounts of pods, as the machine sees them.
     pub fn mounts(&self) -> Vec<PathBuf> {
         mounts_below(&self.path("root/pods"))
     }
@@ -332,7 +333,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The server's is taken on every address, so it has to be free there.
+/// A port that is free on every address, since the server listens on all of them.
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("0.0.0.0", 0)).expect("a free port");
     listener.local_addr().expect("a bound listener has an address").port()

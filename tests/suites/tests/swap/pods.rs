@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::machine::Machine;
 
-/// Runs until it is told to end.
+/// A script that runs until SIGTERM.
 const RUN: &str = "trap 'exit 0' TERM; while :; do sleep 0.2; done";
 
 /// Makes pods for one node.
@@ -33,7 +33,7 @@ impl<'a> Maker<'a> {
         self.container(name, RUN, more)
     }
 
-    /// Has the API server take a pod.
+    /// Creates a pod at the API server.
     pub fn make(&self, name: &str, containers: &[Value], more: Value) {
         let spec = json!({
             "nodeName": self.machine.name, "terminationGracePeriodSeconds": 2, "containers": containers
@@ -43,7 +43,7 @@ impl<'a> Maker<'a> {
         }));
     }
 
-    /// What the volumes of [`Self::volumes`] show.
+    /// Creates the objects of the volumes of [`Self::volumes`], with this word as their content.
     pub fn objects(&self, word: &str) {
         self.machine.cluster.apply(&json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" },
@@ -55,7 +55,8 @@ impl<'a> Maker<'a> {
         }));
     }
 
-    /// Volumes of every kind that shows objects, two emptyDirs, a group, all probes, an init container and a sidecar.
+    /// A pod with volumes of every kind that shows objects, two emptyDirs, a group, all probes, an init container and a
+    /// sidecar.
     pub fn volumes(&self, name: &str) {
         let always = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1, "timeoutSeconds": 30 });
         let main = self.steady("main", json!({
@@ -103,7 +104,7 @@ impl<'a> Maker<'a> {
         }));
     }
 
-    /// Ends once with code 3 and then runs.
+    /// A pod whose container ends once with code 3 and then runs.
     pub fn crashed(&self, name: &str) {
         let script = format!(
             "if ! [ -e /keep/once ]; then touch /keep/once; echo first; exit 3; fi; echo second; {RUN}"
@@ -113,19 +114,19 @@ impl<'a> Maker<'a> {
         self.make(name, &[self.container("main", &script, keep)], volumes);
     }
 
-    /// Ends for good, and says why.
+    /// A pod whose container ends for good, with a termination message.
     pub fn finished(&self, name: &str, code: u8) {
         let script = format!("echo done; echo bye > /dev/termination-log; exit {code}");
         self.make(name, &[self.container("main", &script, json!({}))], json!({ "restartPolicy": "Never" }));
     }
 
-    /// One container of two has done its work.
+    /// A pod with two containers, one of which has ended.
     pub fn half_done(&self, name: &str) {
         let done = self.container("done", "exit 0", json!({}));
         self.make(name, &[done, self.steady("runs", json!({}))], json!({ "restartPolicy": "OnFailure" }));
     }
 
-    /// The node's own network and processes, and a class of its own.
+    /// A pod with the node's own network and processes, and a class of its own.
     pub fn host(&self, name: &str) {
         let resources = json!({ "cpu": "50m", "memory": "16Mi" });
         let main = self.steady("main", json!({
@@ -136,7 +137,7 @@ impl<'a> Maker<'a> {
         self.make(name, &[main], json!({ "hostNetwork": true, "hostPID": true, "volumes": volumes }));
     }
 
-    /// Held as tightly as it goes, with names and resolvers of its own.
+    /// A pod with the strictest security context, and with names and resolvers of its own.
     pub fn secured(&self, name: &str) {
         let main = self.steady("main", json!({
             "securityContext": {
@@ -159,7 +160,7 @@ impl<'a> Maker<'a> {
         );
     }
 
-    /// With something that this kubelet takes no new pod for.
+    /// A pod with a field that this kubelet does not support in new pods.
     pub fn unsupported(&self, name: &str) {
         let main = self.steady("main", json!({
             "resources": { "requests": { "cpu": "10m", "memory": "16Mi" }, "limits": { "cpu": "500m", "memory": "64Mi" } },
@@ -168,13 +169,13 @@ impl<'a> Maker<'a> {
         self.make(name, &[main], json!({}));
     }
 
-    /// Takes no notice of SIGTERM.
+    /// A pod whose container ignores SIGTERM.
     pub fn stubborn(&self, name: &str, grace_seconds: u32) {
         let main = self.container("main", "trap '' TERM; while :; do sleep 0.2; done", json!({}));
         self.make(name, &[main], json!({ "terminationGracePeriodSeconds": grace_seconds }));
     }
 
-    /// Ends with code 9 once there is a file of its name among the gates.
+    /// A pod whose container ends with code 9 once there is a file of its name among the gates.
     pub fn dies_when_told(&self, name: &str) {
         let script = format!(
             "trap 'exit 0' TERM; while ! [ -e /gates/{name} ]; do sleep 0.2; done; rm /gates/{name}; exit 9"
@@ -192,7 +193,8 @@ impl<'a> Maker<'a> {
             "metadata": { "name": name, "namespace": self.machine.cluster.namespace },
             "spec": { "containers": [self.steady("main", json!({}))] }
         });
-        // Beside it first: whoever watches the directory never reads half of it.
+        // It is written beside the directory first, so that a kubelet that watches the directory never reads half of
+        // it.
         let [beside, file] = [directory.with_extension("new"), directory.join(format!("{name}.json"))];
         std::fs::write(&beside, pod.to_string()).expect("a file in a directory of ours");
         std::fs::rename(beside, file).expect("both are on one file system");

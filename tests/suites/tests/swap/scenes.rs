@@ -1,4 +1,4 @@
-//! What happens to pods when one kubelet takes over from the other.
+//! Pods while one kubelet takes over from the other.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ pub const ALL: &[(&str, Scene)] = &[
     ("what_happened_between_the_kubelets_is_seen_to", between),
 ];
 
-/// Waits until each pod is ready, or has come to the end that is named.
+/// Waits until each pod is Ready, or has ended in the given phase.
 fn settled(machine: &Machine, wanted: &[(&str, &str)]) {
     eventually("every pod is as it shall be", SOON, || {
         let now = statuses(&machine.cluster)?;
@@ -56,7 +56,7 @@ fn deleted(machine: &Machine, pod: &str) {
     });
 }
 
-/// The kubelet that runs brings changes into volumes, tells logs and lets commands in.
+/// Asserts that the running kubelet updates volumes, and serves logs and exec.
 fn looked_after(machine: &Machine, make: &Maker<'_>, word: &str, pods: &[&str]) {
     make.objects(word);
     let label = format!("word={word}");
@@ -80,7 +80,7 @@ fn logs(machine: &Machine, pod: &str, more: &[&str]) -> String {
     machine.cluster.kubectl(&[&["logs", pod], more].concat()).expect("logs")
 }
 
-/// Both kubelets see the same, and nothing has happened on the way from one to the other.
+/// Swaps kubelets, and asserts that both show the same and that nothing has happened in between.
 fn swapped(machine: &mut Machine, to: Kubelet, word: &str, image: &str, steady: &[&str], volumes: &[&str]) {
     let before =
         (running(&machine.cri, &machine.cluster.namespace), statuses(&machine.cluster).expect("statuses"));
@@ -94,7 +94,7 @@ fn swapped(machine: &mut Machine, to: Kubelet, word: &str, image: &str, steady: 
     });
     machine.swap(to);
     looked_after(machine, &Maker::new(machine, image), word, volumes);
-    // Both look at everything again within this time, changes or not.
+    // Within this time both look at everything again, with or without changes.
     eventually("the node's status was looked at", SOON, || match node.seen().len() {
         0 | 1 => Err("it was not written".to_owned()),
         _ => Ok(()),
@@ -167,7 +167,7 @@ fn there_and_back(environment: &Environment) {
     settled(&machine, &ours);
     pods.extend(ours.iter().map(|(pod, _)| *pod));
 
-    // The Go kubelet takes the word of another one only for containers that were ten seconds old when it started.
+    // The Go kubelet accepts statuses of another kubelet only for containers that were ten seconds old when it started.
     eventually("every container is old enough", SOON, || {
         let all = running(&machine.cri, &machine.cluster.namespace);
         let youngest = all.values().flatten().map(|(_, started_ns)| *started_ns).max().unwrap_or_default();
@@ -246,7 +246,7 @@ fn between(environment: &Environment) {
     let after = running(&machine.cri, &machine.cluster.namespace);
     assert_eq!(of_pods(&after, &["bystander"]), of_pods(&before, &["bystander"]));
     assert_steady(&watch, &["bystander"]);
-    // A static pod has another UID under each kubelet: it begins anew, once.
+    // A static pod has another UID under each kubelet: it is started anew, once.
     let anew = of_pods(&after, &[&mirror]);
     assert_eq!(anew.len(), 2, "{anew:?}");
     assert!(anew.iter().all(|(name, what)| before[name] != *what), "{anew:?}");

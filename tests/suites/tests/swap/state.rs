@@ -1,4 +1,4 @@
-//! What must be the same under either kubelet.
+//! The state that must be the same under either kubelet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, Watch};
 use crate::cri::{CONTAINER_NAME_LABEL, Cri, NAMESPACE_LABEL, POD_NAME_LABEL};
 
-/// `<pod>/<container>` and what the runtime says of it: IDs and times of start, in general one of each. Sandboxes are
-/// containers without name.
+/// `<pod>/<container>`, with IDs and times of start from the runtime, usually one of each. Sandboxes are containers
+/// without a name.
 pub type Running = BTreeMap<String, BTreeSet<(String, i64)>>;
 
-/// What runs of a namespace.
+/// The running sandboxes and containers of a namespace.
 pub fn running(cri: &Cri, namespace: &str) -> Running {
     let mut found = Running::new();
     for container in cri.running(NAMESPACE_LABEL, namespace) {
@@ -28,7 +28,7 @@ pub fn running(cri: &Cri, namespace: &str) -> Running {
     found
 }
 
-/// Ok when both are the same; else what differs, with the name of its pod.
+/// Ok when both are equal; else the differences, with the names of their pods.
 pub fn same(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>) -> Result<(), String> {
     let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     let differs = |name: &&String| before.get(*name) != now.get(*name);
@@ -48,7 +48,7 @@ pub fn of_pods<V: Clone>(all: &BTreeMap<String, V>, pods: &[&str]) -> BTreeMap<S
     all.iter().filter(|(name, _)| wanted(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// What the pods' statuses say of their past and present, by pod.
+/// The parts of the pods' statuses about their past and present, by pod.
 pub fn statuses(cluster: &Cluster) -> Result<BTreeMap<String, Value>, String> {
     let list = cluster.get(&["pods"])?;
     let items = list["items"].as_array().ok_or("no list")?;
@@ -65,7 +65,7 @@ fn status(pod: &Value) -> Value {
         .as_array()
         .into_iter()
         .flatten()
-        // A kubelet that begins to look after a pod may note for a moment that it compares its resources.
+        // A kubelet that takes a pod over may note for a moment that it compares the pod's resources.
         .filter(|condition| condition["type"] != "PodResizeInProgress")
         .map(|condition| {
             (text(&condition["type"]), json!([condition["status"], condition["lastTransitionTime"]]))
@@ -87,7 +87,7 @@ fn status(pod: &Value) -> Value {
         })
         .collect()
     };
-    // The Go kubelet forgets the address of a finished pod when it starts again, whoever ran before it.
+    // The Go kubelet forgets the address of a finished pod when it starts again, after either kubelet.
     let address = if status["phase"] == "Running" { status["podIP"].clone() } else { Value::Null };
     json!({
         "phase": status["phase"], "reason": status["reason"], "startTime": status["startTime"], "address": address,
@@ -96,7 +96,7 @@ fn status(pod: &Value) -> Value {
     })
 }
 
-/// Ready, phase and restart counts of each pod never were anything else while it was watched.
+/// Asserts that Ready, phase and restart counts of each pod never changed while it was watched.
 pub fn assert_steady(watch: &Watch, pods: &[&str]) {
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in watch.seen() {
@@ -116,7 +116,7 @@ pub fn assert_steady(watch: &Watch, pods: &[&str]) {
     }
 }
 
-/// The node was never anything but ready.
+/// Asserts that the node was always ready.
 pub fn assert_ready_throughout(watch: &Watch) {
     let seen = watch.seen();
     assert!(!seen.is_empty(), "the node was seen");
@@ -125,7 +125,7 @@ pub fn assert_ready_throughout(watch: &Watch) {
     }
 }
 
-/// What a condition of type Ready says.
+/// The status of the condition Ready.
 pub fn ready(status: &Value) -> Option<&str> {
     let conditions = status["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == "Ready")?["status"].as_str()

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a killed process may take to be gone.
 const KILLED_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks at whether it has ended.
+/// Period of looks at whether the process has ended.
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// How a kubelet is started; it can be started again and again.
@@ -58,17 +58,17 @@ impl KubeletProcess {
         self.child.id()
     }
 
-    /// Where it logs.
+    /// The log file.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// How it has ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child of ours can be waited for")
     }
 
-    /// How it ends, if it does `within` that time.
+    /// The exit status, if the process ends `within` that time.
     pub fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
         let begun = Instant::now();
         loop {
@@ -86,7 +86,7 @@ impl KubeletProcess {
             return;
         }
         let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
-        // It may end right now: then it is still ours to be waited for, and the signal is lost without harm.
+        // If it ends right now, its ID is still ours until it is waited for, and the signal is lost without harm.
         let _lost = kill_process(pid.expect("process IDs are positive"), signal);
     }
 
@@ -96,10 +96,10 @@ impl KubeletProcess {
         self.wait(within)
     }
 
-    /// Ends it with SIGKILL.
+    /// Ends the process with SIGKILL.
     ///
     /// # Panics
-    /// When it is still there 30 s later.
+    /// It still exists 30 s later.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.wait(KILLED_WITHIN).expect("a killed process is gone");

@@ -1,4 +1,4 @@
-//! The kubelet's binary as a process of its own, what its ports tell, and waiting for things in wall time.
+//! The kubelet's binary as a process of its own, the answers of its ports, and waits in wall time.
 
 mod kubelet;
 mod poll;

@@ -1,14 +1,14 @@
-//! Waiting for what another process does: looking again and again until a deadline, never a sleep of hope.
+//! Waits for another process by looking again and again until a deadline, and never by a fixed sleep.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Period of looks.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Looks until there is something to return.
+/// Looks until a look returns a value.
 ///
 /// # Panics
-/// After `within`, with `what` was awaited and what the last look said instead.
+/// After `within`, with `what` was awaited and the last look's error.
 #[track_caller]
 pub fn eventually<T>(what: &str, within: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let begun = Instant::now();
@@ -23,10 +23,10 @@ pub fn eventually<T>(what: &str, within: Duration, mut look: impl FnMut() -> Res
     }
 }
 
-/// Looks again and again for as long as `during`: for what must not happen, which no event announces.
+/// Looks again and again for as long as `during`, for things that must not happen, since no event tells of them.
 ///
 /// # Panics
-/// At the first look that gives an error, with that error.
+/// At the first look that returns an error, with that error.
 #[track_caller]
 pub fn holds(what: &str, during: Duration, mut look: impl FnMut() -> Result<(), String>) {
     let begun = Instant::now();

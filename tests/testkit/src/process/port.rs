@@ -7,14 +7,14 @@ use std::time::Duration;
 
 /// How long one request may take to connect, and each read of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Larger answers are cut: nothing here is.
+/// Longer answers are cut; the kubelet gives none.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// An HTTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port(pub SocketAddr);
 
-/// What it answered.
+/// An HTTP answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code.
@@ -32,7 +32,7 @@ impl Port {
     /// Gets `path`, whatever the status of the answer.
     ///
     /// # Errors
-    /// For people: nobody listens, or what came is no HTTP.
+    /// For people: no server listens, or the answer is not HTTP.
     pub fn get(&self, path: &str) -> Result<Answer, String> {
         let failed = |error: std::io::Error| format!("GET {}{path}: {error}", self.0);
         let mut stream = TcpStream::connect_timeout(&self.0, PATIENCE).map_err(failed)?;
@@ -72,20 +72,20 @@ fn parse(answer: &str) -> Option<Answer> {
     Some(Answer { status, body: body.to_owned() })
 }
 
-/// Ports that tests listen on: below those that the kernel gives to connections, so that no connection of another
-/// process takes one before its server does.
+/// Ports that tests listen on: below the kernel's range for outgoing connections, so that no connection of another
+/// process takes one before the test's server does.
 const FIRST_PORT: u16 = 12_000;
 const LAST_PORT: u16 = 31_999;
 
-/// So many different ports of 127.0.0.1 that nobody listened on a moment ago. No port is given twice before all have
-/// been, and suites that run at once begin at different places.
+/// So many different ports of 127.0.0.1 on which no process listened a moment ago. No port is given twice before all
+/// have been, and suites that run at once begin at different places.
 ///
 /// # Panics
-/// When the machine has none.
+/// The machine has none.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let count = u32::from(LAST_PORT - FIRST_PORT) + 1;
-    // Process IDs follow each other: a stride keeps their places apart.
+    // Process IDs are consecutive: a stride keeps their ranges apart.
     let begin = std::process::id().wrapping_mul(617) % count;
     let mut tries = 0..count;
     [(); N].map(|()| {
@@ -98,7 +98,7 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
     })
 }
 
-/// What is read until it is `enough`, or the end, or nothing comes any more.
+/// The bytes read until they are `enough`, the stream ends, or nothing comes any more.
 pub fn heard(stream: &mut impl Read, enough: impl Fn(&str) -> bool) -> String {
     let mut bytes = Vec::new();
     let mut part = [0; 4096];

@@ -20,8 +20,8 @@ fn a_container_waits_until_its_hook_has_ended() {
     assert_eq!((phase_of(status), of(status, "a").ready), ("Running", true));
 }
 
-/// The API server takes no status in which a container comes back that may not: an instance that is killed to be
-/// replaced is not told as ended, whatever its exit code and the restart policy.
+/// The API server refuses a status in which a container comes back after it has ended for good. So an instance that is
+/// killed to be replaced is not shown as ended, whatever its exit code and the restart policy.
 #[test]
 fn an_instance_that_makes_room_for_another_has_not_ended() {
     for (policy, exit_code) in [("OnFailure", 0), ("Never", 0), ("Never", 137)] {

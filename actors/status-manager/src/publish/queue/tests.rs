@@ -71,7 +71,7 @@ fn one_call_at_a_time_and_the_latest_wins() {
     let What::Patch(patch) = publisher.next().unwrap().what else { panic!("a patch") };
     assert_eq!(patch["status"], json!({ "phase": "Succeeded" }));
     publisher.done(&uid("a"), patched("a", 3, json!({ "phase": "Succeeded" })));
-    // The watch is behind the answers.
+    // The watch tells of a version from before the answers.
     publisher.told(&uid("a"), at("Succeeded"));
     assert_eq!(publisher.next(), None);
 }
@@ -191,12 +191,12 @@ fn a_server_put_back_to_an_earlier_time_is_told_again() {
     publisher.told(&uid("a"), at(7, "Pending"));
     assert!(publisher.next().is_some());
     publisher.done(&uid("a"), patched("a", 90, json!({ "phase": "Running" })));
-    // Late news from before the answer change nothing; news of the answer itself neither.
+    // Late news from before the answer change nothing, and neither do news of the answer itself.
     publisher.told(&uid("a"), at(8, "Pending"));
     assert_eq!(publisher.next(), None);
     publisher.told(&uid("a"), at(90, "Running"));
     assert_eq!(publisher.next(), None);
-    // Never before was it told backwards.
+    // The watch had never gone back to an older version before.
     publisher.told(&uid("a"), at(7, "Pending"));
     assert!(publisher.next().is_some(), "what the answer said is lost");
     publisher.done(&uid("a"), patched("a", 9, json!({ "phase": "Running" })));

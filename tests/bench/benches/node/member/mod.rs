@@ -1,4 +1,4 @@
-//! A kubelet as a member of a cluster, asked and watched through a real API server.
+//! A kubelet as a member of a cluster, given pods and watched through a real API server.
 
 mod plane;
 pub mod rows;
@@ -28,7 +28,7 @@ const BURST_WITHIN: Duration = Duration::from_secs(300);
 const STARTS: usize = 5;
 const EXITS: usize = 5;
 const KILLS: usize = 3;
-/// What a restarted kubelet has to say, it has said by then.
+/// A restarted kubelet has sent everything that it has to tell by then.
 const SAID: Duration = Duration::from_secs(10);
 
 /// A kubelet's figures. Seconds, unless the name says otherwise.
@@ -48,25 +48,25 @@ pub struct Figures {
     pub exit_written_s: Samples,
     /// Pods at once.
     pub burst: Option<Burst>,
-    /// With all those pods there and nothing happening.
+    /// While all those pods run and nothing happens.
     pub idle: Option<Idle>,
-    /// The kubelet killed and started again with all those pods, some times: what it asked for.
+    /// Requests while the kubelet is killed and started again with all those pods, several times.
     pub restarts: Option<Asked>,
-    /// And once more, with a pod that came meanwhile.
+    /// The same once more, with a pod that came meanwhile: from the start until that pod is Ready.
     pub restart_new_ready_s: Option<f64>,
-    /// Containers that are not those of before.
+    /// Number of containers that were replaced.
     pub replaced: Option<usize>,
     /// The API server away for a while: from its return until a new pod is Ready.
     pub outage_new_ready_s: Option<f64>,
-    /// What the node asked for from the return until that was over.
+    /// Requests of the node from the return until then.
     pub outage_asked: Option<Asked>,
     /// All those pods deleted at once.
     pub deleted: Option<Deleted>,
-    /// What came to no figure, and why.
+    /// Measurements without a figure, with their reasons.
     pub failures: Vec<String>,
 }
 
-/// Pods at once.
+/// Figures of pods created at once.
 #[derive(Debug, Serialize)]
 pub struct Burst {
     /// How many.
@@ -79,11 +79,11 @@ pub struct Burst {
     pub runtime_cpu: RuntimeCpu,
     /// The kubelet's memory after it.
     pub memory: Option<Memory>,
-    /// What the node asked for.
+    /// Requests of the node.
     pub asked: Asked,
 }
 
-/// Nothing happening.
+/// Figures while nothing happens.
 #[derive(Debug, Serialize)]
 pub struct Idle {
     /// CPU of the kubelet, cores.
@@ -94,11 +94,11 @@ pub struct Idle {
     pub memory: Option<Memory>,
     /// Requests per pod and minute.
     pub requests_per_pod_minute: f64,
-    /// What the node asked for.
+    /// Requests of the node.
     pub asked: Asked,
 }
 
-/// Deleted at once.
+/// Figures of pods deleted at once.
 #[derive(Debug, Serialize)]
 pub struct Deleted {
     /// First deletion until the last is gone.
@@ -107,7 +107,7 @@ pub struct Deleted {
     pub kubelet_cpu: Cpu,
     /// The kubelet's memory after it.
     pub memory: Option<Memory>,
-    /// What the node asked for.
+    /// Requests of the node.
     pub asked: Asked,
 }
 
@@ -120,7 +120,7 @@ struct Scenario<'a> {
     kubelet: Kubelet,
 }
 
-/// Measures a kubelet. What fails is in the figures' `failures`.
+/// Measures a kubelet. Failures are in the figures' `failures`.
 pub async fn measure(
     settings: &Settings,
     cluster: &Cluster,
@@ -154,7 +154,7 @@ async fn measured(
         figures.failures.push(format!("{phase}: {error}"));
     }
     scenario.kubelet.kill();
-    // Harmless if it runs.
+    // Starting it again does no harm if it runs.
     scenario.plane.script("start", &[])?;
     scenario.plane.clear(&scenario.node).await?;
     observer.clear().await
@@ -320,7 +320,7 @@ impl Scenario<'_> {
         })
     }
 
-    /// The same kubelet again and again, while nothing else happens; then once with a new pod.
+    /// Restarts the kubelet several times while nothing else happens, then once with a new pod.
     async fn restarts(&mut self, pods: &mut View<Pod>, figures: &mut Figures) -> Result<(), BenchError> {
         let before = self.observer.running().await?;
         let mark = self.plane.mark();
@@ -353,7 +353,7 @@ impl Scenario<'_> {
         let mark = self.plane.mark();
         self.plane.script("start", &[])?;
         let begun = Instant::now();
-        // What is measured with was away, too: anew, with no patience left over from the outage.
+        // The benchmark's own client was cut off, too: a new one has no waits left over from the outage.
         let new = ["after-outage".to_owned()];
         let [new_name] = &new;
         self.create(new_name).await?;

@@ -1,4 +1,4 @@
-//! The control plane that the node is a member of: what is asked of it, what it tells, and who asked it for what.
+//! The control plane that the node is a member of: calls to it, its objects, and the requests in its audit log.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -27,7 +27,7 @@ const NAMESPACE: &str = "default";
 pub struct Plane {
     dir: PathBuf,
     script: PathBuf,
-    /// The administrator, without any limit of rate.
+    /// The administrator's client, without a rate limit.
     pub admin: ApiClient,
 }
 
@@ -36,7 +36,7 @@ fn refused(error: &ApiError) -> BenchError {
 }
 
 impl Plane {
-    /// That of the directory; nothing is connected yet.
+    /// The control plane in `dir`; nothing is connected yet.
     pub fn new(dir: &Path, script: &Path) -> Result<Self, BenchError> {
         let path = dir.join("admin.kubeconfig");
         let text = std::fs::read_to_string(&path).map_err(BenchError::io("read", &path))?;
@@ -55,7 +55,7 @@ impl Plane {
         Ok(Self { dir: dir.to_owned(), script: script.to_owned(), admin })
     }
 
-    /// Runs the script; gives what it prints. Blocks.
+    /// Runs the script and returns its output. Blocks.
     pub fn script(&self, verb: &str, arguments: &[&str]) -> Result<String, BenchError> {
         let output = Command::new(&self.script).arg(verb).arg(&self.dir).args(arguments).output();
         let output = output.map_err(BenchError::io("run", &self.script))?;
@@ -78,7 +78,7 @@ impl Plane {
         deleted.map_err(|error| refused(&error))
     }
 
-    /// Deletes the Node, if it is there.
+    /// Deletes the Node, if it exists.
     pub async fn forget(&self, node: &str) -> Result<(), BenchError> {
         match self.admin.delete::<Node>(None, node, &Delete::default()).await {
             Err(error) if !error.is_not_found() => Err(refused(&error)),
@@ -109,7 +109,7 @@ impl Plane {
         self.dir.join("audit.log")
     }
 
-    /// What the node has asked for since the mark.
+    /// The requests of the node since the mark.
     pub fn asked_since(&self, mark: u64, node: &str) -> Result<Asked, BenchError> {
         let path = self.audit_log();
         let mut file = std::fs::File::open(&path).map_err(BenchError::io("open", &path))?;
@@ -135,7 +135,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// All of them.
+    /// The number of all requests.
     pub fn count(&self) -> usize {
         self.by_kind.values().sum()
     }
@@ -167,7 +167,7 @@ struct AuditObject {
 }
 
 impl AuditEvent {
-    /// A watch when it begins, everything else when it ends.
+    /// A watch is counted when it begins, every other request when it ends.
     fn counts(&self) -> bool {
         (self.stage == "ResponseStarted") == (self.verb == "watch")
     }
@@ -183,15 +183,15 @@ impl AuditEvent {
     }
 }
 
-/// Objects as the API server tells of them, by name.
+/// Objects by name, as the API server's watch tells them.
 pub struct View<K> {
     stream: BoxStream<'static, Followed<K>>,
-    /// As they are now.
+    /// The present objects.
     pub objects: BTreeMap<String, K>,
 }
 
 impl<K: Object> View<K> {
-    /// Follows them; returns when all that is there is known.
+    /// Follows the objects; returns once the list has been read.
     pub async fn open(plane: &Plane, select: Select) -> Result<Self, BenchError> {
         let mut view = Self { stream: plane.admin.follow(select), objects: BTreeMap::new() };
         let listed = async {
@@ -220,7 +220,7 @@ impl<K: Object> View<K> {
         Ok(news)
     }
 
-    /// Waits until it holds of what is there; gives how long since `since`.
+    /// Waits until `holds` is true of the objects; returns the time since `since`.
     pub async fn until(
         &mut self,
         what: &str,

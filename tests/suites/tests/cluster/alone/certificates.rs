@@ -21,7 +21,7 @@ use crate::member::condition;
 use crate::node::{LATER, Node, Options};
 use crate::setting::Setting;
 
-/// Sets it when it is dropped.
+/// Sets the flag when it is dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -62,20 +62,20 @@ impl Stranger {
         self.node.notes("certificates").join(format!("{whose}-current.pem"))
     }
 
-    /// The pair on disk, if there is one; it must be whole.
+    /// The pair on disk, if there is one; it must be complete.
     fn pair(&self) -> Option<Pair> {
         let path = self.current("kubelet-client");
         let bytes = fs::read(&path).ok()?;
         Some(Pair::read(&bytes, &bytes, &path).unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// Its requests for certificates.
+    /// The node's requests for certificates.
     fn requests(&self) -> Vec<Value> {
         let all = self.api.list::<CertificateSigningRequest>(&Select::default()).unwrap_or_default();
         all.into_iter().filter(|csr| csr["metadata"]["name"].as_str().is_some()).collect()
     }
 
-    /// Signs for so many seconds whatever is asked until the Node is Ready.
+    /// Signs all requests for so many seconds, until the Node is Ready.
     fn becomes_ready(&self, seconds: &str) {
         eventually("the Node is Ready", LATER, || {
             self.node.assert_alive();
@@ -88,7 +88,7 @@ impl Stranger {
         });
     }
 
-    /// What it says before it ends by itself.
+    /// The log of a kubelet that ends by itself.
     fn last_words(&self) -> String {
         self.node.start_kubelet();
         assert!(!self.node.kubelet_ends().success(), "it ends with a failure");
@@ -107,7 +107,7 @@ pub fn first(setting: &Arc<Setting>) {
         });
         names.next().ok_or_else(|| stranger.node.log_tail())
     });
-    // Killed while it waits: the next one finds its request again.
+    // The kubelet is killed while it waits: the next one finds its request again.
     stranger.node.kill_kubelet();
     stranger.node.start_kubelet();
     stranger.becomes_ready("3600");
@@ -124,7 +124,7 @@ pub fn first(setting: &Arc<Setting>) {
     assert!(!stranger.node.notes("certificates/kubelet-client.key.tmp").exists());
     let leaf = stranger.pair().expect("a pair").leaf;
     assert_eq!(leaf.common_name, format!("system:node:{}", stranger.name));
-    // The next kubelet asks for nothing.
+    // The next kubelet requests nothing.
     let asked = stranger.requests().len();
     stranger.node.terminate_kubelet();
     fs::remove_file(stranger.dir.path().join("bootstrap.conf")).expect("there");
@@ -148,7 +148,7 @@ pub fn rotating(setting: &Arc<Setting>) {
     });
     let left = stranger.node.metric("kubelet_certificate_manager_client_ttl_seconds").expect("a metric");
     assert!(left < 100.0, "{left}");
-    // Both are renewed by a kubelet that runs on.
+    // A kubelet that runs on renews both.
     let pid = stranger.node.kubelet_pid();
     eventually("both certificates are renewed", LATER, || {
         stranger.setting.control_plane("sign", &["600"]);
@@ -174,7 +174,7 @@ pub fn killed(setting: &Arc<Setting>) {
     });
     let (mut seen, begun, over) = (BTreeSet::new(), Instant::now(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        // It ends however the looking ends.
+        // The thread ends however the checks below end.
         let _guard = Over(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
@@ -185,7 +185,7 @@ pub fn killed(setting: &Arc<Setting>) {
         let mut round = 0;
         while seen.len() < 4 {
             assert!(begun.elapsed() < LATER, "{seen:?}\n{}", stranger.node.log_tail());
-            // Another moment each time; the pair is looked at all the while.
+            // A different moment in each round; the pair is checked all the while.
             let end = Instant::now() + Duration::from_millis(500 + 1500 * (round % 6));
             while Instant::now() < end {
                 seen.insert(stranger.pair().expect("there is always a pair").leaf.not_before);
@@ -229,8 +229,8 @@ pub fn wrong(setting: &Arc<Setting>) {
     let text = fs::read_to_string(&bootstrap).expect("a kubeconfig");
     let token = text.lines().find(|line| line.contains("token:")).expect("a token");
     fs::write(&bootstrap, text.replace(token, "    token: abcdef.0123456789abcdef")).expect("written");
-    // kube-apiserver closes a connection on which it knows nobody (UnauthenticatedHTTP2DOSMitigation), at times before its
-    // answer has been read. The kubelet ends with either, and is started again as systemd starts it.
+    // kube-apiserver closes a connection without a known user (UnauthenticatedHTTP2DOSMitigation), at times before its
+    // answer has been read. The kubelet ends in both cases, and is started again as systemd would start it.
     let closed =
         |said: &String| said.contains("http2 error: connection error received: not a result of an error");
     let said = std::iter::repeat_with(|| stranger.last_words()).take(5).find(|said| !closed(said));

@@ -1,4 +1,4 @@
-//! How often the API server is asked.
+//! The number of requests to the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub fn restart(setting: &Arc<Setting>) {
     member.node.kill_kubelet();
     member.node.start_kubelet();
     eventually("the kubelet is healthy", SOON, || member.node.healthz.text("/healthz").map(drop));
-    // It has taken them in and looked at each: what there was to write would be written within some seconds.
+    // The kubelet has looked at each pod: anything there was to write would be written within some seconds.
     let next = member.pod("next", containers([sleeper("main")]));
     next.ready();
     settled(&member);
@@ -47,7 +47,7 @@ pub fn restart(setting: &Arc<Setting>) {
     }
 }
 
-/// Waits until nothing has been written about pods or told of them for some seconds.
+/// Waits until for some seconds no status of a pod has been written, and no watch has told of a pod.
 fn settled(member: &Member) {
     let quiet = Duration::from_secs(5);
     let begun = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Ends of pods that others write, and what pods are told of their node.
+//! Ends of pods that other writers cause, and what pods learn of their node.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A node whose disk is filled by a pod. Its root is a small file system of its own: what else the machine's disks have
-//! does not matter, and nobody else's pods are touched.
+//! A node whose disk is filled by a pod. Its root is a small file system of its own, so that the machine's other disks
+//! do not matter, and no pods of other nodes are touched.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub fn full_disk(setting: &Arc<Setting>) {
     }
 }
 
-/// The pod has ended with these words, and nothing was said of a disruption.
+/// The pod has ended with this message, and without a condition about a disruption.
 fn exceeded(pod: &OwnPod<'_>, message: &str) {
     let ended = pod.wait("Failed", LATER, |pod| pod.phase() == "Failed");
     assert_eq!((ended.text("/status/reason"), ended.text("/status/message")), ("Evicted", message));

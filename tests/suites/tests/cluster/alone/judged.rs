@@ -1,4 +1,4 @@
-//! Which pods a restarted kubelet judges: those of which the node has nothing, whatever their statuses say.
+//! Which pods a restarted kubelet judges: those of which the node has nothing, whatever their statuses are.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::setting::Setting;
 use crate::spec::{containers, sleeper, with};
 use crate::view::PodView;
 
-/// What a kubelet would have written of a pod that it runs.
+/// The status that a kubelet would write for a pod that it runs.
 fn forged() -> Value {
     json!({
         "phase": "Running",
@@ -44,7 +44,7 @@ pub fn restart(setting: &Arc<Setting>) {
     };
     let selecting =
         || with(containers([sleeper("main")]), json!({"nodeSelector": {"example.com/zone": "a"}}));
-    // Labelled this moment: that the kubelet has not heard of it yet refuses nobody.
+    // The kubelet may not have heard of the new label yet, which must not make it refuse a pod.
     zone(json!("a"));
     let runs = member.pod("runs", selecting());
     let before = runs.ready();
@@ -71,7 +71,7 @@ pub fn restart(setting: &Arc<Setting>) {
     let still = wants.wait("waiting as before", SOON, waits);
     assert_eq!(wants.file.sandboxes(still.uid()).len(), 0);
     assert!((1..=2).contains(&told(&wants, &still)), "once by each kubelet, and not at each look");
-    // Whatever grace its deletion grants.
+    // The grace period of its deletion does not matter.
     wants.delete(Some(3600));
     eventually("it is gone", SOON, || match member.api.get::<Pod>(member.ns(), wants.name())? {
         Some(pod) => Err(pod.to_string()),

@@ -1,4 +1,4 @@
-//! Cases that stop or kill their kubelet, or count what it does, and so have one of their own.
+//! Cases that stop or kill their kubelet, or count its requests, and so need a kubelet of their own.
 
 mod certificates;
 mod counts;

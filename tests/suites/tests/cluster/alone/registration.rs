@@ -36,7 +36,7 @@ pub fn registers(setting: &Arc<Setting>) {
         now if now > first => Ok(()),
         now => Err(now),
     });
-    // Others' labels stay, whatever the kubelet writes.
+    // Labels of other writers stay, whatever the kubelet writes.
     member.api.merge::<NodeObject>(None, &member.name, json!({"metadata": {"labels": {"disk": "golden"}}}));
     let pid = member.node.kubelet_pid();
     member.node.signal_kubelet(Signal::TERM);
@@ -52,7 +52,7 @@ pub fn registers(setting: &Arc<Setting>) {
     assert_eq!(node["metadata"]["labels"]["disk"], "golden");
 }
 
-/// What is measured has upstream's labels, and stands in upstream's places.
+/// The metrics have upstream's labels, at upstream's paths.
 fn figures(member: &Member) {
     eventually("one pod is counted", SOON, || {
         let text = member.node.read_only.text("/metrics")?;

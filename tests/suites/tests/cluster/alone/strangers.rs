@@ -1,4 +1,4 @@
-//! A crowd of strangers at the HTTPS port of a node, each with a token that the API server has to be asked about.
+//! A crowd of unknown callers at the HTTPS port of a node, each with a token that the API server has to review.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -34,7 +34,7 @@ fn trusting(authority: &Path) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Sends requests with tokens that were never seen before, and hears no answer. How many were sent.
+/// Sends requests with tokens that were never seen before, and reads no answer. Returns the number of requests.
 fn crowd(server: SocketAddr, tls: &Arc<ClientConfig>, client: usize) -> usize {
     let name = ServerName::from(server.ip());
     let (mut under_way, mut sent) = (VecDeque::new(), 0);
@@ -57,7 +57,7 @@ fn crowd(server: SocketAddr, tls: &Arc<ClientConfig>, client: usize) -> usize {
 }
 
 pub fn random_tokens(setting: &Arc<Setting>) {
-    // Few calls a second: if the strangers took any of them, nobody else would have one for minutes.
+    // Few calls a second: if the unknown callers took any of them, other callers would wait for minutes.
     let few = json!({"kubeAPIQPS": 10, "kubeAPIBurst": 20});
     let member = Member::prepared(setting, "strangers", few, |_| ());
     let server = SocketAddr::new(setting.ip, member.node.server.0.port());

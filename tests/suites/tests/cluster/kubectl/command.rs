@@ -1,4 +1,4 @@
-//! Running kubectl: to its end, beside the case, and on a terminal.
+//! Runs kubectl: to its end, beside the case, and on a terminal.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub struct Kubectl {
     common: Vec<String>,
 }
 
-/// What a kubectl that has ended said.
+/// The exit code and outputs of a kubectl that has ended.
 #[derive(Clone, Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -40,7 +40,7 @@ pub struct Running {
     what: String,
 }
 
-/// What comes from one of its outputs.
+/// The bytes of one of its outputs.
 type Output = Arc<Mutex<Vec<u8>>>;
 
 impl Kubectl {
@@ -50,16 +50,16 @@ impl Kubectl {
         Self { program: program.to_owned(), common }
     }
 
-    /// Runs it to its end, with nothing at its input.
+    /// Runs kubectl to its end, with an empty input.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> Said {
         self.start(arguments).ends(LATER)
     }
 
-    /// What it writes, when it ends well.
+    /// The output of kubectl, which must succeed.
     ///
     /// # Panics
-    /// When it fails.
+    /// kubectl fails.
     #[track_caller]
     pub fn ok(&self, arguments: &[&str]) -> String {
         let said = self.run(arguments);
@@ -67,12 +67,12 @@ impl Kubectl {
         said.out
     }
 
-    /// Starts it with an empty input.
+    /// Starts kubectl with an empty input.
     pub fn start(&self, arguments: &[&str]) -> Running {
         self.spawn(arguments, false)
     }
 
-    /// Starts it with an input that stays open.
+    /// Starts kubectl with an input that stays open.
     pub fn start_fed(&self, arguments: &[&str]) -> Running {
         self.spawn(arguments, true)
     }
@@ -92,7 +92,7 @@ impl Kubectl {
         Running { child, stdin, terminal: None, out, err, what: format!("kubectl {}", arguments.join(" ")) }
     }
 
-    /// Starts it on a terminal of its own with so many rows and columns.
+    /// Starts kubectl on a terminal of its own with so many rows and columns.
     pub fn start_on_terminal(&self, arguments: &[&str], rows: u16, columns: u16) -> Running {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a terminal of ours");
@@ -101,7 +101,7 @@ impl Kubectl {
         let side = || File::options().read(true).write(true).open(path).expect("the terminal's other side");
         let terminal = File::from(terminal);
         set_size(&terminal, rows, columns);
-        // A session of its own, whose terminal this is: so it hears of other sizes.
+        // It has a session of its own with this as the terminal, so that it gets the signal when the size changes.
         let child = Command::new("setsid")
             .args(["--ctty", "--wait"])
             .arg(&self.program)
@@ -124,7 +124,7 @@ fn set_size(terminal: &File, rows: u16, columns: u16) {
     tcsetwinsize(terminal, size).expect("a terminal has a size");
 }
 
-/// Reads all that comes, in a thread that ends with it.
+/// Reads all output, in a thread that ends with it.
 fn gather(mut from: impl Read + Send + 'static) -> Output {
     let output = Output::default();
     let into = Arc::clone(&output);
@@ -142,12 +142,12 @@ fn text(output: &Output) -> String {
 }
 
 impl Running {
-    /// What it has written so far, to both outputs if it has a terminal.
+    /// The output so far; with a terminal, both outputs.
     pub fn out(&self) -> String {
         text(&self.out)
     }
 
-    /// Waits until it has written this.
+    /// Waits until the output contains these words.
     #[track_caller]
     pub fn says(&mut self, words: &str) {
         let what = format!("{} writes {words:?}", self.what);
@@ -164,7 +164,7 @@ impl Running {
         });
     }
 
-    /// Gives it input.
+    /// Writes to its input.
     pub fn feed(&mut self, bytes: &[u8]) {
         match (&mut self.stdin, &mut self.terminal) {
             (Some(stdin), _) => stdin.write_all(bytes).and_then(|()| stdin.flush()),
@@ -174,17 +174,17 @@ impl Running {
         .unwrap_or_else(|error| panic!("{}: its input: {error}; it said {}", self.what, self.out()));
     }
 
-    /// Ends its input.
+    /// Closes its input.
     pub fn close(&mut self) {
         self.stdin = None;
     }
 
-    /// Gives its terminal another size.
+    /// Sets the size of its terminal.
     pub fn resize(&self, rows: u16, columns: u16) {
         set_size(self.terminal.as_ref().expect("started on a terminal"), rows, columns);
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until kubectl ends by itself.
     #[track_caller]
     pub fn ends(mut self, within: Duration) -> Said {
         let begun = Instant::now();
@@ -196,7 +196,7 @@ impl Running {
             assert!(begun.elapsed() < within, "{} does not end; it said {out:?} and {err:?}", self.what);
             std::thread::sleep(Duration::from_millis(20));
         };
-        // The threads that read see the end a moment later: they hold the other references until then.
+        // The reading threads see the end a moment later, and hold the other references until then.
         let out = Arc::clone(&self.out);
         let err = Arc::clone(&self.err);
         if self.terminal.is_none() {

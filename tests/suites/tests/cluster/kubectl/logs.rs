@@ -62,7 +62,7 @@ fn followed(member: &Member) {
 }
 
 fn previous(member: &Member) {
-    // The first instance waits to be told, so that its log is complete when it ends.
+    // The first instance waits for the gate, so that its log is complete when it ends.
     let script = format!(
         "echo instance $(ls /gate | wc -l); touch /gate/run-$(ls /gate | wc -l); [ $(ls /gate | wc -l) = 1 ] && exit 1; {OBEDIENT}"
     );

@@ -1,4 +1,4 @@
-//! What people do with kubectl.
+//! Uses of kubectl by people.
 
 mod command;
 mod debug;

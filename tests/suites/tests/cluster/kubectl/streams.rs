@@ -22,10 +22,10 @@ pub const ALL: &[(&str, Shared)] = &[
     ("ports_are_forwarded", forward),
 ];
 
-/// More than any buffer on the way holds.
+/// More bytes than any buffer on the way holds.
 const MANY_BYTES: usize = 3 * 1024 * 1024;
 
-/// Bytes in no order, the same each time.
+/// Bytes without a pattern, the same each time.
 fn bytes() -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut bytes = Vec::with_capacity(MANY_BYTES);
@@ -65,7 +65,7 @@ fn terminal(member: &Member) {
     pod.ready();
     let mut shell = member.kubectl().start_on_terminal(&["exec", "-it", pod.name(), "--", "sh"], 40, 100);
     shell.says("# ");
-    // What is typed is echoed: the answers are written otherwise than the questions.
+    // The terminal echoes the input: the answers are spelt differently from the questions.
     shell.feed(b"tty; echo size $(stty size) .\n");
     shell.says("/dev/pts/");
     shell.says("size 40 100 .");
@@ -76,7 +76,7 @@ fn terminal(member: &Member) {
         let out = shell.out();
         if out.contains("size 50 120 .") { Ok(()) } else { Err(out) }
     });
-    // Ctrl-C is the terminal's: the shell lives on.
+    // Ctrl-C goes to the terminal: the shell lives on.
     shell.feed(b"echo wait''ing; sleep 1000\n");
     shell.says("waiting");
     shell.feed(&[3]);
@@ -92,7 +92,7 @@ fn attach(member: &Member) {
     let pod = member.pod("attached", with(containers([container]), json!({"restartPolicy": "Never"})));
     pod.ready();
     let mut attached = kubectl.start_fed(&["attach", "-i", pod.name()]);
-    // What is said before the runtime has connected the streams is lost on nobody: input waits in the pipe.
+    // Input from before the runtime has connected the streams is not lost: it waits in the pipe.
     attached.feed(b"one\n");
     attached.says("heard one");
     attached.feed(b"end\n");
@@ -148,7 +148,7 @@ fn copy(member: &Member) {
     assert_eq!(fs::read(here("again/inner/bytes")).expect("the copy").len(), MANY_BYTES);
 }
 
-/// Starts a port-forward, and gives the port here.
+/// Starts a port-forward, and returns the local port.
 fn forwarded(kubectl: &Kubectl, pod: &str, to: u16) -> (Running, u16) {
     let mut forwarding =
         kubectl.start(&["port-forward", &format!("pod/{pod}"), &format!(":{to}"), "--address=127.0.0.1"]);
@@ -172,7 +172,7 @@ fn forward(member: &Member) {
 
     let (mut echoing, port) = forwarded(&kubectl, pod.name(), 9000);
     echoed(port).expect("many bytes come back");
-    // Nobody listens: this connection fails, and says so.
+    // No process listens on the port: this connection fails, and kubectl reports it.
     let (mut deaf, port) = forwarded(&kubectl, pod.name(), 9999);
     let _refused =
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut stream| stream.write_all(b"x"));

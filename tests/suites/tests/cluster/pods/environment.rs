@@ -1,4 +1,4 @@
-//! Environment variables from what the API server has.
+//! Environment variables from objects of the API server.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use serde_json::json;
@@ -41,7 +41,7 @@ fn variables(member: &Member) {
         }),
     );
     let spec = with(containers([container]), json!({"gate": true}));
-    // Watches tell the kubelet of the service a moment later: a pod that came first has no variables for it.
+    // The kubelet's watch tells of the service a moment later: a pod that starts before that has no variables for it.
     let lines = eventually("a pod has the service's variables", SOON, || {
         let pod = member.pod("variables", spec.clone());
         pod.ready();

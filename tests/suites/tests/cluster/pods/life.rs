@@ -22,7 +22,7 @@ pub const ALL: &[(&str, Shared)] = &[
 const MANY: usize = 20;
 
 fn grace(member: &Member) {
-    // It counts while it is told to end, and ends by itself.
+    // The script counts when it is told to end, and ends by itself.
     let script = "trap 'touch /gate/told; while ! [ -e /gate/leave ]; do sleep 0.1; done; exit 0' TERM; \
                   while :; do sleep 0.1; done";
     let spec = with(
@@ -53,7 +53,7 @@ fn again(member: &Member) {
     let second = pod.ready();
     assert_ne!(second.uid(), first.uid());
     assert!(second.is_running("other"));
-    // By force there is no wait: both are there for a moment, and only the second stays.
+    // A forced deletion does not wait: both pods exist for a moment, and only the second stays.
     pod.delete(Some(0));
     let third = pod.create(containers([sleeper("third")]));
     assert_ne!(third.uid(), second.uid());

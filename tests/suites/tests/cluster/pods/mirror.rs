@@ -29,7 +29,7 @@ fn mirrored(member: &Member) {
     assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Node"), &node["metadata"]["uid"]));
     assert_eq!(seen.text("/metadata/annotations/kubernetes.io~1config.source"), "file");
 
-    // Whoever deletes the mirror deletes nothing: another one comes for the same pod.
+    // Deleting the mirror ends nothing: another mirror is made for the same pod.
     for grace in [Some(0), None] {
         let before = mirror.look().expect("the mirror");
         mirror.delete(grace);

@@ -1,4 +1,4 @@
-//! What becomes of pods that the API server has.
+//! Pods of the API server.
 
 mod environment;
 mod life;
@@ -8,6 +8,6 @@ mod volumes;
 use crate::Shared;
 
 pub fn all() -> Vec<(&'static str, Shared)> {
-    // Those that wait for volumes first: they take longest.
+    // The cases that wait for volumes come first: they take longest.
     [volumes::ALL, mirror::ALL, life::ALL, environment::ALL].concat()
 }

@@ -1,4 +1,4 @@
-//! Volumes made of what the API server has, and of what it says later.
+//! Volumes made from objects of the API server, and from their later changes.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub const ALL: &[(&str, Shared)] = &[
     ("the_service_accounts_token_is_accepted", token),
 ];
 
-/// A script that writes what a file says into the gate again and again.
+/// A script that copies the contents of files to the gate again and again.
 fn watching(files: &[&str]) -> String {
     let copies: Vec<String> =
         files.iter().map(|file| format!("cp /data/{file} /gate/{}", file.replace('/', "-"))).collect();
@@ -97,9 +97,10 @@ fn awaited(member: &Member) {
     });
 }
 
-/// Tries of a volume after which the next one is so far away that only news of the secret can start the pod before it.
+/// After so many tries of a volume the next one is so far away that only news of the secret can start the pod before
+/// it.
 const TRIES: i64 = 7;
-/// Shorter than the wait after so many tries, which is 32 s; a machine that is busy with other pods takes a while.
+/// Shorter than the pause after so many tries, which is 32 s; a machine that is busy with other pods needs some time.
 const WOKEN_WITHIN: Duration = Duration::from_secs(20);
 
 fn withheld(member: &Member) {

@@ -1,4 +1,4 @@
-//! The server is not there, or takes calls and does not answer.
+//! The server is down, or accepts calls and does not answer.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use testkit::sandbox;
 
 use super::scene::{BACK_WITHIN, MINUTE, NS, Scene, clustered, member, pod, until};
 
-/// While nobody answers: questions how the server is, about once a second; the heartbeat's two tries every ten
-/// seconds; and of everything else a few.
+/// Requests while no answer comes: `/readyz` about once a second; the heartbeat's two tries every ten seconds; and of
+/// every other kind a few.
 const SILENT: &[(Verb, &str, f64)] = &[
     (Verb::Get, "/readyz", 121.0),
     (Verb::Get, "leases", 13.0),
@@ -31,7 +31,7 @@ fn ten_minutes_without_a_server_change_nothing_and_end_at_once() {
         scene.assert_calm("10 minutes without a server", SILENT, 4.0);
         assert!(scene.observed("PodSources").await.contains("Connection refused"), "it is told");
         assert!(scene.observed("Lease").await.contains("Connection refused"), "it is told");
-        // What happened meanwhile.
+        // The changes that the kubelet has missed.
         scene.api.delete::<Pod>(NS, "other", None);
         scene.api.put(&pod("new"));
         scene.api.set_down(false);
@@ -75,7 +75,7 @@ fn a_server_that_restarts_again_and_again_is_followed() {
             sandbox.pass(Duration::from_secs(27)).await;
         }
         scene.assert_unharmed();
-        // Two restarts a minute: a list and a watch each for what is followed, beside the pods' own affairs.
+        // Two restarts a minute: a list and a watch each for every kind that is followed, beside the requests for pods.
         scene.assert_calm("a restart every 30 s", &[(Verb::Get, "/readyz", 30.0)], 16.0);
         scene.end().await;
     });
@@ -106,7 +106,7 @@ fn watches_that_are_dead_without_a_word_are_given_up() {
         scene.api.mute_watches();
         scene.api.put(&pod("new"));
         let heard = || scene.api.get::<Pod>(NS, "new").and_then(|pod| pod.status);
-        // Real connections are asked whether they live; without that, a watch's own end is what is left.
+        // Real connections are checked by pings; without those, the kubelet notices only when the watch ends.
         let end = tokio::time::Instant::now() + 12 * MINUTE;
         while !heard().is_some_and(|status| is_ready(&status)) {
             assert!(tokio::time::Instant::now() < end, "the dead watches are still believed");

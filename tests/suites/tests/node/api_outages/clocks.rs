@@ -1,4 +1,4 @@
-//! Somebody sets the node's clock while it is a member of a cluster.
+//! The node's clock is set while the node is a member of a cluster.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Writes that are done, and nobody hears that they are.
+//! Writes that are carried out while their answers are lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -83,7 +83,7 @@ fn a_deletion_whose_answer_is_lost_takes_no_successor_with_it() {
         let first = scene.api.get::<Pod>(NS, "web").and_then(|pod| pod.metadata.uid).expect("a UID");
         scene.api.delete::<Pod>(NS, "web", None);
         until("the first one to be gone", || scene.api.get::<Pod>(NS, "web").is_none()).await;
-        // Its successor is there before anybody tries again.
+        // The successor exists before the write is tried again.
         let second = scene.api.put(&pod("web")).metadata.uid.expect("a UID");
         assert_ne!(first, second);
         scene.until_ready("web").await;
@@ -111,7 +111,7 @@ fn a_pod_that_is_made_anew_under_its_name_is_another_one() {
                 scene.api.set_down(true);
                 sandbox.pass(MINUTE).await;
             }
-            // Deleted by force: the kubelet was not asked.
+            // Deleted by force: the kubelet is not waited for.
             scene.api.delete::<Pod>(NS, "web", Some(0));
             let second = scene.api.put(&pod("web")).metadata.uid.expect("a UID");
             if away {

@@ -1,6 +1,6 @@
-//! What a member of a cluster must withstand from its API server, with the number of requests that it costs: away,
-//! half open, refusing, slow, forgetful, put back to an earlier time; its Node deleted and edited; clocks that jump.
-//! In each no container is harmed, nothing is left over, and all is well again without help.
+//! Faults of the API server that a member of a cluster withstands, with bounds on its requests: down, half open,
+//! refusing, slow, losing answers, restored to an earlier time; its Node deleted and edited; clocks that jump. In each
+//! case no container is harmed, nothing is left over, and the node recovers without help.
 
 mod away;
 mod clocks;

@@ -1,4 +1,4 @@
-//! Others delete the Node, or write into it.
+//! Other writers delete the Node, or change it.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn what_others_write_into_the_node_stays() {
             json!({"type": "example.com/Theirs", "status": "True", "reason": "r", "message": "m"});
         let status = json!({"status": {"conditions": [condition]}});
         scene.api.change::<Node>(None, NODE, Some("status"), &Patch::Strategic(status));
-        // Ours are put right.
+        // The kubelet's own conditions are restored.
         let ours =
             json!({"type": "Ready", "status": "False", "reason": "r", "message": "somebody else says so"});
         let status = json!({"status": {"conditions": [ours]}});

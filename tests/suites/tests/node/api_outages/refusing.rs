@@ -1,4 +1,4 @@
-//! The server answers, and not what one would like.
+//! The server answers with errors, late, or with 410.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use testkit::sandbox;
 
 use super::scene::{BACK_WITHIN, MINUTE, NS, Scene, pod, until};
 
-/// While everything is refused: the heartbeat's two tries every ten seconds, questions how the server is, and of
-/// everything else a few.
+/// Requests while everything is refused: the heartbeat's two tries every ten seconds, `/readyz`, and of every other
+/// kind a few.
 const REFUSED: &[(Verb, &str, f64)] = &[
     (Verb::Get, "/readyz", 121.0),
     (Verb::Get, "leases", 13.0),
@@ -22,7 +22,7 @@ async fn refused_for_ten_minutes(sandbox: &testkit::Sandbox, seed: u64, fault: F
     let told = matches!(fault, Fault::Refused { retry_after_s: Some(_), .. });
     let scene = Scene::settled(sandbox, seed).await;
     scene.api.fault_always(Some(fault.clone()));
-    // A list and a watch have to be made anew, too.
+    // A list and a watch have to be started anew, too.
     scene.api.cut_watches();
     scene.api.put(&pod("new"));
     sandbox.pass(10 * MINUTE).await;
@@ -56,7 +56,7 @@ fn a_server_that_says_when_to_come_again_is_obeyed() {
         refused_for_ten_minutes(sandbox, 114, Fault::code(429), BACK_WITHIN).await;
     });
     sandbox(Policy::default(), async |sandbox| {
-        // Whoever was told to come again in seven seconds comes after seven seconds.
+        // A client that is told to come again in seven seconds does so after seven seconds.
         refused_for_ten_minutes(sandbox, 115, Fault::too_many(7), Duration::from_secs(8)).await;
     });
     sandbox(Policy::default(), async |sandbox| {
@@ -80,7 +80,7 @@ fn a_server_that_says_when_to_come_again_is_obeyed() {
 fn one_kind_of_call_that_always_fails_stays_its_own_affair() {
     sandbox(Policy::default(), async |sandbox| {
         let scene = Scene::settled(sandbox, 117).await;
-        // The rest of the server is well, which must not encourage anybody.
+        // The rest of the server works, which must not lead to more tries.
         scene.api.fault(On::call(Verb::Watch, "pods"), usize::MAX, Fault::code(500));
         scene.api.fault(On::call(Verb::Patch, "pods/status"), usize::MAX, Fault::Unreachable);
         scene.api.cut_watches();
@@ -104,7 +104,7 @@ fn a_slow_server_slows_nothing_but_itself() {
         sandbox.pass(5 * MINUTE).await;
         assert!(scene.is_node_ready());
         scene.assert_calm("a slow server", &[], 8.0);
-        // Slower than anybody waits: as if it were not there.
+        // Slower than all deadlines: as if the server were down.
         scene.api.fault_always(Some(Fault::Latency(Duration::from_secs(100))));
         scene.api.cut_watches();
         sandbox.pass(5 * MINUTE).await;
@@ -132,14 +132,14 @@ fn a_server_that_forgets_versions_is_listed_anew_without_a_storm() {
         })
         .await;
         assert!(scene.api.attempts()[&(Verb::List, "pods".to_owned())] <= 2);
-        // A server that ends every watch with 410 at once.
+        // The server ends every watch with 410 at once.
         scene.api.fault(On { verb: Some(Verb::Watch), ..On::all() }, usize::MAX, Fault::code(410));
         scene.api.cut_watches();
         sandbox.pass(10 * MINUTE).await;
         scene.assert_calm("10 minutes in which every watch ends with 410", &[], 10.0);
         scene.api.clear_faults();
         scene.assert_serves("newer", MINUTE).await;
-        // One that ends open watches with 410 all the time.
+        // The server ends open watches with 410 all the time.
         for _ in 0..120 {
             scene.api.expire_watches();
             sandbox.pass(Duration::from_secs(1)).await;

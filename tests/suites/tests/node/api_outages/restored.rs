@@ -1,4 +1,4 @@
-//! etcd is put back to an earlier time: versions go back, what was deleted is there again, what was made is not.
+//! etcd is restored to an earlier time: versions go back, deleted objects exist again, and new ones are gone.
 
 use bridge_kube::Patch;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
@@ -20,13 +20,14 @@ fn a_server_put_back_to_an_earlier_time_is_believed() {
     sandbox(Policy::default(), async |sandbox| {
         let mut scene = Scene::settled(sandbox, 131).await;
         let old = scene.api.get::<Pod>(NS, "other").and_then(|pod| pod.metadata.uid).expect("a UID");
-        // Held in the backup: a pod that is bound and of which nobody has told yet.
+        // In the backup there is a bound pod that the kubelet has not been told of yet.
         scene.api.set_paused(true);
         let early = scene.api.put(&pod("early")).metadata.uid.expect("a UID");
         let backup = scene.api.backup();
         scene.api.set_paused(false);
         scene.until_ready("early").await;
-        // After it: one is deleted for good, one is made, others' edits and our postings raise the version.
+        // After the backup one pod is deleted for good, one is created, and other writers' and our writes raise the
+        // version.
         scene.api.delete::<Pod>(NS, "other", None);
         until("the other one to be gone", || scene.api.get::<Pod>(NS, "other").is_none()).await;
         scene.api.put(&pod("late"));
@@ -51,7 +52,8 @@ fn a_server_put_back_to_an_earlier_time_is_believed() {
         scene.api.restore(&backup);
         sandbox.pass(MINUTE).await;
         scene.api.set_down(false);
-        // What ran before the backup has not noticed, what the server has not any more ends, what it has again starts.
+        // Pods from before the backup are not disturbed, pods that the server has lost end, and pods that it has again
+        // start.
         until("the late one to end", || uids(&scene, "late").is_empty()).await;
         until("the deleted one to run again", || uids(&scene, "other") == [old.clone()]).await;
         for name in ["web", "early", "other", "fixed-node"] {
@@ -68,7 +70,7 @@ fn a_server_put_back_to_an_earlier_time_is_believed() {
             running.iter().filter(named).count()
         };
         assert_eq!((of("web"), of("early"), of("other"), of("late")), (1, 1, 1, 0));
-        // The versions are far below those from before, and all news are heard all the same.
+        // The versions are far below those from before, and the kubelet takes all news in all the same.
         scene.assert_serves("new", BACK_WITHIN).await;
         scene.api.delete::<Pod>(NS, "early", None);
         until("the early one to be gone", || scene.api.get::<Pod>(NS, "early").is_none()).await;

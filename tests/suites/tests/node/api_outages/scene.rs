@@ -1,4 +1,4 @@
-//! A whole node with its Node and lease, a few pods on it, and what is counted.
+//! A whole node with its Node and lease, a few pods on it, and counts of its requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Scene {
         scene
     }
 
-    /// What runs now is not to be harmed, and requests are counted from now on.
+    /// Marks the running containers, which must not be harmed, and counts requests from now on.
     pub fn mark(&mut self) {
         self.before = self.running();
         self.began = Instant::now();
@@ -130,7 +130,7 @@ impl Scene {
         report.observed.to_string()
     }
 
-    /// What ran when it was marked runs on, as it was started then.
+    /// The containers that ran at the mark still run and have not been restarted.
     pub fn assert_unharmed(&self) {
         let now = self.running();
         for (id, started) in &self.before {
@@ -138,13 +138,13 @@ impl Scene {
         }
     }
 
-    /// Nothing has been started since it was marked.
+    /// Nothing has been started since the mark.
     pub fn assert_nothing_new(&self) {
         assert_eq!(self.running(), self.before);
     }
 
-    /// Prints what was asked a minute since it was marked, and holds each kind of request to a bound: the given one, or
-    /// `others`.
+    /// Prints the requests per minute since the mark, and asserts that each kind is within its bound: the one in
+    /// `bounds`, or `others`.
     pub fn assert_calm(&self, what: &str, bounds: &[(Verb, &str, f64)], others: f64) {
         let minutes = self.began.elapsed().as_secs_f64() / 60.0;
         let mut wild = Vec::new();
@@ -161,7 +161,7 @@ impl Scene {
         assert!(wild.is_empty(), "{what}: {wild:#?}");
     }
 
-    /// A pod that is made now is Ready at the API server so soon.
+    /// A pod that is created now is Ready at the API server within this time.
     pub async fn assert_serves(&self, name: &str, within: Duration) {
         let begun = Instant::now();
         if self.api.get::<Pod>(NS, name).is_none() {
@@ -173,7 +173,7 @@ impl Scene {
         assert!(took <= within, "{name} was Ready after {took:?}, not within {within:?}");
     }
 
-    /// Everything can be taken away, and then nothing is left.
+    /// Removes everything, and asserts that nothing is left.
     pub async fn end(self) {
         self.world.remove_manifest("fixed.yaml");
         for pod in self.api.list::<Pod>() {

@@ -1,4 +1,4 @@
-//! Pods that the node does not take, and pods that go so that others find room.
+//! Pods that the node refuses, and pods that are preempted for others.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ pub const ALL: &[(&str, Alone)] = &[
     ("what_runs_is_not_judged_again", restarts),
 ];
 
-/// A static pod is critical: it asks who can be ended for it, and here nobody can.
+/// A static pod is critical: the kubelet looks for pods to preempt for it, and here there are none.
 const UNEXPECTED: &str = "UnexpectedAdmissionError";
 const NO_PLACE: &str = "no set of running pods found to reclaim resources: [(res: pods, q: 1), ]";
 
-/// Waits until the pod is refused, and asserts that status and event say why.
+/// Waits until the pod is refused, and asserts that status and event have this reason and message.
 #[track_caller]
 fn refused(file: &PodFile<'_>, reason: &str, message: &str) -> PodView {
     let pod = file.phase("Failed");
@@ -54,7 +54,7 @@ fn too_much(environment: &Arc<Environment>) {
     assert!(node.metric("kubelet_admission_rejections_total").expect("it is counted") >= 1.0);
     node.pod("after", requesting("10m")).ready();
     assert_eq!(other.look().expect("it is listed").status(), before.status());
-    // Asking for less it is another pod.
+    // With a smaller request it is another pod.
     greedy.write(requesting("10m"));
     greedy.ready();
 }
@@ -134,7 +134,7 @@ fn preemption(environment: &Arc<Environment>) {
     assert_eq!(vital.look().expect("it is listed").status(), before.status());
 }
 
-/// After a restart the order of the files would give the places to others.
+/// After a restart the order of the files would give the places to other pods.
 fn restarts(environment: &Arc<Environment>) {
     let options = Options { kubelet: json!({"maxPods": 2}), ..Options::default() };
     let node = Node::alone(environment, "judged", options);

@@ -1,4 +1,4 @@
-//! Files that are no manifests. None of them may touch another pod.
+//! Files that are not manifests. None of them may affect another pod.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -106,7 +106,7 @@ fn bad(environment: &Arc<Environment>) {
     for quiet in [".hidden", "directory"] {
         assert!(node.manifest_event(quiet, &[]).is_err(), "{quiet} is nobody's business");
     }
-    // One that comes after all of them runs.
+    // A manifest that is added after all of them runs.
     let after = node.pod("after", containers([sleeper("main")]));
     after.ready();
     assert_eq!(node.pods().expect("a list").len(), others.len() + 1, "no pod comes from a bad manifest");
@@ -148,14 +148,14 @@ fn repaired(environment: &Arc<Environment>) {
     node.pod("after", containers([sleeper("main")])).ready();
     let now = file.look().expect("the last good version goes on");
     assert_eq!((now.uid(), now.status()), (before.uid(), before.status()));
-    // Repaired to what it was: still the same pod.
+    // Repaired to its earlier content: it is the same pod.
     file.write(containers([sleeper("main")]));
     node.pod("after", containers([sleeper("main")])).ready();
     let now = file.look().expect("it is listed");
     assert_eq!((now.uid(), now.status()), (before.uid(), before.status()));
 }
 
-/// What a listing finds as wrong as it was has no pod any more.
+/// A manifest that a listing finds still wrong has no pod any more.
 fn becomes_bad(environment: &Arc<Environment>) {
     let options = Options { kubelet: json!({"fileCheckFrequency": "2s"}), ..Options::default() };
     let node = Node::alone(environment, "bad-listed", options);
@@ -179,7 +179,7 @@ fn unknown_fields(environment: &Arc<Environment>) {
     let words = ["spec.hostnetwork", "spec.containers[0].imagePullPolice", name.as_str()];
     let event = eventually("an event about the fields", SOON, || node.manifest_event(&name, &words));
     assert_eq!((event.kind.as_str(), event.reason.as_str()), ("Warning", "IgnoredFields"));
-    // As upstream reads it: the last of two counts.
+    // As upstream: of a field given twice the last value counts.
     let whole = file.manifest(containers([sleeper("main")])).to_string();
     let twice = whole.replacen("\"spec\":", "\"spec\":{\"hostname\":\"twice\"},\"spec\":", 1);
     assert_ne!(whole, twice);
@@ -194,7 +194,7 @@ fn duplicate(environment: &Arc<Environment>) {
     let file = node.pod("twin", containers([sleeper("main")]));
     let before = file.ready();
     let twin = file.manifest(containers([sleeper("second")]));
-    // Named so that one is read before the first manifest, and one after it.
+    // The names make one be read before the first manifest, and one after it.
     for name in ["zz-twin.yaml", "00-twin.yaml"] {
         let known = node.events().expect("a list").iter().filter(|event| is_refusal(event)).count();
         let path = node.manifests().join(name);

@@ -1,4 +1,4 @@
-//! What happens to containers and sandboxes without the kubelet's doing.
+//! Ends of containers and sandboxes that the kubelet did not cause.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_sandbox_removed_behind_its_back_is_recreated", sandbox_removed),
 ];
 
-/// SIGKILL.
+/// Sends SIGKILL.
 fn kill(pid: u32) {
     let pid = Pid::from_raw(pid.try_into().expect("a process ID")).expect("a positive process ID");
     kill_process(pid, Signal::KILL).expect("the process is there");
@@ -31,7 +31,7 @@ fn nanoseconds(nanoseconds: i64) -> Timestamp {
     Timestamp::from_nanosecond(i128::from(nanoseconds)).expect("a time of the runtime")
 }
 
-/// With a relist far away only the notice of the process' end can tell.
+/// With a relist far away, only the notification of the process' end can tell.
 fn killed(environment: &Arc<Environment>) {
     let relist = json!({"relist": {"notified": "10m0s"}});
     let node = Node::alone(environment, "killed", Options { understudy: relist, ..Options::default() });
@@ -42,7 +42,7 @@ fn killed(environment: &Arc<Environment>) {
     let last = &after.container("main")["lastState"]["terminated"];
     assert_eq!((&last["exitCode"], &last["reason"]), (&json!(137), &json!("Error")), "{last}");
     assert_eq!(after.container("other"), before.container("other"));
-    // By the runtime's clock: when the one ended and the next was made.
+    // Times of the runtime's clock: when the first instance ended and the next was created.
     let ended = node.cri.status(before.container_id("main")).expect("the last instance is kept");
     assert_eq!(ended.state(), ContainerState::ContainerExited);
     let made = node.cri.status(after.container_id("main")).expect("the new one").created_at;
@@ -59,7 +59,7 @@ fn container_removed(environment: &Arc<Environment>) {
         pod.container_id("main") != before.container_id("main") && pod.is_ready()
     });
     assert!(after.restarts("main") >= 1, "a lost instance counts: {}", after.status());
-    // Its end may have been seen before it was gone.
+    // The container's end may have been seen before it was removed.
     let last = &after.container("main")["lastState"]["terminated"];
     assert_eq!(last["exitCode"], 137, "{last}");
     assert_eq!(after.container("other"), before.container("other"));

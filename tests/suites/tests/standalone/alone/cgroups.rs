@@ -1,4 +1,4 @@
-//! What the cgroups of classes and of the node hold, which other cases' pods must not change.
+//! The values of the cgroups of classes and of the node, which other cases' pods must not change.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn shares(cgroup: &str) -> String {
     cgroups::value(cgroup, file).unwrap_or_else(|| format!("no {file}"))
 }
 
-/// Waits for a share of version 1, or the weight of version 2.
+/// Waits for these shares in version 1, or for this weight in version 2.
 #[track_caller]
 fn until_shares(cgroup: &str, shares_1: &str, weight_2: &str) {
     let expected = if cgroups::version_2() { weight_2 } else { shares_1 };
@@ -75,7 +75,7 @@ fn sums(environment: &Arc<Environment>) {
     let quota = cgroups::value(&cgroup, quota).expect("a quota");
     assert!(["-1", "max 100000"].contains(&quota.as_str()), "{quota}");
 
-    // Another kubelet counts those that are there.
+    // Another kubelet counts the pods that exist.
     node.kill_kubelet();
     node.start_kubelet_again();
     files[1].remove();

@@ -22,7 +22,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("no_panic_of_any_actor_touches_a_container", panics),
 ];
 
-/// On average it is much faster; so slow is a machine under load.
+/// On average it is much faster; this is for a machine under load.
 const SERVES_WITHIN: Duration = Duration::from_secs(10);
 
 fn killed_at_every_step(environment: &Arc<Environment>) {
@@ -86,7 +86,7 @@ fn panics(environment: &Arc<Environment>) {
     };
     let (before, there) = (statuses().expect("a list"), held(&node));
     let mut slowest = (Duration::ZERO, String::new());
-    // The threads for I/O are in the tree since they are pinged like an actor, and take no orders.
+    // The threads for I/O are in the tree because they are pinged like an actor, but they take no orders.
     for name in actors(&node).expect("a tree").into_keys().filter(|name| name != "IoRuntime") {
         let known = actors(&node).expect("a tree")[&name].0;
         let begun = Instant::now();

@@ -17,7 +17,7 @@ use crate::spec::{containers, exec_probe, sleeper, with};
 
 pub const ALL: &[(&str, Alone)] = &[("a_full_disk_corrupts_nothing_and_is_recovered_from", full)];
 
-/// A small file system on the node's root; it goes also when the case fails.
+/// A small file system on the node's root; it is removed also when the case fails.
 struct Small<'a>(&'a Node);
 
 impl<'a> Small<'a> {
@@ -34,7 +34,7 @@ impl<'a> Small<'a> {
         self.0.root().join("filler")
     }
 
-    /// Takes every block and every inode.
+    /// Takes all free blocks and inodes.
     fn fill(&self) {
         let dir = self.filler();
         fs::create_dir(&dir).expect("there is room yet");
@@ -54,7 +54,7 @@ impl<'a> Small<'a> {
 
 impl Drop for Small<'_> {
     fn drop(&mut self) {
-        // Both the kubelet's own mount of its root and this one; what still uses them goes with the node.
+        // Unmounts both the kubelet's own mount of its root and this one; files still in use go with the node.
         for _ in 0..2 {
             let _gone = Command::new("umount").args(["-n", "-l"]).arg(self.0.root()).output();
         }
@@ -84,7 +84,7 @@ fn full(environment: &Arc<Environment>) {
     let pid = node.cri.pid(victim.container_id("main"));
     let pid = Pid::from_raw(pid.try_into().expect("a process ID")).expect("a positive process ID");
     kill_process(pid, Signal::KILL).expect("its process is there");
-    // Both say what is wrong.
+    // The statuses of both pods say what is wrong.
     for base in [&comes.base, &dies.base] {
         eventually(&format!("{base} says that the disk is full"), LATER, || {
             let said: Vec<String> = node.events()?.into_iter().map(|event| event.message).collect();
@@ -99,7 +99,7 @@ fn full(environment: &Arc<Environment>) {
             if told { Ok(()) } else { Err(format!("{said:?} {shown:?}")) }
         });
     }
-    // One can be given back.
+    // A pod can be removed.
     goes.remove();
     goes.stopped(leaving.uid(), LATER);
     assert_eq!(node.healthz.text("/healthz").as_deref(), Ok("ok"));
@@ -113,7 +113,7 @@ fn full(environment: &Arc<Environment>) {
     let again = dies.wait("restarted", LATER, |pod| pod.restarts("main") >= 1 && pod.is_ready());
     assert!(hosts_of(&node.root(), started.uid()).lines().count() > 3, "a whole file");
     node.written_down();
-    // What the next kubelet finds on the disk is whole.
+    // The next kubelet finds no damaged files.
     node.kill_kubelet();
     node.start_kubelet_again();
     eventually("all are as they were", SOON, || {

@@ -1,4 +1,4 @@
-//! What is kept of instances that have ended.
+//! Leftovers of instances that have ended.
 
 use std::fs;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn past_its_deadline(environment: &Arc<Environment>) {
     let pod = file.phase("Failed");
     assert_eq!(pod.text("/status/reason"), "DeadlineExceeded");
     assert_eq!(file.log(&pod, "main", 0), Ok(vec!["began".to_owned()]));
-    // What nobody owns goes with the next collection, which comes once a minute.
+    // A directory without a pod is removed by the next collection, which comes once a minute.
     let orphan = node.logs().join("nowhere_nobody_00000000-0000-0000-0000-000000000000");
     fs::create_dir(&orphan).expect("a directory of a pod that is gone");
     eventually("the garbage is collected", LATER, || match orphan.exists() {

@@ -1,4 +1,4 @@
-//! Pods that ask for more than is good for others.
+//! Pods whose demands would harm others.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ fn nobody_crashed(node: &Node) -> Result<(), String> {
     }
 }
 
-/// A pod with probes that hang for an hour: a command, and a server at this port that takes connections and says
-/// nothing. Another asks for a name that does not resolve.
+/// A pod with probes that hang for an hour: a command, and a server at this port that accepts connections and says
+/// nothing. Another probe uses a name that does not resolve.
 fn hangs(port: u16) -> Value {
     let patient = json!({"periodSeconds": 1, "timeoutSeconds": 3600, "failureThreshold": 100});
     let exec = with(patient.clone(), json!({"exec": {"command": ["sleep", "7200"]}}));
@@ -46,7 +46,7 @@ fn hangs(port: u16) -> Value {
 }
 
 fn hanging(environment: &Arc<Environment>) {
-    // Nobody accepts: the kernel opens the connections.
+    // No program accepts: the kernel opens the connections.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = silent.local_addr().expect("an address").port();
     let node = Node::alone(environment, "hanging", Options::default());

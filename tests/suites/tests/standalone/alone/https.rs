@@ -27,7 +27,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("configz_shows_the_cgroup_driver_in_use", configz),
 ];
 
-/// Longest wait for some bytes.
+/// Longest wait for bytes of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Certificates of one authority, PEM: its own, the server's with key, a client's with key.
@@ -56,7 +56,7 @@ pub(super) fn certificates() -> Certificates {
     Certificates { authority, server, client }
 }
 
-/// A kubelet that believes the authority, and goes by these fields.
+/// A kubelet that trusts the authority, with these fields in its configuration.
 pub(super) fn node(
     environment: &Arc<Environment>,
     case: &str,
@@ -108,7 +108,7 @@ pub(super) fn connect(server: Port, certificates: &Certificates, known: bool) ->
     Ok(StreamOwned::new(tls, stream))
 }
 
-/// What comes after a request until `enough` or the end; headers are lines.
+/// The answer to a request, read until `enough` or the end; `headers` are lines.
 pub(super) fn ask(
     node: &Node,
     certificates: &Certificates,
@@ -117,7 +117,7 @@ pub(super) fn ask(
     headers: &str,
     enough: impl Fn(&str) -> bool,
 ) -> String {
-    // The listener opens beside the one of health.
+    // The listener is opened at the same time as the health port's.
     let begun = Instant::now();
     let mut stream = loop {
         match connect(node.server, certificates, known) {
@@ -180,7 +180,8 @@ fn refused(environment: &Arc<Environment>) {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-/// A runtime that tells its driver, as containerd since 2.0, goes before the file; the containerd of these tests has cgroupfs.
+/// A runtime that tells its cgroup driver, as containerd since 2.0, overrides the file; the containerd of these tests
+/// has cgroupfs.
 fn configz(environment: &Arc<Environment>) {
     let tells = std::env::var("UNDERSTUDY_CONTAINERD_VERSION").is_ok_and(|version| version.starts_with('2'));
     let certificates = certificates();

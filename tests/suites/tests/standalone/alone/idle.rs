@@ -1,4 +1,4 @@
-//! What a node costs on which nothing happens.
+//! The cost of a node on which nothing happens.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A container that writes much: its log is rotated under its hands, and under the eyes of who follows it.
+//! A container that writes much: its log is rotated while it writes, and while a client follows it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use crate::spec::{OBEDIENT, containers, shell};
 
 pub const ALL: &[(&str, Alone)] = &[("a_log_that_grows_is_rotated_and_followed_without_a_gap", rotated)];
 
-/// Lines of a KiB.
+/// Number of lines of 1 KiB.
 const LINES: usize = 20_000;
 const MIB: u64 = 1 << 20;
 
@@ -38,7 +38,7 @@ fn rotated(environment: &Arc<Environment>) {
         "containerLogMaxSize": "1Mi", "containerLogMaxFiles": 3, "containerLogMonitorInterval": "3s",
     });
     let (node, _files) = node(environment, "logs", &certificates, fields);
-    // Twenty MiB in some ten seconds, from when it is followed.
+    // Twenty MiB in some ten seconds, once a client follows.
     let script = format!(
         "pad=$(head -c 1000 /dev/zero | tr '\\0' x); echo begun; while ! [ -e /tmp/go ]; do sleep 0.1; done; \
          i=0; while [ $i -lt {LINES} ]; do echo \"line-$i $pad\"; i=$((i+1)); \
@@ -49,7 +49,7 @@ fn rotated(environment: &Arc<Environment>) {
     let name = format!("{}/{}", node.namespace, pod.text("/metadata/name"));
     let dir = file.log_dir(&pod).join("main");
     let mut follower = connect(node.server, &certificates, true).expect("the server is there");
-    // To a client of this version the body comes as it is.
+    // A client of HTTP/1.0 gets the body without chunks.
     let request = format!("GET /containerLogs/{name}/main?follow=true HTTP/1.0\r\nHost: kubelet\r\n\r\n");
     follower.write_all(request.as_bytes()).expect("the request goes out");
     let mut lines = BufReader::new(follower).lines().map(|line| line.expect("more lines"));

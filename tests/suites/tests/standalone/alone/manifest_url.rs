@@ -1,4 +1,4 @@
-//! Pods that a URL serves.
+//! Pods of a manifest URL.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +19,7 @@ pub const ALL: &[(&str, Alone)] = &[("pods_come_from_a_url", pods)];
 
 const TOKEN: &str = "Bearer not-to-be-shown";
 
-/// A server that gives everybody with the token the same answer.
+/// A server that gives every caller with the token the same answer.
 struct Server {
     address: SocketAddr,
     answer: Arc<Mutex<(u16, String)>>,
@@ -57,7 +57,7 @@ impl Server {
                     "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                     body.len()
                 );
-                // Whoever asked may have gone.
+                // The caller may have closed the connection.
                 let _ = stream.write_all((head + &body).as_bytes());
                 asked.fetch_add(1, Ordering::SeqCst);
             }
@@ -70,7 +70,7 @@ impl Server {
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = (status, body);
     }
 
-    /// Waits until it has been asked twice more: what it answers now has been taken in.
+    /// Waits until the server has been asked twice more: its present answer has been taken in by then.
     fn asked_again(&self) {
         let before = self.asked.load(Ordering::SeqCst);
         eventually("the URL is asked again", SOON, || match self.asked.load(Ordering::SeqCst) {
@@ -81,7 +81,7 @@ impl Server {
 
     fn stop(&self) {
         self.ends.store(true, Ordering::SeqCst);
-        // Its last connection, by which it sees that it shall end.
+        // Its last connection, which makes it look at the flag to end.
         let _ = std::net::TcpStream::connect(self.address);
     }
 }
@@ -97,7 +97,7 @@ fn pods(environment: &Arc<Environment>) {
     };
     let node = Node::alone(environment, "manifest-url", options);
     let manifest = |name: &str, container: &str| {
-        // The file is not written: only what it would hold is served.
+        // The file is not written: only its content is served.
         PodFile::new(&node, name.to_owned()).manifest(containers([sleeper(container)]))
     };
     let served = |name: &str| PodFile::new(&node, name.to_owned());

@@ -1,4 +1,4 @@
-//! Cases that stop, kill or disturb their kubelet, or count what it does, and so have one of their own.
+//! Cases that stop, kill or disturb their kubelet, or count its calls, and so need a kubelet of their own.
 
 mod admission;
 mod bad_manifests;

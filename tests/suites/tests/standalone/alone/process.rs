@@ -1,4 +1,4 @@
-//! The kubelet as a process: what systemd hears of it, its limits, signals.
+//! The kubelet as a process: its messages to systemd, its limits, signals.
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn short_watchdog(environment: &Arc<Environment>) {
     assert!(node.log_tail().contains(words), "{}", node.log_tail());
 }
 
-/// Both arrive together, while the kubelet is stopped: the second is there as soon as the first is heeded.
+/// Both signals arrive together, while the kubelet is stopped: the second is pending when the first is handled.
 fn second_signal(environment: &Arc<Environment>) {
     let node = Node::alone(environment, "second-signal", Options::default());
     for signal in [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT] {

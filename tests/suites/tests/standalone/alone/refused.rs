@@ -1,4 +1,5 @@
-//! What the kubelet's binary does not start with: it ends with an error that names the field, and has made nothing.
+//! Configurations with which the kubelet's binary does not start: it ends with an error that names the field, and has
+//! made nothing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -52,13 +53,13 @@ fn fields(environment: &Arc<Environment>) {
         let node = Node::prepare(environment, "refused", options);
         node.start_kubelet();
         assert_eq!(node.kubelet_ends().code(), Some(1), "{kubelet}");
-        // The log quotes its values.
+        // The log quotes values.
         let log = node.log().replace("\\\"", "\"");
         assert!(log.contains(words), "{kubelet}:\n{log}");
     }
 }
 
-/// The node's kubelet is started by a shell that has done this before.
+/// Runs the script in the shell that then becomes the node's kubelet.
 fn after(node: &mut Node, script: &str) {
     let script = format!("{script}\nexec \"$0\" \"$@\"");
     let program = std::mem::replace(&mut node.command_mut().program, "unshare".into());
@@ -87,7 +88,7 @@ fn swap(environment: &Arc<Environment>) {
     }
 }
 
-/// Whatever the umask lets others have.
+/// The root directory's mode does not depend on the umask.
 fn root_directory(environment: &Arc<Environment>) {
     let mut node = Node::prepare(environment, "root-directory", Options::default());
     std::fs::remove_dir(node.root()).expect("it is empty");

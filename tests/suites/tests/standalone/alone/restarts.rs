@@ -1,4 +1,4 @@
-//! Kubelets that end, and what the next one finds.
+//! Kubelets that end, and the state that the next one finds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn second_kubelet(environment: &Arc<Environment>) {
     assert_eq!((after.uid(), after.status()), (before.uid(), before.status()));
 }
 
-/// What the runtime holds of the node: sandboxes and containers with their states.
+/// The runtime's objects of the node: sandboxes and containers with their states.
 fn held(node: &Node) -> BTreeMap<String, i32> {
     let sandboxes = node.cri.sandboxes(NAMESPACE_LABEL, &node.namespace);
     let containers = node.cri.containers(NAMESPACE_LABEL, &node.namespace);
@@ -59,8 +59,8 @@ fn statuses(node: &Node) -> Result<BTreeMap<String, Value>, String> {
     Ok(pods.iter().map(|pod| (format!("{} {}", pod.name(), pod.uid()), pod.status().clone())).collect())
 }
 
-/// Waits until all statuses are as they were. On the way a pod may be unknown or said to be Pending without any
-/// container, but never to be unready, restarted or ended.
+/// Waits until all statuses are as before. On the way a pod may be missing or Pending without any container, but never
+/// unready, restarted or ended.
 fn adopted(node: &Node, before: &BTreeMap<String, Value>) {
     eventually("all statuses are as they were", LATER, || {
         let now = statuses(node)?;
@@ -192,7 +192,7 @@ fn killed(environment: &Arc<Environment>) {
     });
 }
 
-/// Killed again and again while calls to the runtime are under way, whose answers nobody hears.
+/// The kubelet is killed again and again while calls to the runtime are under way, so that their answers are lost.
 fn killed_early(environment: &Arc<Environment>) {
     let node = Node::alone(environment, "killed-early", Options::default());
     let files: Vec<PodFile<'_>> = (0..8)
@@ -214,8 +214,8 @@ fn killed_early(environment: &Arc<Environment>) {
         let pod = file.wait("Running and Ready", LATER, |pod| pod.phase() == "Running" && pod.is_ready());
         file.sandbox(pod.uid());
         assert_eq!(file.running(pod.uid()).len(), 1);
-        // One that was created and not started is made anew, as upstream does; a runtime may end one whose start nobody
-        // waits for any more. Both count as restarts, and nothing runs uncounted.
+        // A container that was created and not started is created anew, as upstream does; a runtime may end one whose
+        // caller went away during its start. Both count as restarts, and no instance runs uncounted.
         let order = file.written("order");
         assert_eq!(order.first().map(String::as_str), Some("setup"));
         for name in ["setup", "main"] {
@@ -254,7 +254,7 @@ fn finished_job(environment: &Arc<Environment>) {
             node.cri.remove_sandbox(&sandbox.id);
         }
     };
-    // Removed while the kubelet looks on, and while it does not.
+    // Removed while the kubelet runs, and while it does not.
     away_with(&pods[2]);
     node.kill_kubelet();
     away_with(&pods[3]);

@@ -1,4 +1,4 @@
-//! What the configuration lays down for all containers.
+//! Settings of the configuration that apply to all containers.
 
 use std::sync::Arc;
 

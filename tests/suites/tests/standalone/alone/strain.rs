@@ -23,7 +23,7 @@ pub const ALL: &[(&str, Alone)] = &[
 ];
 
 const CROWD: usize = 40;
-/// KiB. A debug build with forty pods has about a hundred thousand; a leak or an unbounded queue has no bound.
+/// In KiB. A debug build with forty pods has about a hundred thousand; a leak or an unbounded queue has no bound.
 const RSS_KIB_MAX: u64 = 400_000;
 
 fn version(version: &str) -> Value {
@@ -37,7 +37,7 @@ fn rss_kib(node: &Node) -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
 }
 
-/// No actor has crashed, and no mailbox holds more than it may.
+/// Asserts that no actor has crashed, and no mailbox is fuller than its bound.
 fn actors_are_well(node: &Node) {
     let tree = node.read_only.json("/supervision").expect("a tree");
     for actor in tree["actors"].as_array().expect("actors") {
@@ -63,7 +63,7 @@ fn crowd(environment: &Arc<Environment>) {
     };
     let first = all_ready(&files, &BTreeMap::new());
     actors_are_well(&node);
-    // All at once: a half goes, a half changes, and as many come as go.
+    // All at once: half of the pods are removed, half are changed, and as many are added as removed.
     let changed = files.split_off(CROWD / 2);
     let mut old = BTreeMap::new();
     for file in &changed {
@@ -104,11 +104,11 @@ fn entries(dir: &std::path::Path) -> usize {
 
 fn freeze() -> Duration {
     let asked = std::env::var("UNDERSTUDY_FREEZE_SECONDS").ok().and_then(|text| text.parse().ok());
-    // Longer than the watchdog bears a thread that does not come back.
+    // Longer than the watchdog tolerates a thread that does not answer.
     Duration::from_secs(asked.unwrap_or(33))
 }
 
-/// Goes on also when the case fails: a stopped process would keep what it holds.
+/// Lets the kubelet go on, also when the case fails: a stopped process would keep everything that it holds.
 struct Stopped<'a>(&'a Node);
 
 impl Drop for Stopped<'_> {
@@ -119,7 +119,7 @@ impl Drop for Stopped<'_> {
 
 fn frozen(environment: &Arc<Environment>) {
     let node = Node::alone(environment, "frozen-kubelet", Options::default());
-    // One failure would settle them, and a restart be the consequence.
+    // One failure would settle these probes, and lead to a restart.
     let probes = json!({"readinessProbe": exec_probe("true"), "livenessProbe": exec_probe("true")});
     let probed: Vec<PodFile<'_>> =
         (0..4).map(|_| node.pod("probed", containers([with(sleeper("main"), probes.clone())]))).collect();

@@ -1,4 +1,4 @@
-//! Images that not everybody may pull.
+//! Images that need credentials.
 
 use std::fs;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn private(environment: &Arc<Environment>) {
     fs::write(&config, wrong.to_string()).expect("a file of the node's");
     let denied = refused("denied");
 
-    // The more specific credential is wrong: the next one is tried. The file is read again at once.
+    // The more specific credential is wrong: the next one is tried. The file is read again for each pull.
     let right = json!({"auths": {
         format!("https://{host}/none"): {"username": USER, "password": WRONG},
         format!("http://{host}/v2/"): {"auth": basic(USER, PASSWORD)},

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.0 as a registry is asked in: one request, one connection.
+//! As much of HTTP/1.0 as registries need: one request, one connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -40,7 +40,7 @@ impl Head {
     }
 }
 
-/// Begins a request to a port of 127.0.0.1; what is read from the stream is the answer.
+/// Begins a request to a port of 127.0.0.1; the answer can be read from the stream.
 pub fn begin(
     port: u16,
     method: &str,
@@ -60,7 +60,7 @@ pub fn begin(
     Ok(BufReader::new(stream))
 }
 
-/// A whole request: the answer's status, header and body.
+/// Makes a request: the answer's status, header and body.
 pub fn ask(
     port: u16,
     method: &str,

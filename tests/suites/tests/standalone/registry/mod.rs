@@ -17,7 +17,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
     [policies::ALL, credentials::ALL, pulls::ALL, trouble::ALL].concat()
 }
 
-/// Whether there is a registry to be started.
+/// Whether a registry can be started.
 pub fn available() -> Result<(), Missing> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found =
@@ -32,7 +32,7 @@ pub fn available() -> Result<(), Missing> {
     })
 }
 
-/// A container that sleeps, with an image and when that is pulled.
+/// A sleeping container with this image and pull policy.
 fn sleeper_of(image: &str, policy: &str) -> serde_json::Value {
     let more = serde_json::json!({"image": image, "imagePullPolicy": policy});
     crate::spec::with(crate::spec::sleeper("main"), more)

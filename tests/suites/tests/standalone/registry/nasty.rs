@@ -1,4 +1,5 @@
-//! A registry that misbehaves: it stands between the runtime and a real one, and is told for each repository how.
+//! A registry that misbehaves: it stands between the runtime and a real one, and misbehaves for each repository as
+//! ordered.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
@@ -12,25 +13,25 @@ use testkit::process::eventually;
 use super::http::{self, Head};
 use crate::node::SOON;
 
-/// Between two looks of whoever waits here.
+/// Period of looks of threads that wait here.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How a client begins that wants TLS.
+/// The first byte of a client that wants TLS.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// What a slow registry gives at once, in bytes.
+/// Bytes that a slow registry sends at once.
 const FIRST: usize = 4096;
 
-/// How it behaves towards those who want blobs or, for a status, anything.
+/// How it answers requests for blobs or, with `Status`, for anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// A byte now and then.
+    /// Sends a byte now and then.
     Slow,
-    /// This status, and no content.
+    /// Answers with this status, and no content.
     Status(u16),
-    /// A content length that is too large, and the connection is closed when the content is over.
+    /// Tells a content length that is too large, and closes the connection at the end of the content.
     LongLength,
-    /// Half of the content, as if that were all; the rest is not to be had.
+    /// Sends half of the content as if that were all; the rest cannot be had.
     ShortLength,
-    /// In the middle of a layer the connection is closed, and every later one for the rest of it.
+    /// Closes the connection in the middle of a layer, and every later one for the rest of the layer.
     GoesAway,
 }
 
@@ -42,7 +43,7 @@ struct State {
     blobs: BTreeMap<String, usize>,
 }
 
-/// The one in between. Dropping it closes its port.
+/// The misbehaving registry. Dropping it closes its port.
 pub struct Nasty {
     pub port: u16,
     state: Arc<Mutex<State>>,
@@ -54,9 +55,9 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Nasty {
-    /// On `port`, before the registry at `real`.
+    /// Listens on `port`, and passes requests on to the registry at `real`.
     pub fn start(port: u16, real: u16) -> Self {
-        // Somebody's connection may have the port as its own end for a moment.
+        // Another process' connection may have the port as its own end for a moment.
         let listener = eventually("the port is free", SOON, || {
             TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| error.to_string())
         });
@@ -68,22 +69,22 @@ impl Nasty {
         Self { port, state, thread: Some(thread) }
     }
 
-    /// From now on a repository is served so; those that wait for a slow one notice.
+    /// Serves a repository in this mood from now on; connections that are slowed down notice.
     pub fn be(&self, repository: &str, mood: Mood) {
         lock(&self.state).moods.insert(repository.to_owned(), mood);
     }
 
-    /// From now on everything is served well.
+    /// Serves everything well from now on.
     pub fn be_good(&self) {
         lock(&self.state).moods.clear();
     }
 
-    /// Blobs that are being given slowly to somebody.
+    /// The number of blobs that are being sent slowly.
     pub fn slow(&self) -> usize {
         lock(&self.state).slow
     }
 
-    /// How often a blob was asked for.
+    /// The number of requests for a blob.
     pub fn asked_for(&self, digest: &str) -> usize {
         lock(&self.state).blobs.get(digest).copied().unwrap_or(0)
     }
@@ -108,7 +109,7 @@ fn accept(listener: &TcpListener, real: u16, state: &Arc<Mutex<State>>) {
         let state = Arc::clone(state);
         serving.retain(|thread| !thread.is_finished());
         serving.push(thread::spawn(move || {
-            // Whoever asked may have gone: that is no failure of the registry.
+            // The client may have closed the connection: that is no failure of the registry.
             let _gone = serve(&stream, real, &state);
             let _closed = stream.shutdown(Shutdown::Both);
         }));
@@ -125,7 +126,7 @@ fn serve(stream: &TcpStream, real: u16, state: &Mutex<State>) -> Result<(), Stri
     let mut to = stream;
     let mut first = [0];
     if stream.peek(&mut first).map_err(text)? == 1 && first[0] == TLS_HANDSHAKE {
-        // containerd 2 tries https first, and http when it hears this.
+        // containerd 2 tries https first, and http after this answer.
         let mut hello = [0; 16 * 1024];
         let _hello = to.read(&mut hello).map_err(text)?;
         return to.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").map_err(text);
@@ -183,7 +184,7 @@ fn serve(stream: &TcpStream, real: u16, state: &Mutex<State>) -> Result<(), Stri
     }
 }
 
-/// Gives the rest at once when the repository is served well again.
+/// Sends the rest at once when the repository is served well again.
 fn drip(mut stream: &TcpStream, body: &[u8], repository: &str, state: &Mutex<State>) -> Result<(), String> {
     let mut given = FIRST.min(body.len());
     lock(state).slow += 1;

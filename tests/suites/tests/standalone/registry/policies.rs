@@ -1,4 +1,4 @@
-//! When images are pulled, and what a pod says that cannot have its image.
+//! When images are pulled, and the status of a pod that cannot have its image.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_missing_image_is_pulled_once_it_is_there", missing),
 ];
 
-/// Waits for the event that a pull has ended well, with its times and the size.
+/// Waits for the event that a pull has succeeded, with its times and the size.
 fn pulled(file: &crate::pod::PodFile<'_>, pod: &crate::view::PodView, image: &str) {
     let said = format!("Successfully pulled image \"{image}\" in ");
     let event = file.event(pod, "Normal", "Pulled", &said);
@@ -47,7 +47,7 @@ fn policies(environment: &Arc<Environment>) {
     let first = node.pod("first", containers([sleeper_of(&tagged, "IfNotPresent")]));
     let pod = first.ready();
     pulled(&first, &pod, &tagged);
-    // Somebody has had it pulled: now it may run.
+    // Another pod has had the image pulled: now the pod may run.
     never.wait("Running", LATER, |pod| pod.is_running("main"));
     let second = node.pod("second", containers([sleeper_of(&tagged, "IfNotPresent")]));
     let pod = second.ready();
@@ -57,7 +57,7 @@ fn policies(environment: &Arc<Environment>) {
     let events = second.events(pod.uid()).expect("events");
     assert!(!events.iter().any(|event| event.reason == "Pulling"), "{events:?}");
 
-    // What is behind the tag changes: only who always asks sees that.
+    // The tag gets another image: only a pod that always pulls gets that.
     let other = registry.push("policies:1", 50_000);
     assert_ne!(other.digest, image.digest);
     let always = node.pod("always", containers([sleeper_of(&tagged, "Always")]));

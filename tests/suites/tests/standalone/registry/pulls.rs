@@ -1,4 +1,4 @@
-//! Pulls that several pods wait for, or nobody any more.
+//! Pulls that several pods wait for, or no pod any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_pod_deleted_while_its_image_is_pulled_is_gone", deleted),
 ];
 
-/// What an actor shows of itself.
+/// An actor's own part of its report.
 fn observed(node: &Node, kind: &str, about: impl Fn(&Value) -> bool) -> Result<Value, String> {
     let tree = node.read_only.json("/supervision")?;
     let actors = tree["actors"].as_array().into_iter().flatten();
@@ -88,7 +88,7 @@ fn deleted(environment: &Arc<Environment>) {
         .map(|file| file.wait("ContainerCreating", SOON, |pod| pod.waiting("main").0 == "ContainerCreating"));
     alone.remove();
     leaves.remove();
-    // Gone at once, and not when some deadline of a pull has passed.
+    // The pods end at once, and not after a deadline of a pull.
     alone.stopped(alone_pod.uid(), SOON);
     leaves.stopped(leaves_pod.uid(), SOON);
     alone.gone(&alone_pod);

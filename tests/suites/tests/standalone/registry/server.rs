@@ -15,17 +15,17 @@ use super::http;
 use crate::environment::Environment;
 use crate::node::SOON;
 
-/// Who may pull from a registry that wants to know.
+/// The user and the password of a private registry.
 pub const USER: &str = "understudy";
 pub const PASSWORD: &str = "open sesame";
-/// The password as htpasswd has it, which only understands bcrypt here.
+/// The password in htpasswd's form, which here has to be bcrypt.
 const PASSWORD_HASH: &str = "$2y$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW";
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// A registry, ended with its child process.
+/// A registry, which ends with its child process.
 pub struct Registry {
     pub port: u16,
     credentials: Option<String>,
@@ -36,39 +36,40 @@ pub struct Registry {
 /// An image in a registry.
 #[derive(Clone, Debug)]
 pub struct Pushed {
-    /// Without registry: `<repository>:<tag>`.
+    /// `<repository>:<tag>`, without the registry.
     pub name: String,
-    /// Of its manifest.
+    /// The digest of its manifest.
     pub digest: String,
-    /// Of its one layer that no other image has.
+    /// The digest of its one layer that no other image has.
     pub layer: String,
 }
 
 impl Pushed {
-    /// As pods name it, of the registry at a port.
+    /// The image's name in pods, for the registry at this port.
     pub fn at(&self, port: u16) -> String {
         format!("127.0.0.1:{port}/{}", self.name)
     }
 }
 
-/// How an auth entry of Docker's files is written.
+/// An auth entry of Docker's files.
 pub fn basic(user: &str, password: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
 }
 
 impl Registry {
-    /// One that everybody may pull from.
+    /// A registry without credentials.
     pub fn open(environment: &Environment) -> Self {
         Self::start(environment, None)
     }
 
-    /// One that only [`USER`] may.
+    /// A registry that needs the credentials of [`USER`].
     pub fn private(environment: &Environment) -> Self {
         Self::start(environment, Some(basic(USER, PASSWORD)))
     }
 
     fn start(environment: &Environment, credentials: Option<String>) -> Self {
-        // A port that was free may be taken before the registry has it: then it ends, and another one is tried.
+        // A port that was free may be taken before the registry has it: then the registry ends, and another one is
+        // tried.
         let started = (0..5).find_map(|_| Self::try_start(credentials.clone()));
         let registry = started.expect("a registry starts");
         registry.push_base(environment);
@@ -114,7 +115,7 @@ impl Registry {
         answers.then_some(registry)
     }
 
-    /// The image that the runtime holds, as `base:1`: what other images are made from.
+    /// Pushes the image that the runtime has as `base:1`; the other images are made from it.
     fn push_base(&self, environment: &Environment) {
         let ctr = std::env::var("UNDERSTUDY_CTR").unwrap_or_else(|_| "ctr".to_owned());
         let remote = format!("127.0.0.1:{}/base:1", self.port);
@@ -146,12 +147,12 @@ impl Registry {
         digest
     }
 
-    /// Pushes an image that runs as the base does, with a layer of so many bytes of its own.
+    /// Pushes an image that runs like the base, with a layer of so many bytes of its own.
     pub fn push(&self, name: &str, bytes: usize) -> Pushed {
         self.push_layer(name, &layer(bytes), 0)
     }
 
-    /// The same with this layer, whose size its manifest overstates.
+    /// As [`Self::push`] with this layer, whose size is overstated in the manifest.
     pub fn push_layer(&self, name: &str, layer: &[u8], overstated: usize) -> Pushed {
         let (repository, tag) = name.split_once(':').expect("a name with a tag");
         let (status, _, base) = self.ask("GET", "/v2/base/manifests/1", "", b"");
@@ -196,7 +197,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// A tar archive of one file with so many bytes that no other archive has.
+/// A tar archive of one file with so many bytes, unlike any other archive.
 pub fn layer(bytes: usize) -> Vec<u8> {
     static LAYERS: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos();
@@ -211,7 +212,7 @@ pub fn layer(bytes: usize) -> Vec<u8> {
     put(116, "0000000\0");
     put(124, &format!("{bytes:011o}\0"));
     put(136, "00000000000\0");
-    // The sum is taken with spaces in its own place.
+    // The checksum is computed with spaces in its own place.
     put(148, "        ");
     put(156, "0");
     put(257, "ustar\u{0}00");

@@ -1,4 +1,4 @@
-//! Registries that are not well: the pod says what is wrong, others go on, and all is well when they are.
+//! Registries that fail: the pod's status says why, other pods go on, and the pod starts when the registry works again.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::spec::{containers, sleeper};
 
 pub const ALL: &[(&str, Alone)] = &[("registries_that_misbehave_are_told_of_and_outlived", misbehaving)];
 
-/// Waits until the pod says that its image could not be pulled, in words that have one of these.
+/// Waits until the pod's status says that its image could not be pulled, with one of these words.
 fn says(file: &PodFile<'_>, words: &[&str]) {
     let pod = file.wait("why there is no image", LATER, |pod| {
         matches!(pod.waiting("main").0, "ErrImagePull" | "ImagePullBackOff")
@@ -46,7 +46,7 @@ fn misbehaving(environment: &Arc<Environment>) {
     }
     let slow = registry.push("slow:1", 100_000);
     nasty.be("slow", Mood::Slow);
-    // Some runtimes see through it, since the size is in the manifest, too: then the pod runs.
+    // Some runtimes notice the wrong length, since the manifest has the size, too: then the pod runs.
     let long = registry.push("long:1", 100_000);
     nasty.be("long", Mood::LongLength);
     let refused = registry.push("refused:1", 100_000);

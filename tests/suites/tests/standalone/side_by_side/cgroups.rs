@@ -1,4 +1,4 @@
-//! Cgroups of pods: where they are, what they hold, and that nothing of them is left.
+//! Cgroups of pods: their places, their values, and that none are left.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ pub const ALL: &[(&str, Shared)] = &[
     ("the_version_of_cgroups_is_told", version),
 ];
 
-/// What a pod's cgroup shall hold.
+/// The expected values of a pod's cgroup.
 struct Expected {
     class: &'static str,
     qos: &'static str,
@@ -32,12 +32,12 @@ struct Expected {
     memory: Option<&'static str>,
 }
 
-/// Memory without a limit, in version 1 of every page size.
+/// Whether this is memory without a limit, which in version 1 depends on the page size.
 fn unlimited(text: &str) -> bool {
     text == "max" || text.parse::<u64>().is_ok_and(|bytes| bytes > 1 << 60)
 }
 
-/// `None` if all is as expected.
+/// The first difference from the expected values.
 fn differs(cgroup: &str, expected: &Expected) -> Option<String> {
     let value = |file: &str| cgroups::value(cgroup, file).unwrap_or_else(|| format!("no {file}"));
     let (cpu, memory) = if cgroups::version_2() {
@@ -72,7 +72,7 @@ fn check(node: &Node, name: &str, spec: Value, expected: &Expected) {
     leaves_nothing(node, &file, &pod, &cgroup);
 }
 
-/// The container's cgroup lies below that of its pod.
+/// Asserts that the container's cgroup lies below that of its pod.
 fn below(node: &Node, pod: &PodView, cgroup: &str) {
     let pid = node.cri.pid(pod.container_id("main"));
     let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("its process is there");
@@ -127,7 +127,7 @@ const BURSTABLE: Expected = Expected {
 fn burstable(node: &Node) {
     let spec = limited(json!({"cpu": "50m", "memory": "32Mi"}), json!({"cpu": "200m", "memory": "96Mi"}));
     check(node, "burstable", spec, &BURSTABLE);
-    // One container without limits leaves the pod without.
+    // One container without limits leaves the pod without a limit.
     let mut spec = limited(json!({"cpu": "50m"}), json!({"cpu": "200m", "memory": "96Mi"}));
     spec["containers"].as_array_mut().expect("a list").push(sleeper("other"));
     check(node, "half-limited", spec, &Expected { quota: None, memory: None, ..BURSTABLE });
@@ -159,7 +159,7 @@ fn corrected(node: &Node) {
     let (file_name, text) = if cgroups::version_2() { ("cpu.weight", "77") } else { ("cpu.shares", "777") };
     cgroups::write(&cgroup, file_name, text);
     assert_eq!(cgroups::value(&cgroup, file_name).as_deref(), Some(text));
-    // A new sandbox is made in the cgroup that is there.
+    // A new sandbox is created in the existing cgroup.
     node.cri.stop_sandbox(&file.sandbox(pod.uid()).id);
     eventually("the cgroup holds its values again", SOON, || {
         differs(&cgroup, &BURSTABLE).map_or(Ok(()), Err)

@@ -21,7 +21,7 @@ fn output(node: &Node, name: &str, container: Value) -> Vec<String> {
     output_of(node, name, container, json!({}))
 }
 
-/// What the container `main` of a pod that runs to its end, with this in its spec, has written.
+/// The output of the container `main` of a pod that runs to its end, with these fields in its spec.
 pub fn output_of(node: &Node, name: &str, container: Value, spec: Value) -> Vec<String> {
     let spec = with(containers([container]), with(spec, json!({"restartPolicy": "Never"})));
     let file = node.pod(name, spec);

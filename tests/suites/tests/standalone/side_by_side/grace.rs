@@ -21,7 +21,7 @@ fn grace(seconds: u32, list: impl Into<Vec<Value>>) -> Value {
     with(containers(list), json!({"terminationGracePeriodSeconds": seconds, "gate": true}))
 }
 
-/// Removes the pod, and gives the time from then until none of its processes run.
+/// Removes the pod, and returns the time from then until none of its processes run.
 fn time_to_end(file: &PodFile<'_>) -> Duration {
     let pod = file.ready();
     let begun = Instant::now();

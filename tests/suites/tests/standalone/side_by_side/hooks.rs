@@ -33,7 +33,7 @@ fn pod(grace: u32, list: impl Into<Vec<Value>>) -> Value {
     with(containers(list), json!({"terminationGracePeriodSeconds": grace, "gate": true}))
 }
 
-/// Removes the pod, and gives the time from then until none of its processes run.
+/// Removes the pod, and returns the time from then until none of its processes run.
 fn time_to_end(file: &PodFile<'_>, uid: &str) -> Duration {
     let begun = Instant::now();
     file.remove();

@@ -1,4 +1,4 @@
-//! Images that are not there. No registry is asked: nothing listens on port 1.
+//! Images that do not exist. No registry is asked: nothing listens on port 1.
 
 use serde_json::json;
 use testkit::process::eventually;

@@ -111,7 +111,7 @@ fn sidecar_outlives(node: &Node) {
         )
     };
     let init = [sidecar(shell("helper", &script("helper", "")))];
-    // The main container is slow to end: a sidecar that is told at the same time would be first.
+    // The main container is slow to end: a sidecar told at the same time would end first.
     let main = shell("main", &script("main", "sleep 2; "));
     let spec = with(with_init(containers([main]), init), json!({"terminationGracePeriodSeconds": 20}));
     let file = node.pod("sidecar", spec);

@@ -20,7 +20,7 @@ pub const ALL: &[(&str, Shared)] = &[
 ];
 
 fn changed(node: &Node) {
-    // Each instance leaves a directory behind for as long as it lives, and is slow to end.
+    // Each instance keeps a directory for as long as it lives, and is slow to end.
     let script = "mkdir /gate/lives || echo both >>/gate/overlap; \
                   trap 'sleep 3; rmdir /gate/lives; exit 0' TERM; while :; do sleep 1000 & wait $!; done";
     let spec = |version: &str| {
@@ -53,10 +53,10 @@ fn touched(node: &Node) {
     let before = file.ready();
     let sandbox = file.sandbox(before.uid()).id;
     let text = fs::read(file.file()).expect("the manifest");
-    // In place, and by another file.
+    // The manifest is rewritten in place, and replaced by another file.
     fs::write(file.file(), &text).expect("the manifest can be written");
     file.write(spec());
-    // A manifest that came later has been read, and so have those.
+    // A manifest that was added later has been read, and so both changes have been.
     node.pod("after-touched", containers([sleeper("main")])).ready();
     let after = file.look().expect("it is listed");
     assert_eq!((after.uid(), after.status()), (before.uid(), before.status()));

@@ -1,4 +1,4 @@
-//! Cases that leave their kubelet alone and so can share one.
+//! Cases that do not disturb their kubelet and so can share one.
 
 mod cgroups;
 mod environment;
@@ -21,7 +21,7 @@ mod volumes;
 use crate::Shared;
 
 pub fn all() -> Vec<(&'static str, Shared)> {
-    // Those with back-offs first: they take longest.
+    // Cases with back-offs come first: they take longest.
     [
         restarts::ALL,
         restart_rules::ALL,

@@ -20,7 +20,7 @@ pub const ALL: &[(&str, Shared)] = &[
     ("a_hosts_file_of_the_users_is_left_alone", own_hosts),
 ];
 
-/// What a container of a pod with this in its spec finds in a file.
+/// The content of a file, as a container of a pod with these fields in its spec reads it.
 fn file_seen(node: &Node, name: &str, file: &str, spec: Value) -> Vec<String> {
     output_of(node, name, shell("main", &format!("cat {file}")), spec)
 }

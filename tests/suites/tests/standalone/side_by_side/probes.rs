@@ -67,7 +67,7 @@ fn readiness(node: &Node) {
 
 fn startup(node: &Node) {
     let startup = with(exec_probe("test -e /gate/started"), json!({"failureThreshold": 600}));
-    // It would fail from the first on.
+    // Without the startup probe it would fail at once.
     let liveness = exec_probe("test -e /gate/started");
     let main = with(sleeper("main"), json!({"startupProbe": startup, "livenessProbe": liveness}));
     let file = node.pod("startup", with(containers([main]), json!({"gate": true})));
@@ -179,7 +179,7 @@ fn grpc_fails(node: &Node) {
         let probe = json!({"grpc": grpc, "periodSeconds": 1, "timeoutSeconds": 2});
         with(sleeper(name), json!({"readinessProbe": probe}))
     };
-    // Nobody listens on a port of the well-known ones that nobody uses.
+    // A well-known port on which no program listens.
     let list = [
         container("unknown", port),
         container("plain", port),
@@ -217,13 +217,13 @@ fn exec_unknown(node: &Node) {
     assert_eq!(file.look().expect("it is listed").restarts("main"), 0, "it is nobody's failure");
 }
 
-/// How often a probe has written its line.
+/// The number of lines that a probe has written.
 fn count(file: &PodFile<'_>, name: &str) -> usize {
     file.written(name).len()
 }
 
 fn terminating(node: &Node) {
-    // It is told to end, and takes its time until the gate opens.
+    // The container ignores SIGTERM until the gate opens.
     let script = "trap 'echo told >>/gate/told' TERM; while ! test -e /gate/end; do sleep 1 & wait $!; done";
     let probes = json!({
         "readinessProbe": exec_probe("echo asked >>/gate/readiness"),
@@ -239,7 +239,7 @@ fn terminating(node: &Node) {
     eventually("the container is told to end", SOON, || {
         if count(&file, "told") > 0 { Ok(()) } else { Err("not yet".to_owned()) }
     });
-    // One may have begun before.
+    // One probe may have begun before.
     let (ready, live) = (count(&file, "readiness"), count(&file, "liveness") + 1);
     eventually("readiness goes on", SOON, || match count(&file, "readiness") {
         now if now >= ready + 5 => Ok(()),

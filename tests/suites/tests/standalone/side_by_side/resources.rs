@@ -1,4 +1,4 @@
-//! What containers may use: as the kernel has it.
+//! Resources of containers, as the kernel has them.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ fn sized(name: &str, requests: Value, limits: Value) -> Value {
     with(sleeper(name), json!({"resources": {"requests": requests, "limits": limits}}))
 }
 
-/// Quota, period and limit of memory that the kernel has for a container; -1 is none.
+/// Quota, period and memory limit of a container, from the kernel; -1 is no limit.
 fn kernel_values(node: &Node, pod: &PodView, container: &str) -> [i64; 3] {
     let value = |file: &str| cgroups::value_of(&node.cgroup(), pod.container_id(container), file);
     let number = |text: &str| text.parse::<i64>().unwrap_or(-1);
@@ -53,7 +53,7 @@ fn values(node: &Node) {
         let id = pod.container_id(name);
         let asked = node.cri.config(id);
         assert_eq!(asked["linux"]["resources"]["cpu_shares"], shares, "{name}: {asked}");
-        // The way from shares to the weights of version 2 is the runtime's.
+        // How shares become weights of version 2 is up to the runtime.
         if !cgroups::version_2() {
             assert_eq!(cgroups::value_of(&node.cgroup(), id, "cpu.shares"), Ok(shares.to_string()), "{name}");
         }
@@ -72,7 +72,7 @@ fn oom_scores(node: &Node) {
     let burstable = node.pod("burstable", containers(list));
     let guaranteed = node.pod("guaranteed", containers([sized("main", full(), full())]));
     expect(node, &best_effort, "BestEffort", &[("main", 1000)]);
-    // Requests are whole: what is left of the division by eight counts for the container.
+    // Requests are whole numbers: the remainder of the division by eight counts for the container.
     let score = 1000 - 1000 * (memory_kib() / 8) / memory_kib();
     expect(node, &burstable, "Burstable", &[("main", score), ("none", 999)]);
     expect(node, &guaranteed, "Guaranteed", &[("main", -997)]);

@@ -24,7 +24,7 @@ fn policy(name: &str, spec: Value) -> Value {
     with(spec, json!({"restartPolicy": name, "gate": true}))
 }
 
-/// A time in a status.
+/// Parses a time of a status.
 pub fn time(value: &Value) -> Timestamp {
     let text = value.as_str().unwrap_or_else(|| panic!("a time: {value}"));
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))

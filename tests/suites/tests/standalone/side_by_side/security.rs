@@ -1,4 +1,4 @@
-//! As whom containers run and what they may do, as their own processes see it.
+//! The users and privileges of containers, as their own processes see them.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ pub const ALL: &[(&str, Shared)] = &[
     ("sysctls_are_the_pods", sysctls),
 ];
 
-/// Prints what the kernel says of a process here.
+/// Prints the kernel's status of a process.
 const STATUS: &str = "cat /proc/self/status";
 const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
@@ -45,7 +45,7 @@ fn run<'a>(
     (file, pod)
 }
 
-/// The words behind `field:` in what a container has printed of a process' status.
+/// The words behind `field:` in the process status that a container has printed.
 fn status(file: &PodFile<'_>, pod: &PodView, container: &str, field: &str) -> Vec<String> {
     let log = file.log(pod, container, 0).expect("its log");
     let line = log.iter().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -201,7 +201,7 @@ fn privileged(node: &Node) {
     let (plain, privileged) = (of("plain"), of("privileged"));
     assert_eq!(plain & CAP_SYS_ADMIN, 0, "{plain:x}");
     assert_eq!((privileged & plain, privileged & CAP_SYS_ADMIN), (plain, CAP_SYS_ADMIN), "{privileged:x}");
-    // Some of /proc is only read, by a mount of its own, but not by the privileged.
+    // Parts of /proc are read-only, by mounts of their own, except in privileged containers.
     let proc_sys = |name: &str| {
         let log = file.log(&pod, name, 0).expect("its log");
         log.iter().any(|line| line.starts_with("mount: ") && line.contains(" /proc/sys proc ro"))

@@ -1,4 +1,4 @@
-//! What the status says of containers' ends, and of gates that nobody opens.
+//! Containers' ends in statuses, and readiness gates that are never opened.
 
 use serde_json::{Value, json};
 

@@ -34,7 +34,7 @@ fn parts(node: &Node) {
         {"name": "empty", "mountPath": "/all"},
         {"name": "memory", "mountPath": "/memory", "subPath": "m"},
     ]);
-    // Ends once; the second instance finds what the first has left.
+    // The container ends once; the second instance finds the files of the first.
     let script = format!(
         "ls /part; cat /etc/file; touch /etc/file 2>/dev/null || echo read-only; ls -ld /all/a /made | cut -c1-10; \
          echo line >>/made/lines; echo line >>/memory/lines; test $(wc -l </all/a/b/lines) -gt 1 || exit 1; \

@@ -24,7 +24,7 @@ fn mounting(container: Value, mounts: Value) -> Value {
 fn shared_and_kept(node: &Node) {
     let here = json!([{"name": "shared", "mountPath": "/here"}]);
     let there = json!([{"name": "shared", "mountPath": "/there"}]);
-    // Ends once after its first line, which the second run finds.
+    // The container ends once after its first line, which the second instance finds.
     let writer = format!("echo line >>/here/lines; test $(wc -l </here/lines) -gt 1 || exit 1; {OBEDIENT}");
     let reader = format!(
         "while ! test -s /there/lines || test $(wc -l </there/lines) -lt 2; do sleep 0.1; done; \
