@@ -85,7 +85,7 @@ pub struct SourcePod {
     pub refused: Option<Rejection>,
 }
 
-/// All desired pods, for whoever asks PodManager.
+/// All desired pods, as PodManager answers `GetDesiredPods`.
 #[derive(Clone, Debug)]
 pub struct DesiredPods {
     /// By UID.

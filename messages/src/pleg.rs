@@ -10,8 +10,8 @@ use crate::{PodUid, delivery, receives};
 pub struct PodTouched {
     /// The pod's UID.
     pub uid: PodUid,
-    /// Answered by a `PodObserved` whose `touch` is at least this. Grows per sender; 0 if nobody waits for the look. The
-    /// highest one that waits in Pleg's mailbox is kept, whoever asks for a look after that.
+    /// Answered by a `PodObserved` whose `touch` is at least this. Grows per sender; 0 if the sender does not wait for the look. Of
+    /// several that wait in Pleg's mailbox the highest is kept, whichever message is the newest.
     pub token: u64,
 }
 delivery!(PodTouched => (): Command, LatestPerKey, pod = |m| Some(&m.uid),

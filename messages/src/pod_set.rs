@@ -71,7 +71,7 @@ pub enum PodSetUpdate<V> {
     },
     /// Everything: a follower has asked for it, or the set is complete from now on.
     All(Arc<PodSetSnapshot<V>>),
-    /// Nothing new: a moment after a change, and every minute, so that whoever has missed one finds out.
+    /// Nothing new. Sent a moment after a change and every minute, so that a follower that has missed an update finds out.
     Digest(PodSetDigest),
 }
 

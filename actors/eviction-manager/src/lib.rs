@@ -1,4 +1,4 @@
-//! Duty: keeps the node from running out of memory, disk and processes: measures, takes back what nobody needs, and ends
+//! Duty: keeps the node from running out of memory, disk and processes: measures, reclaims what no pod needs, and ends
 //!   one pod after the other. Pods that take more of the local disk than their limits allow end, too.
 //! Receives: DesiredPodsChanged, WorkerReported, ResendPressure.
 //! Sends: PressureObserved, EvictPod, RecordEvent (EvictionThresholdMet, ExceededGracePeriod), RecordAnnotatedEvent

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     impl Rounds {
-        /// These are counted, and nobody else.
+        /// Begins a count of exactly these pods.
         fn of<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid>, now: Duration) {
             let pods: Vec<PodUid> = pods.cloned().collect();
             let gone: Vec<PodUid> = self.pods.keys().filter(|uid| !pods.contains(uid)).cloned().collect();

@@ -93,7 +93,7 @@ impl GarbageCollector {
     fn collect(&mut self, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Collect, PERIOD);
         if !self.desired.is_complete() {
-            // Nobody knows yet what is needed.
+            // Without the whole set of desired pods anything may still be needed.
             self.waiting.drain(..).for_each(|reply| reply.send(()));
             return;
         }
@@ -133,7 +133,7 @@ impl GarbageCollector {
             });
         }
         for uid in collected.touched {
-            // Nobody waits for this look: lost, the next relist shows it.
+            // No actor waits for this look. If the message is refused, the next relist shows the same.
             self.deps.touched.tell_level(PodTouched { uid, token: 0 });
         }
         self.served.drain(..).for_each(|reply| reply.send(()));

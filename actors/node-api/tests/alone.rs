@@ -1,4 +1,4 @@
-//! NodeApi alone: its ports are in memory; those whom it asks are recorded.
+//! NodeApi alone: its ports are in memory; the subsystems that it asks are recorded.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;

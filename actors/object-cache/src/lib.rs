@@ -1,6 +1,5 @@
 //! **Duty.** What pods need of the API server besides themselves: secrets, config maps, runtime classes, services and
-//!   tokens, each read
-//!   once for all who ask and kept current while a pod refers to it.
+//!   tokens, each read once for all actors that ask and kept current while a pod refers to it.
 //! **Receives.** DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
 //! **Sends.** PodObjectsChanged, ResendDesired; lists, watches and token requests through the bridge.
 //! **State (rebuilt from).** Objects (listed again when an actor asks), the pods that refer to them (PodManager sends

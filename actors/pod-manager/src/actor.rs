@@ -68,9 +68,9 @@ pub struct PodManagerConfig {
 pub struct PodManagerDeps {
     /// Settings.
     pub config: PodManagerConfig,
-    /// Who is told of the desired pods, but not of each change of their statuses at the API server.
+    /// Followers of the desired pods that are not told of each change of a status at the API server.
     pub observers: Vec<Address<DesiredPodsChanged>>,
-    /// StatusManager: told of these as well.
+    /// StatusManager, which is told of changes of statuses as well.
     pub status_observer: Address<DesiredPodsChanged>,
     /// Asked for its pods after a restart.
     pub sources: Address<ResendPods>,

@@ -32,7 +32,7 @@ fn mixed(number: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Whether a digest has to tell of it: any other pod is nowhere, and whoever has not heard of that knows the same.
+/// Whether a digest counts this entry. Any other pod is in no set, and a follower that has not heard of it holds the same.
 fn counts<V>(level: &PodLevel<V>) -> bool {
     matches!(level, PodLevel::Is(_) | PodLevel::Gone(GonePod { superseded: true, .. }))
 }

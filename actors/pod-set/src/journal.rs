@@ -47,7 +47,8 @@ impl<V: Clone> Journal<V> {
         self.entries.refresh(uid, value);
     }
 
-    /// From now on absence means removal. Whether that is news: then everybody needs a snapshot.
+    /// Declares the set complete: from now on absence means removal. Returns whether that is new; then every follower needs a
+    /// snapshot.
     pub fn completed(&mut self) -> bool {
         self.generation.number += u64::from(!self.complete);
         !std::mem::replace(&mut self.complete, true)
@@ -95,8 +96,8 @@ impl<V: Clone> Journal<V> {
     }
 }
 
-/// The message that exactly these pods are in the set, from a writer of this incarnation: for whoever tells a set only
-/// once, tests and benchmarks above all.
+/// The message that exactly these pods are in the set, from a writer of this incarnation. Tests and benchmarks, which tell a
+/// set only once, call this.
 pub fn snapshot<V: Clone>(
     incarnation: u64,
     pods: impl IntoIterator<Item = (PodUid, V)>,

@@ -110,8 +110,8 @@ impl ApiPods {
         Some(self.journal.put(&uid, self.rules.of(pod)))
     }
 
-    /// One pod is gone. What its deletion granted it is told with that: who deletes a pod by force says so in the last
-    /// change before it goes, and nobody may have heard of that one yet.
+    /// Takes one pod as gone, with the grace period that its deletion granted. A forced deletion states that period in the last
+    /// change before the pod goes, and the followers may not have heard of that change yet.
     pub fn gone(&mut self, pod: &Pod) -> Option<PodSetUpdate<SourcePod>> {
         let granted_seconds = pod.metadata.deletion_grace_period_seconds;
         self.forget(&PodRef::of(pod).uid, GonePod { granted_seconds, superseded: false })

@@ -28,7 +28,7 @@ use crate::worker::PodWorker;
 /// The most messages that may wait for one worker: messages replace older ones of their kind, so this is
 /// ample.
 const WORKER_MAILBOX: usize = 16;
-/// Pause before reports that somebody had no room for are told again.
+/// Pause before the pool tells refused reports again.
 const REPORTS_AGAIN: Duration = Duration::from_secs(1);
 /// Pause until it is seen again whether a worker that ends has ended.
 const ENDING_PAUSE: Duration = Duration::from_millis(20);
@@ -38,7 +38,7 @@ const ENDING_PAUSE: Duration = Duration::from_millis(20);
 pub enum Timer {
     /// Workers that were told to end may have ended.
     Ending,
-    /// Somebody had no room for a report.
+    /// A follower refused a report.
     Reports,
 }
 
@@ -171,7 +171,7 @@ impl PodWorkerPool {
         self.act(ctx);
     }
 
-    /// Tells every worker's newest report to all who follow them; and again if one of those had no room.
+    /// Tells every worker's newest report to all followers, and sets a timer to repeat that when one refused.
     fn resend_reports(&self, ctx: &mut Ctx<Self>) {
         let mut refused = false;
         for (uid, report) in self.roster.reports() {
@@ -186,7 +186,7 @@ impl PodWorkerPool {
         }
     }
 
-    /// Looks at the node's resolver configuration before any pod is given it; after that, whoever reads it does.
+    /// Checks the node's resolver configuration before any pod is given it; later each worker that reads it does.
     fn check_resolv_conf(&self, ctx: &mut Ctx<Self>) {
         let Some(read) = self.deps.worker.resolv_conf.clone() else { return };
         ctx.effect("check resolvConf", None, read(), |pool, read, _| {

@@ -358,8 +358,8 @@ impl Roster {
         self.workers.values().filter(holds).map(name).collect()
     }
 
-    /// The runtime holds a pod that nobody desires: a worker stops it. Only when all sources were heard, or the one that
-    /// the pod is from has another in its place.
+    /// Has a worker stop a pod that the runtime holds and no source desires, once all sources were heard or the source of
+    /// the pod has another in its place.
     fn end_orphan(&mut self, uid: &PodUid, orders: &mut Vec<Order>) {
         let wanted = self.desired.get(uid).is_some_and(|pod| pod.rejected.is_none());
         if wanted || !is_unwanted(&self.desired, uid) || self.workers.contains_key(uid) {
@@ -388,7 +388,7 @@ fn is_unwanted(desired: &PodSet<Arc<DesiredPod>>, uid: &PodUid) -> bool {
     desired.is_complete() || desired.is_removed(uid)
 }
 
-/// What is known of a pod that is gone, with what its deletion granted it: nobody may have heard of that before.
+/// What is known of a pod that is gone, with the grace period that its deletion granted, which may be new to its worker.
 fn with_grace(known: &Arc<DesiredPod>, granted: Option<i64>) -> Arc<DesiredPod> {
     let Some(granted) = granted else { return known.clone() };
     let mut pod = Pod::clone(&known.pod);

@@ -33,7 +33,7 @@ use crate::texts;
 use crate::timer::{ProbeKey, Timer};
 use crate::verdict::{Answer, Unasked};
 
-/// Verdicts that somebody had no room for are told again after this long.
+/// Pause before ProbeManager tells refused verdicts again.
 const PUBLISH_AGAIN: Duration = Duration::from_secs(1);
 
 /// A checkpoint that could not be written is tried again after this long.
@@ -225,7 +225,7 @@ impl ProbeManager {
         }
     }
 
-    /// Tells whoever needs it what is settled of a pod.
+    /// Tells the followers the settled verdicts of a pod.
     fn publish(&self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let Some(probes) = self.pods.get(uid) else { return };
         let verdict = ProbeVerdict { uid: uid.clone(), containers: Arc::new(probes.verdicts()) };

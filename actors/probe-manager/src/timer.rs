@@ -21,7 +21,7 @@ pub enum Timer {
     Due(ProbeKey),
     /// Write this pod's checkpoint again, after a failure.
     Save(PodUid),
-    /// Verdicts that somebody had no room for are told again.
+    /// Tell this pod's refused verdicts again.
     Publish(PodUid),
 }
 

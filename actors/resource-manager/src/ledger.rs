@@ -112,14 +112,14 @@ impl Ledger {
         }
     }
 
-    /// Takes the pod's newest spec, or forgets it if nobody needs it any more.
+    /// Takes the pod's newest spec, or forgets it if the pod is neither desired nor has a cgroup.
     pub(crate) fn settle(&mut self, uid: &PodUid) {
         let (desired, changes) = (self.desired.get(uid), &self.changes);
         if let Some(pod) = desired.filter(|pod| pod.rejected.is_none()) {
             self.specs.insert(uid.clone(), pod.pod.clone());
         }
         let is_needed = desired.is_some() || self.present.contains(uid) || changes.get(uid) == Some(&true);
-        // Before the first list nobody is known to be gone.
+        // Before the first list no pod is known to be gone.
         if self.desired.is_known() && !is_needed {
             self.specs.remove(uid);
         }

@@ -323,7 +323,7 @@ impl StatusManager {
             self.deps.observed.tell_level(ResendObserved);
         }
         for uid in missing.looks {
-            // The token of nobody: any look answers it.
+            // Token 0 stands for no waiting sender: any look answers it.
             self.deps.touched.tell_level(PodTouched { uid, token: 0 });
         }
     }

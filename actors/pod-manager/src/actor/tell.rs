@@ -56,7 +56,7 @@ impl Told {
         self.statics.values()
     }
 
-    /// The pod is desired in this form. What everybody is told of that, and what StatusManager is.
+    /// Takes the pod as desired in this form. Returns the update for all followers and the one for StatusManager.
     fn put(&mut self, desired: Arc<DesiredPod>) -> Updates {
         let uid = desired.pod_ref.uid.clone();
         if desired.source != Source::Api {
@@ -160,7 +160,7 @@ impl PodManager {
         }
     }
 
-    /// Shows everybody what they should know by now: whoever has missed something asks for it.
+    /// Tells every follower the digest of what it should know by now; a follower that has missed an update asks for it.
     pub(super) fn tell_digests(&mut self, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Digest, self.told.digests.told());
         if !self.told.has_decided {

@@ -89,7 +89,7 @@ impl PodWorker {
             }
             Step::Release(what) => self.release(what, ctx),
             Step::Rest(until) => self.wake_at(until, ctx),
-            // Whoever had no room for the last report is told it first.
+            // A follower that refused the last report is told it first.
             Step::End if self.report_refused => {}
             Step::End => ctx.stop(),
         }

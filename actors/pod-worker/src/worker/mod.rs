@@ -60,7 +60,7 @@ pub enum Timer {
     Progress,
     /// The pod's `activeDeadlineSeconds` may have passed.
     Deadline,
-    /// Somebody had no room for the report.
+    /// A follower refused the report.
     Report,
 }
 
@@ -125,7 +125,7 @@ pub struct PodWorker {
     complained: Option<String>,
     blocked_on: Option<String>,
     report: Option<Arc<WorkerReport>>,
-    /// Somebody had no room for it.
+    /// Whether a follower refused the newest report.
     report_refused: bool,
     // For the metrics of a start.
     seen: Instant,

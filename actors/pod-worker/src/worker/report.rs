@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{PodWorker, Timer};
 use crate::texts::{self, Text};
 
-/// Pause before a report that somebody had no room for is told again.
+/// Pause before a worker tells a refused report again.
 const REPORT_AGAIN: Duration = Duration::from_secs(1);
 /// A step that takes longer than this is named in the report.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const COMPLAIN_AFTER: Duration = Duration::from_secs(120);
 const NETWORK_EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl PodWorker {
-    /// Tells everybody, if there is something new to tell.
+    /// Tells the followers the report if it is new.
     pub(super) fn tell_report(&mut self, ctx: &mut Ctx<Self>) {
         let Some(pod) = self.pod.clone() else { return };
         let report = WorkerReport {
@@ -43,7 +43,7 @@ impl PodWorker {
         self.report = Some(report.clone());
         let reported = WorkerReported { uid: self.uid.clone(), report };
         let refused = self.deps.reports.iter().filter(|address| address.tell(reported.clone()).is_err());
-        // Everybody is told again: with the worker's next step, or a second from now.
+        // Every follower is told again: with the worker's next step, or a second from now.
         self.report_refused = refused.count() > 0;
         if self.report_refused {
             ctx.set_timer(Timer::Report, REPORT_AGAIN);

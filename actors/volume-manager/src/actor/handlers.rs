@@ -28,7 +28,7 @@ impl VolumeManager {
                 let (then, now) = (&before.pod.metadata, &desired.pod.metadata);
                 then.labels != now.labels || then.annotations != now.annotations
             }
-            // An earlier kubelet has mounted for it, and nobody will ask for that again.
+            // An earlier kubelet has mounted for the pod, and its worker will not ask for that again.
             None => plan::was_started(&desired.pod),
         };
         if is_other {

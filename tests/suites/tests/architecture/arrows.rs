@@ -1,4 +1,4 @@
-//! Who may know whom: `messages <- supervision <- actors/* <- bin`, `messages <- pod-rules <- runtime-bridge <- actors/*`,
+//! Which crate may depend on which: `messages <- supervision <- actors/* <- bin`, `messages <- pod-rules <- runtime-bridge <- actors/*`,
 //! `messages <- pod-set <- actors/*`, `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`, `tests -> all`.
 
 use std::collections::BTreeMap;

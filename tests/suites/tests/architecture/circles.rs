@@ -111,7 +111,7 @@ fn named(code: &str, module: &[String]) -> Vec<Vec<String>> {
     found
 }
 
-/// Whether a file has a name only to say who asks through its ports; nothing of that actor is used there.
+/// Whether a file names an actor only as the asker of its ports; nothing else of that actor is used there.
 fn is_asker(name: &str, code: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let words = code.split(|c| !part(c)).filter(|word| *word == name).count();

@@ -161,3 +161,32 @@ fn nothing_shipped_unwraps() {
     });
     assert!(found.is_empty(), "`expect` states the invariant: {found:#?}");
 }
+
+/// Words that stand for a subject without naming it.
+const NAMELESS: &[&str] =
+    &["who", "whom", "whoever", "somebody", "someone", "nobody", "everybody", "anybody"];
+
+/// The comment on a line, in lower case.
+fn comment(line: &str) -> Option<String> {
+    let begins = if line.trim_start().starts_with("//") { line.find("//") } else { line.find(" // ") };
+    begins.map(|at| line[at..].to_lowercase())
+}
+
+fn names_no_subject(line: &str) -> bool {
+    comment(line).is_some_and(|comment| {
+        NAMELESS.iter().any(|word| has_word(&comment, word)) || comment.contains("sees to it")
+    })
+}
+
+#[test]
+fn comments_name_their_subjects() {
+    let mut found = Vec::new();
+    for file in all(&["messages", "actors", "runtime-bridge", "bin", "tests"]) {
+        let lines = file.text.lines().enumerate().filter(|(_, line)| names_no_subject(line));
+        found.extend(lines.map(|(number, line)| format!("{}:{}: {}", file.path, number + 1, line.trim())));
+    }
+    assert!(found.is_empty(), "name the actor, the caller, the pod or the user: {found:#?}");
+    assert!(
+        names_no_subject("let a = 1; // Nobody asks.") && !names_no_subject("say(\"who?\"); // A greeting.")
+    );
+}

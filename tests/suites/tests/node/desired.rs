@@ -1,5 +1,5 @@
-//! Pods travel one by one from their source to whoever works for them: what is lost on the way is found, what is late
-//! brings nothing back, and what is no news reaches nobody.
+//! Pods travel one by one from their source to the subsystems that work for them: a lost update is found, a late one
+//! brings nothing back, and an update without news reaches no follower.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::cluster::{clustered, pod, until};
 
 const NS: Option<&str> = Some("default");
 
-/// Who follows the desired pods, and PodManager, which follows the API server's.
+/// The followers of the desired pods, and PodManager, which follows the API server's.
 const FOLLOWERS: [(&str, &str); 9] = [
     ("PodManager", "ApiPodsChanged"),
     ("PodWorkerPool", "DesiredPodsChanged"),

@@ -60,7 +60,7 @@ async fn arm(tree: &Tree, actor: &str, message: &str) {
     }
 }
 
-/// Sends what nobody else sends, and crashes those who ask for resends when they come back.
+/// Sends what no other step sends, and crashes the subsystems that ask for resends when they come back.
 async fn stir(node: &FakeNode) {
     let soon = Duration::from_millis(500);
     // Each of these may be the message that is panicked on; then there is no answer.

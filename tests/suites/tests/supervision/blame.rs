@@ -15,7 +15,7 @@ use tokio::time::Instant;
 struct Each;
 delivery!(Each => (): Command, Reject);
 
-/// The same, but without leaving out who is quarantined.
+/// The same, but without leaving out quarantined pods.
 #[derive(Clone, Debug)]
 struct EachAnyhow;
 delivery!(EachAnyhow => (): Command, Reject);

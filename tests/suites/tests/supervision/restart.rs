@@ -251,7 +251,7 @@ impl Handler<Latest> for Rebuilt {
 fn g9_every_incarnation_asks_for_its_state_again() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
-        // The source resends its fact to whoever asks.
+        // The source resends its fact to each actor that asks.
         let target: Arc<OnceLock<Address<Latest>>> = Arc::default();
         let to = target.clone();
         let resend = Address::sink("Source", move |_: Count| {
