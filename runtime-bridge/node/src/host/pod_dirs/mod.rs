@@ -111,14 +111,28 @@ const NODE_HOSTS: &str = "/etc/hosts";
 
 type Done<T> = BoxFuture<'static, Result<T, PodDirsError>>;
 
+/// Where the directories of pods lie, and what pods have written there; for Pleg and EvictionManager, and as a part of
+/// [`PodDirs`]. It changes none:
+///
+/// ```compile_fail,E0599
+/// # fn sample(dirs: &dyn bridge_node::host::PodDirReads) {
+/// let _ = dirs.remove_pod_dir("uid");
+/// # }
+/// ```
+pub trait PodDirReads: Send + Sync + std::fmt::Debug {
+    /// Where everything lies.
+    fn layout(&self) -> &Layout;
+
+    /// The last `bytes_max` bytes of a pod's own file or log; none if there is no such file. Only regular files below
+    /// the pods' directory and that of their logs are read.
+    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
+}
+
 /// The directories of the kubelet and of its pods.
 ///
 /// Every operation belongs to whoever asked until it begins, and once begun runs to its end even when its future is
 /// dropped; those of one pod come one after another, whoever asks ([`Lane`](super::Lane)). All are idempotent. What exists keeps its mode.
-pub trait PodDirs: Send + Sync + std::fmt::Debug {
-    /// Where everything lies.
-    fn layout(&self) -> &Layout;
-
+pub trait PodDirs: PodDirReads {
     /// The same directories for another subsystem: its calls have places of their own, so that hung ones of one subsystem
     /// stop no other, and still wait for those of the same pod.
     fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs>;
@@ -136,10 +150,6 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
     /// Makes the file into which a container writes why it ended, `<suffix>` in the container's directory, mode 0666:
     /// any user of the container may write. Gives the file.
     fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf>;
-
-    /// The last `bytes_max` bytes of a pod's own file or log; none if there is no such file. Only regular files below
-    /// the pods' directory and that of their logs are read.
-    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
 
     /// Makes the container's log directory below the pod's, both mode 0755. Gives the pod's one, which is what CRI
     /// is told.
