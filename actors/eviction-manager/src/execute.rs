@@ -9,8 +9,8 @@ use bridge_cri::Stats as RuntimeStats;
 use bridge_cri::wire::{
     ContainerStats, ContainerStatsFilter, FilesystemUsage, ImageFsInfoRequest, ListContainerStatsRequest,
 };
-use bridge_node::cgroups::Cgroups;
-use bridge_node::host::PodDirs;
+use bridge_node::cgroups::CgroupReads;
+use bridge_node::host::PodDirReads;
 use bridge_node::stats::{
     DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, RuntimePlaces, Wanted,
 };
@@ -40,11 +40,11 @@ pub struct Ways {
     pub stats: Arc<dyn NodeStats>,
     /// The runtime's figures of containers and file systems.
     pub runtime: Arc<dyn RuntimeStats>,
-    /// Paths of pods' logs and volumes.
-    pub dirs: Arc<dyn PodDirs>,
-    /// Pods' cgroups, which tell their processes.
-    pub cgroups: Arc<dyn Cgroups>,
-    /// Asks GarbageCollector to remove dead containers.
+    /// Where logs and volumes are.
+    pub dirs: Arc<dyn PodDirReads>,
+    /// Processes.
+    pub cgroups: Arc<dyn CgroupReads>,
+    /// GarbageCollector.
     pub containers: AskPort<EvictionManager, RemoveDeadContainers>,
     /// Asks ImageManager to delete unused images.
     pub images: AskPort<EvictionManager, DeleteUnusedImages>,
@@ -159,7 +159,7 @@ fn pod_use(found: Option<&PodUsage>, containers: Option<BTreeMap<String, Contain
     Some(usage)
 }
 
-fn places(pod: &DesiredPod, dirs: &dyn PodDirs) -> PodPlaces {
+fn places(pod: &DesiredPod, dirs: &dyn PodDirReads) -> PodPlaces {
     let (layout, id) = (dirs.layout(), &pod.pod_ref);
     let uid = id.uid.as_str();
     let spec = pod.pod.spec.iter();

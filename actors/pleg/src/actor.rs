@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::{Actor, Handler, MessageResult};
 use bridge_cri::{CriError, ExitWatcher, RuntimeReads, wire};
 use bridge_io::clock::Clock;
-use bridge_node::host::PodDirs;
+use bridge_node::host::PodDirReads;
 use bridge_pace::Backoff;
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -87,8 +87,8 @@ pub struct PlegDeps {
     pub runtime: Arc<dyn RuntimeReads>,
     /// Notifies of ends of processes.
     pub exits: Arc<dyn ExitWatcher>,
-    /// Reads the files in which containers leave their termination messages.
-    pub dirs: Arc<dyn PodDirs>,
+    /// Where containers write why they ended.
+    pub dirs: Arc<dyn PodDirReads>,
     /// Wall time, for `kubelet_pleg_last_seen_seconds`.
     pub clock: Arc<dyn Clock>,
     /// The actors that are told of pods.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bridge_cri::{CriError, RuntimeReads, container_pid, wire};
-use bridge_node::host::PodDirs;
+use bridge_node::host::PodDirReads;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
@@ -61,7 +61,7 @@ pub fn lists(runtime: &dyn RuntimeReads, pod: Option<&PodUid>) -> Lists {
 /// Looks at a pod. `ended` are containers whose process is known to have ended, whatever the runtime says.
 pub async fn look(
     runtime: Arc<dyn RuntimeReads>,
-    dirs: Arc<dyn PodDirs>,
+    dirs: Arc<dyn PodDirReads>,
     uid: PodUid,
     lists: Lists,
     known: Option<Arc<RuntimePod>>,
@@ -139,7 +139,7 @@ async fn sandbox(
 
 async fn container(
     runtime: &dyn RuntimeReads,
-    dirs: &dyn PodDirs,
+    dirs: &dyn PodDirReads,
     listed: &wire::Container,
     known: Option<&RuntimeContainer>,
     ended: &BTreeSet<Arc<str>>,
@@ -185,7 +185,7 @@ async fn container(
 
 /// The container's own termination message: from its file, else, if the pod's policy says so, from the end of its log
 /// (row 5.21).
-async fn own_words(dirs: &dyn PodDirs, status: &wire::ContainerStatus) -> String {
+async fn own_words(dirs: &dyn PodDirReads, status: &wire::ContainerStatus) -> String {
     if let Some(path) = observe::termination_log(status) {
         match dirs.read_tail(Path::new(path), observe::TERMINATION_MESSAGE_BYTES_MAX).await {
             Err(error) => return format!("Error on reading termination log {path}: {error}"),

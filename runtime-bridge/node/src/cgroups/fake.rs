@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 
 use super::{
-    CgroupError, CgroupNames, CgroupValues, CgroupVersion, Cgroups, Done, Ensured, PodCgroup, QosClass,
+    CgroupError, CgroupNames, CgroupReads, CgroupValues, CgroupVersion, Cgroups, Done, Ensured, PodCgroup,
+    QosClass,
 };
 
 /// Cgroups in memory. Clones share them.
@@ -130,6 +131,12 @@ impl FakeCgroups {
     }
 }
 
+impl CgroupReads for FakeCgroups {
+    fn pids(&self, uid: &str) -> Done<Vec<u32>> {
+        std::future::ready(self.pids_now(uid)).boxed()
+    }
+}
+
 impl Cgroups for FakeCgroups {
     fn version(&self) -> CgroupVersion {
         self.version
@@ -158,10 +165,6 @@ impl Cgroups for FakeCgroups {
 
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>> {
         std::future::ready(Ok(self.locked().pods.keys().cloned().collect())).boxed()
-    }
-
-    fn pids(&self, uid: &str) -> Done<Vec<u32>> {
-        std::future::ready(self.pids_now(uid)).boxed()
     }
 
     fn kill(&self, uid: &str) -> Done<usize> {

@@ -142,12 +142,25 @@ pub struct Ensured {
 
 type Done<T> = BoxFuture<'static, Result<T, CgroupError>>;
 
-/// The cgroups of pods in every hierarchy of this machine.
+/// What the cgroups of pods tell; for EvictionManager, and as a part of [`Cgroups`]. It changes none:
 ///
-/// An operation whose future is dropped before it begins has no effect; one that has begun runs to its end even when
-/// its future is dropped. Operations on one cgroup, and those on one pod, run one after another.
-pub trait Cgroups: Send + Sync + std::fmt::Debug {
-    /// The cgroup version of this machine.
+/// ```compile_fail,E0599
+/// # fn sample(cgroups: &dyn bridge_node::cgroups::CgroupReads) {
+/// let _ = cgroups.kill("uid");
+/// # }
+/// ```
+pub trait CgroupReads: Send + Sync + std::fmt::Debug {
+    /// The processes in the pod's cgroup and in those below it, in any hierarchy and class, ascending. None when
+    /// there is no such cgroup.
+    fn pids(&self, uid: &str) -> Done<Vec<u32>>;
+}
+
+/// The cgroups of pods in every hierarchy of this machine; for ResourceManager.
+///
+/// Every operation belongs to the actor that asked until it begins, and once begun runs to its end even when its future is
+/// dropped. Those on one cgroup, and those on one pod, come one after another.
+pub trait Cgroups: CgroupReads {
+    /// Which version of cgroups this machine uses.
     fn version(&self) -> CgroupVersion;
 
     /// The names of cgroups with the configured driver.
@@ -172,11 +185,7 @@ pub trait Cgroups: Send + Sync + std::fmt::Debug {
     /// All cgroups of pods, sorted by UID; a cgroup that is left in only one hierarchy counts, too.
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>>;
 
-    /// The IDs of the processes in the pod's cgroup and in those below it, in any hierarchy and class, ascending. Empty
-    /// when there is no such cgroup.
-    fn pids(&self, uid: &str) -> Done<Vec<u32>>;
-
-    /// Sends SIGKILL to every process in the pod's cgroup and in those below it; returns their number.
+    /// Sends SIGKILL to every process in the pod's cgroup and in those below it. How many there were.
     fn kill(&self, uid: &str) -> Done<usize>;
 
     /// Removes the pod's cgroup and those below it from every hierarchy and class. If processes are left, nothing is

@@ -21,8 +21,8 @@ use super::systemd::Slices;
 use super::units;
 use super::values::PageSizes;
 use super::{
-    CgroupDriver, CgroupError, CgroupNames, CgroupValues, CgroupVersion, Cgroups, Done, Ensured, PodCgroup,
-    QosClass, detect,
+    CgroupDriver, CgroupError, CgroupNames, CgroupReads, CgroupValues, CgroupVersion, Cgroups, Done, Ensured,
+    PodCgroup, QosClass, detect,
 };
 use crate::mounts::mountinfo;
 use bridge_io::{Lane, NotRun};
@@ -146,6 +146,12 @@ impl SystemCgroups {
     }
 }
 
+impl CgroupReads for SystemCgroups {
+    fn pids(&self, uid: &str) -> Done<Vec<u32>> {
+        self.run(uid, |tree, uid| tree.pids(&tree.with_those_below(uid)?))
+    }
+}
+
 impl Cgroups for SystemCgroups {
     fn version(&self) -> CgroupVersion {
         self.tree.version
@@ -193,10 +199,6 @@ impl Cgroups for SystemCgroups {
 
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>> {
         self.run("", |tree, _| tree.list())
-    }
-
-    fn pids(&self, uid: &str) -> Done<Vec<u32>> {
-        self.run(uid, |tree, uid| tree.pids(&tree.with_those_below(uid)?))
     }
 
     fn kill(&self, uid: &str) -> Done<usize> {

@@ -41,7 +41,9 @@ pub use machine::{Machine, MachineError, MachineFacts, StartFacts, ThisMachine, 
 pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};
 #[cfg(any(test, feature = "fake"))]
 pub use pod_dirs::FakePodDirs;
-pub use pod_dirs::{DiskPodDirs, Layout, OtherVolume, PodDirs, PodDirsError, PodLogDir, Reported, SUBPATHS};
+pub use pod_dirs::{
+    DiskPodDirs, Layout, OtherVolume, PodDirReads, PodDirs, PodDirsError, PodLogDir, Reported, SUBPATHS,
+};
 #[cfg(any(test, feature = "fake"))]
 pub use pull_records::FakePullRecords;
 pub use pull_records::{

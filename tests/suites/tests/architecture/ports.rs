@@ -9,7 +9,7 @@ use crate::source::files;
 const PORTS: &[(&str, &[&str])] = &[
     ("actors/certificate-manager/", &["CertificateRequests", "CertificateStore", "Clock"]),
     ("actors/event-recorder/", &["Clock", "Events"]),
-    ("actors/eviction-manager/", &["Cgroups", "NodeStats", "PodDirs", "Stats"]),
+    ("actors/eviction-manager/", &["CgroupReads", "NodeStats", "PodDirReads", "Stats"]),
     ("actors/garbage-collector/", &["Clock", "PodDirs", "PodRemoval"]),
     ("actors/image-manager/", &["Clock", "DockerConfigs", "Images", "PullRecords", "RuntimeReads"]),
     ("actors/log-manager/", &["Clock", "ContainerLogs", "LogReopen"]),
@@ -23,7 +23,7 @@ const PORTS: &[(&str, &[&str])] = &[
     ),
     ("actors/node-status/src/lease/", &["Clock", "Leases"]),
     ("actors/object-cache/", &["Clock", "Follow", "PodObjects"]),
-    ("actors/pleg/", &["Clock", "ExitWatcher", "PodDirs", "RuntimeReads"]),
+    ("actors/pleg/", &["Clock", "ExitWatcher", "PodDirReads", "RuntimeReads"]),
     ("actors/pod-manager/", &["MirrorObjects"]),
     ("actors/pod-sources/", &["Clock", "Follow", "ManifestUrl", "StaticFiles"]),
     ("actors/pod-worker/", &["Clock", "ExecSync", "PodDirs", "PodLifecycle", "Prober", "RuntimeReads"]),
@@ -35,6 +35,7 @@ const PORTS: &[(&str, &[&str])] = &[
 
 /// A port that writes what has one writer, and that writer.
 const WRITERS: &[(&str, &str)] = &[
+    ("Cgroups", "actors/resource-manager/"),
     ("CertificateRequests", "actors/certificate-manager/"),
     ("Events", "actors/event-recorder/"),
     ("Images", "actors/image-manager/"),

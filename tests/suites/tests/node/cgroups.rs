@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bridge_cri::fake::{FakeRuntime, Fault};
 use bridge_cri::{CriErrorKind, Rpc, wire};
-use bridge_node::cgroups::{CgroupDriver, CgroupError, CgroupValues, Cgroups, CpuLimit, HugePages, Limit};
+use bridge_node::cgroups::{
+    CgroupDriver, CgroupError, CgroupReads, CgroupValues, Cgroups, CpuLimit, HugePages, Limit,
+};
 use kubelet::cgroups::{Told, ask_driver, disagreement};
 use messages::event_recorder::{EventType, RecordedEvent};
 use pod_spec::quantity::Quantity;

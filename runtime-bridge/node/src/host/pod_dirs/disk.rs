@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::layout::{self, CONTAINERS, DATA_DIRS};
 use super::others::{self, Look};
-use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirs, PodDirsError, PodLogDir};
+use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirReads, PodDirs, PodDirsError, PodLogDir};
 use crate::host::remove_tree;
 use crate::mounts::{mountinfo, read_within};
 use bridge_io::Lane;
@@ -68,11 +68,19 @@ impl DiskPodDirs {
     }
 }
 
-impl PodDirs for DiskPodDirs {
+impl PodDirReads for DiskPodDirs {
     fn layout(&self) -> &Layout {
         &self.layout
     }
 
+    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        self.at(&file.display().to_string(), self.layout.pods_own(file), move |file| {
+            read_tail(&file, bytes_max)
+        })
+    }
+}
+
+impl PodDirs for DiskPodDirs {
     fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs> {
         Arc::new(Self { layout: Arc::clone(&self.layout), lane: self.lane.beside(owner) })
     }
@@ -113,12 +121,6 @@ impl PodDirs for DiskPodDirs {
             let mode = fs::Permissions::from_mode(0o666);
             opened.set_permissions(mode).map_err(failed("set the mode of", &file))?;
             Ok(file)
-        })
-    }
-
-    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
-        self.at(&file.display().to_string(), self.layout.pods_own(file), move |file| {
-            read_tail(&file, bytes_max)
         })
     }
 

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use super::disk::pod_log_dir;
 use super::layout::{self, CONTAINERS, DATA_DIRS};
 use super::others::{self, Look};
-use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirs, PodDirsError, PodLogDir};
+use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirReads, PodDirs, PodDirsError, PodLogDir};
 use crate::host::FakeDisk;
 use crate::mounts::{FileKind, fake_remove_tree};
 
@@ -54,11 +54,23 @@ impl Look for FakeDisk {
     }
 }
 
-impl PodDirs for FakePodDirs {
+impl PodDirReads for FakePodDirs {
     fn layout(&self) -> &Layout {
         &self.layout
     }
 
+    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        self.at("read_tail", self.layout.pods_own(file), |disk, file| {
+            if disk.kind(file).is_some_and(|kind| kind != FileKind::File) {
+                return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
+            }
+            let keep = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+            Ok(disk.read(file).map(|content| content[content.len().saturating_sub(keep)..].to_vec()))
+        })
+    }
+}
+
+impl PodDirs for FakePodDirs {
     fn for_owner(&self, _: &'static str) -> Arc<dyn PodDirs> {
         Arc::new(self.clone())
     }
@@ -101,16 +113,6 @@ impl PodDirs for FakePodDirs {
                 disk.write(file, Vec::new(), 0o666);
             }
             Ok(file.to_path_buf())
-        })
-    }
-
-    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
-        self.at("read_tail", self.layout.pods_own(file), |disk, file| {
-            if disk.kind(file).is_some_and(|kind| kind != FileKind::File) {
-                return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
-            }
-            let keep = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-            Ok(disk.read(file).map(|content| content[content.len().saturating_sub(keep)..].to_vec()))
         })
     }
 

@@ -111,17 +111,30 @@ const NODE_HOSTS: &str = "/etc/hosts";
 
 type Done<T> = BoxFuture<'static, Result<T, PodDirsError>>;
 
-/// The directories of the kubelet and of its pods.
+/// Where the directories of pods lie, and what pods have written there; for Pleg and EvictionManager, and as a part of
+/// [`PodDirs`]. It changes none:
 ///
-/// An operation whose future is dropped before it begins has no effect; one that has begun runs to its end even when
-/// its future is dropped. Operations on one pod run one after another, over all callers ([`Lane`](super::Lane)). All
-/// are idempotent. Existing files and directories keep their mode.
-pub trait PodDirs: Send + Sync + std::fmt::Debug {
-    /// The paths of all directories.
+/// ```compile_fail,E0599
+/// # fn sample(dirs: &dyn bridge_node::host::PodDirReads) {
+/// let _ = dirs.remove_pod_dir("uid");
+/// # }
+/// ```
+pub trait PodDirReads: Send + Sync + std::fmt::Debug {
+    /// Where everything lies.
     fn layout(&self) -> &Layout;
 
-    /// The same directories for another subsystem: its calls have a lane of their own, so that hanging calls of one
-    /// subsystem do not stop another, but calls for the same pod still wait for each other.
+    /// The last `bytes_max` bytes of a pod's own file or log; none if there is no such file. Only regular files below
+    /// the pods' directory and that of their logs are read.
+    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
+}
+
+/// The directories of the kubelet and of its pods.
+///
+/// Every operation belongs to the actor that asked until it begins, and once begun runs to its end even when its future is
+/// dropped; those of one pod come one after another, whichever actor asks ([`Lane`](super::Lane)). All are idempotent. What exists keeps its mode.
+pub trait PodDirs: PodDirReads {
+    /// The same directories for another subsystem: its calls have places of their own, so that hung ones of one subsystem
+    /// stop no other, and still wait for those of the same pod.
     fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs>;
 
     /// Makes the root, its data directories and those of the logs. Returns warnings about failures that the kubelet can
@@ -138,11 +151,8 @@ pub trait PodDirs: Send + Sync + std::fmt::Debug {
     /// the container may run as any user; returns its path.
     fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf>;
 
-    /// The last `bytes_max` bytes of a pod's own file or log; `None` if the file does not exist. Only regular files
-    /// below the pods' directory and that of their logs are read.
-    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
-
-    /// Makes the container's log directory below the pod's, both mode 0755; returns the pod's one, which CRI is given.
+    /// Makes the container's log directory below the pod's, both mode 0755. Gives the pod's one, which is what CRI
+    /// is told.
     fn ensure_log_dirs(&self, namespace: &str, name: &str, uid: &str, container: &str) -> Done<PathBuf>;
 
     /// Writes the pod's `etc-hosts`, mode 0644, in place, since containers have the file mounted; returns its path.
