@@ -25,8 +25,8 @@ use super::{
     QosClass, detect,
 };
 use crate::mounts::mountinfo;
-use bridge_io::{Lane, NotRun};
-use bridge_pace::Backoff;
+use bridge_io::Lane;
+use bridge_pace::{Backoff, panics};
 
 /// Bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
 const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -133,16 +133,8 @@ impl SystemCgroups {
         &self,
         work: impl Future<Output = Result<T, CgroupError>> + Send + 'static,
     ) -> Done<T> {
-        let running = self.io.spawn(work);
-        Box::pin(async move {
-            match running.await {
-                Ok(done) => done,
-                Err(failed) => match failed.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => Err(NotRun::RuntimeGone.into()),
-                },
-            }
-        })
+        let running = self.io.spawn(panics::caught(work));
+        Box::pin(bridge_io::joined(running))
     }
 }
 
