@@ -13,7 +13,7 @@ use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::{PodRef, PodUid};
 use pod_spec::resources::QosClass;
-use supervision::{Address, AskPort, Ctx, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, AskPort, Ctx, Effect, ReplyLater, Subsystem, reply_later};
 
 use crate::capacity::Amounts;
 use crate::execute::{Executor, tell};
@@ -24,6 +24,8 @@ use crate::values::{PodRules, class_values, pod_values};
 
 /// Upstream's periods: of the classes' update, and of the next attempt to enforce what failed (rows 14.4, 14.7).
 const PERIOD: Duration = Duration::from_secs(60);
+/// How long what asks systemd may take: it answers for each slice within its own deadline, and there are many orphans.
+const LONG: Duration = Duration::from_secs(3600);
 /// Longest wait for what the runtime holds.
 const KNOWN_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -134,7 +136,7 @@ impl ResourceManager {
             }
             done
         };
-        ctx.effect("enforce", None, work, |actor, done, ctx| {
+        ctx.effect(Effect::within("enforce", LONG), None, work, |actor, done, ctx| {
             for (one, result) in done {
                 let _ = actor.deps.events.tell(one.event(&result));
                 if let Err(error) = result {
@@ -164,7 +166,7 @@ impl ResourceManager {
         self.held = None;
         let executor = self.executor.clone();
         let work = async move { executor.classes(&values).await.then_some(values) };
-        ctx.effect("classes", None, work, |actor, held, ctx| {
+        ctx.effect(Effect::within("classes", LONG), None, work, |actor, held, ctx| {
             actor.held = held;
             if actor.updating.take() == Some(true) {
                 actor.update_classes(ctx);
@@ -208,7 +210,7 @@ impl ResourceManager {
                     .remove_orphans(orphans, |uid| known.as_ref().is_none_or(|known| known.contains_key(uid)))
                     .await
             };
-            ctx.effect("orphans", None, work, |actor, gone, _| {
+            ctx.effect(Effect::within("orphans", LONG), None, work, |actor, gone, _| {
                 actor.listing = false;
                 actor.orphans_removed += gone.len() as u64;
                 gone.iter().for_each(|uid| actor.ledger.removed(uid));
@@ -310,7 +312,7 @@ impl Handler<EnsurePodCgroup> for ResourceManager {
             tell(&name, &ensured);
             Ok(Arc::new(PodCgroup { name: name.into() }))
         };
-        ctx.effect("ensure", Some(uid), work, move |actor, ensured, _| {
+        ctx.effect(Effect::within("ensure", LONG), Some(uid), work, move |actor, ensured, _| {
             if let Err(error) = &ensured {
                 let _ = actor.deps.events.tell(not_ensured(&pod.pod_ref, error));
             }
@@ -326,7 +328,7 @@ impl Handler<RemovePodCgroup> for ResourceManager {
         let (later, reply) = reply_later();
         let (executor, uid) = (self.executor.clone(), remove.pod.uid.clone());
         let work = async move { executor.kill_and_remove(&remove.pod.uid).await };
-        ctx.effect("remove", Some(uid.clone()), work, move |actor, removed, ctx| {
+        ctx.effect(Effect::within("remove", LONG), Some(uid.clone()), work, move |actor, removed, ctx| {
             if removed.is_ok() {
                 actor.ledger.removed(&uid);
                 if actor.deps.config.per_qos {
