@@ -160,6 +160,16 @@ impl Lane {
         self.submit(None, Threads::LowPriority(thread), work)
     }
 
+    /// Waits for all work with this key that asked before, and has the key until what is returned is dropped: for what has
+    /// several steps, which must not ask for the key themselves.
+    ///
+    /// # Errors
+    /// [`NotRun::Late`] when that takes too long.
+    pub async fn turn(&self, key: impl Into<String>) -> Result<Turn, NotRun> {
+        let turn = tokio::time::timeout(BEGIN_WITHIN, self.keys.turn(key.into())).await;
+        turn.map_err(|_| NotRun::Late { owner: self.places.owner })
+    }
+
     fn submit<T, E>(
         &self,
         key: Option<String>,
@@ -266,7 +276,8 @@ impl Keys {
 }
 
 /// A key that is held.
-struct Turn {
+#[must_use = "the key is held for as long as this is kept"]
+pub struct Turn {
     keys: Keys,
     held: Option<OwnedMutexGuard<()>>,
 }
@@ -510,20 +521,18 @@ mod tests {
             panics::note(info.location().map(ToString::to_string).unwrap_or_default());
             hook(info);
         }));
-        let (job, task) = (line!() + 1, line!() + 3);
-        let of_job = lane().run(|| -> Result<(), NotRun> { panic!("in the work") });
-        let io = Handle::current();
-        let running = io.spawn(panics::caught(async {
-            if true {
-                panic!("in a task")
-            }
-            Ok::<(), NotRun>(())
-        }));
-        for (line, work) in [(job, of_job), (task, joined(running).boxed())] {
-            let panicked = panics::caught(work).await.unwrap_err();
-            let shown = format!("{panicked:?}");
-            assert!(shown.contains(&format!("offload.rs:{line}:")), "{shown}, not {line}");
+        let of_job = lane().run(broken);
+        let running = Handle::current().spawn(panics::caught(async { broken() }));
+        for work in [of_job, joined(running).boxed()] {
+            let panicked = format!("{:?}", panics::caught(work).await.unwrap_err());
+            assert!(panicked.contains(&format!("offload.rs:{BROKEN}:")), "{panicked}, not {BROKEN}");
         }
+    }
+
+    const BROKEN: u32 = line!() + 3;
+
+    fn broken() -> Result<(), NotRun> {
+        panic!("in the work");
     }
 
     #[tokio::test]
