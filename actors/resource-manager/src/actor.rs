@@ -11,6 +11,7 @@ use messages::facts::DesiredPods;
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
+use messages::runtime::HeldPods;
 use messages::{PodRef, PodUid};
 use pod_spec::resources::QosClass;
 use supervision::{Address, AskPort, Ctx, Effect, ReplyLater, Subsystem, reply_later};
@@ -198,23 +199,37 @@ impl ResourceManager {
             // Somebody else may have changed them.
             actor.held = None;
             actor.update_classes(ctx);
-            let executor = actor.executor.clone();
-            let known = (!orphans.is_empty()).then(|| actor.deps.held_pods.ask(GetHeldPods, KNOWN_DEADLINE));
-            let work = async move {
-                let known = match known {
-                    Some(known) => known.await.ok(),
-                    None => None,
-                };
-                // As long as nobody says otherwise the runtime may know all of them.
-                executor
-                    .remove_orphans(orphans, |uid| known.as_ref().is_none_or(|known| known.contains_key(uid)))
-                    .await
-            };
-            ctx.effect(Effect::within("orphans", LONG), None, work, |actor, gone, _| {
+            if orphans.is_empty() {
                 actor.listing = false;
-                actor.orphans_removed += gone.len() as u64;
-                gone.iter().for_each(|uid| actor.ledger.removed(uid));
+                return;
+            }
+            let held = actor.deps.held_pods.ask(GetHeldPods, KNOWN_DEADLINE);
+            ctx.effect("ask Pleg", None, held, |actor, held, ctx| {
+                actor.remove_orphans(orphans, held.ok(), ctx);
             });
+        });
+    }
+
+    /// Removes cgroups that nobody needs, one after the other. A removal may take long: whether a pod has come back is asked
+    /// just before its turn.
+    fn remove_orphans(&mut self, mut orphans: Vec<PodUid>, held: Option<HeldPods>, ctx: &mut Ctx<Self>) {
+        let Some(uid) = orphans.pop() else {
+            self.listing = false;
+            return;
+        };
+        if !self.ledger.is_orphan(&uid) || ctx.is_quarantined(&uid) {
+            return self.remove_orphans(orphans, held, ctx);
+        }
+        // As long as nobody says otherwise the runtime may know all of them.
+        let in_runtime = held.as_ref().is_none_or(|held| held.contains_key(&uid));
+        let (executor, orphan) = (self.executor.clone(), uid.clone());
+        let work = async move { executor.remove_orphan(&orphan, in_runtime).await };
+        ctx.effect(Effect::within("orphan", LONG), Some(uid.clone()), work, move |actor, gone, ctx| {
+            if gone {
+                actor.orphans_removed += 1;
+                actor.ledger.removed(&uid);
+            }
+            actor.remove_orphans(orphans, held, ctx);
         });
     }
 }

@@ -80,6 +80,12 @@ impl Ledger {
         orphans
     }
 
+    /// Nobody needs its cgroup, as of now: an orphan of the last listing may have come back since.
+    pub(crate) fn is_orphan(&self, uid: &PodUid) -> bool {
+        let desired = self.desired.as_ref().filter(|_| self.sources_ready);
+        self.suspects.contains(uid) && desired.is_some_and(|desired| !desired.contains(uid))
+    }
+
     /// Those who have a cgroup, as far as they are known, but for those that are `left_alone`.
     pub(crate) fn counted(&self, left_alone: &BTreeSet<PodUid>) -> impl Iterator<Item = &Pod> {
         let counted = self.present.iter().filter(|uid| !left_alone.contains(*uid));
@@ -175,8 +181,28 @@ mod tests {
         ledger.desired(&desired(&["a"], true));
         assert_eq!(ledger.listed(uids(&["a", "old"])), []);
         assert_eq!(ledger.listed(uids(&["a", "old", "new"])), [PodUid::new("old")]);
+        assert!(ledger.is_orphan(&PodUid::new("old")));
         ledger.made(&pod("new"));
         ledger.desired(&desired(&["a", "new"], true));
         assert_eq!(ledger.listed(uids(&["a", "new"])), []);
+    }
+
+    #[test]
+    fn an_orphan_that_comes_back_is_none() {
+        let (mut ledger, uid) = (Ledger::default(), PodUid::new("old"));
+        let orphan = || {
+            let mut ledger = Ledger::default();
+            ledger.desired(&desired(&[], true));
+            ledger.listed(uids(&["old"]));
+            assert_eq!(ledger.listed(uids(&["old"])), [PodUid::new("old")]);
+            ledger
+        };
+        assert!(!ledger.is_orphan(&uid));
+        ledger = orphan();
+        ledger.made(&pod("old"));
+        assert!(!ledger.is_orphan(&uid), "its cgroup is being made");
+        ledger = orphan();
+        ledger.desired(&desired(&["old"], true));
+        assert!(!ledger.is_orphan(&uid));
     }
 }
