@@ -122,6 +122,8 @@ pub struct EvictionManager {
     pressure: Option<Pressure>,
     pub(crate) places: Option<RuntimePlaces>,
     leaving: Option<Leaving>,
+    /// Pods that were ended while they were left alone: nothing is heard of them, so others come next.
+    ended_unseen: BTreeSet<PodUid>,
     /// Pods with limits of local storage.
     pub(crate) limited: Limited,
     pub(crate) evicted: u64,
@@ -140,6 +142,7 @@ impl EvictionManager {
             pressure: None,
             places: None,
             leaving: None,
+            ended_unseen: BTreeSet::new(),
             limited: Limited::default(),
             evicted: 0,
             problems: Vec::new(),
@@ -245,15 +248,20 @@ impl EvictionManager {
     }
 
     fn look_for_victim(&mut self, shortage: Shortage, ctx: &mut Ctx<Self>) {
-        let mut pods = candidates::active(&self.desired, &self.reports);
-        pods.retain(|pod| !ctx.is_quarantined(&pod.pod_ref.uid));
-        if pods.is_empty() {
+        // A pod whose figures cannot be read without a panic counts as a pod that cannot be measured, which ends first: were it
+        // left out, its neighbours would end for what it uses.
+        let quarantined = |pod: &Arc<DesiredPod>| ctx.is_quarantined(&pod.pod_ref.uid);
+        let pods = candidates::active(&self.desired, &self.reports);
+        let (mut left_alone, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(quarantined);
+        left_alone.retain(|pod| !self.ended_unseen.contains(&pod.pod_ref.uid));
+        if pods.is_empty() && left_alone.is_empty() {
             tracing::warn!("Eviction manager: thresholds have been met, but no pods are active to evict");
             self.later(ctx);
             return;
         }
         let work = execute::pods(self.deps.ways.clone(), pods, shortage.threshold.signal.resource());
-        ctx.effect("measure pods", None, work, move |actor, measured, ctx| {
+        ctx.effect("measure pods", None, work, move |actor, mut measured, ctx| {
+            measured.extend(left_alone.into_iter().map(|pod| Candidate { pod, usage: None }));
             actor.choose(&shortage, measured, ctx);
         });
     }
@@ -292,6 +300,9 @@ impl EvictionManager {
             self.evicted += 1;
             self.deps.metrics.evicted(threshold.signal.as_str());
             self.announce(&pod.pod_ref, said);
+        }
+        if ctx.is_quarantined(uid) {
+            self.ended_unseen.insert(uid.clone());
         }
         self.leaving = Some(Leaving { pod: pod.pod_ref.clone(), stopped: false });
         ctx.set_timer(Timer::Waited, candidates::stop_within(grace));
@@ -379,6 +390,7 @@ impl Subsystem for EvictionManager {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.ended_unseen.remove(pod);
         self.note_limits([pod.clone()], ctx);
     }
 

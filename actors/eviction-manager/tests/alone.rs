@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_node::stats::FakeStats;
+use bridge_node::stats::{FakeStats, PodUsage};
 use eviction_manager::{
     EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds, Ways,
 };
@@ -16,6 +16,7 @@ use messages::garbage_collector::RemoveDeadContainers;
 use messages::image_manager::DeleteUnusedImages;
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
+use messages::supervision::Fault;
 use stage::{Neighbour, Stage, alone, api_pod, desired_of, reported};
 use supervision::Supervised;
 
@@ -189,6 +190,36 @@ fn a_pool_that_refuses_to_end_a_pod_is_told_in_the_next_round() {
         near.pool.fall_silent();
         stage.until("the order", || near.pool.count() == 1).await;
         assert_eq!(near.annotated.count(), 1);
+    });
+}
+
+#[test]
+fn a_pod_that_cannot_be_measured_for_its_panics_ends_before_its_neighbours() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let (poison, good) = (api_pod(1), api_pod(0));
+        stage.expect_crashes();
+        // The fourth panic comes after the first quarantine; the second one outlasts the next look.
+        for wait in [SECOND, SECOND, 11 * SECOND, SECOND] {
+            let tell = desired_of(&[good.clone(), poison.clone()]);
+            let pod = poison.pod_ref.uid.clone();
+            stage.tree.inject("EvictionManager", Fault::PoisonPod { pod, times: 1 }).unwrap();
+            actor.address().tell(tell).unwrap();
+            stage.pass(wait).await;
+        }
+        let left_alone = stage.actor::<EvictionManager>().await.quarantined;
+        assert!(left_alone.contains_key(&poison.pod_ref.uid), "{left_alone:?}");
+        actor.address().tell(desired_of(&[good.clone(), poison.clone()])).unwrap();
+        actor.address().tell(reported(&good, WorkerState::Syncing, false)).unwrap();
+        actor.address().tell(reported(&poison, WorkerState::Syncing, false)).unwrap();
+        let little = PodUsage { memory_bytes: Some(MIB), ..PodUsage::default() };
+        near.stats.set_pod(good.pod_ref.uid.as_str(), little);
+        near.stats.set_memory(50 * MIB);
+        stage.until("a pod to be ended", || near.pool.count() == 1).await;
+        assert_eq!(near.pool.last().unwrap().uid, poison.pod_ref.uid);
+        let left_alone = stage.actor::<EvictionManager>().await.quarantined;
+        assert!(left_alone.contains_key(&poison.pod_ref.uid), "while it is left alone");
     });
 }
 

@@ -102,7 +102,9 @@ impl LogManager {
             blame::for_pod(&writer.pod.uid, || self.told(&writer, Err(problem)));
         }
         for (writer, need) in looked.needs {
-            self.turns.put(writer.container.clone(), (writer, need));
+            let uid = writer.pod.uid.clone();
+            // Of one that is left alone the next look finds it again.
+            ctx.for_pod(&uid, |_| self.turns.put(writer.container.clone(), (writer, need)));
         }
         self.go_on(ctx);
     }

@@ -20,7 +20,7 @@ use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
-use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
+use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
 use self::health::Version;
@@ -317,7 +317,8 @@ impl Pleg {
             let work = inspect::look(runtime, dirs, look.uid.clone(), lists, known, look.ended);
             let (uid, token, began) = (look.uid.clone(), look.token, Instant::now());
             ctx.set_timer(Timer::Slow(uid.clone()), self.deps.config.slow_after);
-            ctx.effect("look", Some(look.uid), work, move |actor, found, ctx| {
+            // A call to the runtime for each container, as many as the pod's author likes; each has its own deadline.
+            ctx.effect(Effect::lasting("look"), Some(look.uid), work, move |actor, found, ctx| {
                 actor.deps.metrics.pod_relist_seconds.observe(began.elapsed().as_secs_f64());
                 actor.looked(&uid, token, found, ctx);
             });

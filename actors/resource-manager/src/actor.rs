@@ -11,9 +11,10 @@ use messages::facts::DesiredPodsChanged;
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
+use messages::runtime::HeldPods;
 use messages::{PodRef, PodUid};
 use pod_spec::resources::QosClass;
-use supervision::{Address, AskPort, Ctx, ReplyLater, Subsystem, blame, reply_later};
+use supervision::{Address, AskPort, Ctx, Effect, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::capacity::Amounts;
 use crate::execute::{Executor, tell};
@@ -24,7 +25,9 @@ use crate::values::{PodRules, class_values, pod_values};
 
 /// Upstream's periods: of the update of classes, and of new attempts to enforce after a failure (rows 14.4, 14.7).
 const PERIOD: Duration = Duration::from_secs(60);
-/// How long Pleg may take to tell which pods the runtime holds.
+/// How long what asks systemd may take: it answers for each slice within its own deadline, and there are many orphans.
+const LONG: Duration = Duration::from_secs(3600);
+/// Longest wait for what the runtime holds.
 const KNOWN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// ResourceManager's configuration.
@@ -134,7 +137,7 @@ impl ResourceManager {
             }
             done
         };
-        ctx.effect("enforce", None, work, |actor, done, ctx| {
+        ctx.effect(Effect::within("enforce", LONG), None, work, |actor, done, ctx| {
             for (one, result) in done {
                 actor.deps.events.tell_or_count(one.event(&result));
                 if let Err(error) = result {
@@ -163,7 +166,7 @@ impl ResourceManager {
         self.held = None;
         let executor = self.executor.clone();
         let work = async move { executor.classes(&values).await.then_some(values) };
-        ctx.effect("classes", None, work, |actor, held, ctx| {
+        ctx.effect(Effect::within("classes", LONG), None, work, |actor, held, ctx| {
             actor.held = held;
             if actor.updating.take() == Some(true) {
                 actor.update_classes(ctx);
@@ -196,23 +199,35 @@ impl ResourceManager {
             // Another program may have changed the classes' values.
             actor.held = None;
             actor.update_classes(ctx);
-            let executor = actor.executor.clone();
-            let known = (!orphans.is_empty()).then(|| actor.deps.held_pods.ask(GetHeldPods, KNOWN_DEADLINE));
-            let work = async move {
-                let known = match known {
-                    Some(known) => known.await.ok(),
-                    None => None,
-                };
-                // If Pleg does not answer, the runtime is taken to know all of them.
-                executor
-                    .remove_orphans(orphans, |uid| known.as_ref().is_none_or(|known| known.contains_key(uid)))
-                    .await
-            };
-            ctx.effect("orphans", None, work, |actor, gone, _| {
+            if orphans.is_empty() {
                 actor.listing = false;
-                actor.orphans_removed += gone.len() as u64;
-                gone.iter().for_each(|uid| blame::for_pod(uid, || actor.ledger.removed(uid)));
+                return;
+            }
+            let held = actor.deps.held_pods.ask(GetHeldPods, KNOWN_DEADLINE);
+            ctx.effect("ask Pleg", None, held, |actor, held, ctx| {
+                actor.remove_orphans(orphans, held.ok(), ctx);
             });
+        });
+    }
+
+    /// Removes the cgroups of these unknown pods, one after the other. Since a removal may take long, each is checked again
+    /// just before its turn: its pod may have come back.
+    fn remove_orphans(&mut self, mut orphans: Vec<PodUid>, held: Option<HeldPods>, ctx: &mut Ctx<Self>) {
+        while orphans.pop_if(|uid| !self.ledger.is_orphan(uid) || ctx.is_quarantined(uid)).is_some() {}
+        let Some(uid) = orphans.pop() else {
+            self.listing = false;
+            return;
+        };
+        // If Pleg has not answered, the runtime is taken to know all of them.
+        let in_runtime = held.as_ref().is_none_or(|held| held.contains_key(&uid));
+        let (executor, orphan) = (self.executor.clone(), uid.clone());
+        let work = async move { executor.remove_orphan(&orphan, in_runtime).await };
+        ctx.effect(Effect::within("orphan", LONG), Some(uid.clone()), work, move |actor, gone, ctx| {
+            if gone {
+                actor.orphans_removed += 1;
+                actor.ledger.removed(&uid);
+            }
+            actor.remove_orphans(orphans, held, ctx);
         });
     }
 }
@@ -314,7 +329,7 @@ impl Handler<EnsurePodCgroup> for ResourceManager {
             tell(&name, &ensured);
             Ok(Arc::new(PodCgroup { name: name.into() }))
         };
-        ctx.effect("ensure", Some(uid), work, move |actor, ensured, _| {
+        ctx.effect(Effect::within("ensure", LONG), Some(uid), work, move |actor, ensured, _| {
             if let Err(error) = &ensured {
                 actor.deps.events.tell_or_count(not_ensured(&pod.pod_ref, error));
             }
@@ -330,7 +345,7 @@ impl Handler<RemovePodCgroup> for ResourceManager {
         let (later, reply) = reply_later();
         let (executor, uid) = (self.executor.clone(), remove.pod.uid.clone());
         let work = async move { executor.kill_and_remove(&remove.pod.uid).await };
-        ctx.effect("remove", Some(uid.clone()), work, move |actor, removed, ctx| {
+        ctx.effect(Effect::within("remove", LONG), Some(uid.clone()), work, move |actor, removed, ctx| {
             if removed.is_ok() {
                 actor.ledger.removed(&uid);
                 if actor.deps.config.per_qos {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use bridge_node::cgroups::{CgroupError, CgroupValues, Cgroups, Ensured};
 use messages::PodUid;
 use pod_spec::resources::QosClass;
-use supervision::blame;
 use tokio::time::Instant;
 
 use crate::metrics::{Operation, ResourceMetrics};
@@ -90,30 +89,18 @@ impl Executor {
         held
     }
 
-    /// Removes the cgroups of unknown pods, and returns the pods whose cgroups are gone. Processes in them are killed
-    /// if the runtime does not know the pod either.
-    pub(crate) async fn remove_orphans(
-        &self,
-        orphans: Vec<PodUid>,
-        in_runtime: impl Fn(&PodUid) -> bool,
-    ) -> Vec<PodUid> {
-        let mut gone = Vec::new();
-        for uid in orphans {
-            let removal = async {
-                if in_runtime(&uid) { self.remove(&uid).await } else { self.kill_and_remove(&uid).await }
-            };
-            match blame::work_for_pod(&uid, removal).await {
-                Ok(()) => {
-                    tracing::info!(pod = %uid, "Cgroup of an unknown pod is removed");
-                    gone.push(uid);
-                }
-                Err(error @ CgroupError::ProcessesLeft { .. }) => {
-                    tracing::info!(%error, "Cgroup of an unknown pod stays");
-                }
-                Err(error) => tracing::warn!(%error, pod = %uid, "Cgroup of an unknown pod is not removed"),
+    /// Removes the cgroup of an unknown pod, and returns whether the cgroup is gone. Processes in it are killed if the runtime
+    /// does not know the pod either.
+    pub(crate) async fn remove_orphan(&self, uid: &PodUid, in_runtime: bool) -> bool {
+        let removed = if in_runtime { self.remove(uid).await } else { self.kill_and_remove(uid).await };
+        match &removed {
+            Ok(()) => tracing::info!(pod = %uid, "Cgroup of an unknown pod is removed"),
+            Err(error @ CgroupError::ProcessesLeft { .. }) => {
+                tracing::info!(%error, "Cgroup of an unknown pod stays");
             }
+            Err(error) => tracing::warn!(%error, pod = %uid, "Cgroup of an unknown pod is not removed"),
         }
-        gone
+        removed.is_ok()
     }
 }
 

@@ -95,6 +95,11 @@ impl Ledger {
         orphans
     }
 
+    /// Whether no pod needs this cgroup as of now: the pod of an orphan of the last listing may have come back since.
+    pub(crate) fn is_orphan(&self, uid: &PodUid) -> bool {
+        self.suspects.contains(uid) && self.desired.is_complete() && !self.desired.contains(uid)
+    }
+
     /// What burstable pods that have a cgroup request together, as far as they are known, in thousandths of a CPU.
     pub(crate) fn burstable_millis(&self) -> i128 {
         self.burstable_millis
@@ -222,6 +227,7 @@ mod tests {
         desire(&mut ledger, &["a"], true);
         assert_eq!(ledger.listed(uids(&["a", "old"])), []);
         assert_eq!(ledger.listed(uids(&["a", "old", "new"])), [PodUid::new("old")]);
+        assert!(ledger.is_orphan(&PodUid::new("old")));
         ledger.made(&pod("new"));
         desire(&mut ledger, &["a", "new"], true);
         assert_eq!(ledger.listed(uids(&["a", "new"])), []);
@@ -251,5 +257,24 @@ mod tests {
         assert_eq!((ledger.burstable_millis(), counted(&ledger), ledger.specs.len()), (200, 1, 1));
         let _lost = journal.remove(&PodUid::new("b"), GonePod::default());
         assert!(ledger.desired(PodSetUpdate::Digest(journal.digest())), "it missed that");
+    }
+
+    #[test]
+    fn an_orphan_that_comes_back_is_none() {
+        let (mut ledger, uid) = (Ledger::default(), PodUid::new("old"));
+        let orphan = || {
+            let mut ledger = Ledger::default();
+            desire(&mut ledger, &[], true);
+            ledger.listed(uids(&["old"]));
+            assert_eq!(ledger.listed(uids(&["old"])), [PodUid::new("old")]);
+            ledger
+        };
+        assert!(!ledger.is_orphan(&uid));
+        ledger = orphan();
+        ledger.made(&pod("old"));
+        assert!(!ledger.is_orphan(&uid), "its cgroup is being made");
+        ledger = orphan();
+        desire(&mut ledger, &["old"], true);
+        assert!(!ledger.is_orphan(&uid));
     }
 }

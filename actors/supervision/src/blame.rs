@@ -10,6 +10,8 @@ use std::marker::PhantomData;
 
 use messages::PodUid;
 
+use crate::panics;
+
 thread_local! {
     static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
 }
@@ -34,7 +36,7 @@ pub fn name(pod: &PodUid) -> Named {
 /// Runs asynchronous work on behalf of a pod, as [`for_pod`] does: for effects that work on many pods.
 pub async fn work_for_pod<T>(pod: &PodUid, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
-    std::future::poll_fn(|cx| for_pod(pod, || work.as_mut().poll(cx))).await
+    std::future::poll_fn(|cx| for_pod(pod, || panics::under(pod, || work.as_mut().poll(cx)))).await
 }
 
 /// The pod that the current thread works for. The panic hook reads it.

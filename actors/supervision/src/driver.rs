@@ -167,6 +167,13 @@ impl<A: Subsystem> Driver<A> {
                     return false;
                 }
             }
+            // No stream of broken pods ends the process; it goes on no faster than this.
+            Verdict::Exhausted if culprit == Culprit::Pod && self.seat.spec.vitality == Vitality::Vital => {
+                self.seat.cell.set_state(State::Restarting);
+                if !self.wait(self.seat.spec.restart.backoff_max, false).await {
+                    return false;
+                }
+            }
             Verdict::Exhausted => {
                 if !self.exhausted().await {
                     return false;

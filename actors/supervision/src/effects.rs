@@ -159,12 +159,15 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// The failure as a panic of the actor that started the effect.
-    pub fn report(self, effect: &str) -> PanicReport {
+    /// As the panic that the actor has of it.
+    pub fn report(self, effect: &str, pod: Option<&PodUid>) -> PanicReport {
         match self {
             Self::Panicked(report) => report,
             Self::Overdue(within) => PanicReport {
-                place: format!("effect {effect}"),
+                // Named with the pod: that effects of several pods wait too long is no fault that these pods share, as a
+                // panic at one line is. What they wait for may well be held by others.
+                place: pod
+                    .map_or_else(|| format!("effect {effect}"), |pod| format!("effect {effect} of {pod}")),
                 message: format!("overdue: it has not ended within {within:?}"),
                 pod: None,
             },

@@ -40,7 +40,17 @@ pub enum What {
         /// Seconds until the next try.
         retry_seconds: u64,
     },
-    /// A vital actor is above its restart limit: the process is to end.
+    /// More children than are borne are above their restart limit, but for one cause, or a few: no failure of their parent,
+    /// whose event this is.
+    ChildrenDormant {
+        /// So many.
+        dormant: usize,
+        /// How the last one crashed.
+        reason: String,
+    },
+    /// Of those no more are left than are borne.
+    ChildrenAwake,
+    /// Above the restart limit and vital: the process shall end.
     Failed,
     /// The actor has ended normally.
     Stopped,
@@ -105,6 +115,15 @@ pub(crate) fn trace(event: &SupervisionEvent) {
         What::Dormant { retry_seconds } => {
             tracing::error!(actor, retry_seconds, "Actor is above its restart limit and goes dormant");
         }
+        What::ChildrenDormant { dormant, reason } => {
+            tracing::error!(
+                actor,
+                dormant,
+                reason,
+                "Many of the actor's children are above their restart limit"
+            );
+        }
+        What::ChildrenAwake => tracing::info!(actor, "The actor's children are well but for a few"),
         What::Failed => tracing::error!(actor, "Vital actor is above its restart limit"),
         What::Stopped => tracing::debug!(actor, "Actor stopped"),
         What::Quarantined { pod, panic, seconds } => {

@@ -3,15 +3,18 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Once;
 
+use bridge_pace::panics as places;
 use messages::PodUid;
 use serde::Serialize;
 
 use crate::blame;
 
 thread_local! {
-    static LAST: RefCell<Option<(String, Option<PodUid>)>> = const { RefCell::new(None) };
+    // The place of the same panic is noted where the bridge knows of it, too.
+    static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
     static SUPERVISED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -40,7 +43,8 @@ pub(crate) fn install() {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let place = info.location().map_or_else(|| "unknown".to_owned(), ToString::to_string);
-            LAST.with(|last| *last.borrow_mut() = Some((place, blame::current())));
+            places::note(place);
+            POD.with(|pod| *pod.borrow_mut() = blame::current());
             if !SUPERVISED.with(Cell::get) {
                 previous(info);
             }
@@ -51,10 +55,31 @@ pub(crate) fn install() {
 /// Runs `f` and turns a panic into a report.
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
     let outer = SUPERVISED.with(|flag| flag.replace(true));
-    // The caller drops the actor that panicked, so its broken state is never used.
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    // Notes of a panic that others caught on this thread, as tokio does for its tasks, are not of this one.
+    forget();
+    // The actor that panicked is dropped by the caller without a look at its broken state.
+    let result = catch_unwind(AssertUnwindSafe(f));
     SUPERVISED.with(|flag| flag.set(outer));
     result.map_err(|payload| report(&*payload))
+}
+
+fn forget() {
+    places::take();
+    POD.with(|pod| pod.borrow_mut().take());
+}
+
+/// Does a step for a pod. A panic that comes over from another thread, where this thread's names are not known, is put down
+/// to the pod before it goes on.
+pub(crate) fn under<T>(pod: &PodUid, step: impl FnOnce() -> T) -> T {
+    match catch_unwind(AssertUnwindSafe(step)) {
+        Ok(done) => done,
+        Err(panic) => {
+            POD.with(|noted| {
+                noted.borrow_mut().get_or_insert_with(|| pod.clone());
+            });
+            resume_unwind(panic)
+        }
+    }
 }
 
 fn report(payload: &(dyn Any + Send)) -> PanicReport {
@@ -63,8 +88,8 @@ fn report(payload: &(dyn Any + Send)) -> PanicReport {
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without text".to_owned());
-    let noted = LAST.with(|last| last.borrow_mut().take());
-    let (place, pod) = noted.unwrap_or_else(|| ("unknown".to_owned(), None));
+    let place = places::take().unwrap_or_else(|| "unknown".to_owned());
+    let pod = POD.with(|pod| pod.borrow_mut().take());
     PanicReport { place, message, pod }
 }
 
@@ -74,4 +99,36 @@ fn report(payload: &(dyn Any + Send)) -> PanicReport {
 /// The panic, with its place.
 pub fn contained<T>(step: impl FnOnce() -> T) -> Result<T, PanicReport> {
     catch(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: u32 = line!() + 4;
+
+    /// Work that another thread does; its panic goes on in the task that polls.
+    async fn elsewhere() {
+        let done = std::thread::spawn(|| places::catch(|| panic!("in the work"))).join();
+        done.expect("the panic is caught there").unwrap_or_else(|panic: places::Carried| panic.resume())
+    }
+
+    #[test]
+    fn a_panic_of_another_thread_is_put_down_to_the_pod_that_waits_at_the_place_where_it_began() {
+        install();
+        let (outer, inner) = (PodUid::new("outer"), PodUid::new("inner"));
+        let work = blame::work_for_pod(&outer, blame::work_for_pod(&inner, elsewhere()));
+        let report = catch(|| futures::FutureExt::now_or_never(work)).unwrap_err();
+        assert_eq!((report.message.as_str(), report.pod), ("in the work", Some(inner)));
+        assert!(report.place.contains(&format!("panics.rs:{AT}:")), "{}, not {AT}", report.place);
+    }
+
+    #[test]
+    fn a_panic_that_others_have_caught_leaves_no_note() {
+        install();
+        let caught = PodUid::new("caught");
+        let _ = catch_unwind(|| blame::for_pod(&caught, || panic!("caught by others")));
+        let report = catch(|| resume_unwind(Box::new("without a hook"))).unwrap_err();
+        assert_eq!((report.place.as_str(), report.pod), ("unknown", None));
+    }
 }

@@ -78,11 +78,12 @@ impl<A: Subsystem> Pump<A> {
                 let (effect, pod) = (effect.name, effect.pod.clone());
                 ctx.tree.emit(&ctx.cell, What::EffectOverdue { effect, pod, seconds: within.as_secs() });
             }
+            let of = effect.pod.clone();
             work(actor, ctx, lane, effect.name, effect.pod, |actor, ctx| match effect.then {
                 Ok(then) => then(actor, ctx),
                 Err(failed) => {
-                    lane.borrow_mut().effect_panic = Some(failed.report(effect.name));
-                    // The panic of the effect is raised again in the actor that started the effect.
+                    lane.borrow_mut().effect_panic = Some(failed.report(effect.name, of.as_ref()));
+                    // The panic goes on where it belongs: in the actor that started the effect.
                     std::panic::resume_unwind(Box::new(EffectPanicked));
                 }
             });

@@ -10,6 +10,9 @@ use messages::PodUid;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+/// The longest quarantine of one of many pods that panic at one place.
+const CROWD_MAX: Duration = Duration::from_secs(3600);
+
 /// When a pod is quarantined, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -23,7 +26,9 @@ pub struct QuarantinePolicy {
     pub causes_max: u32,
     /// Length of the first quarantine; it doubles with every further one.
     pub backoff_initial: Duration,
-    /// The longest quarantine.
+    /// The longest quarantine of a pod that panics alone. Pods that panic at one place take turns at panicking again: for
+    /// every `panics_max` of them the quarantine is longer once more, up to an hour, so that a subsystem is not restarted the
+    /// more often the more replicas a broken pod has.
     pub backoff_max: Duration,
 }
 
@@ -60,6 +65,8 @@ struct Record {
     /// When and where each panic happened.
     panics: VecDeque<(Instant, String)>,
     quarantines: u32,
+    /// When the last quarantine ends.
+    until: Option<Instant>,
 }
 
 impl Panics {
@@ -82,17 +89,29 @@ impl Panics {
         let of_place = all.filter(|(_, there)| there == place).count();
         let counts = self.causes() > policy.causes_max as usize;
         let is_poison = is_quarantined || of_pod >= limit || of_place >= limit;
-        let quarantine = is_poison.then(|| self.lengthen(policy, pod)).flatten();
+        let quarantine = is_poison.then(|| self.lengthen(policy, pod, place, now)).flatten();
         Blame { counts, quarantine }
     }
 
-    /// The length of the pod's next quarantine.
-    fn lengthen(&mut self, policy: &QuarantinePolicy, pod: &PodUid) -> Option<Duration> {
+    /// The length of the pod's next quarantine. A new pod begins with the length that its place has reached: pods that are
+    /// made anew, each with another UID, are no way around it.
+    fn lengthen(
+        &mut self,
+        policy: &QuarantinePolicy,
+        pod: &PodUid,
+        place: &str,
+        now: Instant,
+    ) -> Option<Duration> {
+        let of_place = |record: &&Record| record.panics.iter().any(|(_, there)| there == place);
+        let crowd = u32::try_from(self.by_pod.values().filter(of_place).count()).unwrap_or(u32::MAX);
+        let reached = self.by_pod.values().filter(of_place).map(|record| record.quarantines).max();
         let record = self.by_pod.get_mut(pod)?;
-        record.quarantines = record.quarantines.saturating_add(1);
-        let length = Backoff::doubling(policy.backoff_initial, policy.backoff_max).after(record.quarantines);
-        // One more panic after the quarantine brings the next one. The newest panics are kept, because only
-        // they can share a window with the next panic.
+        record.quarantines = record.quarantines.saturating_add(1).max(reached.unwrap_or(0));
+        let alone = Backoff::doubling(policy.backoff_initial, policy.backoff_max).after(record.quarantines);
+        let length = alone.saturating_mul(crowd.div_ceil(policy.panics_max.max(1))).min(CROWD_MAX.max(alone));
+        record.until = Some(now + length);
+        // One more panic after the quarantine brings the next one. The newest stay: they are the ones
+        // that the next panic may share its window with.
         while record.panics.len() > policy.panics_max as usize {
             record.panics.pop_front();
         }
@@ -119,7 +138,10 @@ impl Panics {
 
     fn forget_old(&mut self, policy: &QuarantinePolicy, now: Instant) {
         self.by_pod.retain(|_, record| {
-            record.panics.retain(|(at, _)| now.duration_since(*at) < policy.window);
+            // What led to a quarantine is known as long after its end: some quarantines are longer than the window.
+            let until = record.until;
+            let since = |at: Instant| now.saturating_duration_since(until.map_or(at, |until| until.max(at)));
+            record.panics.retain(|(at, _)| since(*at) < policy.window);
             !record.panics.is_empty()
         });
     }
@@ -177,8 +199,32 @@ mod tests {
         let blames = blame_all(&mut panics, now, &pods.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(blames.iter().all(|blame| !blame.counts));
         assert_eq!(seconds(&blames)[..3], [0, 0, 10], "three at one place are enough");
-        assert!(seconds(&blames)[3..].iter().all(|length| *length == 10), "each for its own time");
-        assert_eq!(seconds(&blame_all(&mut panics, now, &["7@1"])), [20]);
+        assert_eq!(seconds(&blames)[3..7], [20, 20, 20, 30], "the more there are, the longer");
+        assert_eq!(seconds(&blames)[49], 170);
+        assert_eq!(seconds(&blame_all(&mut panics, now, &["7@1"])), [340]);
+    }
+
+    #[test]
+    fn a_new_pod_begins_with_the_length_that_its_place_has_reached() {
+        let (mut panics, now) = (Panics::default(), Instant::now());
+        let blames = blame_all(&mut panics, now, &["a@1", "a@1", "a@1", "a@1", "a@1", "b@1", "c@2"]);
+        assert_eq!(seconds(&blames), [0, 0, 10, 20, 40, 40, 0]);
+    }
+
+    #[test]
+    fn many_replicas_restart_a_subsystem_hardly_more_often_than_one_pod() {
+        let (policy, mut panics, start) = (QuarantinePolicy::default(), Panics::default(), Instant::now());
+        // Each of them panics as soon as it is let in.
+        let mut due: BTreeSet<(Duration, u32)> = (0..100).map(|pod| (Duration::ZERO, pod)).collect();
+        let mut restarts = Vec::new();
+        while let Some((at, pod)) = due.pop_first().filter(|(at, _)| *at < Duration::from_secs(6 * 3600)) {
+            restarts.push(at);
+            let uid = PodUid::new(&pod.to_string());
+            let blame = panics.blame(&policy, &uid, "1", false, start + at);
+            due.insert((at + blame.quarantine.unwrap_or(Duration::from_secs(1)), pod));
+        }
+        let in_the_last_hour = restarts.iter().filter(|at| **at >= Duration::from_secs(5 * 3600)).count();
+        assert_eq!(in_the_last_hour, 100, "it was one in three seconds");
     }
 
     #[test]

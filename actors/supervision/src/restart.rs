@@ -35,6 +35,11 @@ impl Default for RestartPolicy {
     }
 }
 
+/// Crashes within the window that are put down to pods. Above, something is wrong that quarantines do not keep away, such as
+/// pods that are made anew as fast as they are quarantined. More than the pods of a node, since all of them may be poison at
+/// once: then the actor gets past them soonest when it is restarted at once.
+const BLAMED_MAX: usize = 128;
+
 /// What to do about a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -49,8 +54,8 @@ pub enum Verdict {
 pub enum Culprit {
     /// The actor itself: the crash counts towards its restart limit.
     Actor,
-    /// A pod. The actor restarts at once and the crash does not count against the actor: the back-off is the
-    /// pod's quarantine.
+    /// A pod. The actor is restarted at once and nothing counts against it: the back-off is the pod's quarantine. Only an
+    /// actor that crashes more often than a node has pods is above its limit.
     Pod,
     /// A pod that is quarantined already. The actor restarts at once too, but repeated crashes of this kind
     /// exceed the restart limit as the actor's own would.
@@ -63,6 +68,8 @@ pub struct RestartHistory {
     counted: VecDeque<Instant>,
     /// Crashes caused by a pod in spite of its quarantine.
     in_spite: VecDeque<Instant>,
+    /// Other crashes that were put down to pods.
+    blamed: VecDeque<Instant>,
     series: u32,
     random: u64,
 }
@@ -84,19 +91,19 @@ impl RestartHistory {
         if now.duration_since(started) >= policy.healthy_after {
             self.clear();
         }
-        let counted = match culprit {
-            Culprit::Actor => &mut self.counted,
-            Culprit::QuarantinedPod => &mut self.in_spite,
-            Culprit::Pod => return Verdict::Restart(Duration::ZERO),
+        let (counted, max) = match culprit {
+            Culprit::Actor => (&mut self.counted, policy.restarts_max as usize),
+            Culprit::QuarantinedPod => (&mut self.in_spite, policy.restarts_max as usize),
+            Culprit::Pod => (&mut self.blamed, BLAMED_MAX),
         };
         while counted.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {
             counted.pop_front();
         }
-        if counted.len() >= policy.restarts_max as usize {
+        if counted.len() >= max {
             return Verdict::Exhausted;
         }
         counted.push_back(now);
-        if culprit == Culprit::QuarantinedPod {
+        if culprit != Culprit::Actor {
             return Verdict::Restart(Duration::ZERO);
         }
         self.series = self.series.saturating_add(1);
@@ -108,6 +115,7 @@ impl RestartHistory {
     pub fn clear(&mut self) {
         self.counted.clear();
         self.in_spite.clear();
+        self.blamed.clear();
         self.series = 0;
     }
 
@@ -173,11 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn crashes_of_poison_pods_never_exhaust_and_cost_no_time() {
+    fn crashes_of_poison_pods_cost_no_time_and_exhaust_only_beyond_the_pods_of_a_node() {
         let policy = RestartPolicy::default();
         let mut history = RestartHistory::new(1);
         let start = Instant::now();
-        for _ in 0..50 {
+        for _ in 0..BLAMED_MAX {
             let verdict = history.crashed(&policy, start, start, Culprit::Pod);
             assert_eq!(verdict, Verdict::Restart(Duration::ZERO));
         }
@@ -185,6 +193,10 @@ mod tests {
             millis(history.crashed(&policy, start, start, Culprit::Actor)) <= 100,
             "nor a place in the series"
         );
+        assert_eq!(history.crashed(&policy, start, start, Culprit::Pod), Verdict::Exhausted);
+        let later = start + policy.window;
+        let verdict = history.crashed(&policy, later, later, Culprit::Pod);
+        assert_eq!(verdict, Verdict::Restart(Duration::ZERO));
     }
 
     #[test]

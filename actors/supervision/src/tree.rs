@@ -13,6 +13,8 @@ use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+mod children;
+
 use crate::address::{Address, Door};
 use crate::ask::{AskPort, Asker};
 use crate::cell::{Cell, Crash, State, Vitality};
@@ -50,7 +52,7 @@ pub struct Policy {
     pub mailbox_bound: usize,
     /// Mailbox bounds by actor name.
     pub mailbox_bounds: BTreeMap<String, usize>,
-    /// More dormant children than this are their parent's failure.
+    /// Dormant children with more different causes than this are their parent's failure.
     pub dormant_children_max: usize,
     /// Fixes the jitter of restarts.
     pub seed: u64,
@@ -103,6 +105,8 @@ struct Inner {
     events: Mutex<VecDeque<SupervisionEvent>>,
     observers: Mutex<Vec<Observer>>,
     failure: watch::Sender<Option<Failure>>,
+    /// Actors with more dormant children than are borne.
+    crowded: Mutex<BTreeSet<String>>,
 }
 
 type Observer = Arc<dyn Fn(&SupervisionEvent) + Send + Sync>;
@@ -204,6 +208,7 @@ impl Tree {
             events: Mutex::new(VecDeque::new()),
             observers: Mutex::new(Vec::new()),
             failure: watch::Sender::new(None),
+            crowded: Mutex::new(BTreeSet::new()),
         }))
     }
 
@@ -371,25 +376,8 @@ impl Tree {
         }
         match what {
             What::Failed => self.fail(Failure { actor: cell.name.clone(), reason: last_words(cell) }),
-            What::Dormant { .. } if cell.vitality == Vitality::Child => self.judge_children(cell),
+            What::Dormant { .. } | What::Started { .. } | What::Stopped => self.judge_children(cell, &what),
             _ => {}
-        }
-    }
-
-    fn judge_children(&self, cell: &Cell) {
-        let (parent, dormant) = {
-            let seats = self.seats();
-            let Some(parent) = seats.get(&cell.name).and_then(|r| r.parent.clone()) else { return };
-            let siblings = seats.values().filter(|r| r.parent.as_deref() == Some(&parent));
-            let dormant = siblings.filter(|r| r.cell.state() == State::Dormant).count();
-            (parent, dormant)
-        };
-        if dormant > self.0.policy.dormant_children_max {
-            let reason = format!(
-                "{dormant} of its workers are above their restart limit; the last: {}",
-                last_words(cell)
-            );
-            self.fail(Failure { actor: parent, reason });
         }
     }
 

@@ -42,8 +42,6 @@ const SWAPPED_OUT: &str = "The tmpfs noswap option is not supported. Memory-back
 
 /// After this time a refused asker may ask again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// How long an unmount may take: a large directory is removed at low priority.
-const LONG: Duration = Duration::from_secs(3600);
 
 /// The effects, neighbours and settings of VolumeManager.
 #[derive(Clone)]
@@ -184,7 +182,8 @@ impl VolumeManager {
             (Kind::Mount, Some(desired)) => {
                 let held = self.backoff.held(&uid, self.origin.elapsed());
                 let mount = execute::mount(ways, uid.clone(), desired.pod.clone(), held);
-                ctx.effect("mount volumes", pod, mount, move |actor, outcome, ctx| {
+                // A pod has as many volumes as its author likes: each has its own deadline, and the pod alone waits.
+                ctx.effect(Effect::lasting("mount volumes"), pod, mount, move |actor, outcome, ctx| {
                     actor.mounted(uid, outcome, ctx)
                 });
             }
@@ -194,14 +193,10 @@ impl VolumeManager {
                 self.backoff.forget(&uid);
                 let leave = self.leave(&uid);
                 let unmount = execute::unmount(ways, uid.clone(), leave);
-                ctx.effect(
-                    Effect::within("unmount volumes", LONG),
-                    pod,
-                    unmount,
-                    move |actor, outcome, ctx| {
-                        actor.unmounted(uid, &outcome, ctx);
-                    },
-                );
+                // What a pod has filled is removed at low priority, after what other pods have filled.
+                ctx.effect(Effect::lasting("unmount volumes"), pod, unmount, move |actor, outcome, ctx| {
+                    actor.unmounted(uid, &outcome, ctx);
+                });
             }
         }
     }
@@ -239,7 +234,8 @@ impl VolumeManager {
     fn begin_refresh(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
         let Some(desired) = self.desired.get(&uid).cloned() else { return drop(self.ended(&uid, ctx)) };
         let refresh = execute::refresh(self.deps.ways.clone(), uid.clone(), desired.pod.clone());
-        ctx.effect("refresh volumes", Some(uid.clone()), refresh, move |actor, errors, ctx| {
+        let refreshing = Effect::lasting("refresh volumes");
+        ctx.effect(refreshing, Some(uid.clone()), refresh, move |actor, errors, ctx| {
             for error in &errors {
                 actor.record(&desired.pod_ref, mount_event(error));
             }

@@ -25,7 +25,12 @@ use crate::plan::{self, Node, Step, VolumePlan};
 /// The kernel's default mode of a tmpfs: every user may write, and may remove only its own files.
 const TMPFS_MODE: u32 = 0o1777;
 
-/// The effects and facts that mounting and unmounting need.
+/// How long one volume, or one part of a volume, may take. What is not ready by then is told as its error and tried again
+/// after its back-off; what has begun goes on in the bridge, and the next try waits for it there. Longer than what a volume
+/// waits for, a call to the API server and a turn on a thread that may block.
+const VOLUME_WITHIN: Duration = Duration::from_secs(120);
+
+/// What mounting and unmounting goes through.
 #[derive(Clone, Debug)]
 pub struct Ways {
     /// The mounts and the directories of volumes.
@@ -126,7 +131,7 @@ pub async fn refresh(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> Vec<VolumeError>
     for volume in plan::mount(&uid, &pod, node(&ways), &mounts).into_iter().flatten() {
         let Some(objects) = &volume.objects else { continue };
         if let Ok(true) = ways.mounts.is_projected(&volume.host_path).await
-            && let Err(error) = show(&ways, &pod, &volume, objects).await
+            && let Err(error) = in_time(show(&ways, &pod, &volume, objects)).await
         {
             errors.push(failed(&volume.name)(&error));
         }
@@ -143,6 +148,19 @@ enum ShowError {
     /// The files could not be written.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// Something hangs: a file system, or a call to the server.
+    #[error(transparent)]
+    Late(#[from] Late),
+}
+
+/// A volume, or a part of one, has taken too long.
+#[derive(Debug, thiserror::Error)]
+#[error("timed out: it is not ready after {} s", VOLUME_WITHIN.as_secs())]
+struct Late;
+
+/// The outcome of work on one volume, or that it takes too long.
+async fn in_time<T, E: From<Late>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    tokio::time::timeout(VOLUME_WITHIN, work).await.unwrap_or_else(|_| Err(Late.into()))
 }
 
 /// Writes the present objects into a volume. They are fetched first, so that without them nothing is touched.
@@ -165,11 +183,10 @@ async fn show(ways: &Ways, pod: &Pod, volume: &VolumePlan, objects: &ObjectVolum
 async fn mount_one(ways: &Ways, pod: &Pod, volume: VolumePlan, outcome: &mut MountOutcome) {
     let began = Instant::now();
     let done = match &volume.objects {
-        Some(objects) => match show(ways, pod, &volume, objects).await {
+        Some(objects) => match in_time(show(ways, pod, &volume, objects)).await {
             Ok(()) => Ok(()),
-            // A volume that is mounted stays as it was: an object that has gone since does not hold up the
-            // pod.
-            Err(error) => match ways.mounts.is_projected(&volume.host_path).await {
+            // A volume that was there stays as it was: no pod is held up by an object that has gone since.
+            Err(error) => match in_time(is_projected(ways, &volume)).await {
                 Ok(true) => {
                     outcome.stale.push(failed(&volume.name)(&error));
                     Ok(())
@@ -177,7 +194,7 @@ async fn mount_one(ways: &Ways, pod: &Pod, volume: VolumePlan, outcome: &mut Mou
                 _ => Err(error),
             },
         },
-        None => set_up(ways.mounts.as_ref(), &volume).await.map_err(ShowError::from),
+        None => in_time(async { Ok(set_up(ways.mounts.as_ref(), &volume).await?) }).await,
     };
     let plugin = volume.plugin.to_owned();
     outcome.timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
@@ -188,6 +205,10 @@ async fn mount_one(ways: &Ways, pod: &Pod, volume: VolumePlan, outcome: &mut Mou
         }
         Err(error) => outcome.errors.push(failed(&volume.name)(&error)),
     }
+}
+
+async fn is_projected(ways: &Ways, volume: &VolumePlan) -> Result<bool, ShowError> {
+    Ok(ways.mounts.is_projected(&volume.host_path).await?)
 }
 
 async fn set_up(mounts: &dyn Mounts, volume: &VolumePlan) -> Result<(), MountError> {
@@ -323,9 +344,11 @@ async fn prepare_subpath(
     let target = layout.pod_subpath(uid, &subpath.volume, container, subpath.index);
     let target = target.map_err(|error| failed("prepare subPath", &error))?;
     let path = Path::new(&subpath.path);
-    let made = ways.mounts.make_subpath(volume, path).await;
+    let made: Result<_, ShowError> =
+        in_time(async { Ok(ways.mounts.make_subpath(volume, path).await?) }).await;
     made.map_err(|error| failed("create subPath directory", &error))?;
-    let bound = ways.mounts.bind_subpath(volume, path, &target).await;
+    let bound: Result<_, ShowError> =
+        in_time(async { Ok(ways.mounts.bind_subpath(volume, path, &target).await?) }).await;
     bound.map_err(|error| failed("prepare subPath", &error))?;
     Ok(target.to_string_lossy().into_owned())
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Volume, VolumeMount};
 use messages::event_recorder::RecordEvent;
-use messages::facts::OtherVolumesObserved;
+use messages::facts::{DesiredPod, OtherVolumesObserved};
 use messages::object_cache::{GetConfigMap, GetSecret, GetToken};
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
@@ -146,6 +147,81 @@ fn a_disk_that_fails_is_told_of_with_the_time_of_the_next_try() {
         assert_eq!(near.events.count(), 1, "before its time it is not tried again");
         stage.pass(Duration::from_millis(failed.retry_after_ms)).await;
         mount(&actor).await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_volume_that_hangs_is_told_in_its_time_and_its_pod_alone_waits() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.fakes.disk.hang("make_empty_dir");
+        let failed = mount(&actor).await.unwrap().unwrap_err();
+        assert_eq!(failed.unmounted, ["data"]);
+        assert!(failed.error.message.contains("timed out"), "{}", failed.error.message);
+        for _ in 0..10 {
+            stage.pass(60 * SECOND).await;
+            mount(&actor).await.unwrap().unwrap_err();
+        }
+        let other = ask(&actor, MountVolumes { pod: pod(1) }, SECOND).await;
+        assert_eq!(other.unwrap().unwrap().host_paths.len(), 1);
+        let report = stage.actor::<VolumeManager>().await;
+        assert_eq!((report.incarnation, report.effects_overdue), (1, 0), "no other pod notices");
+        stage.fakes.disk.go_on();
+        stage.pass(300 * SECOND).await;
+        mount(&actor).await.unwrap().unwrap();
+    });
+}
+
+/// The pod with so many volumes, each used by its container.
+fn with_volumes(desired: &DesiredPod, count: usize) -> Arc<DesiredPod> {
+    let mut pod = (*desired.pod).clone();
+    let spec = pod.spec.as_mut().unwrap();
+    let volume = spec.volumes.as_ref().unwrap()[0].clone();
+    let mount = spec.containers[0].volume_mounts.as_ref().unwrap()[0].clone();
+    let names: Vec<String> = (0..count).map(|number| format!("data-{number}")).collect();
+    let mounted =
+        |name: &String| VolumeMount { name: name.clone(), mount_path: format!("/{name}"), ..mount.clone() };
+    spec.containers[0].volume_mounts = Some(names.iter().map(mounted).collect());
+    spec.volumes = Some(names.into_iter().map(|name| Volume { name, ..volume.clone() }).collect());
+    Arc::new(DesiredPod { pod: Arc::new(pod), ..desired.clone() })
+}
+
+#[test]
+fn a_pod_with_many_slow_volumes_takes_its_time_without_a_restart() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let disk = &stage.fakes.disk;
+        disk.hang("make_empty_dir");
+        let ask_for = MountVolumes { pod: with_volumes(&pod(0), 5) };
+        let mut mounting = Box::pin(ask(&actor, ask_for.clone(), SECOND));
+        assert!(futures::poll!(&mut mounting).is_pending());
+        for hung in 1..=5 {
+            stage.until("the next volume to hang", || disk.hung().len() == hung).await;
+            disk.hang("make_empty_dir");
+            stage.pass(100 * SECOND).await;
+        }
+        disk.go_on();
+        let report = stage.actor::<VolumeManager>().await;
+        assert_eq!((report.incarnation, report.effects_overdue), (1, 0), "in spite of eight minutes");
+    });
+}
+
+#[test]
+fn a_removal_that_lasts_for_hours_is_waited_for() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        mount(&actor).await.unwrap().unwrap();
+        stage.fakes.disk.hang("remove_pod_dir");
+        let undo = UnmountVolumes { pod: pod(0).pod_ref.clone() };
+        ask(&actor, undo.clone(), 200 * SECOND).await.unwrap().unwrap_err();
+        stage.pass(7200 * SECOND).await;
+        let report = stage.actor::<VolumeManager>().await;
+        assert_eq!((report.incarnation, report.effects_overdue), (1, 0));
+        stage.fakes.disk.go_on();
+        ask(&actor, undo, SECOND).await.unwrap().unwrap();
     });
 }
 

@@ -9,5 +9,5 @@ pub mod clock;
 mod offload;
 mod runtime;
 
-pub use offload::{LANE_THREADS_MAX, Lane, NotRun, at_low_priority};
+pub use offload::{LANE_THREADS_MAX, Lane, NotRun, Turn, at_low_priority, joined};
 pub use runtime::{Io, IoRuntime};

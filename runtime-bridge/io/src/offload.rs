@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bridge_pace::panics::{self, Carried};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinError;
 
 /// The most threads that one lane holds. The I/O runtime has threads for all lanes at once.
 pub const LANE_THREADS_MAX: usize = 32;
@@ -25,7 +26,11 @@ const LONG_MAX: usize = 4;
 /// The most pieces of a lane's work that wait; more are refused.
 const WAITING_MAX: usize = 4096;
 
-/// The nice value of work whose result is not urgent.
+/// Work waits no longer than this for its key and its place. The actor that asked gets an ordinary error with the reason: work of one that
+/// hangs would else be taken for a fault of all that wait behind it. Far below what an actor's effect may last.
+const BEGIN_WITHIN: Duration = Duration::from_secs(60);
+
+/// The priority of work that no one waits for.
 const LOWEST_PRIORITY: i32 = 19;
 
 /// Why blocking work was not done.
@@ -37,6 +42,12 @@ pub enum NotRun {
     /// Too much work of this owner already waits, since its calls hang.
     #[error("too many blocking calls of {owner} wait for their turn")]
     Busy {
+        /// The lane's owner.
+        owner: &'static str,
+    },
+    /// Other work of this owner, or with the same key, has not ended in time; this work has not begun.
+    #[error("blocking calls of {owner} hang: no other could begin within {} s", BEGIN_WITHIN.as_secs())]
+    Late {
         /// The lane's owner.
         owner: &'static str,
     },
@@ -122,8 +133,9 @@ impl Lane {
         self.submit(Some(key.into()), Threads::Blocking, work)
     }
 
-    /// Removes files that a pod has written, at low priority and after all earlier work with the same key. A removal
-    /// keeps its place to its end: however many and large the trees are, other work does not wait for them.
+    /// Removes what a pod has filled, at low priority and after all work with the same key. A removal keeps its place to its
+    /// end: however many trees are removed, and however large they are, no other work waits for that. It waits for its own
+    /// place for as long as the removals before it take.
     pub fn remove<T, E>(
         &self,
         key: impl Into<String>,
@@ -147,6 +159,16 @@ impl Lane {
         E: From<NotRun> + Send + 'static,
     {
         self.submit(None, Threads::LowPriority(thread), work)
+    }
+
+    /// Waits for all work with this key that asked before, and has the key until what is returned is dropped: for what has
+    /// several steps, which must not ask for the key themselves.
+    ///
+    /// # Errors
+    /// [`NotRun::Late`] when that takes too long.
+    pub async fn turn(&self, key: impl Into<String>) -> Result<Turn, NotRun> {
+        let turn = tokio::time::timeout(BEGIN_WITHIN, self.keys.turn(key.into())).await;
+        turn.map_err(|_| NotRun::Late { owner: self.places.owner })
     }
 
     fn submit<T, E>(
@@ -185,14 +207,20 @@ impl Lane {
         let places = &self.places;
         let waiting = places.waiting.clone().try_acquire_owned();
         let waiting = waiting.map_err(|_| NotRun::Busy { owner: places.owner })?;
-        let turn = match key {
-            Some(key) => Some(self.keys.turn(key).await),
-            None => None,
+        let turn = async {
+            match key {
+                Some(key) => Some(self.keys.turn(key).await),
+                None => None,
+            }
         };
         let begun = match threads {
             Threads::Blocking => {
-                let thread = place(&places.threads).await?;
-                let quick = place(&places.quick).await?;
+                let begins = async {
+                    let turn = turn.await;
+                    Ok((turn, place(&places.threads).await?, place(&places.quick).await?))
+                };
+                let begins = tokio::time::timeout(BEGIN_WITHIN, begins).await;
+                let (turn, thread, quick) = begins.map_err(|_| NotRun::Late { owner: places.owner })??;
                 let job: Job = Box::new(move || {
                     job();
                     drop((turn, thread));
@@ -201,6 +229,7 @@ impl Lane {
                 Some(quick)
             }
             Threads::LowPriority(name) => {
+                let turn = turn.await;
                 let place = place(&places.long).await?;
                 let job: Job = Box::new(move || {
                     job();
@@ -247,8 +276,9 @@ impl Keys {
     }
 }
 
-/// A key while it is held.
-struct Turn {
+/// A key that is held.
+#[must_use = "the key is held for as long as this is kept"]
+pub struct Turn {
     keys: Keys,
     held: Option<OwnedMutexGuard<()>>,
 }
@@ -286,23 +316,38 @@ fn begin_at_low_priority(name: &'static str, job: Job) {
     drop(made);
 }
 
-type Told<T, E> = Result<std::thread::Result<Result<T, E>>, oneshot::error::RecvError>;
+type Told<T, E> = Result<Result<Result<T, E>, Carried>, oneshot::error::RecvError>;
 
 /// The work as a job that sends its outcome.
 fn telling<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> (Job, oneshot::Receiver<std::thread::Result<Result<T, E>>>) {
+) -> (Job, oneshot::Receiver<Result<Result<T, E>, Carried>>) {
     let (done, outcome) = oneshot::channel();
-    // The receiver may have been dropped.
-    (Box::new(move || drop(done.send(catch_unwind(AssertUnwindSafe(work))))), outcome)
+    // Perhaps no one waits any more.
+    (Box::new(move || drop(done.send(panics::catch(work)))), outcome)
 }
 
 /// The outcome of such a job.
 fn ended<T, E: From<NotRun>>(told: Told<T, E>) -> Result<T, E> {
     match told {
         Ok(Ok(done)) => done,
-        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Ok(Err(panic)) => panic.resume(),
         Err(_) => Err(E::from(NotRun::RuntimeGone)),
+    }
+}
+
+/// What becomes of a task of the I/O runtime whose work is [`panics::caught`]: a panic goes on in the future that waits for it,
+/// with its place.
+///
+/// # Errors
+/// Those of the work, and [`NotRun::RuntimeGone`].
+pub async fn joined<T, E: From<NotRun>>(
+    running: impl Future<Output = Result<Result<Result<T, E>, Carried>, JoinError>>,
+) -> Result<T, E> {
+    match running.await {
+        Ok(Ok(done)) => done,
+        Ok(Err(panic)) => panic.resume(),
+        Err(_) => Err(NotRun::RuntimeGone.into()),
     }
 }
 
@@ -429,6 +474,66 @@ mod tests {
         assert_eq!(refused, Err(NotRun::Busy { owner: "test" }));
         drop(waiting);
         assert_eq!(lane.run(|| Ok::<_, NotRun>(())).await, Ok(()), "those that gave up have made room");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_begin_for_work_that_hangs_is_told_so_and_never_begins() {
+        let (lane, mut gate) = (lane(), Gate::new());
+        let hung: Vec<_> =
+            (0..LANE_THREADS_MAX).map(|number| tokio::spawn(lane.run(gate.work(number)))).collect();
+        // The paused clock stands while a thread blocks: it is moved on so that those that hang count as slow.
+        let mut begun = 0;
+        while begun < LANE_THREADS_MAX {
+            begun += gate.begins.try_iter().count();
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        let mut waiting = lane.run(gate.work(LANE_THREADS_MAX));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        tokio::time::advance(BEGIN_WITHIN).await;
+        assert_eq!(futures::poll!(&mut waiting), std::task::Poll::Ready(Err(NotRun::Late { owner: "test" })));
+        drop(waiting);
+        gate.gates.clear();
+        for one in hung {
+            one.await.unwrap().unwrap();
+        }
+        assert_eq!(lane.run(|| Ok::<_, NotRun>(())).await, Ok(()));
+        assert!(gate.begins.try_recv().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_waits_no_longer_for_its_key_than_for_a_thread() {
+        let (lane, mut gate) = (lane(), Gate::new());
+        let hung = tokio::spawn(lane.run_alone("path", gate.work(0)));
+        while gate.begins.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        let mut waiting = lane.run_alone("path", || Ok::<_, NotRun>(()));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        tokio::time::advance(BEGIN_WITHIN).await;
+        assert_eq!(waiting.await, Err(NotRun::Late { owner: "test" }));
+        gate.gates.clear();
+        hung.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_panic_takes_its_place_along() {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            panics::note(info.location().map(ToString::to_string).unwrap_or_default());
+            hook(info);
+        }));
+        let of_job = lane().run(broken);
+        let running = Handle::current().spawn(panics::caught(async { broken() }));
+        for work in [of_job, joined(running).boxed()] {
+            let panicked = format!("{:?}", panics::caught(work).await.unwrap_err());
+            assert!(panicked.contains(&format!("offload.rs:{BROKEN}:")), "{panicked}, not {BROKEN}");
+        }
+    }
+
+    const BROKEN: u32 = line!() + 3;
+
+    fn broken() -> Result<(), NotRun> {
+        panic!("in the work");
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! PURE: when to try again, and how often: waits that grow from failure to failure, random stretching of waits, and
-//! token buckets.
+//! PURE: how often, and when again: waits that grow from failure to failure, a little chance in them, and buckets of tokens.
+//! And the place of a panic, for panics that go on in another thread, which supervision and the bridge both know.
 //!
 //! This crate reads neither a clock nor random numbers: moments are durations since one fixed moment, and the caller
 //! passes random numbers in, so that a run can be repeated from its seed. It depends on none of our other crates, and
@@ -7,6 +7,7 @@
 
 mod backoff;
 mod bucket;
+pub mod panics;
 
 pub use backoff::{Backoff, fraction, stretched};
 pub use bucket::TokenBucket;

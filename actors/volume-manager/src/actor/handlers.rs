@@ -9,7 +9,7 @@ use messages::object_cache::PodObjectsChanged;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{GetVolumes, MountVolumes, PrepareSubpaths, UnmountVolumes, VolumeError};
 use pod_set::Taken;
-use supervision::{Ctx, ReplyLater, Subsystem, reply_later};
+use supervision::{Ctx, Effect, ReplyLater, Subsystem, reply_later};
 
 use super::{Asker, MountAnswer, UnmountAnswer, VolumeManager};
 use crate::operations::Kind;
@@ -100,7 +100,9 @@ impl actix::Handler<PrepareSubpaths> for VolumeManager {
         let uid = ask.pod.uid.clone();
         if self.asked_for.contains_key(&uid) {
             let prepare = execute::prepare_subpaths(self.deps.ways.clone(), ask);
-            ctx.effect("prepare subpaths", Some(uid), prepare, |_, answer, _| reply.send(answer));
+            ctx.effect(Effect::lasting("prepare subpaths"), Some(uid), prepare, |_, answer, _| {
+                reply.send(answer)
+            });
         } else {
             // This incarnation has not been asked for the pod's volumes, or has undone them.
             let message = "the pod's volumes are not mounted".to_owned();

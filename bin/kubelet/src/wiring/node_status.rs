@@ -77,15 +77,18 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
         if event.actor == NodeStatus::NAME && matches!(event.what, What::Started { .. }) {
             levels.tell_again();
         }
-        // A dormant worker concerns only its pod, which `quarantine` reports.
-        if event.actor.starts_with(PodWorker::NAME) {
+        // A worker is its pod's affair.
+        if event.actor.split_once('/').is_some_and(|(kind, _)| kind == PodWorker::NAME) {
             return;
         }
         let dormant = match &event.what {
             What::Dormant { retry_seconds } => {
                 Some(format!("more crashes than its limit; it is tried again every {retry_seconds} s"))
             }
-            What::Started { .. } | What::Stopped => None,
+            What::ChildrenDormant { dormant, reason } => {
+                Some(format!("{dormant} of its workers are above their restart limit; the last: {reason}"))
+            }
+            What::Started { .. } | What::Stopped | What::ChildrenAwake => None,
             _ => return,
         };
         if let Some(why) = &dormant {

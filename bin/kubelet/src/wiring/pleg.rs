@@ -13,7 +13,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<Pleg>) -> prometheus::Resul
         config: settings.pleg.clone(),
         runtime: wiring.operations.clone(),
         exits: bridge.exits.clone(),
-        dirs: bridge.dirs.clone(),
+        dirs: bridge.dirs.for_owner(messages::pleg::RECEIVER),
         clock: bridge.clock.clone(),
         observers: vec![
             actors.pool.address(),

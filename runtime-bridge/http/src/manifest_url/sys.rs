@@ -59,17 +59,10 @@ impl ManifestUrl for NetManifestUrl {
 
     fn get(&self) -> BoxFuture<'static, Result<Vec<u8>, ManifestUrlError>> {
         let this = self.clone();
-        let running = AbortOnDropHandle::new(self.io.spawn(async move { this.fetch().await }));
-        async move {
-            match running.await {
-                Ok(body) => body,
-                Err(failed) => match failed.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => Err(NotRun::RuntimeGone.into()),
-                },
-            }
-        }
-        .boxed()
+        let running = AbortOnDropHandle::new(
+            self.io.spawn(bridge_pace::panics::caught(async move { this.fetch().await })),
+        );
+        bridge_io::joined(running).boxed()
     }
 }
 

@@ -36,17 +36,8 @@ impl NetProber {
         &self,
         probe: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, E>> {
-        let running = AbortOnDropHandle::new(self.io.spawn(probe));
-        async move {
-            match running.await {
-                Ok(report) => report,
-                Err(failed) => match failed.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => Err(NotRun::RuntimeGone.into()),
-                },
-            }
-        }
-        .boxed()
+        let running = AbortOnDropHandle::new(self.io.spawn(bridge_pace::panics::caught(probe)));
+        bridge_io::joined(running).boxed()
     }
 }
 

@@ -25,8 +25,8 @@ use super::{
     PodCgroup, QosClass, detect,
 };
 use crate::mounts::mountinfo;
-use bridge_io::{Lane, NotRun};
-use bridge_pace::Backoff;
+use bridge_io::Lane;
+use bridge_pace::{Backoff, panics};
 
 /// The most bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
 const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -116,39 +116,61 @@ impl SystemCgroups {
         &self.tree
     }
 
-    fn run<T: Send + 'static>(
-        &self,
-        uid: &str,
-        work: impl FnOnce(&Tree, &str) -> Result<T, CgroupError> + Send + 'static,
-    ) -> Done<T> {
-        let (tree, uid) = (Arc::clone(&self.tree), uid.to_owned());
-        match uid.is_empty() {
-            true => self.lane.run(move || work(&tree, &uid)),
-            false => self.lane.run_alone(uid.clone(), move || work(&tree, &uid)),
-        }
+    /// What excludes all other work on a cgroup: of a pod its UID, by whatever name the cgroup is asked for, and otherwise the
+    /// cgroup.
+    fn key(&self, cgroup: &str) -> String {
+        let names = &self.tree.names;
+        let uid = |qos| {
+            let (parent, file) = cgroup.rsplit_once('/')?;
+            names.uid_of(qos, file).filter(|_| parent == names.qos(qos))
+        };
+        QosClass::ALL.into_iter().find_map(uid).unwrap_or_else(|| cgroup.to_owned())
     }
 
-    /// Starts work of several steps, which runs to its end even when the future is dropped.
+    /// One step that excludes all others with the same key.
+    fn run<T: Send + 'static>(
+        &self,
+        key: String,
+        of: &str,
+        work: impl FnOnce(&Tree, &str) -> Result<T, CgroupError> + Send + 'static,
+    ) -> Done<T> {
+        let (tree, of) = (Arc::clone(&self.tree), of.to_owned());
+        self.lane.run_alone(key, move || work(&tree, &of))
+    }
+
+    /// One of several steps: [`SystemCgroups::start`] has the key.
+    fn step<T: Send + 'static>(
+        &self,
+        of: &str,
+        work: impl FnOnce(&Tree, &str) -> Result<T, CgroupError> + Send + 'static,
+    ) -> Done<T> {
+        let (tree, of) = (Arc::clone(&self.tree), of.to_owned());
+        self.lane.run(move || work(&tree, &of))
+    }
+
+    /// What has more than one step. It has the key over all of them, also between the steps and while systemd is asked. Until
+    /// it has the key it ends with the future; then it runs to its end.
     fn start<T: Send + 'static>(
         &self,
+        key: String,
         work: impl Future<Output = Result<T, CgroupError>> + Send + 'static,
     ) -> Done<T> {
-        let running = self.io.spawn(work);
+        let (lane, io) = (self.lane.clone(), self.io.clone());
         Box::pin(async move {
-            match running.await {
-                Ok(done) => done,
-                Err(failed) => match failed.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => Err(NotRun::RuntimeGone.into()),
-                },
-            }
+            let turn = lane.turn(key).await?;
+            let running = io.spawn(panics::caught(async move {
+                let done = work.await;
+                drop(turn);
+                done
+            }));
+            bridge_io::joined(running).await
         })
     }
 }
 
 impl CgroupReads for SystemCgroups {
     fn pids(&self, uid: &str) -> Done<Vec<u32>> {
-        self.run(uid, |tree, uid| tree.pids(&tree.with_those_below(uid)?))
+        self.run(uid.to_owned(), uid, |tree, uid| tree.pids(&tree.with_those_below(uid)?))
     }
 }
 
@@ -167,14 +189,14 @@ impl Cgroups for SystemCgroups {
 
     fn ensure(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
         let Some(slices) = self.slices.clone() else {
-            return self.run(cgroup, move |tree, cgroup| tree.ensure(cgroup, &values));
+            return self.run(self.key(cgroup), cgroup, move |tree, cgroup| tree.ensure(cgroup, &values));
         };
-        let (this, cgroup) = (self.clone(), cgroup.to_owned());
-        self.start(async move {
-            let is_there = this.check(&cgroup).await.is_ok();
+        let (this, key, cgroup) = (self.clone(), self.key(cgroup), cgroup.to_owned());
+        self.start(key, async move {
+            let is_there = this.step(&cgroup, Tree::check).await.is_ok();
             slices.ensure(&cgroup, &values, is_there).await?;
             let kept = units::kept(&values).into_owned();
-            let mut ensured = this.run(&cgroup, move |tree, cgroup| tree.ensure(cgroup, &kept)).await?;
+            let mut ensured = this.step(&cgroup, move |tree, cgroup| tree.ensure(cgroup, &kept)).await?;
             ensured.made |= !is_there;
             Ok(ensured)
         })
@@ -182,27 +204,27 @@ impl Cgroups for SystemCgroups {
 
     fn update(&self, cgroup: &str, values: CgroupValues) -> Done<Ensured> {
         let Some(slices) = self.slices.clone() else {
-            return self.run(cgroup, move |tree, cgroup| tree.update(cgroup, &values));
+            return self.run(self.key(cgroup), cgroup, move |tree, cgroup| tree.update(cgroup, &values));
         };
-        let (this, cgroup) = (self.clone(), cgroup.to_owned());
-        self.start(async move {
-            this.check(&cgroup).await?;
+        let (this, key, cgroup) = (self.clone(), self.key(cgroup), cgroup.to_owned());
+        self.start(key, async move {
+            this.step(&cgroup, Tree::check).await?;
             slices.update(&cgroup, &values).await?;
             let kept = units::kept(&values).into_owned();
-            this.run(&cgroup, move |tree, cgroup| tree.update(cgroup, &kept)).await
+            this.step(&cgroup, move |tree, cgroup| tree.update(cgroup, &kept)).await
         })
     }
 
     fn check(&self, cgroup: &str) -> Done<()> {
-        self.run(cgroup, Tree::check)
+        self.run(self.key(cgroup), cgroup, Tree::check)
     }
 
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>> {
-        self.run("", |tree, _| tree.list())
+        self.step("", |tree, _| tree.list())
     }
 
     fn kill(&self, uid: &str) -> Done<usize> {
-        self.run(uid, |tree, uid| {
+        self.run(uid.to_owned(), uid, |tree, uid| {
             let dirs = tree.with_those_below(uid)?;
             // A frozen cgroup makes no new processes while its processes are killed.
             let frozen = Frozen::of(&dirs);
@@ -218,14 +240,15 @@ impl Cgroups for SystemCgroups {
     }
 
     fn remove_pod_cgroup(&self, uid: &str) -> Done<()> {
-        let Some(slices) = self.slices.clone() else { return self.run(uid, Tree::remove) };
+        let key = uid.to_owned();
+        let Some(slices) = self.slices.clone() else { return self.run(key, uid, Tree::remove) };
         let (this, uid) = (self.clone(), uid.to_owned());
-        self.start(async move {
-            for cgroup in this.run(&uid, Tree::without_processes).await? {
+        self.start(key, async move {
+            for cgroup in this.step(&uid, Tree::without_processes).await? {
                 slices.stop(&cgroup).await?;
             }
-            // The directories in hierarchies that systemd leaves alone.
-            this.run(&uid, Tree::remove).await
+            // Those of hierarchies that systemd leaves alone.
+            this.step(&uid, Tree::remove).await
         })
     }
 }

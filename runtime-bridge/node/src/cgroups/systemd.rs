@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use zbus::proxy::CacheProperties;
 use zbus::zvariant::{OwnedObjectPath, Value};
 use zbus::{Connection, connection};
@@ -23,7 +25,11 @@ use super::{CgroupError, CgroupValues, CgroupVersion};
 const PRIVATE_SOCKET: &str = "/run/systemd/private";
 /// How long systemd may take for one job, as upstream waits.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The job mode: a job replaces another one of the same unit.
+/// Calls about units that are under way at once; systemd works on one after the other.
+const CALLS_MAX: usize = 16;
+/// Jobs of one unit whose ends may be heard before systemd's answer tells which one is the caller's.
+const ENDS_MAX: usize = 16;
+/// A job replaces another one of the same unit.
 const MODE: &str = "replace";
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
@@ -63,6 +69,52 @@ pub(super) type Connect = Arc<dyn Fn() -> BoxFuture<'static, zbus::Result<Connec
 struct Reached {
     manager: ManagerProxy<'static>,
     version: u32,
+    jobs: Arc<Jobs>,
+    /// Hears the ends of jobs for as long as the connection is used.
+    _listener: Arc<AbortOnDropHandle<()>>,
+}
+
+/// Jobs that callers wait for. One listener for each connection takes every end of a job at once: systemd tells the ends of all
+/// jobs of the machine, and a connection reads nothing more, no answers either, while a listener leaves them lying.
+#[derive(Default)]
+struct Jobs(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    units: Vec<(String, mpsc::Sender<JobEnd>)>,
+    closed: bool,
+}
+
+/// Which job has ended, and how.
+type JobEnd = (OwnedObjectPath, String);
+
+impl Jobs {
+    fn locked(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ends of this unit's jobs from now on; to be called before the job is asked for.
+    fn of(&self, unit: &str) -> mpsc::Receiver<JobEnd> {
+        let (tell, ends) = mpsc::channel(ENDS_MAX);
+        let mut waiting = self.locked();
+        waiting.units.retain(|(_, waiter)| !waiter.is_closed());
+        if !waiting.closed {
+            waiting.units.push((unit.to_owned(), tell));
+        }
+        ends
+    }
+
+    /// Tells those that wait until the connection ends.
+    async fn listen(self: Arc<Self>, mut ends: JobRemovedStream) {
+        while let Some(end) = ends.next().await {
+            let Ok(end) = end.args() else { continue };
+            for (_, tell) in self.locked().units.iter().filter(|(unit, _)| *unit == end.unit) {
+                // One that does not take them waits no longer.
+                let _ = tell.try_send((end.job.clone(), end.result.clone()));
+            }
+        }
+        *self.locked() = Waiting { units: Vec::new(), closed: true };
+    }
 }
 
 /// The units of this machine's systemd.
@@ -70,7 +122,8 @@ pub(super) struct Slices {
     version: CgroupVersion,
     connect: Connect,
     reached: tokio::sync::Mutex<Option<Reached>>,
-    /// The last properties sent for each unit. They are sent again when they change, or when the unit did not exist.
+    calls: Semaphore,
+    /// What each unit was last told. A unit is told again when it shall hold something else, or was not there.
     told: Mutex<BTreeMap<String, Vec<Property>>>,
 }
 
@@ -151,7 +204,8 @@ impl Slices {
 
     /// The slices of the systemd at the other end of such a connection.
     pub(super) fn over(version: CgroupVersion, connect: Connect) -> Self {
-        Self { version, connect, reached: tokio::sync::Mutex::default(), told: Mutex::default() }
+        let (reached, calls) = (tokio::sync::Mutex::default(), Semaphore::new(CALLS_MAX));
+        Self { version, connect, reached, calls, told: Mutex::default() }
     }
 
     async fn reach(&self) -> Result<Reached, Refusal> {
@@ -165,8 +219,10 @@ impl Slices {
         let manager = manager.build().await.map_err(lost)?;
         // Without a subscription, systemd does not report the ends of its jobs.
         manager.subscribe().await.map_err(lost)?;
+        let (jobs, ends) = (Arc::new(Jobs::default()), manager.receive_job_removed().await.map_err(lost)?);
+        let listener = Arc::new(AbortOnDropHandle::new(tokio::spawn(jobs.clone().listen(ends))));
         let version = manager.version().await.map_or(0, |text| units::version_number(&text));
-        Ok(held.insert(Reached { manager, version }).clone())
+        Ok(held.insert(Reached { manager, version, jobs, _listener: listener }).clone())
     }
 
     async fn reached_in_time(&self) -> Result<Reached, Refusal> {
@@ -179,6 +235,7 @@ impl Slices {
         &self,
         work: impl Fn(Reached) -> BoxFuture<'static, Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
+        let _call = self.calls.acquire().await.map_err(|error| Refusal::Lost(error.to_string()))?;
         let mut outcome = in_time(work(self.reached_in_time().await?)).await;
         if let Err(Refusal::Lost(_)) = outcome {
             *self.reached.lock().await = None;
@@ -262,7 +319,7 @@ async fn set(
 }
 
 async fn start(reached: Reached, unit: String, properties: Vec<Property>) -> Result<(), Refusal> {
-    let mut ends = reached.manager.receive_job_removed().await?;
+    let mut ends = reached.jobs.of(&unit);
     let job = reached.manager.start_transient_unit(&unit, MODE, &given(&properties), &[]).await;
     let result = match job.map_err(Refusal::from) {
         Ok(job) => ended(&mut ends, &job).await?,
@@ -278,7 +335,7 @@ async fn start(reached: Reached, unit: String, properties: Vec<Property>) -> Res
 }
 
 async fn stop(reached: Reached, unit: String) -> Result<(), Refusal> {
-    let mut ends = reached.manager.receive_job_removed().await?;
+    let mut ends = reached.jobs.of(&unit);
     match reached.manager.stop_unit(&unit, MODE).await.map_err(Refusal::from) {
         Ok(job) => {
             let result = ended(&mut ends, &job).await?;
@@ -294,12 +351,11 @@ async fn stop(reached: Reached, unit: String) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The result of a job.
-async fn ended(ends: &mut JobRemovedStream, job: &OwnedObjectPath) -> Result<String, Refusal> {
-    while let Some(end) = ends.next().await {
-        let end = end.args()?;
-        if end.job == *job {
-            return Ok(end.result.clone());
+/// How a job ended.
+async fn ended(ends: &mut mpsc::Receiver<JobEnd>, job: &OwnedObjectPath) -> Result<String, Refusal> {
+    while let Some((ended, result)) = ends.recv().await {
+        if ended == *job {
+            return Ok(result);
         }
     }
     Err(Refusal::Lost("the connection has ended".to_owned()))

@@ -40,6 +40,10 @@ struct State {
     /// The result of the next jobs, instead of `done`.
     result: Option<&'static str>,
     connections: Vec<Connection>,
+    /// So many jobs of others end before each answer, and one more.
+    others: u32,
+    /// A unit is stopped when this opens.
+    gate: Option<Arc<tokio::sync::Notify>>,
 }
 
 /// A systemd with one hierarchy of version 2. Clones share it.
@@ -107,7 +111,11 @@ impl FakeSystemd {
         let path: OwnedObjectPath = ObjectPath::try_from(format!("{PATH}/job/{job}")).unwrap().into();
         // The ends of other units' jobs are reported as well.
         let other: OwnedObjectPath = ObjectPath::try_from(format!("{PATH}/job/0")).unwrap().into();
-        Self::job_removed(emitter, 0, other, "other.service".to_owned(), "failed".to_owned()).await.unwrap();
+        let others = self.state().others;
+        for _ in 0..=others {
+            let (unit, result) = ("other.service".to_owned(), "failed".to_owned());
+            Self::job_removed(emitter, 0, other.clone(), unit, result).await.unwrap();
+        }
         Self::job_removed(emitter, job, path.clone(), unit.to_owned(), result.to_owned()).await.unwrap();
         path
     }
@@ -179,6 +187,10 @@ impl FakeSystemd {
         #[zbus(signal_emitter)] emitter: SignalEmitter<'_>,
     ) -> Result<OwnedObjectPath, Refused> {
         self.state().calls.push(format!("stop {name} {mode}"));
+        let gate = self.state().gate.clone();
+        if let Some(gate) = gate {
+            gate.notified().await;
+        }
         if self.state().units.remove(&name).is_none() {
             return Err(Refused::NoSuchUnit(format!("Unit {name} not loaded.")));
         }
@@ -347,4 +359,55 @@ async fn a_lost_connection_is_made_again_and_one_that_cannot_be_made_is_told() {
     let said = "cannot reach systemd over D-Bus, which makes the cgroups with the cgroup driver systemd: ";
     assert!(error.to_string().starts_with(said), "{error}");
     assert_eq!(file(&systemd, "memory.max"), "2097152", "nothing is written behind systemd's back");
+}
+
+#[tokio::test]
+async fn ends_of_other_jobs_hold_up_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let systemd = FakeSystemd::new(dir.path());
+    // More than a listener has room for that does not take them.
+    systemd.state().others = 200;
+    let cgroups = cgroups(&systemd);
+    let made = async {
+        let pods = (0..32).map(|pod| format!("/kubepods.slice/kubepods-pod{pod}.slice"));
+        let made = pods.map(|pod| cgroups.ensure(&pod, values(1 << 20)));
+        for made in futures::future::join_all(made).await {
+            assert!(made.unwrap().made);
+        }
+        cgroups.remove_pod_cgroup("7").await.unwrap();
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(25), made).await.expect("systemd answers at once");
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_back_waits_for_the_end_of_its_removal() {
+    let dir = tempfile::tempdir().unwrap();
+    let systemd = FakeSystemd::new(dir.path());
+    let cgroups = cgroups(&systemd);
+    cgroups.ensure(POD, values(1 << 20)).await.unwrap();
+    systemd.calls();
+    let gate = Arc::new(tokio::sync::Notify::new());
+    systemd.state().gate = Some(gate.clone());
+    // The incarnation that asks for the removal ends while systemd is at it.
+    let removal = tokio::spawn(cgroups.remove_pod_cgroup("u-1"));
+    while systemd.state().calls.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    removal.abort();
+    let next = cgroups.for_owner("next");
+    let abandoned = next.ensure(POD, values(3 << 20));
+    let mut ensure = Box::pin(next.ensure(POD, values(2 << 20)));
+    assert!(futures::poll!(&mut ensure).is_pending());
+    let elsewhere = next.ensure("/kubepods.slice/kubepods-podu_2.slice", values(1 << 20));
+    assert!(elsewhere.await.unwrap().made, "other pods do not wait");
+    assert!(futures::poll!(&mut ensure).is_pending());
+    drop(abandoned);
+    systemd.calls();
+    systemd.state().gate = None;
+    gate.notify_one();
+    assert!(ensure.await.unwrap().made);
+    let calls = systemd.calls();
+    let about: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
+    assert_eq!(about, ["reset", "start", "set"], "{calls:?}");
+    assert_eq!(file(&systemd, "memory.max"), "2097152");
 }

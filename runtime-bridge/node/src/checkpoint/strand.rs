@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -10,6 +11,10 @@ use tokio::sync::oneshot;
 
 /// The most jobs that wait; the node has at most a few hundred pods with one save under way each.
 const WAITING_MAX: usize = 4096;
+
+/// A job waits no longer than this for those before it: a disk that hangs is told as an error, and not taken for a fault of
+/// the pods whose saves wait.
+const BEGIN_WITHIN: Duration = Duration::from_secs(60);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -30,7 +35,7 @@ pub(crate) struct Strand {
 /// Why a job was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Too many jobs already wait.
+    /// Too many jobs wait, or those before it have not ended in time.
     Full,
     /// The runtime has shut down, or the job panicked.
     Gone,
@@ -46,17 +51,19 @@ impl Strand {
         Self::new(self.io.clone())
     }
 
-    /// Queues `work` now; it runs after everything queued before it, whether or not the future is polled. Work is
-    /// skipped when its future is dropped before it begins, since it belongs to an incarnation that has ended. Work
-    /// that has begun runs to its end, and later work waits for it.
+    /// Queues `work` now; it runs after everything queued before it, whether or not the future is polled. Work whose
+    /// future is dropped before it begins does not run: it belongs to an incarnation that has ended, and the next one
+    /// knows better; nor does work that has waited for a minute. Work that has begun runs to its end, and the next one's waits for it.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Refused>> {
         let (tell, told) = oneshot::channel();
+        let (begin, begun) = oneshot::channel();
         let job: Job = Box::new(move || {
             if !tell.is_closed() {
-                // The caller may have gone meanwhile.
+                let _ = begin.send(());
+                // The actor that asked may have gone meanwhile.
                 let _ = tell.send(work());
             }
         });
@@ -73,7 +80,12 @@ impl Strand {
             // Not awaited: the thread ends when the queue is empty.
             drop(self.io.spawn_blocking(move || drain(&queue)));
         }
-        async move { told.await.map_err(|_| Refused::Gone) }.boxed()
+        async move {
+            // Dropped before it begins the job tells by `told`.
+            let _ = tokio::time::timeout(BEGIN_WITHIN, begun).await.map_err(|_| Refused::Full)?;
+            told.await.map_err(|_| Refused::Gone)
+        }
+        .boxed()
     }
 }
 
@@ -130,5 +142,28 @@ mod tests {
         drop(gate);
         assert_eq!(next.await, Ok(()));
         assert_eq!(told.try_recv(), Ok(3), "the second one has not run");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_behind_one_that_hangs_is_refused_and_never_runs() {
+        let strand = Strand::new(Handle::current());
+        let (gate, opened) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let begins = tell.clone();
+        let hung = strand.run(move || {
+            begins.send(1).unwrap();
+            let _ = opened.recv();
+        });
+        while told.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        let mut waiting = strand.run(move || tell.send(2).unwrap());
+        assert!(futures::poll!(&mut waiting).is_pending());
+        tokio::time::advance(BEGIN_WITHIN).await;
+        assert_eq!(waiting.await, Err(Refused::Full));
+        drop(gate);
+        assert_eq!(hung.await, Ok(()));
+        assert_eq!(strand.run(|| 3).await, Ok(3));
+        assert!(told.try_recv().is_err(), "what was refused has not run");
     }
 }

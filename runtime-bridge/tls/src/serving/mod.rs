@@ -246,7 +246,7 @@ async fn keep_current(
         let read = match read {
             Ok(read) => read,
             Err(NotRun::RuntimeGone) => return,
-            Err(NotRun::Busy { .. }) => continue,
+            Err(NotRun::Busy { .. } | NotRun::Late { .. }) => continue,
         };
         let outcome = read.and_then(|read| {
             if read != material {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use bridge_io::{Lane, NotRun};
 use messages::{PodUid, delivery};
 use supervision::{Ctx, Failure, Place, Policy, State, Subsystem, Supervised, Vitality, What, blame};
 use testkit::{Sandbox, sandbox};
@@ -24,6 +25,11 @@ delivery!(EachAnyhow => (): Command, Reject);
 #[derive(Clone, Debug)]
 struct EachInEffect;
 delivery!(EachInEffect => (): Command, Reject);
+
+/// The same with each step on a thread that may block.
+#[derive(Clone, Debug)]
+struct EachOnThreads;
+delivery!(EachOnThreads => (): Command, Reject);
 
 /// An effect for each pod.
 #[derive(Clone, Debug)]
@@ -143,6 +149,32 @@ impl Handler<EachInEffect> for Looper {
     }
 }
 
+/// The line of the panic in [`on_a_thread`].
+const ON_A_THREAD: u32 = line!() + 4;
+
+fn on_a_thread(is_poison: bool) -> Result<(), NotRun> {
+    if is_poison {
+        panic!("poison on a thread");
+    }
+    Ok(())
+}
+
+impl Handler<EachOnThreads> for Looper {
+    type Result = ();
+    fn handle(&mut self, _: EachOnThreads, ctx: &mut Ctx<Self>) {
+        let outside = self.0.clone();
+        let work = async move {
+            let lane = Lane::new("Looper", tokio::runtime::Handle::current());
+            for uid in outside.pods() {
+                let is_poison = outside.poisoned.lock().unwrap().contains(&uid);
+                let step = lane.run(move || on_a_thread(is_poison));
+                blame::work_for_pod(&uid, step).await.expect("the runtime is there");
+            }
+        };
+        ctx.effect("each", None, work, |_, (), _| ());
+    }
+}
+
 impl Handler<EffectForEach> for Looper {
     type Result = ();
     fn handle(&mut self, _: EffectForEach, ctx: &mut Ctx<Self>) {
@@ -229,6 +261,24 @@ fn g12_a_pod_in_the_middle_of_one_effect_is_blamed() {
         again(world, &looper, EachInEffect, 2).await;
         assert_eq!(crashes(world).await, bad(2));
         assert_eq!((outside.done("first"), outside.done("last")), (2, 0));
+    });
+}
+
+#[test]
+fn g12_a_panic_on_another_thread_is_its_pods_and_has_its_place() {
+    sandbox(Policy::default(), async |world| {
+        let outside = Outside::of(names(&["first", "bad", "last"])).poison(&["bad"]);
+        let looper = start(world, Vitality::Vital, &outside);
+        for crash in 1..=2 {
+            looper.address::<EachOnThreads>().tell(EachOnThreads).unwrap();
+            while world.report("Looper").await.restarts < crash {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(crashes(world).await, bad(2));
+        let last = world.report("Looper").await.last_crash.unwrap();
+        let place = last.place.unwrap();
+        assert!(place.contains(&format!("blame.rs:{ON_A_THREAD}:")), "{place}, not {ON_A_THREAD}");
     });
 }
 

@@ -8,7 +8,7 @@ use messages::{PodUid, delivery};
 use supervision::{ChildSpec, Ctx, Place, Policy, Seated, State, Subsystem, Supervised, Vitality, What};
 use testkit::{Sandbox, sandbox};
 
-use crate::actors::{Count, Counter, Outside, PanicHere, ask};
+use crate::actors::{Count, Counter, Outside, PanicHere, Poison, ask};
 
 /// Starts the child of this pod, if it does not live, and answers how many live.
 #[derive(Clone, Debug)]
@@ -19,6 +19,11 @@ delivery!(StartChild => u64: Command, Wait);
 #[derive(Clone, Debug)]
 pub struct TellChild(pub PodUid, pub bool);
 delivery!(TellChild => (): Command, Wait);
+
+/// Makes the child panic at one of four places.
+#[derive(Clone, Debug)]
+pub struct PoisonChild(pub PodUid, pub u8);
+delivery!(PoisonChild => (): Command, Wait);
 
 /// Ends the child.
 #[derive(Clone, Debug)]
@@ -75,6 +80,14 @@ impl Handler<TellChild> for Parent {
     }
 }
 
+impl Handler<PoisonChild> for Parent {
+    type Result = ();
+    fn handle(&mut self, PoisonChild(uid, place): PoisonChild, ctx: &mut Ctx<Self>) {
+        let child = self.child(&uid, ctx);
+        let _full = child.address::<Poison>().tell(Poison { uid, panics: true, place });
+    }
+}
+
 impl Handler<StopChild> for Parent {
     type Result = ();
     fn handle(&mut self, StopChild(uid): StopChild, ctx: &mut Ctx<Self>) {
@@ -125,27 +138,28 @@ fn children_outlive_their_parents_incarnations_and_are_found_again() {
     });
 }
 
-async fn crash_until_dormant(world: &Sandbox, parent: &Supervised<Parent>, child: u64) {
+async fn crash_until_dormant(world: &Sandbox, parent: &Supervised<Parent>, child: u64, place: u8) {
     let name = format!("Counter/{child}");
     assert!(ask(&parent.asked::<supervision::Outside, StartChild>(), StartChild(uid(child))).await.is_ok());
     while world.report(&name).await.state != State::Dormant {
-        parent.address::<TellChild>().tell(TellChild(uid(child), true)).unwrap();
+        parent.address::<PoisonChild>().tell(PoisonChild(uid(child), place)).unwrap();
         world.pass(Duration::from_secs(2)).await;
     }
 }
 
 #[test]
 fn g7_a_crash_looping_child_is_its_own_problem_until_many_are() {
-    let policy = Policy { dormant_retry: Duration::from_secs(3600), ..Policy::default() };
+    let hour = Duration::from_secs(3600);
+    let policy = Policy { dormant_retry: hour, dormant_children_max: 3, ..Policy::default() };
     sandbox(policy, async |world| {
         world.expect_crashes();
         let (parent, _) = start(world);
         let begin = parent.asked::<supervision::Outside, StartChild>();
         assert_eq!(ask(&begin, StartChild(uid(100))).await, Ok(1));
         let mut failed = Box::pin(world.tree.failed());
-        for child in 0..10 {
-            crash_until_dormant(world, &parent, child).await;
-            assert!(futures::poll!(&mut failed).is_pending(), "{} dormant children are borne", child + 1);
+        for place in 0..3 {
+            crash_until_dormant(world, &parent, place.into(), place).await;
+            assert!(futures::poll!(&mut failed).is_pending(), "{} dormant children are borne", place + 1);
         }
         let report = world.report("Parent").await;
         assert_eq!(
@@ -154,11 +168,47 @@ fn g7_a_crash_looping_child_is_its_own_problem_until_many_are() {
             "children's crashes are not its own"
         );
         assert_eq!(world.report("Counter/100").await.restarts, 0);
-        crash_until_dormant(world, &parent, 10).await;
+        crash_until_dormant(world, &parent, 3, 3).await;
         let failure = failed.await;
         assert_eq!(failure.actor, "Parent", "the parent is named");
-        assert!(failure.reason.starts_with("11 of its workers are above their restart limit"), "{failure:?}");
-        assert!(failure.reason.contains("PanicHere: here at "), "with the last crash: {failure:?}");
+        assert!(failure.reason.starts_with("4 of its workers are above their restart limit"), "{failure:?}");
+        assert!(
+            failure.reason.contains("Poison of pod 3: poison at a fourth place at "),
+            "with the last crash: {failure:?}"
+        );
+    });
+}
+
+#[test]
+fn g7_one_cause_in_many_children_is_told_and_ends_no_process() {
+    let policy = Policy { dormant_retry: Duration::from_secs(3600), ..Policy::default() };
+    sandbox(policy, async |world| {
+        world.expect_crashes();
+        let (parent, _) = start(world);
+        let told = async || {
+            let events = world.events_of("Parent").await.into_iter();
+            let of_children =
+                |what: &What| matches!(what, What::ChildrenDormant { .. } | What::ChildrenAwake);
+            events.filter(of_children).collect::<Vec<_>>()
+        };
+        let mut failed = Box::pin(world.tree.failed());
+        for child in 0..=10 {
+            assert_eq!(told().await, [], "{child} are not worth a word");
+            crash_until_dormant(world, &parent, child, 0).await;
+        }
+        let dormant = told().await;
+        let [What::ChildrenDormant { dormant: 11, reason }] = &dormant[..] else { panic!("{dormant:?}") };
+        assert!(reason.contains("Poison of pod 10: poison at "), "{reason}");
+        crash_until_dormant(world, &parent, 11, 0).await;
+        assert_eq!(told().await, dormant, "it is said once");
+        assert!(futures::poll!(&mut failed).is_pending(), "replicas of one template are one cause");
+        world.tree.revive("Counter/0").unwrap();
+        world.pass(Duration::from_secs(1)).await;
+        assert_eq!(told().await, dormant, "eleven are left");
+        world.tree.revive("Counter/1").unwrap();
+        world.pass(Duration::from_secs(1)).await;
+        assert_eq!(told().await.last(), Some(&What::ChildrenAwake));
+        assert_eq!(world.report("Parent").await.state, State::Running);
     });
 }
 
@@ -167,7 +217,7 @@ fn g7_a_child_has_a_budget_of_its_own_and_is_tried_again() {
     sandbox(Policy::default(), async |world| {
         world.expect_crashes();
         let (parent, outside) = start(world);
-        crash_until_dormant(world, &parent, 1).await;
+        crash_until_dormant(world, &parent, 1, 0).await;
         assert_eq!(outside.born(), 6, "one start and five restarts");
         world.pass(Duration::from_secs(300)).await;
         assert_eq!(world.report("Counter/1").await.state, State::Running);

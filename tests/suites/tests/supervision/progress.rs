@@ -133,6 +133,25 @@ fn g13_an_effect_that_is_always_overdue_does_not_exhaust_its_subsystem() {
 }
 
 #[test]
+fn g13_effects_of_several_pods_that_wait_too_long_are_no_fault_of_these_pods() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, _) = start(world, Vitality::Degradable);
+        for pod in ["a", "b", "c", "d"] {
+            let hang = Do::this(move |ctx| {
+                let look = Effect::within("look", Duration::from_secs(60));
+                ctx.effect(look, Some(PodUid::new(pod)), Idle::default(), |_, (), _| ());
+            });
+            counter.address::<Do>().tell(hang).unwrap();
+            world.pass(Duration::from_secs(61)).await;
+        }
+        let report = world.report("Counter").await;
+        assert_eq!((report.state, report.effects_overdue), (State::Running, 4));
+        assert!(report.quarantined.is_empty(), "{:?}", report.quarantined);
+    });
+}
+
+#[test]
 fn an_effect_that_ended_or_was_cancelled_is_shown_no_longer() {
     sandbox(Policy::default(), async |world| {
         let (counter, _) = start(world, Vitality::Degradable);

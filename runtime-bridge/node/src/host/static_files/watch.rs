@@ -127,7 +127,7 @@ impl From<NotRun> for NotArmed {
     fn from(not_run: NotRun) -> Self {
         match not_run {
             NotRun::RuntimeGone => Self::RuntimeGone,
-            NotRun::Busy { .. } => Self::Failed,
+            NotRun::Busy { .. } | NotRun::Late { .. } => Self::Failed,
         }
     }
 }
