@@ -14,7 +14,7 @@ use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup
 use messages::runtime::HeldPods;
 use messages::{PodRef, PodUid};
 use pod_spec::resources::QosClass;
-use supervision::{Address, AskPort, Ctx, Effect, ReplyLater, Subsystem, blame, reply_later};
+use supervision::{Address, AskPort, Ctx, Effect, ReplyLater, Subsystem, reply_later};
 
 use crate::capacity::Amounts;
 use crate::execute::{Executor, tell};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bridge_cri::wire::*;
 use bridge_cri::{CriClient, CriError, Endpoints, Runtime, container_pid};
@@ -10,12 +11,13 @@ use bridge_io::{Io, IoRuntime};
 use serde_json::Value;
 use testkit::process::eventually;
 
-use crate::node::SOON;
-
 pub const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 pub const UID_LABEL: &str = "io.kubernetes.pod.uid";
 pub const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
 pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
+
+/// How long what was called for may take to be seen.
+const SETTLED: Duration = Duration::from_secs(90);
 
 /// Blocking calls to the runtime.
 pub struct Cri {
@@ -148,6 +150,6 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 #[track_caller]
 fn settles(what: &str, called: Result<impl Sized, CriError>, done: impl Fn() -> bool) {
     if let Err(error) = called {
-        eventually(what, SOON, || if done() { Ok(()) } else { Err(error.to_string()) });
+        eventually(what, SETTLED, || if done() { Ok(()) } else { Err(error.to_string()) });
     }
 }
