@@ -7,13 +7,14 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use messages::PodUid;
 
-use crate::panics;
-
 thread_local! {
     static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
+    // The pod of the panic that this thread unwinds from; its place is noted where the bridge knows of it, too.
+    static NOTED: RefCell<Option<PodUid>> = const { RefCell::new(None) };
 }
 
 /// Runs one step on behalf of a pod: a panic in the step counts against that pod. The innermost name counts.
@@ -36,7 +37,28 @@ pub fn name(pod: &PodUid) -> Named {
 /// Runs asynchronous work on behalf of a pod, as [`for_pod`] does: for effects that work on many pods.
 pub async fn work_for_pod<T>(pod: &PodUid, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
-    std::future::poll_fn(|cx| for_pod(pod, || panics::under(pod, || work.as_mut().poll(cx)))).await
+    std::future::poll_fn(|cx| for_pod(pod, || under(pod, || work.as_mut().poll(cx)))).await
+}
+
+/// Does a step for a pod. A panic that comes over from another thread, where this thread's names are not known, is put down
+/// to the pod before it goes on.
+fn under<T>(pod: &PodUid, step: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
+        NOTED.with(|noted| {
+            noted.borrow_mut().get_or_insert_with(|| pod.clone());
+        });
+        resume_unwind(panic)
+    })
+}
+
+/// Notes the pod of a panic; the panic hook does.
+pub(crate) fn note(pod: Option<PodUid>) {
+    NOTED.with(|noted| *noted.borrow_mut() = pod);
+}
+
+/// The pod that was noted last; it is noted no longer.
+pub(crate) fn take_noted() -> Option<PodUid> {
+    NOTED.with(|noted| noted.borrow_mut().take())
 }
 
 /// The pod that the current thread works for. The panic hook reads it.

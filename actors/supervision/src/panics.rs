@@ -2,8 +2,8 @@
 //! takes the note after the unwind.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 use bridge_pace::panics as places;
@@ -13,8 +13,6 @@ use serde::Serialize;
 use crate::blame;
 
 thread_local! {
-    // The place of the same panic is noted where the bridge knows of it, too.
-    static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
     static SUPERVISED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -44,7 +42,7 @@ pub(crate) fn install() {
         std::panic::set_hook(Box::new(move |info| {
             let place = info.location().map_or_else(|| "unknown".to_owned(), ToString::to_string);
             places::note(place);
-            POD.with(|pod| *pod.borrow_mut() = blame::current());
+            blame::note(blame::current());
             if !SUPERVISED.with(Cell::get) {
                 previous(info);
             }
@@ -65,21 +63,7 @@ pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
 
 fn forget() {
     places::take();
-    POD.with(|pod| pod.borrow_mut().take());
-}
-
-/// Does a step for a pod. A panic that comes over from another thread, where this thread's names are not known, is put down
-/// to the pod before it goes on.
-pub(crate) fn under<T>(pod: &PodUid, step: impl FnOnce() -> T) -> T {
-    match catch_unwind(AssertUnwindSafe(step)) {
-        Ok(done) => done,
-        Err(panic) => {
-            POD.with(|noted| {
-                noted.borrow_mut().get_or_insert_with(|| pod.clone());
-            });
-            resume_unwind(panic)
-        }
-    }
+    blame::take_noted();
 }
 
 fn report(payload: &(dyn Any + Send)) -> PanicReport {
@@ -89,7 +73,7 @@ fn report(payload: &(dyn Any + Send)) -> PanicReport {
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without text".to_owned());
     let place = places::take().unwrap_or_else(|| "unknown".to_owned());
-    let pod = POD.with(|pod| pod.borrow_mut().take());
+    let pod = blame::take_noted();
     PanicReport { place, message, pod }
 }
 
@@ -103,6 +87,8 @@ pub fn contained<T>(step: impl FnOnce() -> T) -> Result<T, PanicReport> {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::resume_unwind;
+
     use super::*;
 
     const AT: u32 = line!() + 4;

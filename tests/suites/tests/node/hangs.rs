@@ -53,7 +53,6 @@ async fn hung(sandbox: &Sandbox, world: &World) {
 #[test]
 fn a_mount_that_never_ends_is_let_go_and_other_pods_go_on() {
     sandbox(Policy::default(), async |sandbox| {
-        sandbox.expect_crashes();
         let world = world(21);
         world.disk.hang("make_empty_dir");
         world.manifest("stuck.yaml", &pod("stuck"));
@@ -67,10 +66,12 @@ fn a_mount_that_never_ends_is_let_go_and_other_pods_go_on() {
         assert!(volumes.effects[0].pod.is_some(), "it says for which pod: {volumes:?}");
 
         sandbox.pass(Duration::from_secs(320)).await;
-        assert_eq!(overdue(sandbox, "mount volumes").await, [(300, true)]);
         let volumes = report(sandbox, "VolumeManager").await;
-        assert_eq!((volumes.restarts, volumes.effects_overdue), (1, 1));
-        assert_eq!(volumes.last_crash.expect("it was restarted").handling, "mount volumes");
+        assert_eq!(
+            (volumes.restarts, volumes.effects_overdue),
+            (0, 0),
+            "the volume is let go, not the actor"
+        );
         let pods = node.by_name().await;
         assert!(is_ready(&pods["fine"]) && !is_ready(&pods["stuck"]));
         world.manifest("later.yaml", &pod("later"));
@@ -79,7 +80,7 @@ fn a_mount_that_never_ends_is_let_go_and_other_pods_go_on() {
         world.disk.go_on();
         until_ready(&node, "stuck").await;
         let restarts: u64 = sandbox.tree.snapshot().await.actors.iter().map(|actor| actor.restarts).sum();
-        assert_eq!(restarts, 1, "no one else was restarted");
+        assert_eq!(restarts, 0);
         node.stop().await;
     });
 }
