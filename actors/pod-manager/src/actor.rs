@@ -215,8 +215,7 @@ impl PodManager {
         self.mirror(ctx);
     }
 
-    /// A pod of the API server has changed, come or gone. The work is that of one pod if it was judged before and no other
-    /// waits for anything; a new pod is judged beside all others.
+    /// A pod of the API server has changed, come or gone. The work is that of one pod as long as none waits for anything.
     fn api_pod_changed(&mut self, uid: &PodUid, before: Option<&SourcePod>, ctx: &mut Ctx<Self>) {
         let now = self.sources.of_api().get(uid).cloned();
         let mirrors = [before, now.as_ref()].map(|pod| pod.is_some_and(|pod| is_mirror(&pod.pod)));
@@ -250,12 +249,19 @@ impl PodManager {
             return is_all;
         };
         let candidate = Candidate { pod_ref: PodRef::of(&pod.pod), pod, source: Source::Api };
-        let Some(outcome) = self.decisions.decide_again(&candidate, &mut self.known, &self.node) else {
-            return false;
+        let is_new = self.told.get(uid).is_none();
+        let outcome = match is_new {
+            true if !self.sources.has_own_name(&candidate.pod_ref) => None,
+            true => self.decisions.decide_new(&candidate, &mut self.known, &self.node),
+            false => self.decisions.decide_again(&candidate, &mut self.known, &self.node),
         };
+        let Some(outcome) = outcome else { return false };
         self.say(&outcome);
         for pod in outcome.pods.into_values() {
             self.publish_one(pod, ctx);
+        }
+        if is_new {
+            self.count();
         }
         true
     }
@@ -519,10 +525,12 @@ impl Handler<ApiPodsChanged> for PodManager {
 impl Handler<WorkerReported> for PodManager {
     type Result = ();
     fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
+        let uid = reported.uid.clone();
         let news = self.known.report(reported.uid, reported.report);
         if news && self.waiting > 0 {
             self.decide(ctx);
         } else if news {
+            self.decisions.settle(&uid, self.told.get(&uid).map(|desired| &desired.pod), &self.known);
             self.mirror(ctx);
         }
     }

@@ -16,7 +16,7 @@ use pod_rules::phases;
 use pod_rules::reasons::REJECTED_PREFIX;
 use supervision::blame;
 
-use crate::admission::{NodeView, Verdict, judge, pressure};
+use crate::admission::{NodeView, Room, Verdict, judge, preemption, pressure};
 use crate::known::Known;
 use crate::merge::Candidate;
 
@@ -76,6 +76,8 @@ pub struct Decisions {
     kept: BTreeSet<PodUid>,
     /// Quarantined pods: PodManager decides nothing about them.
     left_alone: BTreeSet<PodUid>,
+    /// What those take that were admitted and have not ended.
+    room: Room,
 }
 
 impl Decisions {
@@ -150,7 +152,8 @@ impl Decisions {
         for preemption in self.preemptions.values_mut() {
             preemption.victims.retain(|uid| unended.contains(uid));
         }
-        let mut round = Round { known, node, active: Vec::new(), outcome: Outcome::default() };
+        let mut round = Round::new(known, node);
+        round.before = std::mem::take(&mut self.room);
         for candidate in candidates {
             let uid = &candidate.pod_ref.uid;
             if self.left_alone.contains(uid) {
@@ -159,6 +162,7 @@ impl Decisions {
                 blame::for_pod(uid, || self.decide_one(candidate, &mut round));
             }
         }
+        self.room = round.room;
         round.outcome.superseded = known.superseded(candidates);
         round.outcome
     }
@@ -188,9 +192,46 @@ impl Decisions {
         if candidate.source != Source::Api || !is_judged || !self.preemptions.is_empty() {
             return None;
         }
-        let mut round = Round { known, node, active: Vec::new(), outcome: Outcome::default() };
+        Some(self.decide_beside(candidate, known, node))
+    }
+
+    /// Decides about a new pod of the API server while none waits, beside what the others take. `None` if all have to be
+    /// looked at: a critical pod may end others, and one that waits is decided about with all.
+    pub fn decide_new(
+        &mut self,
+        candidate: &Candidate,
+        known: &mut Known,
+        node: &NodeView,
+    ) -> Option<Outcome> {
+        let is_enough = candidate.source == Source::Api
+            && self.preemptions.is_empty()
+            && self.left_alone.is_empty()
+            && !preemption::is_critical(&candidate.pod.pod);
+        if !is_enough {
+            return None;
+        }
+        known.is_from(&candidate.pod_ref.uid, candidate.source);
+        Some(self.decide_beside(candidate, known, node)).filter(|outcome| outcome.waiting == 0)
+    }
+
+    fn decide_beside(&mut self, candidate: &Candidate, known: &Known, node: &NodeView) -> Outcome {
+        let mut round = Round::new(known, node);
+        round.room = std::mem::take(&mut self.room);
+        round.room.remove(&candidate.pod_ref.uid);
         self.decide_one(candidate, &mut round);
-        Some(round.outcome)
+        self.room = round.room;
+        round.outcome
+    }
+
+    /// The pod may have come to its end, or may not have after all, while none waits.
+    pub fn settle(&mut self, uid: &PodUid, pod: Option<&Arc<Pod>>, known: &Known) {
+        let takes_room = |pod: &&Arc<Pod>| {
+            self.admitted.contains(uid) && !known.is_over(uid, pod) && !self.victims().contains(uid)
+        };
+        match pod.filter(takes_room) {
+            Some(pod) => self.room.put(uid, self.room.share(uid, pod)),
+            None => self.room.remove(uid),
+        }
     }
 
     /// A pod of the API server is gone, while none waits. Whether that was all: if not, all have to be looked at.
@@ -199,6 +240,7 @@ impl Decisions {
             return false;
         }
         known.forget(uid);
+        self.room.remove(uid);
         self.admitted.remove(uid);
         self.rejected.remove(uid);
         self.unsupported.remove(uid);
@@ -244,7 +286,7 @@ impl Decisions {
             self.admitted.insert(uid.clone());
         }
         if !round.known.is_over(uid, &candidate.pod.pod) && !self.victims().contains(uid) {
-            round.active.push(candidate);
+            round.take_room(candidate);
         }
         round.desire(candidate, None);
     }
@@ -285,8 +327,8 @@ impl Decisions {
             if preemption.victims.is_empty() {
                 return Ok(true);
             }
-            // The room that the pod waits for is reserved for it.
-            round.active.push(candidate);
+            // The room that it waits for is its own.
+            round.take_room(candidate);
             return Ok(false);
         }
         if candidate.source == Source::Api && !round.known.node {
@@ -297,7 +339,7 @@ impl Decisions {
         {
             return Err(why);
         }
-        match judge(pod, candidate.source, &others, round.node, round.known.strict_groups) {
+        match judge(pod, candidate.source, &round.room, &others, round.node, round.known.strict_groups) {
             Verdict::Admit => Ok(true),
             Verdict::AskAgain => Ok(false),
             Verdict::Reject(why) => Err(why),
@@ -320,7 +362,8 @@ impl Decisions {
                     });
                 }
                 round.active.retain(|other| !uids.contains(&other.pod_ref.uid));
-                round.active.push(candidate);
+                uids.iter().for_each(|uid| round.room.remove(uid));
+                round.take_room(candidate);
                 self.preemptions.insert(uid.clone(), Preemption { victims: uids });
                 Ok(false)
             }
@@ -334,10 +377,25 @@ struct Round<'a, 'k> {
     node: &'k NodeView,
     /// The candidates that take room of the node so far.
     active: Vec<&'a Candidate>,
+    /// What they take.
+    room: Room,
+    /// What was taken before: whoever has not changed takes the same.
+    before: Room,
     outcome: Outcome,
 }
 
-impl Round<'_, '_> {
+impl<'a, 'k> Round<'a, 'k> {
+    fn new(known: &'k Known, node: &'k NodeView) -> Self {
+        let (room, before) = (Room::default(), Room::default());
+        Self { known, node, active: Vec::new(), room, before, outcome: Outcome::default() }
+    }
+
+    fn take_room(&mut self, candidate: &'a Candidate) {
+        let uid = &candidate.pod_ref.uid;
+        self.room.put(uid, self.before.share(uid, &candidate.pod.pod));
+        self.active.push(candidate);
+    }
+
     fn desire(&mut self, candidate: &Candidate, rejected: Option<Rejection>) {
         let pod_ref = candidate.pod_ref.clone();
         let desired =

@@ -17,6 +17,8 @@ pub struct Sources {
     /// Of files and URLs, in the order in which these list them.
     statics: BTreeMap<Source, Arc<Vec<SourcePod>>>,
     api: PodSet<SourcePod>,
+    /// How many of its pods have each full name, those left out that stand for static ones.
+    names: BTreeMap<String, usize>,
 }
 
 /// A pod that is left out because another pod has its UID or full name.
@@ -57,7 +59,35 @@ impl Sources {
 
     /// News of the API server's pods.
     pub fn take_api(&mut self, update: PodSetUpdate<SourcePod>) -> Taken<SourcePod> {
-        self.api.take(update)
+        let taken = self.api.take(update);
+        match &taken {
+            Taken::Nothing | Taken::Missed => {}
+            Taken::Pod(uid, before) => {
+                if let Some(name) = before.as_ref().and_then(own_name)
+                    && let Some(count) = self.names.get_mut(&name)
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.names.remove(&name);
+                    }
+                }
+                if let Some(name) = self.api.get(uid).and_then(own_name) {
+                    *self.names.entry(name).or_default() += 1;
+                }
+            }
+            Taken::All(_) => {
+                self.names.clear();
+                for name in self.api.iter().filter_map(|(_, pod)| own_name(pod)) {
+                    *self.names.entry(name).or_default() += 1;
+                }
+            }
+        }
+        taken
+    }
+
+    /// No other pod of the API server has this one's full name.
+    pub fn has_own_name(&self, pod: &PodRef) -> bool {
+        self.names.get(&pod.full_name()).is_none_or(|count| *count <= 1)
     }
 
     /// What is known of a pod that the API server no longer has. Only the API server tells the end of a pod.
@@ -108,6 +138,11 @@ impl Sources {
         }
         merged
     }
+}
+
+/// The full name of a pod of the API server, unless it stands for a static one.
+fn own_name(pod: &SourcePod) -> Option<String> {
+    (!is_mirror(&pod.pod)).then(|| PodRef::of(&pod.pod).full_name())
 }
 
 fn created(pod: &SourcePod) -> Option<Timestamp> {

@@ -48,6 +48,10 @@ impl Told {
         self.pods.iter()
     }
 
+    pub(super) fn get(&self, uid: &PodUid) -> Option<&Arc<DesiredPod>> {
+        self.pods.get(uid)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.pods.len()
     }
@@ -137,7 +141,7 @@ impl PodManager {
         GonePod { superseded: false, ..self.sources.gone(uid).unwrap_or_default() }
     }
 
-    fn count(&self) {
+    pub(super) fn count(&self) {
         let (all, statics) = (self.told.len() as i64, self.told.statics.len() as i64);
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
         self.deps.metrics.desired_pods.with_label_values(&[""]).set(all - statics);

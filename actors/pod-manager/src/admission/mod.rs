@@ -14,6 +14,7 @@ mod ports;
 pub mod preemption;
 pub mod pressure;
 mod resources;
+mod room;
 mod sysctl;
 mod taints;
 
@@ -26,6 +27,7 @@ use pod_rules::{labels, reasons};
 use pod_spec::resources::NodeResources;
 
 use self::resources::Insufficient;
+pub use self::room::Room;
 pub use self::sysctl::{PatternError, SysctlAllowlist};
 
 /// The node that pods are admitted to, and its settings.
@@ -89,11 +91,13 @@ pub enum Verdict {
     AskNode(Rejection),
 }
 
-/// Judges a pod beside the `others`, which are admitted and have not ended. `strict_groups` tells whether the
-/// runtime supports the supplemental groups policy `Strict`; `None` if that is not known yet.
+/// Judges a pod beside what all others take that are admitted and have not ended. A critical pod may end some of these
+/// `others`; of any other pod they are not looked at. `strict_groups` tells whether the runtime can do the supplemental
+/// groups policy `Strict`, once it has.
 pub fn judge(
     pod: &Pod,
     source: Source,
+    room: &Room,
     others: &[&Pod],
     node: &NodeView,
     strict_groups: Option<bool>,
@@ -111,8 +115,8 @@ pub fn judge(
             None => return Verdict::AskAgain,
         }
     }
-    let lacks = resources::insufficient(pod, others, &node.resources, node.pods_max);
-    let (misfits, by_labels_alone) = misfits(pod, spec, source, others, node);
+    let lacks = resources::insufficient(pod, room, &node.resources, node.pods_max);
+    let (misfits, by_labels_alone) = misfits(pod, spec, source, room, node);
     let app_armor = app_armor::check(pod, node.app_armor);
     let outcome = match (lacks.first(), misfits) {
         (None, None) => Ok(Verdict::Admit),
@@ -175,7 +179,7 @@ fn misfits(
     pod: &Pod,
     spec: &PodSpec,
     source: Source,
-    others: &[&Pod],
+    room: &Room,
     node: &NodeView,
 ) -> (Option<Rejection>, bool) {
     let named =
@@ -188,7 +192,7 @@ fn misfits(
         ),
         (!named(&node.name), "NodeName", "node(s) didn't match the requested node name"),
         (
-            ports::conflict(pod, others),
+            ports::conflict(pod, room),
             "NodePorts",
             "node(s) didn't have free ports for the requested pod ports",
         ),

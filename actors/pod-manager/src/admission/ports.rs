@@ -3,16 +3,46 @@
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use pod_spec::resources::is_sidecar;
 
+use super::room::Room;
+
 const ANY: &str = "0.0.0.0";
 
-/// Whether the pod wants a host port that another pod has.
-pub(super) fn conflict(pod: &Pod, others: &[&Pod]) -> bool {
-    let taken = || others.iter().flat_map(|other| host_ports(other));
-    host_ports(pod).any(|wanted| taken().any(|other| same(wanted, other)))
+/// A port of the node that a pod takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostPort {
+    number: i32,
+    protocol: String,
+    /// One of the node's addresses, or all of them.
+    pub(super) ip: String,
 }
 
-/// The host ports of the containers that run for as long as the pod does.
-fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
+impl HostPort {
+    fn of(port: &ContainerPort) -> Option<Self> {
+        let given = |text: &Option<String>, otherwise: &str| {
+            text.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| otherwise.to_owned())
+        };
+        let number = port.host_port.filter(|number| *number > 0)?;
+        Some(Self { number, protocol: given(&port.protocol, "TCP"), ip: given(&port.host_ip, ANY) })
+    }
+
+    /// Number and protocol: ports of which these differ never meet.
+    pub(super) fn key(&self) -> (i32, String) {
+        (self.number, self.protocol.clone())
+    }
+
+    /// Whether it meets the same port at this address.
+    pub(super) fn meets(&self, ip: &str) -> bool {
+        self.ip == ip || self.ip == ANY || ip == ANY
+    }
+}
+
+/// The pod wants a port of the node that another one has.
+pub(super) fn conflict(pod: &Pod, room: &Room) -> bool {
+    host_ports(pod).any(|wanted| room.has(&wanted))
+}
+
+/// Of the containers that run for as long as the pod does.
+pub(super) fn host_ports(pod: &Pod) -> impl Iterator<Item = HostPort> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| {
         spec.init_containers
@@ -21,18 +51,7 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
             .filter(|container| is_sidecar(container))
             .chain(&spec.containers)
     });
-    let ports = containers.flat_map(|container| container.ports.iter().flatten());
-    ports.filter(|port| port.host_port.unwrap_or(0) > 0)
-}
-
-fn same(one: &ContainerPort, other: &ContainerPort) -> bool {
-    let ip =
-        |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or(ANY.to_owned());
-    let protocol =
-        |port: &ContainerPort| port.protocol.clone().filter(|p| !p.is_empty()).unwrap_or("TCP".to_owned());
-    one.host_port == other.host_port
-        && protocol(one) == protocol(other)
-        && (ip(one) == ip(other) || ip(one) == ANY || ip(other) == ANY)
+    containers.flat_map(|container| container.ports.iter().flatten()).filter_map(HostPort::of)
 }
 
 #[cfg(test)]
@@ -68,12 +87,12 @@ mod tests {
             (pod(8081, "", "TCP"), false),
             (pod(0, "", "TCP"), false),
         ] {
-            assert_eq!(conflict(&wanted, &[&taken]), expected, "{wanted:?}");
+            assert_eq!(conflict(&wanted, &Room::of(&[&taken])), expected, "{wanted:?}");
         }
         let one = pod(53, "192.0.2.1", "UDP");
-        assert!(!conflict(&pod(53, "192.0.2.2", "UDP"), &[&one]));
-        assert!(conflict(&pod(53, "192.0.2.1", "UDP"), &[&one]));
-        assert!(!conflict(&one, &[]));
+        assert!(!conflict(&pod(53, "192.0.2.2", "UDP"), &Room::of(&[&one])));
+        assert!(conflict(&pod(53, "192.0.2.1", "UDP"), &Room::of(&[&one])));
+        assert!(!conflict(&one, &Room::default()));
     }
 
     #[test]
@@ -84,7 +103,7 @@ mod tests {
             Pod { spec: Some(spec), ..Pod::default() }
         };
         let wanted = pod(8080, "", "TCP");
-        assert!(conflict(&wanted, &[&init(Some("Always"))]));
-        assert!(!conflict(&wanted, &[&init(None)]));
+        assert!(conflict(&wanted, &Room::of(&[&init(Some("Always"))])));
+        assert!(!conflict(&wanted, &Room::of(&[&init(None)])));
     }
 }

@@ -22,8 +22,8 @@ fn source(pod: &Pod) -> Source {
     annotated_source(pod).unwrap_or(Source::Api)
 }
 
-/// Whether the pod is critical, by its own annotation and priority.
-pub(super) fn is_critical(pod: &Pod) -> bool {
+/// Whether the pod is critical, as far as it tells itself.
+pub fn is_critical(pod: &Pod) -> bool {
     critical::is_critical(pod, source(pod))
 }
 
@@ -126,10 +126,12 @@ mod tests {
     use super::*;
     use crate::admission::fixtures::{annotated, node_resources, requesting, with_priority};
     use crate::admission::resources::insufficient;
+    use crate::admission::room::Room;
 
     fn chosen(pod: &Pod, others: &[Pod], cpu: &str) -> Result<Vec<usize>, String> {
         let others: Vec<&Pod> = others.iter().collect();
-        let lacks = insufficient(pod, &others, &node_resources(&[("cpu", cpu), ("memory", "1Gi")]), 4);
+        let lacks =
+            insufficient(pod, &Room::of(&others), &node_resources(&[("cpu", cpu), ("memory", "1Gi")]), 4);
         let mut victims = victims(pod, &others, &lacks)?;
         victims.sort_unstable();
         Ok(victims)
@@ -216,12 +218,12 @@ mod tests {
             let pod = with_priority(requesting(&[("cpu", &format!("{asked}m"))]), CRITICAL);
             let node = node_resources(&[("cpu", "3")]);
             let all: Vec<&Pod> = others.iter().collect();
-            let lacks = insufficient(&pod, &all, &node, 10);
+            let lacks = insufficient(&pod, &Room::of(&all), &node, 10);
             if let Ok(victims) = victims(&pod, &all, &lacks) {
                 prop_assert!(victims.iter().all(|index| !is_critical(all[*index])));
                 let rest: Vec<&Pod> =
                     (0..all.len()).filter(|index| !victims.contains(index)).map(|index| all[index]).collect();
-                prop_assert_eq!(insufficient(&pod, &rest, &node, 10), vec![]);
+                prop_assert_eq!(insufficient(&pod, &Room::of(&rest), &node, 10), vec![]);
             }
         }
     }

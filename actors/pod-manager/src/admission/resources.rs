@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use messages::PodUid;
 use messages::facts::Rejection;
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::{NodeResources, is_native, pod_requests};
-use supervision::blame;
+
+use super::room::Room;
 
 /// The number of pods, as a resource.
 pub(super) const PODS: &str = "pods";
@@ -65,24 +65,14 @@ fn amount(name: &str, quantity: Quantity) -> i64 {
     }
 }
 
-/// The resources of which too little is left for the pod beside the others. A resource that the node does not
-/// report is not checked: those of plug-ins and of the cluster, and on a node without any amounts all but the
-/// number of pods.
+/// Everything that the pod requests and the node has not left, beside what others take. What the node says nothing of is not
+/// looked at: resources of plug-ins and of the cluster, and on a node without any figures everything but places.
 pub(super) fn insufficient(
     pod: &Pod,
-    others: &[&Pod],
+    room: &Room,
     resources: &NodeResources,
     pods_max: usize,
 ) -> Vec<Insufficient> {
-    let mut used: BTreeMap<String, i64> = BTreeMap::new();
-    for other in others {
-        // A panic in this step counts against the other pod, not against the one that is judged.
-        let _named = blame::name(&PodUid::new(other.metadata.uid.as_deref().unwrap_or_default()));
-        for (name, amount) in requests(other) {
-            let sum = used.entry(name).or_default();
-            *sum = sum.saturating_add(amount);
-        }
-    }
     let asked = requests(pod);
     let others = asked.keys().map(String::as_str).filter(|name| *name != PODS && !FIRST.contains(name));
     let order = [PODS].into_iter().chain(FIRST).chain(others);
@@ -90,7 +80,7 @@ pub(super) fn insufficient(
         .filter_map(|name| {
             let capacity = capacity(name, resources, pods_max)?;
             let requested = asked.get(name).copied().filter(|amount| *amount > 0)?;
-            let used = used.get(name).copied().unwrap_or_default();
+            let used = room.used(name);
             let lacks = requested > capacity.saturating_sub(used);
             lacks.then(|| Insufficient { resource: name.to_owned(), requested, used, capacity })
         })
@@ -113,7 +103,7 @@ mod tests {
     use crate::admission::fixtures::{node_resources, requesting};
 
     fn told(pod: &Pod, others: &[&Pod], node: &[(&str, &str)]) -> Vec<String> {
-        let lacks = insufficient(pod, others, &node_resources(node), 3);
+        let lacks = insufficient(pod, &Room::of(others), &node_resources(node), 3);
         lacks
             .into_iter()
             .map(|lack| format!("{}: {}", lack.rejection().reason, lack.rejection().message))

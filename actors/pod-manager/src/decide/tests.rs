@@ -457,3 +457,50 @@ fn what_is_left_alone_runs_on_or_waits_and_is_decided_when_it_is_let_in() {
         ["new", "refused OutOfcpu", "runs"]
     );
 }
+
+proptest! {
+    /// Whoever is decided about alone is decided about as if all were looked at.
+    #[test]
+    fn a_pod_that_comes_changes_or_goes_is_decided_about_as_beside_all_others(
+        events in prop::collection::vec((0u8..6, 0u8..4, 1u32..12), 1..40),
+    ) {
+        let (mut alone, mut known_alone) = (Decisions::default(), known());
+        let (mut whole, mut known_whole) = (Decisions::default(), known());
+        let node = node();
+        let mut all: Vec<Candidate> = Vec::new();
+        let mut told: BTreeMap<PodUid, Arc<DesiredPod>> = BTreeMap::new();
+        for (number, event, tenths) in events {
+            let pod = from_api(cpu(&number.to_string(), &format!("{}m", tenths * 100)), PodStatus::default());
+            let uid = pod.pod_ref.uid.clone();
+            let at = all.iter().position(|one| one.pod_ref.uid == uid);
+            match (event, at) {
+                (0, Some(at)) => {
+                    all.remove(at);
+                    prop_assert!(alone.forget(&uid, &mut known_alone));
+                    told.remove(&uid);
+                }
+                (1, Some(at)) => {
+                    // Its worker says that nothing of it runs any more.
+                    let over = report(&pod.pod_ref, WorkerState::Terminated, false);
+                    known_alone.report(uid.clone(), over.clone());
+                    known_whole.report(uid.clone(), over);
+                    alone.settle(&uid, Some(&all[at].pod.pod), &known_alone);
+                }
+                (_, Some(at)) => {
+                    all[at] = pod.clone();
+                    if let Some(outcome) = alone.decide_again(&pod, &mut known_alone, &node) {
+                        told.extend(outcome.pods);
+                    }
+                }
+                (_, None) => {
+                    all.push(pod.clone());
+                    let outcome = alone.decide_new(&pod, &mut known_alone, &node);
+                    told.extend(outcome.expect("nothing waits").pods);
+                }
+            }
+            let outcome = whole.decide(&all, true, &mut known_whole, &node);
+            prop_assert_eq!(&outcome.pods, &told);
+            prop_assert_eq!(&whole.room, &alone.room);
+        }
+    }
+}

@@ -57,8 +57,8 @@ fn busy(name: &str) -> Pod {
     serde_json::from_value(json).expect("a pod")
 }
 
-/// One actor panics at every step on behalf of one pod, four times, from the restart of an actor on: its own, that of one
-/// that then asks it for everything, or another; after that another pod comes. Says how often it did, and at what.
+/// One actor panics at every step on behalf of one pod, four times, from the restart of an actor on: its own, or that of
+/// one that then asks it for everything or tells it everything. Says how often it did, and at what.
 fn poison(actor: &str, restarts: &str) -> Vec<String> {
     sandbox(Policy::default(), async |sandbox| {
         sandbox.expect_crashes();
@@ -143,7 +143,7 @@ fn g12_loops_over_all_pods_name_the_pod() {
         ("ResourceManager", "DesiredPodsChanged", "ResourceManager"),
         ("EvictionManager", "DesiredPodsChanged", "EvictionManager"),
         ("PodWorkerPool", "starting", "PodWorkerPool"),
-        ("PodManager", "ApiPodsChanged", "LogManager"),
+        ("PodManager", "PodsChanged", "PodSources"),
         ("PodManager", "ask workers", "PodManager"),
         ("StatusManager", "DesiredPodsChanged", "StatusManager"),
         ("Pleg", "relist", "Pleg"),
