@@ -38,8 +38,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, Service, S
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::api::{ApiClient, Delete, Patch, Reply, Select};
-use super::object::Object;
 use super::follow::Followed;
+use super::object::Object;
 
 /// Lists of one kind of objects that stay current.
 pub trait Follow<K>: Send + Sync + 'static {

@@ -1,5 +1,6 @@
 //! What a text says before its meaning is known: a tree that keeps numbers as they were written.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -115,9 +116,18 @@ impl Node {
             Self::Sequence(items) => format!("a list of {}", items.len()),
             Self::Mapping(entries) => match entries.as_slice() {
                 [] => "{}".to_owned(),
-                [(key, _), ..] => format!("a mapping of {} ({key}, ...)", entries.len()),
+                [(key, _), ..] => format!("a mapping of {} ({}, ...)", entries.len(), key_excerpt(key)),
             },
         }
+    }
+}
+
+/// A key as messages show it: cut if it is longer than any that Kubernetes takes, so that the path of a value stays short.
+pub(crate) fn key_excerpt(key: &str) -> Cow<'_, str> {
+    const CHARS_MAX: usize = 400;
+    match key.char_indices().nth(CHARS_MAX) {
+        None => Cow::Borrowed(key),
+        Some((end, _)) => Cow::Owned(format!("{}...", &key[..end])),
     }
 }
 
@@ -136,9 +146,9 @@ impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
-            Self::Key(Path::Root, key) => f.write_str(key),
-            Self::Key(parent, key) if key.contains('.') => write!(f, "{parent}[{key}]"),
-            Self::Key(parent, key) => write!(f, "{parent}.{key}"),
+            Self::Key(Path::Root, key) => f.write_str(&key_excerpt(key)),
+            Self::Key(parent, key) if key.contains('.') => write!(f, "{parent}[{}]", key_excerpt(key)),
+            Self::Key(parent, key) => write!(f, "{parent}.{}", key_excerpt(key)),
             Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
         }
     }
