@@ -12,7 +12,8 @@ pub enum WhenFull {
     Reject,
     /// An ask waits for room until its own deadline; a tell is refused.
     Wait,
-    /// A waiting message with the same [`Key`] is replaced, full or not; without one and without room: refused.
+    /// A waiting message with the same [`Key`] is replaced, full or not; without one and without room: refused. A message
+    /// of which there is only one ([`Key::Only`]) always has room: one for each such type.
     LatestPerKey,
     /// The oldest waiting message of the same name goes, counted as dropped; without one: refused.
     DropOldest,
@@ -59,12 +60,16 @@ pub trait Delivery: actix::Message<Result: Send> + Clone + Debug + Send + 'stati
     fn pod(&self) -> Option<&PodUid> {
         None
     }
+
+    /// Takes over what must not be lost with the older message of the same key that this one replaces in a mailbox.
+    fn absorb(&mut self, _older: &Self) {}
 }
 
 /// Declares a message's delivery: `delivery!(SyncPod: Command, LatestPerKey, pod = |m| Some(&m.uid));`
 #[macro_export]
 macro_rules! delivery {
-    ($msg:ty => $result:ty : $kind:ident, $full:ident $(, pod = $pod:expr)? $(, key = $key:expr)?) => {
+    ($msg:ty => $result:ty : $kind:ident, $full:ident $(, pod = $pod:expr)? $(, key = $key:expr)?
+        $(, absorb = $absorb:expr)?) => {
         impl ::actix::Message for $msg {
             type Result = $result;
         }
@@ -82,6 +87,10 @@ macro_rules! delivery {
             $(fn key(&self) -> $crate::Key {
                 let key: fn(&Self) -> $crate::Key = $key;
                 key(self)
+            })?
+            $(fn absorb(&mut self, older: &Self) {
+                let absorb: fn(&mut Self, &Self) = $absorb;
+                absorb(self, older);
             })?
         }
     };

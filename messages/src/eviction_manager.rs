@@ -1,6 +1,6 @@
 //! What EvictionManager receives.
 
-use crate::facts::{DesiredPods, WorkerReported};
+use crate::facts::{DesiredPodsChanged, WorkerReported};
 use crate::{delivery, receives};
 
 /// How the message of each pod begins that ends since the node runs out of something. One that has taken more than it may
@@ -12,4 +12,4 @@ pub const NODE_WAS_LOW: &str = "The node was low on resource: ";
 pub struct ResendPressure;
 delivery!(ResendPressure => (): Command, LatestPerKey);
 
-receives!("EvictionManager": DesiredPods, WorkerReported, ResendPressure);
+receives!("EvictionManager": DesiredPodsChanged, WorkerReported, ResendPressure);

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::delivery;
 use crate::pod::{PodRef, PodUid};
+use crate::pod_set::PodSetUpdate;
 use crate::runtime::{RuntimeHealth, RuntimePod};
 
 /// Where a desired pod comes from.
@@ -81,24 +82,20 @@ pub struct SourcePod {
     pub refused: Option<Rejection>,
 }
 
-/// Pods that their source has no more, and the seconds that their deletion granted them: none for a deletion by force.
-/// Only some that went last; of any other that has gone nobody knows.
-pub type GonePods = Arc<BTreeMap<PodUid, i64>>;
-
-/// The complete set of desired pods. Writer: PodManager.
+/// All desired pods, for whoever asks PodManager.
 #[derive(Clone, Debug)]
 pub struct DesiredPods {
     /// By UID.
     pub pods: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
     /// Every configured source has been heard: only then does absence mean removal (row 1.7).
     pub sources_ready: bool,
-    /// The newest of those that are not desired any more.
-    pub gone: GonePods,
-    /// Static pods whose own source has another pod of their full name instead: their absence means removal whatever
-    /// other sources have not been heard.
-    pub superseded: Arc<BTreeSet<PodUid>>,
 }
-delivery!(DesiredPods => (): Command, LatestPerKey);
+
+/// The desired pods, pod by pod. PodManager tells StatusManager of every change of a pod's object; all others are told
+/// when anything but its status has changed, or when the pod has come to its end. Writer: PodManager.
+#[derive(Clone, Debug)]
+pub struct DesiredPodsChanged(pub PodSetUpdate<Arc<DesiredPod>>);
+delivery!(DesiredPodsChanged => (): Command, LatestPerKey, pod = |m| m.0.pod(), key = |m| m.0.key());
 
 /// What the runtime holds of a pod. Writer: Pleg.
 #[derive(Clone, Debug)]
@@ -109,7 +106,7 @@ pub struct PodObserved {
     pub state: Arc<RuntimePod>,
     /// The look began after every `PodTouched` up to this token had arrived.
     pub touch: u64,
-    /// A number that grows with every look of this Pleg: two facts of one pod can be ordered.
+    /// A number that grows with every look, also over restarts of Pleg: of two facts about one pod the higher one holds.
     pub look: u64,
 }
 delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| Some(&m.uid));

@@ -1,6 +1,6 @@
 //! What GarbageCollector receives.
 
-use crate::facts::{DesiredPods, PodObserved, WorkerReported};
+use crate::facts::{DesiredPodsChanged, PodObserved, WorkerReported};
 use crate::{delivery, receives};
 
 /// Collect now, without waiting for the next round.
@@ -14,4 +14,4 @@ delivery!(CollectNow => (): Command, LatestPerKey);
 pub struct RemoveDeadContainers;
 delivery!(RemoveDeadContainers => (): Command, Wait);
 
-receives!("GarbageCollector": DesiredPods, PodObserved, WorkerReported, CollectNow, RemoveDeadContainers);
+receives!("GarbageCollector": DesiredPodsChanged, PodObserved, WorkerReported, CollectNow, RemoveDeadContainers);

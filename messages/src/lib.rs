@@ -20,6 +20,7 @@ pub mod object_cache;
 pub mod pleg;
 pub mod pod;
 pub mod pod_manager;
+pub mod pod_set;
 pub mod pod_sources;
 pub mod pod_worker;
 pub mod probe_manager;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::Serialize;
 
-use crate::facts::DesiredPods;
+use crate::facts::DesiredPodsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
 /// A secret, as it is now. Read from a watch that lasts while pods need it.
@@ -83,4 +83,4 @@ pub struct PodObjectsChanged {
 }
 delivery!(PodObjectsChanged => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
-receives!("ObjectCache": DesiredPods, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices);
+receives!("ObjectCache": DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices);

@@ -10,10 +10,12 @@ use crate::{PodUid, delivery, receives};
 pub struct PodTouched {
     /// The pod's UID.
     pub uid: PodUid,
-    /// Answered by a `PodObserved` whose `touch` is at least this. Grows per sender.
+    /// Answered by a `PodObserved` whose `touch` is at least this. Grows per sender; 0 if nobody waits for the look. The
+    /// highest one that waits in Pleg's mailbox is kept, whoever asks for a look after that.
     pub token: u64,
 }
-delivery!(PodTouched => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+delivery!(PodTouched => (): Command, LatestPerKey, pod = |m| Some(&m.uid),
+    absorb = |newer, older| newer.token = newer.token.max(older.token));
 
 /// Send every pod's state and the runtime's health again: a receiver has restarted.
 #[derive(Clone, Debug)]

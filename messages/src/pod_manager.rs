@@ -3,27 +3,33 @@
 use std::sync::Arc;
 
 use crate::facts::{
-    DesiredPods, GonePods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod,
-    WorkerReported,
+    DesiredPods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod, WorkerReported,
 };
+use crate::pod_set::PodSetUpdate;
 use crate::{Key, PodUid, delivery, receives};
 
-/// The full set of pods of one source (row 1.6); an empty first set still counts as heard.
+/// The full set of static pods of one source (row 1.6); an empty first set still counts as heard.
 #[derive(Clone, Debug)]
 pub struct PodsChanged {
     /// Which source.
     pub source: Source,
     /// All its pods, without duplicates of one full name.
     pub pods: Arc<Vec<SourcePod>>,
-    /// The newest of those that it has no more.
-    pub gone: GonePods,
 }
 delivery!(PodsChanged => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.source.as_str())));
 
-/// Send [`DesiredPods`] to everybody again: a receiver has restarted.
+/// The pods of the API server, pod by pod (row 1.6). Writer: PodSources.
 #[derive(Clone, Debug)]
-pub struct ResendDesired;
-delivery!(ResendDesired => (): Command, LatestPerKey);
+pub struct ApiPodsChanged(pub PodSetUpdate<SourcePod>);
+delivery!(ApiPodsChanged => (): Command, LatestPerKey, pod = |m| m.0.pod(), key = |m| m.0.key());
+
+/// Send all desired pods again: the receiver has restarted or has missed a change.
+#[derive(Clone, Debug)]
+pub struct ResendDesired {
+    /// Its name in the supervision tree.
+    pub receiver: &'static str,
+}
+delivery!(ResendDesired => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
 
 /// The desired pods now, rejected ones included.
 #[derive(Clone, Debug)]
@@ -43,5 +49,5 @@ pub struct GetStaticOf {
 }
 delivery!(GetStaticOf => Option<PodUid>: Query, Reject);
 
-receives!("PodManager": PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, PressureObserved,
-    GetPods, GetPressure, GetStaticOf);
+receives!("PodManager": PodsChanged, ApiPodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved,
+    PressureObserved, GetPods, GetPressure, GetStaticOf);

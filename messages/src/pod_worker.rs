@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::facts::{
-    DesiredPod, DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, Rejection, RuntimeObserved,
-    WorkerReport, WorkerReported,
+    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, Rejection,
+    RuntimeObserved, WorkerReport, WorkerReported,
 };
 use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
@@ -41,7 +41,7 @@ pub struct ResendReports;
 delivery!(ResendReports => (): Command, LatestPerKey);
 
 receives!(
-    "PodWorkerPool": DesiredPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, EvictPod, ResendPod,
+    "PodWorkerPool": DesiredPodsChanged, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, EvictPod, ResendPod,
     NodeAddressesObserved, PodObjectsChanged, ResendReports, GetWorkers
 );
 

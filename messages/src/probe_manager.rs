@@ -1,6 +1,6 @@
 //! What ProbeManager receives.
 
-use crate::facts::{DesiredPods, PodObserved, ProbeVerdict, WorkerReported};
+use crate::facts::{DesiredPodsChanged, PodObserved, ProbeVerdict, WorkerReported};
 use crate::{delivery, receives};
 
 /// Send every verdict again: a receiver has restarted.
@@ -13,4 +13,4 @@ delivery!(ResendVerdicts => (): Command, LatestPerKey);
 pub struct GetVerdicts;
 delivery!(GetVerdicts => Vec<ProbeVerdict>: Query, Reject);
 
-receives!("ProbeManager": DesiredPods, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts);
+receives!("ProbeManager": DesiredPodsChanged, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts);

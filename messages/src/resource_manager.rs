@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::facts::{DesiredPod, DesiredPods};
+use crate::facts::{DesiredPod, DesiredPodsChanged};
 use crate::{PodRef, delivery, receives};
 
 /// Have the pod's cgroup there with the values that its spec asks for. Idempotent.
@@ -38,4 +38,4 @@ pub struct CgroupFailure {
     pub message: String,
 }
 
-receives!("ResourceManager": DesiredPods, EnsurePodCgroup, RemovePodCgroup);
+receives!("ResourceManager": DesiredPodsChanged, EnsurePodCgroup, RemovePodCgroup);

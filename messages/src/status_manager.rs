@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
 use crate::facts::{
-    DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
+    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
 };
 use crate::supervision::PodQuarantined;
 use crate::{PodUid, delivery, receives};
@@ -39,6 +39,6 @@ pub struct GetKnownStatuses;
 delivery!(GetKnownStatuses => BTreeMap<PodUid, Arc<PodStatus>>: Query, Wait);
 
 receives!(
-    "StatusManager": DesiredPods, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
+    "StatusManager": DesiredPodsChanged, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
     NodeAddressesObserved, GetPodStatus, GetPodStatuses, GetKnownStatuses
 );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::facts::{DesiredPod, DesiredPods};
+use crate::facts::{DesiredPod, DesiredPodsChanged};
 use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
@@ -84,4 +84,4 @@ pub struct VolumesNotReady {
 pub struct GetVolumes;
 delivery!(GetVolumes => BTreeMap<PodUid, Arc<MountedVolumes>>: Query, Reject);
 
-receives!("VolumeManager": DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes);
+receives!("VolumeManager": DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes);

@@ -40,8 +40,7 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<CertificateManager> {
-        let deps = self.deps(stage);
-        stage.start(move || CertificateManager::new(deps.clone()))
+        stage.start(self.deps(stage), CertificateManager::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> CertificateManagerDeps {
@@ -49,7 +48,7 @@ impl Neighbours {
             purpose: Purpose::Serving,
             store: Arc::new(self.store.clone()),
             current: self.current.clone(),
-            api: self.api.client(&Io::current()),
+            api: Arc::new(self.api.client(&Io::current())),
             bootstrap: None,
         };
         CertificateManagerDeps {

@@ -9,7 +9,7 @@ use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
 use k8s_openapi::api::core::v1::Event;
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
-use stage::{Stage, alone, pod};
+use stage::{Stage, alone, ask, pod};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -17,15 +17,14 @@ const SECOND: Duration = Duration::from_secs(1);
 fn deps(stage: &Stage<'_>, api: &FakeApi) -> EventRecorderDeps {
     EventRecorderDeps {
         clock: stage.fakes.clock.clone(),
-        post: Some(PostTo { api: api.client(&Io::current()), node: "node".to_owned() }),
+        post: Some(PostTo { api: Arc::new(api.client(&Io::current())), node: "node".to_owned() }),
         metrics: EventMetrics::new().unwrap(),
     }
 }
 
 fn start(stage: &Stage<'_>) -> (Supervised<EventRecorder>, FakeApi) {
     let api = FakeApi::new(stage.fakes.clock.clone());
-    let deps = deps(stage, &api);
-    (stage.start(move || EventRecorder::new(deps.clone())), api)
+    (stage.start(deps(stage, &api), EventRecorder::new), api)
 }
 
 fn record(actor: &Supervised<EventRecorder>, reason: &str) {
@@ -40,7 +39,7 @@ fn record(actor: &Supervised<EventRecorder>, reason: &str) {
 
 /// Reasons and counts, as EventRecorder has them.
 async fn kept(actor: &Supervised<EventRecorder>) -> Vec<(String, u32)> {
-    let events = actor.address().ask(GetEvents, SECOND).await.unwrap();
+    let events = ask(actor, GetEvents, SECOND).await.unwrap();
     events.into_iter().map(|event| (event.reason.to_string(), event.count)).collect()
 }
 

@@ -1,6 +1,6 @@
 //! The actor: measures now and then, tells what the node runs out of, and has one pod after the other end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +9,15 @@ use bridge_node::stats::RuntimePlaces;
 use messages::event_recorder::{EventObject, EventType, RecordAnnotatedEvent, RecordEvent};
 use messages::eviction_manager::{self, ResendPressure};
 use messages::facts::{
-    DesiredPods, Pressure, PressureObserved, Rejection, WorkerReport, WorkerReported, WorkerState,
+    DesiredPod, DesiredPodsChanged, Pressure, PressureObserved, Rejection, WorkerReport, WorkerReported,
+    WorkerState,
 };
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
 use pod_rules::critical::is_critical;
 use pod_rules::reasons::{EVICTED, EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE};
+use pod_set::{PodSet, Taken};
 use supervision::{Address, AskError, AskPort, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
@@ -113,7 +115,7 @@ struct Leaving {
 pub struct EvictionManager {
     pub(crate) deps: EvictionManagerDeps,
     pub(crate) began: Instant,
-    desired: Option<DesiredPods>,
+    pub(crate) desired: PodSet<Arc<DesiredPod>>,
     pub(crate) reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     watch: Watch,
     /// As last told; nothing before the first measurement.
@@ -132,7 +134,7 @@ impl EvictionManager {
         Self {
             deps,
             began: Instant::now(),
-            desired: None,
+            desired: PodSet::default(),
             reports: BTreeMap::new(),
             watch: Watch::default(),
             pressure: None,
@@ -147,8 +149,8 @@ impl EvictionManager {
     fn tell(&self) {
         let Some(pressure) = self.pressure else { return };
         for observer in &self.deps.observers {
-            // Refused: the observer asks for it when it has restarted.
-            let _ = observer.tell(PressureObserved(pressure));
+            // One message for each receiver: never refused for want of room.
+            observer.tell_level(PressureObserved(pressure));
         }
     }
 
@@ -218,7 +220,7 @@ impl EvictionManager {
         let signal = shortage.threshold.signal;
         let resource = signal.resource();
         tracing::info!(signal = signal.as_str(), "Eviction manager: attempting to reclaim");
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object: EventObject::Node,
             event_type: EventType::Warning,
             reason: Arc::from("EvictionThresholdMet"),
@@ -243,8 +245,7 @@ impl EvictionManager {
     }
 
     fn look_for_victim(&mut self, shortage: Shortage, ctx: &mut Ctx<Self>) {
-        let pods = self.desired.as_ref().map(|desired| candidates::active(desired, &self.reports));
-        let mut pods = pods.unwrap_or_default();
+        let mut pods = candidates::active(&self.desired, &self.reports);
         pods.retain(|pod| !ctx.is_quarantined(&pod.pod_ref.uid));
         if pods.is_empty() {
             tracing::warn!("Eviction manager: thresholds have been met, but no pods are active to evict");
@@ -298,7 +299,7 @@ impl EvictionManager {
     }
 
     pub(crate) fn announce(&self, pod: &PodRef, said: Said) {
-        let _ = self.deps.annotated.tell(RecordAnnotatedEvent {
+        self.deps.annotated.tell_or_count(RecordAnnotatedEvent {
             event: RecordEvent {
                 object: EventObject::Pod { pod: pod.clone(), field_path: Arc::from("") },
                 event_type: EventType::Warning,
@@ -315,9 +316,8 @@ impl EvictionManager {
     fn follow(&mut self, ctx: &mut Ctx<Self>) {
         let Some(leaving) = &mut self.leaving else { return };
         let uid = &leaving.pod.uid;
-        let desired = self.desired.as_ref().is_some_and(|desired| desired.pods.contains_key(uid));
         let report = self.reports.get(uid);
-        let released = report.map_or(!desired, |report| report.released);
+        let released = report.map_or(!self.desired.contains(uid), |report| report.released);
         if released {
             tracing::info!(pod = %leaving.pod, "Eviction manager: pod has been cleaned up");
             self.leaving = None;
@@ -340,7 +340,7 @@ impl EvictionManager {
             return;
         }
         // Its end goes on (row 4.6).
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object: EventObject::Pod { pod: leaving.pod.clone(), field_path: Arc::from("") },
             event_type: EventType::Warning,
             reason: Arc::from(EXCEEDED_GRACE_PERIOD),
@@ -359,8 +359,8 @@ impl Subsystem for EvictionManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.manager.tell(ResendDesired);
-        let _ = self.deps.pool.tell(ResendReports);
+        self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
+        ctx.tell_until_taken(&self.deps.pool, ResendReports);
         if self.deps.config.thresholds.is_empty() {
             self.pressure = Some(Pressure::default());
             self.tell();
@@ -378,10 +378,8 @@ impl Subsystem for EvictionManager {
         }
     }
 
-    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
-        if let Some(desired) = self.desired.clone() {
-            self.note_limits(&desired, ctx);
-        }
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.note_limits([pod.clone()], ctx);
     }
 
     fn observe(&self) -> serde_json::Value {
@@ -395,12 +393,27 @@ impl Subsystem for EvictionManager {
     }
 }
 
-impl Handler<DesiredPods> for EvictionManager {
+impl Handler<DesiredPodsChanged> for EvictionManager {
     type Result = ();
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        self.reports.retain(|uid, report| !report.released || desired.pods.contains_key(uid));
-        self.note_limits(&desired, ctx);
-        self.desired = Some(desired);
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        match self.desired.take(update) {
+            Taken::Nothing => return,
+            Taken::Pod(uid, _) => {
+                if !self.desired.contains(&uid)
+                    && self.reports.get(&uid).is_some_and(|report| report.released)
+                {
+                    self.reports.remove(&uid);
+                }
+                self.note_limits(std::iter::once(uid), ctx);
+            }
+            Taken::All(before) => {
+                let desired = &self.desired;
+                self.reports.retain(|uid, report| !report.released || desired.contains(uid));
+                let uids: BTreeSet<PodUid> = before.uids().chain(desired.uids()).cloned().collect();
+                self.note_limits(uids, ctx);
+            }
+            Taken::Missed => self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME }),
+        }
         self.follow(ctx);
     }
 }
@@ -408,8 +421,7 @@ impl Handler<DesiredPods> for EvictionManager {
 impl Handler<WorkerReported> for EvictionManager {
     type Result = ();
     fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
-        let wanted = self.desired.as_ref().is_some_and(|desired| desired.pods.contains_key(&reported.uid));
-        if reported.report.released && !wanted {
+        if reported.report.released && !self.desired.contains(&reported.uid) {
             self.reports.remove(&reported.uid);
         } else {
             self.reports.insert(reported.uid.clone(), reported.report);

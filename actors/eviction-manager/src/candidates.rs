@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
-use messages::facts::{DesiredPod, DesiredPods, WorkerReport, WorkerState};
+use messages::facts::{DesiredPod, WorkerReport, WorkerState};
 use pod_rules::critical;
 use pod_rules::reasons::EVICTED;
+use pod_set::PodSet;
 
 use crate::threshold::Threshold;
 
@@ -24,11 +25,11 @@ pub(crate) fn priority(pod: &Pod) -> i32 {
 
 /// The pods that have, or may still get, something of the node.
 pub(crate) fn active(
-    desired: &DesiredPods,
+    desired: &PodSet<Arc<DesiredPod>>,
     reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
 ) -> Vec<Arc<DesiredPod>> {
     let over = |uid: &PodUid| reports.get(uid).is_some_and(|one| one.state == WorkerState::Terminated);
-    let pods = desired.pods.iter().filter(|(uid, pod)| pod.rejected.is_none() && !over(uid));
+    let pods = desired.iter().filter(|(uid, pod)| pod.rejected.is_none() && !over(uid));
     pods.map(|(_, pod)| pod.clone()).collect()
 }
 
@@ -55,10 +56,9 @@ pub(crate) fn stop_within(grace_seconds: i64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use messages::PodRef;
     use pod_rules::thresholds::Value as Amount;
     use pod_spec::quantity::Quantity;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::signal::Signal;

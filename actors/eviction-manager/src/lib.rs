@@ -1,6 +1,6 @@
 //! Duty: keeps the node from running out of memory, disk and processes: measures, takes back what nobody needs, and ends
 //!   one pod after the other. Pods that take more of the local disk than their limits allow end, too.
-//! Receives: DesiredPods, WorkerReported, ResendPressure.
+//! Receives: DesiredPodsChanged, WorkerReported, ResendPressure.
 //! Sends: PressureObserved, EvictPod, RecordEvent (EvictionThresholdMet, ExceededGracePeriod), RecordAnnotatedEvent
 //!   (Evicted), GetPressure, RemoveDeadContainers, DeleteUnusedImages, ResendDesired, ResendReports.
 //! State (rebuilt from): the node's figures (cgroups, file systems, kernel), what it was last said to run out of

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::PodUid;
-use messages::facts::{DesiredPod, DesiredPods, Rejection, WorkerState};
+use messages::facts::{DesiredPod, Rejection, WorkerState};
 use messages::pod_worker::EvictPod;
 use pod_rules::critical::is_critical;
 use pod_rules::reasons::EVICTED;
@@ -19,16 +19,16 @@ use crate::limits::{Exceeded, Limits, exceeded, limits};
 use crate::message::Said;
 use crate::rounds::{Lane, Next, Rounds};
 
-/// A pod and its limits, if it has any that end it.
+/// A pod and its limits, which end it.
 struct Known {
     pod: Arc<DesiredPod>,
-    limits: Option<Arc<Limits>>,
+    limits: Arc<Limits>,
 }
 
 /// Pods with limits.
 #[derive(Default)]
 pub(crate) struct Limited {
-    /// All that are desired.
+    /// Of those that are desired.
     pods: BTreeMap<PodUid, Known>,
     rounds: Rounds,
     /// Images and layers lie on the node's own disk; none while that is not known.
@@ -43,12 +43,12 @@ impl Limited {
 
     /// How many.
     pub(crate) fn len(&self) -> usize {
-        self.pods.values().filter(|known| known.limits.is_some()).count()
+        self.pods.len()
     }
 
     fn limits(&self, uid: &PodUid) -> Option<(Arc<DesiredPod>, Arc<Limits>)> {
         let known = self.pods.get(uid)?;
-        Some((known.pod.clone(), known.limits.clone()?))
+        Some((known.pod.clone(), known.limits.clone()))
     }
 }
 
@@ -59,40 +59,47 @@ fn limits_of(pod: &DesiredPod) -> Option<Arc<Limits>> {
 }
 
 impl EvictionManager {
-    /// Learns who has limits. Only of pods that are new or others than before they are read.
-    pub(crate) fn note_limits(&mut self, desired: &DesiredPods, ctx: &mut Ctx<Self>) {
+    /// Learns which of these pods have limits, and which are desired no more.
+    pub(crate) fn note_limits(&mut self, uids: impl IntoIterator<Item = PodUid>, ctx: &mut Ctx<Self>) {
         if !self.deps.config.local_storage {
             return;
         }
-        let mut before = std::mem::take(&mut self.limited.pods);
-        for (uid, pod) in desired.pods.iter() {
-            let known = before.remove(uid).filter(|known| Arc::ptr_eq(&known.pod, pod));
+        let mut is_news = false;
+        for uid in uids {
             // One that is left alone is not counted, and looked at when it is let in.
-            let known = known
-                .filter(|_| !ctx.is_quarantined(uid))
-                .or_else(|| ctx.for_pod(uid, |_| Known { pod: pod.clone(), limits: limits_of(pod) }));
-            let Some(known) = known else { continue };
-            self.limited.pods.insert(uid.clone(), known);
+            let desired = self.desired.get(&uid);
+            let limits = desired.and_then(|pod| ctx.for_pod(&uid, |_| limits_of(pod)).flatten());
+            let known = desired.zip(limits).map(|(pod, limits)| Known { pod: pod.clone(), limits });
+            let before = match known {
+                Some(known) => self.limited.pods.insert(uid.clone(), known),
+                None => self.limited.pods.remove(&uid),
+            };
+            if before.is_some() || self.limited.pods.contains_key(&uid) {
+                self.arrange(&uid);
+                is_news = true;
+            }
         }
-        self.arrange(ctx);
+        if is_news {
+            self.count_on(ctx);
+        }
     }
 
     /// One that is on its way out is not counted any more.
     pub(crate) fn note_report(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if self.limited.limits(uid).is_some() {
-            self.arrange(ctx);
+            self.arrange(uid);
+            self.count_on(ctx);
         }
     }
 
-    fn arrange(&mut self, ctx: &mut Ctx<Self>) {
-        let (now, reports) = (self.began.elapsed(), &self.reports);
-        let stays = |uid: &PodUid| {
-            let report = reports.get(uid);
-            let over = report.is_some_and(|report| report.state == WorkerState::Terminated);
-            !over && !candidates::is_being_evicted(report)
-        };
-        let limited = self.limited.pods.iter().filter(|(uid, known)| known.limits.is_some() && stays(uid));
-        self.limited.rounds.of(limited.map(|(uid, _)| uid), now);
+    fn arrange(&mut self, uid: &PodUid) {
+        let report = self.reports.get(uid);
+        let over = report.is_some_and(|report| report.state == WorkerState::Terminated);
+        let counts = !over && !candidates::is_being_evicted(report) && self.limited.pods.contains_key(uid);
+        self.limited.rounds.set(uid, counts, self.began.elapsed());
+    }
+
+    fn count_on(&mut self, ctx: &mut Ctx<Self>) {
         Lane::ALL.into_iter().for_each(|lane| self.count_next(lane, ctx));
     }
 

@@ -56,12 +56,12 @@ pub(crate) enum Next {
 }
 
 impl Rounds {
-    /// These are counted, and nobody else; a new one as soon as may be.
-    pub(crate) fn of<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid> + Clone, now: Duration) {
-        let mut before = std::mem::take(&mut self.pods);
-        for uid in pods {
-            let counted = before.remove(uid).unwrap_or(Counted { lane: Lane::Quick, due: now });
-            self.pods.insert(uid.clone(), counted);
+    /// Whether this one is counted; a new one as soon as may be.
+    pub(crate) fn set(&mut self, uid: &PodUid, counts: bool, now: Duration) {
+        if counts {
+            self.pods.entry(uid.clone()).or_insert(Counted { lane: Lane::Quick, due: now });
+        } else {
+            self.pods.remove(uid);
         }
     }
 
@@ -101,6 +101,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Rounds {
+        /// These are counted, and nobody else.
+        fn of<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid>, now: Duration) {
+            let pods: Vec<PodUid> = pods.cloned().collect();
+            let gone: Vec<PodUid> = self.pods.keys().filter(|uid| !pods.contains(uid)).cloned().collect();
+            gone.iter().for_each(|uid| self.set(uid, false, now));
+            pods.iter().for_each(|uid| self.set(uid, true, now));
+        }
+    }
 
     fn uids(names: &[&str]) -> Vec<PodUid> {
         names.iter().map(|name| PodUid::new(name)).collect()

@@ -52,8 +52,7 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<EvictionManager> {
-        let deps = self.deps(stage);
-        stage.start(move || EvictionManager::new(deps.clone()))
+        stage.start(self.deps(stage), EvictionManager::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> EvictionManagerDeps {
@@ -75,14 +74,14 @@ impl Neighbours {
             }),
             ways: Ways {
                 stats: Arc::new(self.stats.clone()),
-                operations: fakes.operations.clone(),
+                runtime: fakes.operations.clone(),
                 dirs: fakes.dirs.clone(),
                 cgroups: fakes.cgroups.clone(),
-                containers: self.garbage.address(),
-                images: self.images.address(),
+                containers: self.garbage.asked(),
+                images: self.images.asked(),
             },
             observers: vec![self.node_status.address()],
-            pressure: self.manager_pressure.address(),
+            pressure: self.manager_pressure.asked(),
             evict: self.pool.address(),
             manager: self.manager.address(),
             pool: self.reports.address(),

@@ -8,12 +8,13 @@ use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{DesiredPods, PodObserved, WorkerReport, WorkerReported};
+use messages::facts::{DesiredPod, DesiredPodsChanged, PodObserved, WorkerReport, WorkerReported};
 use messages::garbage_collector::{self, CollectNow, RemoveDeadContainers};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::runtime::{ContainerState, RuntimePod};
+use pod_set::{Looks, PodSet, Taken};
 use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, reply_later};
 
 use crate::execute::{self, Collected, Known, Ways};
@@ -55,8 +56,9 @@ pub enum Timer {
 /// Takes back what no pod needs.
 pub struct GarbageCollector {
     deps: GarbageCollectorDeps,
-    desired: Option<DesiredPods>,
+    desired: PodSet<Arc<DesiredPod>>,
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
+    looks: Looks,
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     collecting: bool,
     /// Asked for while a collection was under way.
@@ -74,8 +76,9 @@ impl GarbageCollector {
     pub fn new(deps: GarbageCollectorDeps) -> Self {
         Self {
             deps,
-            desired: None,
+            desired: PodSet::default(),
             observed: BTreeMap::new(),
+            looks: Looks::default(),
             reports: BTreeMap::new(),
             collecting: false,
             again: false,
@@ -88,8 +91,7 @@ impl GarbageCollector {
 
     fn collect(&mut self, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Collect, PERIOD);
-        let ready = self.desired.as_ref().is_some_and(|desired| desired.sources_ready);
-        if !ready {
+        if !self.desired.is_complete() {
             // Nobody knows yet what is needed.
             self.waiting.drain(..).for_each(|reply| reply.send(()));
             return;
@@ -122,7 +124,7 @@ impl GarbageCollector {
         self.problem = collected.problem();
         if let Some(problem) = &self.problem {
             // A full recorder counts what it drops.
-            let _ = self.deps.events.tell(RecordEvent {
+            self.deps.events.tell_or_count(RecordEvent {
                 object: EventObject::Node,
                 event_type: EventType::Warning,
                 reason: Arc::from("ContainerGCFailed"),
@@ -130,8 +132,8 @@ impl GarbageCollector {
             });
         }
         for uid in collected.touched {
-            // Nobody waits for this look; refused, the next relist shows it.
-            let _ = self.deps.touched.tell(PodTouched { uid, token: 0 });
+            // Nobody waits for this look: lost, the next relist shows it.
+            self.deps.touched.tell_level(PodTouched { uid, token: 0 });
         }
         self.served.drain(..).for_each(|reply| reply.send(()));
         if std::mem::take(&mut self.again) {
@@ -141,9 +143,8 @@ impl GarbageCollector {
 
     /// Everybody whose logs may still be wanted.
     fn known(&self) -> BTreeSet<PodUid> {
-        let desired = self.desired.iter().flat_map(|desired| desired.pods.keys());
         let working = self.reports.iter().filter(|(_, report)| !report.released).map(|(uid, _)| uid);
-        desired.chain(self.observed.keys()).chain(working).cloned().collect()
+        self.desired.uids().chain(self.observed.keys()).chain(working).cloned().collect()
     }
 }
 
@@ -156,9 +157,9 @@ impl Subsystem for GarbageCollector {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.manager.tell(ResendDesired);
-        let _ = self.deps.pleg.tell(ResendObserved);
-        let _ = self.deps.pool.tell(ResendReports);
+        self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
+        ctx.tell_until_taken(&self.deps.pleg, ResendObserved);
+        ctx.tell_until_taken(&self.deps.pool, ResendReports);
         ctx.set_timer(Timer::Collect, PERIOD);
     }
 
@@ -178,17 +179,33 @@ impl Subsystem for GarbageCollector {
     }
 }
 
-impl Handler<DesiredPods> for GarbageCollector {
+impl Handler<DesiredPodsChanged> for GarbageCollector {
     type Result = ();
-    fn handle(&mut self, desired: DesiredPods, _ctx: &mut Ctx<Self>) {
-        self.reports.retain(|uid, report| !report.released || desired.pods.contains_key(uid));
-        self.desired = Some(desired);
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, _ctx: &mut Ctx<Self>) {
+        match self.desired.take(update) {
+            Taken::Nothing => {}
+            Taken::Pod(uid, _) => {
+                if !self.desired.contains(&uid)
+                    && self.reports.get(&uid).is_some_and(|report| report.released)
+                {
+                    self.reports.remove(&uid);
+                }
+            }
+            Taken::All(_) => {
+                let desired = &self.desired;
+                self.reports.retain(|uid, report| !report.released || desired.contains(uid));
+            }
+            Taken::Missed => self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME }),
+        }
     }
 }
 
 impl Handler<PodObserved> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, observed: PodObserved, _ctx: &mut Ctx<Self>) {
+        if !self.looks.is_newest(&observed.uid, observed.look) {
+            return;
+        }
         if observed.state.is_absent() {
             self.observed.remove(&observed.uid);
         } else {
@@ -200,8 +217,7 @@ impl Handler<PodObserved> for GarbageCollector {
 impl Handler<WorkerReported> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, reported: WorkerReported, _ctx: &mut Ctx<Self>) {
-        let wanted = self.desired.as_ref().is_some_and(|desired| desired.pods.contains_key(&reported.uid));
-        if reported.report.released && !wanted {
+        if reported.report.released && !self.desired.contains(&reported.uid) {
             self.reports.remove(&reported.uid);
         } else {
             self.reports.insert(reported.uid, reported.report);

@@ -1,7 +1,7 @@
 //! Duty: takes back what no pod needs any more: dead containers with their logs, dead sandboxes, log directories, links
 //! to lost logs. A running pod's worker keeps each container's dead instances at their number itself; here the rest is
 //! seen to: finished pods, the limit of the whole node, and what was left of pods that are gone.
-//! Receives: DesiredPods, PodObserved, WorkerReported, CollectNow, RemoveDeadContainers.
+//! Receives: DesiredPodsChanged, PodObserved, WorkerReported, CollectNow, RemoveDeadContainers.
 //! Sends: ResendDesired, ResendObserved, ResendReports, PodTouched, RecordEvent (ContainerGCFailed).
 //! State (rebuilt from): desired pods, observed pods and reports (everybody's next fact; resends are asked for).
 //! On crash: nothing is collected until all sources have been heard again.

@@ -14,7 +14,7 @@ use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::runtime::ContainerState;
-use stage::{Neighbour, Stage, alone, desired, observed, pod, reported};
+use stage::{Neighbour, Stage, alone, ask, desired, observed, pod, reported};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -39,14 +39,13 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<GarbageCollector> {
-        let deps = self.deps(stage);
-        stage.start(move || GarbageCollector::new(deps.clone()))
+        stage.start(self.deps(stage), GarbageCollector::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> GarbageCollectorDeps {
         let fakes = &stage.fakes;
         GarbageCollectorDeps {
-            ways: Ways { operations: fakes.operations.clone(), dirs: fakes.dirs.clone() },
+            ways: Ways { pods: fakes.operations.clone(), dirs: fakes.dirs.clone() },
             clock: fakes.clock.clone(),
             policy: GcPolicy::default(),
             manager: self.manager.address(),
@@ -130,12 +129,12 @@ fn neighbours_whose_mailboxes_are_full_hold_up_no_collection() {
         near.events.refuse();
         near.manager.refuse();
         let actor = near.start(stage);
-        let answer = actor.address().ask(RemoveDeadContainers, SECOND).await;
+        let answer = ask(&actor, RemoveDeadContainers, SECOND).await;
         assert_eq!(answer, Ok(()), "nothing is known, so nothing goes; its asker does not wait for that");
         actor.address().tell(ended(stage).await).unwrap();
         actor.address().tell(desired(1)).unwrap();
         actor.address().tell(released()).unwrap();
-        actor.address().ask(RemoveDeadContainers, SECOND).await.unwrap();
+        ask(&actor, RemoveDeadContainers, SECOND).await.unwrap();
         assert_eq!((near.manager.refused().len(), near.touched.refused().len()), (1, 1));
         assert!(stage.fakes.runtime.containers().is_empty());
     });

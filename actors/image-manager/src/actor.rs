@@ -166,7 +166,7 @@ impl ImageManager {
     fn tell_event(&self, ask: &EnsureImage, field_path: Arc<str>, event: Event) {
         let object = EventObject::Pod { pod: ask.pod.clone(), field_path };
         // A full recorder counts what it drops; no image waits for an event.
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object,
             event_type: event.event_type,
             reason: event.reason.into(),

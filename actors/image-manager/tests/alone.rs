@@ -30,18 +30,18 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<ImageManager> {
-        let deps = self.deps(stage);
-        stage.start(move || ImageManager::new(deps.clone()))
+        stage.start(self.deps(stage), ImageManager::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> ImageManagerDeps {
         let fakes = &stage.fakes;
         ImageManagerDeps {
-            operations: fakes.operations.clone(),
+            images: fakes.operations.clone(),
+            runtime: fakes.operations.clone(),
             configs: Arc::new(FakeDockerConfigs::new(fakes.disk.clone())),
             records: Arc::new(FakePullRecords::new(fakes.disk.clone())),
             clock: fakes.clock.clone(),
-            secrets: self.secrets.address(),
+            secrets: self.secrets.asked(),
             events: self.events.address(),
             settings: ImageSettings::default(),
             metrics: ImageMetrics::new(),
@@ -67,7 +67,7 @@ fn ask(image: &str, secrets: &[&str]) -> EnsureImage {
 }
 
 fn asked(actor: &Supervised<ImageManager>, ask: EnsureImage) -> tokio::task::JoinHandle<Answer> {
-    tokio::spawn(actor.address().ask(ask, 600 * SECOND))
+    tokio::spawn(stage::ask(actor, ask, 600 * SECOND))
 }
 
 fn pulls(stage: &Stage<'_>) -> u64 {

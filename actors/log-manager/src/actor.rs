@@ -11,6 +11,7 @@ use messages::PodUid;
 use messages::facts::PodObserved;
 use messages::log_manager;
 use messages::pleg::ResendObserved;
+use pod_set::Looks;
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 
 use crate::execute::{self, Looked, Turned, Ways};
@@ -49,6 +50,7 @@ type Aside = (LogPlace, String);
 pub struct LogManager {
     deps: LogManagerDeps,
     writers: BTreeMap<PodUid, Vec<Writer>>,
+    looks: Looks,
     /// By the container's ID.
     turns: Queue<Arc<str>, (Writer, Need)>,
     compressions: Queue<Aside, PodUid>,
@@ -67,6 +69,7 @@ impl LogManager {
         Self {
             deps,
             writers: BTreeMap::new(),
+            looks: Looks::default(),
             turns: Queue::new(workers),
             compressions: Queue::new(workers),
             oversized: BTreeMap::new(),
@@ -195,7 +198,7 @@ impl Subsystem for LogManager {
         if self.deps.rotation.bytes_max.is_none() {
             return;
         }
-        let _ = self.deps.pleg.tell(ResendObserved);
+        ctx.tell_until_taken(&self.deps.pleg, ResendObserved);
         ctx.set_timer(Timer::Look, self.deps.rotation.interval);
     }
 
@@ -221,6 +224,9 @@ impl Handler<PodObserved> for LogManager {
     type Result = ();
     fn handle(&mut self, observed: PodObserved, _ctx: &mut Ctx<Self>) {
         if self.deps.rotation.bytes_max.is_none() {
+            return;
+        }
+        if !self.looks.is_newest(&observed.uid, observed.look) {
             return;
         }
         let writers = writers(&observed.state);

@@ -20,7 +20,7 @@ fn deps(stage: &Stage<'_>, pleg: &Neighbour<ResendObserved>) -> LogManagerDeps {
     let fakes = &stage.fakes;
     LogManagerDeps {
         ways: Ways {
-            operations: fakes.operations.clone(),
+            runtime: fakes.operations.clone(),
             logs: Arc::new(FakeContainerLogs::new(fakes.disk.clone())),
         },
         clock: fakes.clock.clone(),
@@ -30,8 +30,7 @@ fn deps(stage: &Stage<'_>, pleg: &Neighbour<ResendObserved>) -> LogManagerDeps {
 }
 
 fn start(stage: &Stage<'_>, pleg: &Neighbour<ResendObserved>) -> Supervised<LogManager> {
-    let deps = deps(stage, pleg);
-    stage.start(move || LogManager::new(deps.clone()))
+    stage.start(deps(stage, pleg), LogManager::new)
 }
 
 fn directory() -> PathBuf {

@@ -76,12 +76,8 @@ mod tests {
         let pod = Arc::new(pod);
         let desired = DesiredPod { pod_ref: PodRef::of(&pod), pod, source: Source::File, rejected: None };
         let uid = PodUid::new("u");
-        let desired = DesiredPods {
-            pods: Arc::new([(uid.clone(), Arc::new(desired))].into()),
-            sources_ready: true,
-            gone: Arc::default(),
-            superseded: Arc::default(),
-        };
+        let desired =
+            DesiredPods { pods: Arc::new([(uid.clone(), Arc::new(desired))].into()), sources_ready: true };
         let phase = |statuses: &BTreeMap<_, _>| {
             serde_json::to_value(pod_list(&desired, statuses)).unwrap()["items"][0]["status"]["phase"].clone()
         };
@@ -92,12 +88,7 @@ mod tests {
 
     #[test]
     fn an_empty_node_has_an_empty_list() {
-        let desired = DesiredPods {
-            pods: Arc::default(),
-            sources_ready: false,
-            gone: Arc::default(),
-            superseded: Arc::default(),
-        };
+        let desired = DesiredPods { pods: Arc::default(), sources_ready: false };
         let list = serde_json::to_value(pod_list(&desired, &BTreeMap::new())).unwrap();
         assert_eq!(
             list,

@@ -169,7 +169,7 @@ impl NodeStatus {
 
     fn event(&self, event_type: EventType, reason: &str, message: String) {
         // A full recorder counts what it drops.
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object: EventObject::Node,
             event_type,
             reason: Arc::from(reason),
@@ -309,15 +309,14 @@ impl NodeStatus {
     fn resend_addresses(&self) {
         let Some(addresses) = &self.addresses else { return };
         for observer in &self.deps.address_observers {
-            let _ = observer.tell(NodeAddressesObserved(addresses.clone()));
+            observer.tell_level(NodeAddressesObserved(addresses.clone()));
         }
     }
 
     fn tell(&self) {
         let Some(node) = &self.told else { return };
         for observer in &self.deps.observers {
-            // Refused: the observer asks for it when it has restarted.
-            let _ = observer.tell(NodeObserved(node.clone()));
+            observer.tell_level(NodeObserved(node.clone()));
         }
     }
 
@@ -406,8 +405,8 @@ impl Subsystem for NodeStatus {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.observed.tell(ResendObserved);
-        let _ = self.deps.pressure.tell(ResendPressure);
+        ctx.tell_until_taken(&self.deps.observed, ResendObserved);
+        ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
         let follow = self.deps.api.follow(Select::named(None, &self.deps.config.name));
         ctx.stream("node", follow, Self::followed, |_, _| {
             tracing::warn!("The Node is no longer followed; each posting tells how it is");

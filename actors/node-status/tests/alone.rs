@@ -19,7 +19,7 @@ use messages::runtime::RuntimeHealth;
 use node_status::{Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps};
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
-use stage::{Neighbour, Stage, alone, runtime_well};
+use stage::{Neighbour, Stage, alone, ask, runtime_well};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -49,16 +49,16 @@ impl Neighbours {
     }
 
     async fn start(&self, stage: &Stage<'_>) -> Supervised<NodeStatus> {
-        let deps = self.deps(stage).await;
-        stage.start(move || NodeStatus::new(deps.clone()))
+        stage.start(self.deps(stage).await, NodeStatus::new)
     }
 
     async fn deps(&self, stage: &Stage<'_>) -> NodeStatusDeps {
         NodeStatusDeps {
             config: Arc::new(config().await),
-            heartbeat: self.api.client(&Io::current()),
-            api: self.api.client(&Io::current()),
-            operations: stage.fakes.operations.clone(),
+            heartbeat: Arc::new(self.api.client(&Io::current())),
+            api: Arc::new(self.api.client(&Io::current())),
+            images: stage.fakes.operations.clone(),
+            runtime_configuration: stage.fakes.operations.clone(),
             addresses: Arc::new(FakeHostAddresses::default()),
             clock: stage.fakes.clock.clone(),
             observers: vec![self.pods.address(), self.lease.address()],
@@ -203,7 +203,7 @@ fn the_last_word_is_posted_before_it_is_answered() {
         tell_runtime(&actor);
         near.until_ready(stage).await;
         let order = PostNotReady { why: Arc::from("Pleg has failed") };
-        actor.address().ask(order, 2 * SECOND).await.unwrap();
+        ask(&actor, order, 2 * SECOND).await.unwrap();
         assert_eq!(near.ready().as_deref(), Some("False"));
     });
 }
@@ -219,14 +219,13 @@ impl LeaseNeighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<Lease> {
-        let deps = self.deps(stage);
-        stage.start(move || Lease::new(deps.clone()))
+        stage.start(self.deps(stage), Lease::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> LeaseDeps {
         LeaseDeps {
             config: Arc::new(LeaseConfig { node: NAME.to_owned(), duration_seconds: 40 }),
-            heartbeat: self.api.client(&Io::current()),
+            heartbeat: Arc::new(self.api.client(&Io::current())),
             clock: stage.fakes.clock.clone(),
             node: self.node.address(),
         }

@@ -10,15 +10,16 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use messages::PodUid;
-use messages::facts::{DesiredPod, DesiredPods, Source};
+use messages::facts::{DesiredPod, DesiredPodsChanged, Source};
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token,
 };
 use messages::pod_manager::ResendDesired;
+use pod_set::{PodSet, Taken};
 use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
-use crate::references;
+use crate::references::{self, References};
 use crate::shelf::{Got, Kind, Name, Shelf};
 use crate::tokens::{Issued, TokenKey};
 
@@ -58,11 +59,13 @@ pub enum Timer {
 }
 
 /// A kind of objects that the actor keeps.
-trait Kept: Object + PartialEq {
+trait Kept: Object {
     const KIND: Kind;
     const FOLLOW: &'static str;
     fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self>;
     fn never_changes(&self) -> bool;
+    /// There is nothing new in `other` for pods: the metadata of an object say nothing to them.
+    fn says_the_same(&self, other: &Self) -> bool;
 }
 
 impl Kept for Secret {
@@ -76,6 +79,10 @@ impl Kept for Secret {
     fn never_changes(&self) -> bool {
         self.immutable == Some(true)
     }
+
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.data == other.data && self.type_ == other.type_
+    }
 }
 
 impl Kept for ConfigMap {
@@ -88,6 +95,10 @@ impl Kept for ConfigMap {
 
     fn never_changes(&self) -> bool {
         self.immutable == Some(true)
+    }
+
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.data == other.data && self.binary_data == other.binary_data
     }
 }
 
@@ -103,6 +114,10 @@ impl Kept for RuntimeClass {
     fn never_changes(&self) -> bool {
         false
     }
+
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.handler == other.handler
+    }
 }
 
 /// The services of the cluster.
@@ -110,9 +125,17 @@ impl Kept for RuntimeClass {
 struct AllServices {
     /// None until they have been read once.
     known: Option<BTreeMap<Name, Arc<Service>>>,
-    /// The same, as it is handed out.
+    /// The same, as it is handed out: made when it is asked for after a change.
     shown: Option<Services>,
     waiting: Vec<Reply<Answer<Services>>>,
+}
+
+impl AllServices {
+    /// The services, once they have been read.
+    fn shown(&mut self) -> Option<Services> {
+        let known = self.known.as_ref()?;
+        Some(self.shown.get_or_insert_with(|| known.values().cloned().collect()).clone())
+    }
 }
 
 /// Tokens under one key.
@@ -132,9 +155,9 @@ pub struct ObjectCache {
     runtime_classes: ShelfOf<RuntimeClass>,
     services: AllServices,
     tokens: BTreeMap<TokenKey, Tokens>,
-    /// What pods refer to, and which; absent until the desired pods are known.
-    referred: Option<BTreeMap<(Kind, Name), BTreeSet<PodUid>>>,
-    pods: BTreeSet<PodUid>,
+    desired: PodSet<Arc<DesiredPod>>,
+    /// What pods refer to, and which.
+    references: References,
 }
 
 impl ObjectCache {
@@ -148,8 +171,8 @@ impl ObjectCache {
             runtime_classes: Shelf::new(Kind::RuntimeClass),
             services: AllServices::default(),
             tokens: BTreeMap::new(),
-            referred: None,
-            pods: BTreeSet::new(),
+            desired: PodSet::default(),
+            references: References::default(),
         }
     }
 
@@ -183,7 +206,7 @@ impl ObjectCache {
         if let Followed::Trouble(error) = &news {
             tracing::warn!(%error, namespace = &*name.0, name = &*name.1, "{} may be out of date", K::KIND.word());
         }
-        let heard = K::shelf(self).heard(name, news, K::never_changes);
+        let heard = K::shelf(self).heard(name, news, K::never_changes, K::says_the_same);
         if let Some(watch) = heard.unneeded {
             ctx.cancel_effect(watch);
         }
@@ -196,19 +219,21 @@ impl ObjectCache {
         }
     }
 
-    fn objects_of(&self, uid: &PodUid) -> BTreeSet<(Kind, Name)> {
-        let all = self.referred.iter().flatten();
-        all.filter(|(_, pods)| pods.contains(uid)).map(|(object, _)| object.clone()).collect()
-    }
-
     fn tell_of_change(&self, object: &(Kind, Name)) {
-        for uid in self.referred.iter().filter_map(|referred| referred.get(object)).flatten() {
+        for uid in self.references.pods(object) {
             let _named = blame::name(uid);
             for observer in &self.deps.observers {
-                // Whoever does not hear it looks again in time.
-                let _ = observer.tell(PodObjectsChanged { uid: uid.clone() });
+                // Lost: volumes are looked over every minute, and what waits for an object tries again.
+                observer.tell_level(PodObjectsChanged { uid: uid.clone() });
             }
         }
+    }
+
+    /// Notes what the pod refers to now: nothing if it is no pod of the API server that runs here.
+    fn note_references(&mut self, uid: &PodUid) {
+        let needs = |pod: &&Arc<DesiredPod>| pod.source == Source::Api && pod.rejected.is_none();
+        let objects = self.desired.get(uid).filter(needs).map(|desired| references::of(&desired.pod));
+        self.references.set(uid, objects.unwrap_or_default());
     }
 
     fn give_up<K: Kept>(&mut self, name: &Name) {
@@ -249,11 +274,10 @@ impl ObjectCache {
                 return tracing::warn!(%error, "Services may be out of date");
             }
         }
-        let shown: Services = self.services.known.iter().flat_map(BTreeMap::values).cloned().collect();
-        self.services.shown = Some(shown.clone());
+        self.services.shown = None;
         ctx.cancel_timer(&Timer::Services);
         for reply in std::mem::take(&mut self.services.waiting) {
-            reply.send(Ok(shown.clone()));
+            reply.send(self.services.shown().ok_or_else(services_not_read));
         }
     }
 
@@ -317,15 +341,18 @@ impl ObjectCache {
         ctx.set_timer(Timer::Sweep, SWEEP);
         let now = self.origin.elapsed();
         let wall = self.deps.clock.now();
-        let Some(referred) = &self.referred else { return };
+        if !self.desired.is_known() {
+            return;
+        }
+        let references = &self.references;
         let of = |kind: Kind| -> BTreeSet<&Name> {
-            referred.keys().filter(|(one, _)| *one == kind).map(|(_, name)| name).collect()
+            references.objects().filter(|(one, _)| *one == kind).map(|(_, name)| name).collect()
         };
         let mut closed = self.secrets.sweep(&of(Kind::Secret), now);
         closed.extend(self.config_maps.sweep(&of(Kind::ConfigMap), now));
         closed.extend(self.runtime_classes.sweep(&of(Kind::RuntimeClass), now));
         closed.into_iter().for_each(|watch| ctx.cancel_effect(watch));
-        let pods = &self.pods;
+        let pods = &self.desired;
         self.tokens.retain(|key, tokens| {
             let held = tokens.issued.as_ref().is_some_and(|issued| !issued.has_expired(wall));
             !tokens.waiting.is_empty() || (held && pods.contains(&key.pod))
@@ -390,8 +417,7 @@ impl Subsystem for ObjectCache {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.follow_services(ctx);
         ctx.set_timer(Timer::Sweep, SWEEP);
-        // If PodManager restarts as well it sends everything anyway.
-        let _ = self.deps.resend_desired.tell(ResendDesired);
+        self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
@@ -404,9 +430,8 @@ impl Subsystem for ObjectCache {
         }
     }
 
-    fn on_release(&mut self, _pod: &PodUid, _ctx: &mut Ctx<Self>) {
-        // What it refers to was left out.
-        let _ = self.deps.resend_desired.tell(ResendDesired);
+    fn on_release(&mut self, pod: &PodUid, _ctx: &mut Ctx<Self>) {
+        self.note_references(pod);
     }
 
     fn observe(&self) -> serde_json::Value {
@@ -424,23 +449,22 @@ impl Subsystem for ObjectCache {
     }
 }
 
-impl actix::Handler<DesiredPods> for ObjectCache {
+impl actix::Handler<DesiredPodsChanged> for ObjectCache {
     type Result = ();
 
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        let mut referred: BTreeMap<(Kind, Name), BTreeSet<PodUid>> = BTreeMap::new();
-        let needs = |pod: &&Arc<DesiredPod>| pod.source == Source::Api && pod.rejected.is_none();
-        for pod in desired.pods.values().filter(needs) {
-            let uid = &pod.pod_ref.uid;
-            // Of a pod that is left alone what was found before still holds.
-            let found =
-                ctx.for_pod(uid, |_| references::of(&pod.pod)).unwrap_or_else(|| self.objects_of(uid));
-            for object in found {
-                referred.entry(object).or_default().insert(uid.clone());
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        match self.desired.take(update) {
+            Taken::Nothing => {}
+            Taken::Pod(uid, _) => self.note_references(&uid),
+            Taken::All(before) => {
+                let uids: BTreeSet<PodUid> = before.uids().chain(self.desired.uids()).cloned().collect();
+                for uid in &uids {
+                    // Of a pod that is left alone what was found before still holds.
+                    ctx.for_pod(uid, |_| self.note_references(uid));
+                }
             }
+            Taken::Missed => self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME }),
         }
-        self.referred = Some(referred);
-        self.pods = desired.pods.keys().cloned().collect();
     }
 }
 
@@ -489,8 +513,8 @@ impl actix::Handler<GetServices> for ObjectCache {
 
     fn handle(&mut self, _: GetServices, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        match &self.services.shown {
-            Some(shown) => reply.send(Ok(shown.clone())),
+        match self.services.shown() {
+            Some(shown) => reply.send(Ok(shown)),
             None if self.deps.api.is_none() => reply.send(Ok(Arc::from([]))),
             None if self.services.waiting.len() >= WAITING_MAX => reply.send(Err(services_not_read())),
             None => {
@@ -501,5 +525,28 @@ impl actix::Handler<GetServices> for ObjectCache {
             }
         }
         later
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_new_in_the_metadata_alone_is_nothing_to_pods() {
+        let map = |version: &str, value: &str| -> ConfigMap {
+            let map = json!({ "metadata": { "resourceVersion": version }, "data": { "key": value } });
+            serde_json::from_value(map).unwrap()
+        };
+        assert!(map("1", "a").says_the_same(&map("2", "a")));
+        assert!(!map("1", "a").says_the_same(&map("2", "b")));
+        let secret = |version: &str, value: &str| -> Secret {
+            let secret = json!({ "metadata": { "resourceVersion": version }, "data": { "key": value } });
+            serde_json::from_value(secret).unwrap()
+        };
+        assert!(secret("1", "YQ==").says_the_same(&secret("2", "YQ==")));
+        assert!(!secret("1", "YQ==").says_the_same(&secret("2", "Yg==")));
     }
 }

@@ -1,7 +1,7 @@
 //! **Duty.** What pods need of the API server besides themselves: secrets, config maps, runtime classes, services and
 //!   tokens, each read
 //!   once for all who ask and kept current while a pod refers to it.
-//! **Receives.** DesiredPods, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
+//! **Receives.** DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
 //! **Sends.** PodObjectsChanged, ResendDesired; lists, watches and token requests through the bridge.
 //! **State (rebuilt from).** Objects (listed again when somebody asks), what refers to them (PodManager sends the desired
 //!   pods again), tokens (requested again).

@@ -1,11 +1,50 @@
 //! PURE: what a pod refers to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, Pod, PodSpec, Volume};
+use messages::PodUid;
 
 use crate::shelf::{Kind, Name};
+
+/// What pods refer to, and which pods refer to an object.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct References {
+    of_pods: BTreeMap<PodUid, BTreeSet<(Kind, Name)>>,
+    pods_of: BTreeMap<(Kind, Name), BTreeSet<PodUid>>,
+}
+
+impl References {
+    /// The pod refers to exactly these objects from now on.
+    pub fn set(&mut self, uid: &PodUid, objects: BTreeSet<(Kind, Name)>) {
+        let before = self.of_pods.remove(uid).unwrap_or_default();
+        for object in before.difference(&objects) {
+            if let Some(pods) = self.pods_of.get_mut(object) {
+                pods.remove(uid);
+                if pods.is_empty() {
+                    self.pods_of.remove(object);
+                }
+            }
+        }
+        for object in objects.difference(&before) {
+            self.pods_of.entry(object.clone()).or_default().insert(uid.clone());
+        }
+        if !objects.is_empty() {
+            self.of_pods.insert(uid.clone(), objects);
+        }
+    }
+
+    /// The pods that refer to the object.
+    pub fn pods(&self, object: &(Kind, Name)) -> impl Iterator<Item = &PodUid> {
+        self.pods_of.get(object).into_iter().flatten()
+    }
+
+    /// Every object that a pod refers to.
+    pub fn objects(&self) -> impl Iterator<Item = &(Kind, Name)> {
+        self.pods_of.keys()
+    }
+}
 
 /// What one pod refers to.
 #[derive(Default)]
@@ -73,6 +112,23 @@ mod tests {
         let metadata = serde_json::json!({"name": "p", "namespace": "ns"});
         let pod = serde_json::json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
         serde_json::from_value(pod).expect("a pod")
+    }
+
+    #[test]
+    fn references_are_found_from_both_ends() {
+        let object = |name: &str| (Kind::Secret, (Arc::from("ns"), Arc::from(name)));
+        let set = |names: &[&str]| names.iter().map(|name| object(name)).collect::<BTreeSet<_>>();
+        let (a, b) = (PodUid::new("a"), PodUid::new("b"));
+        let mut references = References::default();
+        references.set(&a, set(&["x", "y"]));
+        references.set(&b, set(&["y"]));
+        assert_eq!(references.pods(&object("y")).collect::<Vec<_>>(), [&a, &b]);
+        references.set(&a, set(&["z"]));
+        assert_eq!(references.pods(&object("y")).collect::<Vec<_>>(), [&b]);
+        assert_eq!(references.objects().cloned().collect::<BTreeSet<_>>(), set(&["y", "z"]));
+        references.set(&a, set(&[]));
+        references.set(&b, set(&[]));
+        assert_eq!(references, References::default(), "nothing is left behind");
     }
 
     #[test]

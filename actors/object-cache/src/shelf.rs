@@ -105,7 +105,7 @@ pub struct Shelf<K, F, W> {
     items: BTreeMap<Name, Item<K, F, W>>,
 }
 
-impl<K: PartialEq, F, W> Shelf<K, F, W> {
+impl<K, F, W> Shelf<K, F, W> {
     /// An empty one.
     pub fn new(kind: Kind) -> Self {
         Self { kind, items: BTreeMap::new() }
@@ -149,12 +149,14 @@ impl<K: PartialEq, F, W> Shelf<K, F, W> {
         }
     }
 
-    /// News of an object. `immutable` says whether it can never change.
+    /// News of an object. `immutable` says whether it can never change, `says_the_same` whether there is nothing new in it
+    /// for pods.
     pub fn heard(
         &mut self,
         name: &Name,
         news: Followed<K>,
         immutable: impl Fn(&K) -> bool,
+        says_the_same: impl Fn(&K, &K) -> bool,
     ) -> Heard<K, F, W> {
         let nothing = Heard { changed: false, unneeded: None, answers: None };
         let Some(item) = self.items.get_mut(name) else { return nothing };
@@ -173,7 +175,7 @@ impl<K: PartialEq, F, W> Shelf<K, F, W> {
         let changed = match (&item.known, &known) {
             (Known::Nothing, _) => owed,
             (Known::Absent, Known::Absent) => false,
-            (Known::There(before), Known::There(now)) => before != now,
+            (Known::There(before), Known::There(now)) => !says_the_same(before, now),
             _ => true,
         };
         item.known = known;
@@ -242,7 +244,7 @@ mod tests {
         shelf.set_watch(&a, Some(1));
         assert!(!shelf.needs_watch(&a));
         assert!(matches!(shelf.get(&a, "two", seconds(0)), Got::Waits(false)));
-        let heard = shelf.heard(&a, Followed::All(vec!["x".to_owned()]), mutable);
+        let heard = shelf.heard(&a, Followed::All(vec!["x".to_owned()]), mutable, String::eq);
         assert!(!heard.changed, "nobody had anything else");
         assert_eq!(heard.answers, Some((vec!["one", "two"], Ok(Arc::new("x".to_owned())))));
         let Got::Known("three", Ok(object)) = shelf.get(&a, "three", seconds(1)) else {
@@ -255,7 +257,7 @@ mod tests {
     fn only_what_is_other_than_before_is_a_change() {
         let (mut shelf, a) = (Texts::new(Kind::ConfigMap), name("a"));
         let _ = shelf.get(&a, "one", seconds(0));
-        let mut change = |news| shelf.heard(&a, news, mutable).changed;
+        let mut change = |news| shelf.heard(&a, news, mutable, String::eq).changed;
         let x = || "x".to_owned();
         assert!(!change(Followed::All(vec![])));
         assert!(change(Followed::Changed(x())));
@@ -265,7 +267,7 @@ mod tests {
         assert!(!change(Followed::All(vec![])));
         let Got::Known(_, Err(error)) = shelf.get(&a, "two", seconds(0)) else { panic!("it is known") };
         assert_eq!(error, ObjectError { not_found: true, message: "configmap \"a\" not found".to_owned() });
-        assert!(!shelf.heard(&name("b"), Followed::Gone(x()), mutable).changed, "nobody asked");
+        assert!(!shelf.heard(&name("b"), Followed::Gone(x()), mutable, String::eq).changed, "nobody asked");
     }
 
     #[test]
@@ -273,7 +275,7 @@ mod tests {
         let (mut shelf, a) = (Texts::new(Kind::Secret), name("a"));
         let _ = shelf.get(&a, "one", seconds(0));
         shelf.set_watch(&a, Some(7));
-        let heard = shelf.heard(&a, Followed::All(vec!["x".to_owned()]), |_| true);
+        let heard = shelf.heard(&a, Followed::All(vec!["x".to_owned()]), |_| true, String::eq);
         assert_eq!(heard.unneeded, Some(7));
         assert!(!shelf.needs_watch(&a));
         // It is kept while a pod refers to it, whoever asks, and no longer.
@@ -289,7 +291,7 @@ mod tests {
         for (watch, name) in [(1, &a), (2, &b)] {
             let _ = shelf.get(name, "one", seconds(0));
             shelf.set_watch(name, Some(watch));
-            shelf.heard(name, Followed::All(vec!["x".to_owned()]), mutable);
+            shelf.heard(name, Followed::All(vec!["x".to_owned()]), mutable, String::eq);
         }
         assert!(shelf.sweep(&BTreeSet::from([&a]), seconds(60)).is_empty(), "its pod may be on its way");
         assert_eq!(shelf.sweep(&BTreeSet::from([&a]), seconds(61)), [2]);
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!(shelf.give_up(&a), ["one"]);
         assert!(shelf.sweep(&BTreeSet::from([&a]), seconds(1000)).is_empty());
         assert!(
-            shelf.heard(&a, Followed::All(vec!["x".to_owned()]), mutable).changed,
+            shelf.heard(&a, Followed::All(vec!["x".to_owned()]), mutable, String::eq).changed,
             "\"one\" has not heard of it"
         );
         assert_eq!(

@@ -13,7 +13,7 @@ use messages::object_cache::{GetSecret, GetServices, ObjectError, PodObjectsChan
 use messages::pod_manager::ResendDesired;
 use object_cache::{ObjectCache, ObjectCacheDeps};
 use serde_json::json;
-use stage::{Neighbour, Stage, alone, api_pod, desired_of};
+use stage::{Neighbour, Stage, alone, api_pod, ask, desired_of};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,13 +40,12 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<ObjectCache> {
-        let deps = self.deps(stage);
-        stage.start(move || ObjectCache::new(deps.clone()))
+        stage.start(self.deps(stage), ObjectCache::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> ObjectCacheDeps {
         ObjectCacheDeps {
-            api: Some(self.api.client(&Io::current())),
+            api: Some(Arc::new(self.api.client(&Io::current()))),
             clock: stage.fakes.clock.clone(),
             observers: vec![self.pool.address(), self.volumes.address()],
             resend_desired: self.manager.address(),
@@ -73,8 +72,8 @@ fn desired() -> DesiredPods {
 }
 
 async fn secret(actor: &Supervised<ObjectCache>) -> Result<Arc<Secret>, ObjectError> {
-    let ask = GetSecret { namespace: Arc::from("default"), name: Arc::from("key") };
-    actor.address().ask(ask, 30 * SECOND).await.unwrap()
+    let wanted = GetSecret { namespace: Arc::from("default"), name: Arc::from("key") };
+    ask(actor, wanted, 30 * SECOND).await.unwrap()
 }
 
 #[test]
@@ -139,7 +138,7 @@ fn a_server_that_is_away_keeps_no_asker_waiting_longer_than_a_second() {
         let error = secret(&actor).await.unwrap_err();
         assert!(!error.not_found && error.message.contains("failed to sync secret cache"), "{error:?}");
         assert!(began.elapsed() <= SECOND + SECOND / 10, "{:?}", began.elapsed());
-        let services = actor.address().ask(GetServices, 30 * SECOND).await.unwrap();
+        let services = ask(&actor, GetServices, 30 * SECOND).await.unwrap();
         assert!(services.is_err_and(|error| error.message.contains("services have not yet been read")));
         near.api.set_down(false);
         stage.pass(30 * SECOND).await;

@@ -44,6 +44,13 @@ const HEARD_BY: Duration = Duration::from_secs(1);
 const BETWEEN_CALLS: Duration = Duration::from_millis(5);
 /// How long looks are gathered in a burst.
 const GATHER: Duration = Duration::from_millis(3);
+/// Pause before observers are told again what one of them had no room for.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+/// Pods that are told again, at most; of any more the observers hear with the next look that shows something new.
+const UNTOLD_MAX: usize = 4096;
+/// Looks of one incarnation: a number of so many bits.
+const LOOKS_BITS: u32 = 40;
+
 /// Asks that wait for the first relist.
 const WAITING_MAX: usize = 16;
 
@@ -113,6 +120,32 @@ pub enum Timer {
     Slow(PodUid),
     /// Look at this pod again: an event came while a call of ours was under way, or its exits are not notified.
     Look(PodUid),
+    /// Tell again what was refused.
+    TellAgain,
+}
+
+/// Pods that run, and containers by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    pods: i64,
+    states: [i64; 4],
+}
+
+impl Counts {
+    fn of(pod: &RuntimePod) -> Self {
+        let mut counts = Self { pods: i64::from(pod.ready_sandbox().is_some()), states: [0; 4] };
+        for container in &pod.containers {
+            counts.states[container.state as usize] += 1;
+        }
+        counts
+    }
+
+    fn add(&mut self, other: Self, times: i64) {
+        self.pods += times * other.pods;
+        for (count, other) in self.states.iter_mut().zip(other.states) {
+            *count += times * other;
+        }
+    }
 }
 
 struct Pod {
@@ -143,6 +176,11 @@ pub struct Pleg {
     unseen: BTreeSet<PodUid>,
     /// Of those, when an event said so last.
     complained: BTreeMap<PodUid, Instant>,
+    /// As what each pod is counted, and the sum of that.
+    counted: BTreeMap<PodUid, Counts>,
+    counts: Counts,
+    /// What some observer had no room for.
+    untold: BTreeMap<PodUid, PodObserved>,
     checking: bool,
     relisting: Option<Instant>,
     last_relist: Option<Instant>,
@@ -165,6 +203,9 @@ impl Pleg {
             waiting: Vec::new(),
             unnotified: BTreeSet::new(),
             unseen: BTreeSet::new(),
+            counted: BTreeMap::new(),
+            counts: Counts::default(),
+            untold: BTreeMap::new(),
             complained: BTreeMap::new(),
             checking: false,
             relisting: None,
@@ -350,15 +391,17 @@ impl Pleg {
                 held.entry(uid.clone()).or_insert_with(pod);
             }
         }
+        self.count(uid, Some(&state));
         self.pods.insert(uid.clone(), Pod { state, sent_touch: token, look });
         if news {
-            self.tell(uid);
+            self.tell(uid, ctx);
         }
         if gone {
             self.pods.remove(uid);
             self.schedule.forget(uid);
+            self.count(uid, None);
         }
-        self.count();
+        self.show_counts();
     }
 
     fn unwatch_ended(&mut self, before: &RuntimePod, after: &RuntimePod) {
@@ -373,30 +416,46 @@ impl Pleg {
         }
     }
 
-    fn tell(&self, uid: &PodUid) {
+    fn tell(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let Some(pod) = self.pods.get(uid) else { return };
-        for observer in &self.deps.observers {
-            let fact = PodObserved {
-                uid: uid.clone(),
-                state: pod.state.clone(),
-                touch: pod.sent_touch,
-                look: pod.look,
-            };
-            // Refused: the observer's own resend request brings it.
-            let _ = observer.tell(fact);
+        let fact =
+            PodObserved { uid: uid.clone(), state: pod.state.clone(), touch: pod.sent_touch, look: pod.look };
+        self.tell_fact(&fact, ctx);
+    }
+
+    /// Tells all observers; what one of them has no room for is told to all again.
+    fn tell_fact(&mut self, fact: &PodObserved, ctx: &mut Ctx<Self>) {
+        let refused = self.deps.observers.iter().filter(|observer| observer.tell(fact.clone()).is_err());
+        if refused.count() > 0 && self.untold.len() < UNTOLD_MAX {
+            self.untold.insert(fact.uid.clone(), fact.clone());
+            ctx.set_timer(Timer::TellAgain, TELL_AGAIN);
         }
     }
 
-    fn count(&self) {
-        let metrics = &self.deps.metrics;
-        let (mut pods, mut states) = (0, [0i64; 4]);
-        for (uid, pod) in &self.pods {
-            let _named = blame::name(uid);
-            pods += i64::from(pod.state.ready_sandbox().is_some());
-            for container in &pod.state.containers {
-                states[container.state as usize] += 1;
+    fn tell_again(&mut self, ctx: &mut Ctx<Self>) {
+        for (uid, fact) in std::mem::take(&mut self.untold) {
+            let _named = blame::name(&uid);
+            // What is known by now, or that it has gone.
+            match self.pods.contains_key(&uid) {
+                true => self.tell(&uid, ctx),
+                false => self.tell_fact(&fact, ctx),
             }
         }
+    }
+
+    /// Counts the pod as what it is now, in the place of what it was counted as.
+    fn count(&mut self, uid: &PodUid, state: Option<&RuntimePod>) {
+        let counts = state.map(Counts::of);
+        let before = match counts {
+            Some(counts) => self.counted.insert(uid.clone(), counts),
+            None => self.counted.remove(uid),
+        };
+        self.counts.add(counts.unwrap_or_default(), 1);
+        self.counts.add(before.unwrap_or_default(), -1);
+    }
+
+    fn show_counts(&self) {
+        let (metrics, Counts { pods, states }) = (&self.deps.metrics, self.counts);
         metrics.running_pods.set(pods);
         for (state, count) in ["created", "running", "exited", "unknown"].iter().zip(states) {
             metrics.running_containers.with_label_values(&[state]).set(count);
@@ -418,6 +477,8 @@ impl Subsystem for Pleg {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        // Looks of a new incarnation are above all earlier ones.
+        self.looks = ctx.incarnation() << LOOKS_BITS;
         let exits = self.deps.exits.exits();
         ctx.stream("exits", exits.boxed(), Self::exited, |_, _| {
             tracing::warn!("Process exits are no longer notified; the relist finds them");
@@ -430,6 +491,7 @@ impl Subsystem for Pleg {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Relist => self.relist(ctx),
+            Timer::TellAgain => self.tell_again(ctx),
             Timer::Health => self.check_health(ctx),
             Timer::Subscribe => self.subscribe(ctx),
             Timer::Begin => self.begin_looks(ctx),
@@ -448,7 +510,7 @@ impl Subsystem for Pleg {
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
             Timer::Soon(uid) | Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
-            Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin => None,
+            Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin | Timer::TellAgain => None,
         }
     }
 
@@ -479,11 +541,12 @@ impl Handler<PodTouched> for Pleg {
 
 impl Handler<ResendObserved> for Pleg {
     type Result = ();
-    fn handle(&mut self, _: ResendObserved, _ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, _: ResendObserved, ctx: &mut Ctx<Self>) {
         self.tell_health(&self.deps.runtime_observers);
         self.tell_watchers();
-        for uid in self.pods.keys() {
-            self.tell(uid);
+        let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
+        for uid in &uids {
+            blame::for_pod(uid, || self.tell(uid, ctx));
         }
     }
 }

@@ -11,7 +11,7 @@ use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::ContainerState;
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
-use stage::{Neighbour, Stage, alone, pod};
+use stage::{Neighbour, Stage, alone, ask, pod};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,14 +34,13 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<Pleg> {
-        let deps = self.deps(stage);
-        stage.start(move || Pleg::new(deps.clone()))
+        stage.start(self.deps(stage), Pleg::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> PlegDeps {
         PlegDeps {
             config: PlegConfig::default(),
-            operations: stage.fakes.operations.clone(),
+            runtime: stage.fakes.operations.clone(),
             exits: Arc::new(stage.fakes.runtime.exit_watcher()),
             dirs: stage.fakes.dirs.clone(),
             clock: stage.fakes.clock.clone(),
@@ -56,7 +55,7 @@ impl Neighbours {
 
 /// How many pods Pleg says the runtime has; nothing before the first list.
 async fn known(actor: &Supervised<Pleg>) -> Option<usize> {
-    let pods = actor.address().ask(GetRuntimePods, SECOND).await.unwrap();
+    let pods = ask(actor, GetRuntimePods, SECOND).await.unwrap();
     pods.map(|pods| pods.len())
 }
 
@@ -175,7 +174,7 @@ fn a_runtime_that_never_listed_holds_back_the_answer_of_what_it_holds() {
         stage.fakes.runtime.set_down(true);
         let near = Neighbours::new();
         let actor = near.start(stage);
-        let held = actor.address().ask(GetHeldPods, 60 * SECOND);
+        let held = ask(&actor, GetHeldPods, 60 * SECOND);
         let held = tokio::spawn(held);
         stage.pass(10 * SECOND).await;
         assert!(!held.is_finished(), "no list, no answer");

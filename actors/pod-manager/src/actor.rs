@@ -1,6 +1,7 @@
 //! The actor: what the sources say, merged, admitted and sent on.
 
 mod node;
+mod tell;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,28 +13,33 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
-    DesiredPod, DesiredPods, PressureObserved, Rejection, RuntimeObserved, Source, WorkerReport,
-    WorkerReported,
+    DesiredPods, DesiredPodsChanged, PressureObserved, Rejection, RuntimeObserved, Source, SourcePod,
+    WorkerReport, WorkerReported,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
-use messages::pod_manager::{self, GetPods, GetPressure, GetStaticOf, PodsChanged, ResendDesired};
+use messages::pod_manager::{
+    self, ApiPodsChanged, GetPods, GetPressure, GetStaticOf, PodsChanged, ResendDesired,
+};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use messages::{PodRef, PodUid};
+use pod_rules::origin::is_mirror;
 use pod_rules::reasons::{
     EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE, FAILED_VALIDATION, PREEMPTING,
 };
+use pod_set::Taken;
 use supervision::{Address, AskError, AskPort, Ctx, Subsystem, blame};
 
 use crate::admission::{NodeView, counted_as, preemption};
 use crate::decide::{Decisions, Outcome, Victim};
 use crate::execute::{self, Done, MirrorError};
 use crate::known::Known;
-use crate::merge::{Duplicate, Sources};
+use crate::merge::{Candidate, Duplicate, Sources};
 use crate::metrics::PodManagerMetrics;
 use crate::mirror::{Mirrors, Step};
+use tell::Told;
 
 /// How long PodManager waits for an answer before it asks again.
 const ASK_DEADLINE: Duration = Duration::from_secs(5);
@@ -60,8 +66,10 @@ pub struct PodManagerConfig {
 pub struct PodManagerDeps {
     /// Configuration.
     pub config: PodManagerConfig,
-    /// Who is told of the desired pods.
-    pub observers: Vec<Address<DesiredPods>>,
+    /// Who is told of the desired pods, but not of each change of their statuses at the API server.
+    pub observers: Vec<Address<DesiredPodsChanged>>,
+    /// StatusManager: told of these as well.
+    pub status_observer: Address<DesiredPodsChanged>,
     /// Asked for its pods after a restart.
     pub sources: Address<ResendPods>,
     /// Asked which pods still have something on the node.
@@ -100,8 +108,7 @@ pub struct PodManager {
     node_uid: Option<String>,
     /// The pool and StatusManager have answered: nothing is decided before, nor before the runtime has told.
     heard: Heard,
-    desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
-    superseded: Arc<BTreeSet<PodUid>>,
+    told: Told,
     duplicates: BTreeSet<PodUid>,
     waiting: usize,
     asking_runtime: bool,
@@ -126,8 +133,7 @@ impl PodManager {
             known: Known::new(deps.node.is_none(), deps.api.is_some()),
             mirrors: Mirrors::default(),
             heard: Heard::default(),
-            desired: Arc::default(),
-            superseded: Arc::default(),
+            told: Told::new(0),
             duplicates: BTreeSet::new(),
             waiting: 0,
             asking_runtime: false,
@@ -148,39 +154,12 @@ impl PodManager {
             && self.sources.heard_all(&self.deps.config.sources)
     }
 
-    fn fact(&self) -> DesiredPods {
-        DesiredPods {
-            pods: self.desired.clone(),
-            sources_ready: self.has_decided_all(),
-            gone: self.sources.gone().clone(),
-            superseded: self.superseded.clone(),
-        }
-    }
-
-    fn tell(&self) {
-        for observer in &self.deps.observers {
-            // Refused: the observer asks for a resend when it is back.
-            let _ = observer.tell(self.fact());
-        }
-        self.tell_mirrors();
-    }
-
-    fn tell_mirrors(&self) {
-        let pods = Arc::new(self.mirrors.of(self.statics()));
-        let _ = self.deps.mirrors.tell(MirrorPods { pods });
-    }
-
-    fn statics(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.desired.values().filter(|pod| pod.source != Source::Api).map(|pod| &pod.pod)
-    }
-
     /// Does what is to be done about mirror pods now.
     fn mirror(&mut self, ctx: &mut Ctx<Self>) {
         let Some(api) = self.deps.api.clone() else { return };
-        let all = self.fact().sources_ready;
-        let (known, desired) = (&self.known, self.desired.clone());
-        let statics = desired.values().filter(|pod| pod.source != Source::Api).map(|pod| &pod.pod);
-        for step in self.mirrors.steps(statics, all, |name| known.has_name(name)) {
+        let all = self.has_decided_all();
+        let known = &self.known;
+        for step in self.mirrors.steps(self.told.statics(), all, |name| known.has_name(name)) {
             let work = execute::mirror(api.clone(), self.deps.config.node.name.clone(), step.clone());
             ctx.effect("mirror", Some(step.uid()), work, move |actor, outcome, ctx| {
                 actor.mirrored(&step, outcome, ctx)
@@ -226,25 +205,53 @@ impl PodManager {
         }
         self.fetch_node(std::mem::take(&mut outcome.ask_node), ctx);
         self.waiting = outcome.waiting;
-        for (uid, pod) in &mut outcome.pods {
-            let _named = blame::name(uid);
-            // Whoever is told sees at a glance that nothing has changed.
-            let is_same = |known: &&Arc<DesiredPod>| {
-                Arc::ptr_eq(&known.pod, &pod.pod)
-                    && known.source == pod.source
-                    && known.rejected == pod.rejected
-            };
-            if let Some(known) = self.desired.get(uid).filter(is_same) {
-                *pod = known.clone();
-            }
-        }
-        self.desired = Arc::new(outcome.pods);
-        self.superseded = Arc::new(outcome.superseded);
-        let statics = self.desired.values().filter(|pod| pod.source != Source::Api).count() as i64;
-        self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
-        self.deps.metrics.desired_pods.with_label_values(&[""]).set(self.desired.len() as i64 - statics);
-        self.tell();
+        self.publish(outcome, ctx);
         self.mirror(ctx);
+    }
+
+    /// A pod of the API server has changed, come or gone. The work is that of one pod if it was judged before and no other
+    /// waits for anything; a new pod is judged beside all others.
+    fn api_pod_changed(&mut self, uid: &PodUid, before: Option<&SourcePod>, ctx: &mut Ctx<Self>) {
+        let now = self.sources.of_api().get(uid).cloned();
+        let mirrors = [before, now.as_ref()].map(|pod| pod.is_some_and(|pod| is_mirror(&pod.pod)));
+        if mirrors.contains(&true) {
+            self.mirrors.changed(before.map(|pod| &pod.pod), now.as_ref().map(|pod| &pod.pod));
+        }
+        if !self.may_decide() {
+            return;
+        }
+        match (before.is_some(), now.is_some(), mirrors) {
+            // It is no pod of its own.
+            (_, true, [true, true]) | (true, false, [true, _]) | (false, true, [_, true]) => {
+                self.tell_mirrors();
+                self.mirror(ctx);
+            }
+            (_, _, [false, false]) if self.decide_again(uid, now, ctx) => {}
+            _ => self.decide(ctx),
+        }
+    }
+
+    /// Decides about one pod of the API server, whether that is enough.
+    fn decide_again(&mut self, uid: &PodUid, now: Option<SourcePod>, ctx: &mut Ctx<Self>) -> bool {
+        if self.waiting > 0 || !self.duplicates.is_empty() || !self.has_decided_all() {
+            return false;
+        }
+        let Some(pod) = now else {
+            let is_all = self.decisions.forget(uid, &mut self.known);
+            if is_all {
+                self.publish_gone(uid, ctx);
+            }
+            return is_all;
+        };
+        let candidate = Candidate { pod_ref: PodRef::of(&pod.pod), pod, source: Source::Api };
+        let Some(outcome) = self.decisions.decide_again(&candidate, &mut self.known, &self.node) else {
+            return false;
+        };
+        self.say(&outcome);
+        for pod in outcome.pods.into_values() {
+            self.publish_one(pod, ctx);
+        }
+        true
     }
 
     /// An event for each refusal, and for each pod that waits for a kubelet that can run it, once.
@@ -270,7 +277,7 @@ impl PodManager {
 
     /// How many pods no worker runs, for good or not.
     fn refused(&self, for_good: bool) -> usize {
-        let refused = self.desired.values().filter_map(|pod| pod.rejected.as_ref());
+        let refused = self.told.pods().filter_map(|(_, pod)| pod.rejected.as_ref());
         refused.filter(|why| why.is_final() == for_good).count()
     }
 
@@ -296,7 +303,7 @@ impl PodManager {
             reason: Arc::from(reason),
             message: Arc::from(message),
         };
-        let _ = self.deps.events.tell(event);
+        self.deps.events.tell_or_count(event);
     }
 
     fn preempt(&self, victim: &Victim, ctx: &mut Ctx<Self>) {
@@ -310,8 +317,8 @@ impl PodManager {
 
     fn evict(&self, uid: &PodUid) {
         let why = Rejection { reason: PREEMPTING.to_owned(), message: preemption::MESSAGE.to_owned() };
-        // Refused or lost: it is told again.
-        let _ = self.deps.evict.tell(EvictPod { uid: uid.clone(), grace_seconds: None, why });
+        // Refused or lost: it is told again until the pod has ended.
+        self.deps.evict.tell_level(EvictPod { uid: uid.clone(), grace_seconds: None, why });
     }
 
     fn evict_again(&self, ctx: &mut Ctx<Self>) {
@@ -401,6 +408,8 @@ pub enum Timer {
     Exceeded(PodRef),
     /// The mirror of this full name may be tried again.
     Mirror(String),
+    /// Tell the digests of the desired pods.
+    Digest,
 }
 
 impl Actor for PodManager {
@@ -412,14 +421,16 @@ impl Subsystem for PodManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        self.told = Told::new(ctx.incarnation());
         self.ask_workers(ctx);
         self.ask_statuses(ctx);
         self.ask_runtime(ctx);
-        let _ = self.deps.sources.tell(ResendPods);
+        ctx.tell_until_taken(&self.deps.sources, ResendPods);
         self.ask_for_node(ctx);
+        self.tell_digests(ctx);
         if ctx.incarnation() > 1 {
-            let _ = self.deps.observed.tell(ResendObserved);
-            let _ = self.deps.pressure.tell(ResendPressure);
+            ctx.tell_until_taken(&self.deps.observed, ResendObserved);
+            ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
         }
     }
 
@@ -437,6 +448,7 @@ impl Subsystem for PodManager {
                 }
             }
             Timer::EvictAgain => self.evict_again(ctx),
+            Timer::Digest => self.tell_digests(ctx),
             Timer::Exceeded(pod) => self.exceeded(&pod, ctx),
             Timer::Mirror(name) => {
                 self.mirrors.done(&name);
@@ -453,6 +465,7 @@ impl Subsystem for PodManager {
             | Timer::AskRuntime
             | Timer::AskForNode
             | Timer::EvictAgain
+            | Timer::Digest
             | Timer::Mirror(_) => None,
         }
     }
@@ -463,12 +476,12 @@ impl Subsystem for PodManager {
 
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({
-            "pods": self.desired.len(),
+            "pods": self.told.len(),
             "rejected": self.refused(true),
             "unsupported": self.refused(false),
             "waiting": self.waiting,
             "preempting": self.decisions.victims().len(),
-            "sourcesReady": self.fact().sources_ready,
+            "sourcesReady": self.has_decided_all(),
         })
     }
 }
@@ -477,11 +490,22 @@ impl Handler<PodsChanged> for PodManager {
     type Result = ();
     fn handle(&mut self, changed: PodsChanged, ctx: &mut Ctx<Self>) {
         self.sources.set(changed.source, changed.pods);
-        self.sources.set_gone(changed.source, changed.gone);
-        if let Some(pods) = self.sources.of_api() {
-            self.mirrors.heard(pods.iter().map(|pod| &pod.pod));
-        }
         self.decide(ctx);
+    }
+}
+
+impl Handler<ApiPodsChanged> for PodManager {
+    type Result = ();
+    fn handle(&mut self, ApiPodsChanged(update): ApiPodsChanged, ctx: &mut Ctx<Self>) {
+        match self.sources.take_api(update) {
+            Taken::Nothing => {}
+            Taken::Pod(uid, before) => self.api_pod_changed(&uid, before.as_ref(), ctx),
+            Taken::All(_) => {
+                self.mirrors.heard(self.sources.of_api().iter().map(|(_, pod)| &pod.pod));
+                self.decide(ctx);
+            }
+            Taken::Missed => self.deps.sources.tell_level(ResendPods),
+        }
     }
 }
 
@@ -528,15 +552,16 @@ impl Handler<GetPressure> for PodManager {
 
 impl Handler<ResendDesired> for PodManager {
     type Result = ();
-    fn handle(&mut self, _: ResendDesired, _ctx: &mut Ctx<Self>) {
-        self.tell();
+    fn handle(&mut self, ask: ResendDesired, _ctx: &mut Ctx<Self>) {
+        self.tell_all_to(ask.receiver);
     }
 }
 
 impl Handler<GetPods> for PodManager {
     type Result = MessageResult<GetPods>;
     fn handle(&mut self, _: GetPods, _ctx: &mut Ctx<Self>) -> Self::Result {
-        MessageResult(self.fact())
+        let pods = self.told.pods().map(|(uid, pod)| (uid.clone(), pod.clone())).collect();
+        MessageResult(DesiredPods { pods: Arc::new(pods), sources_ready: self.has_decided_all() })
     }
 }
 
@@ -545,6 +570,6 @@ impl Handler<GetStaticOf> for PodManager {
     fn handle(&mut self, ask: GetStaticOf, _ctx: &mut Ctx<Self>) -> Self::Result {
         let name = self.mirrors.full_name(&ask.mirror);
         let of_name = |pod: &&Arc<Pod>| name.is_some_and(|name| PodRef::of(pod).full_name() == name);
-        MessageResult(self.statics().find(of_name).map(|pod| PodRef::of(pod).uid))
+        MessageResult(self.told.statics().find(of_name).map(|pod| PodRef::of(pod).uid))
     }
 }

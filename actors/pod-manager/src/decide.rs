@@ -172,6 +172,37 @@ impl Decisions {
         }
     }
 
+    /// Decides about a pod of the API server of which only its own object has changed, while none waits: what others do
+    /// does not depend on it, and it has been judged before. `None` if that is not so, and all have to be looked at.
+    pub fn decide_again(
+        &mut self,
+        candidate: &Candidate,
+        known: &mut Known,
+        node: &NodeView,
+    ) -> Option<Outcome> {
+        let uid = &candidate.pod_ref.uid;
+        let is_judged = self.admitted.contains(uid) || self.rejected.contains_key(uid);
+        if candidate.source != Source::Api || !is_judged || !self.preemptions.is_empty() {
+            return None;
+        }
+        let mut round = Round { known, node, active: Vec::new(), outcome: Outcome::default() };
+        self.decide_one(candidate, &mut round);
+        Some(round.outcome)
+    }
+
+    /// A pod of the API server is gone, while none waits. Whether that was all: if not, all have to be looked at.
+    pub fn forget(&mut self, uid: &PodUid, known: &mut Known) -> bool {
+        if !self.preemptions.is_empty() {
+            return false;
+        }
+        known.forget(uid);
+        self.admitted.remove(uid);
+        self.rejected.remove(uid);
+        self.unsupported.remove(uid);
+        self.kept.remove(uid);
+        true
+    }
+
     fn decide_one<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) {
         let uid = &candidate.pod_ref.uid;
         if !round.known.has_heard_runtime() && !round.known.is_here(uid) {

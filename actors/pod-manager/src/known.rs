@@ -158,6 +158,19 @@ impl Known {
         here.filter(is_superseded).map(|(uid, _)| uid.clone()).collect()
     }
 
+    /// The source has this pod no more, and has told of every other one.
+    pub(crate) fn forget(&mut self, uid: &PodUid) {
+        if self.reports.get(uid).is_some_and(|report| report.released) {
+            self.reports.remove(uid);
+        }
+        self.over.remove(uid);
+        self.ran.remove(uid);
+        let is_held = self.held.as_ref().is_some_and(|held| held.contains_key(uid));
+        if !self.reports.contains_key(uid) && !is_held {
+            self.sources.remove(uid);
+        }
+    }
+
     pub(crate) fn forget_all_but(&mut self, listed: &BTreeSet<&PodUid>) {
         self.reports.retain(|uid, report| !report.released || listed.contains(uid));
         self.over.retain(|uid| listed.contains(uid));

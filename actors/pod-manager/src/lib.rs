@@ -1,8 +1,8 @@
 //! Duty: knows the pods that this node shall run: merges the sources, admits or refuses, makes room for
 //!   critical ones, keeps mirrors of static pods at the API server.
-//! Receives: PodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, PressureObserved,
+//! Receives: PodsChanged, ApiPodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, PressureObserved,
 //!   GetPods, GetPressure, GetStaticOf.
-//! Sends: DesiredPods, MirrorPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetHeldPods,
+//! Sends: DesiredPodsChanged, MirrorPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetHeldPods,
 //!   ResendObserved, ResendNode, ResendPressure, EvictPod.
 //! State (rebuilt from): each source's pods (the sources list again), workers' reports (the pool is asked), who was
 //!   admitted (the workers' and the runtime's pods) or refused (StatusManager is asked), what the runtime holds and can
@@ -19,6 +19,7 @@ mod known;
 mod merge;
 mod metrics;
 pub mod mirror;
+mod same;
 
 pub use actor::{PodManager, PodManagerConfig, PodManagerDeps};
 pub use metrics::PodManagerMetrics;

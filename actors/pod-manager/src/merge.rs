@@ -4,16 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use messages::facts::{GonePods, Source, SourcePod};
+use messages::facts::{Source, SourcePod};
+use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::{PodRef, PodUid};
 use pod_rules::origin::is_mirror;
+use pod_set::{PodSet, Taken};
 use supervision::blame;
 
 /// What the sources have said so far.
 #[derive(Debug, Default)]
 pub struct Sources {
-    pods: BTreeMap<Source, Arc<Vec<SourcePod>>>,
-    gone: GonePods,
+    /// Of files and URLs, in the order in which these list them.
+    statics: BTreeMap<Source, Arc<Vec<SourcePod>>>,
+    api: PodSet<SourcePod>,
 }
 
 /// A pod that no source may name twice.
@@ -46,31 +49,32 @@ pub struct Merged {
 }
 
 impl Sources {
-    /// A source's full set.
+    /// The full set of static pods of a file or URL.
     pub fn set(&mut self, source: Source, pods: Arc<Vec<SourcePod>>) {
-        self.pods.insert(source, pods);
+        self.statics.insert(source, pods);
     }
 
-    /// The newest of those that a source has no more. Only the API server's pods have an end that somebody tells.
-    pub fn set_gone(&mut self, source: Source, gone: GonePods) {
-        if source == Source::Api {
-            self.gone = gone;
-        }
+    /// News of the API server's pods.
+    pub fn take_api(&mut self, update: PodSetUpdate<SourcePod>) -> Taken<SourcePod> {
+        self.api.take(update)
     }
 
-    /// The newest of those that are gone.
-    pub fn gone(&self) -> &GonePods {
-        &self.gone
+    /// What is known of a pod that the API server has no more. Only its pods have an end that somebody tells.
+    pub fn gone(&self, uid: &PodUid) -> Option<GonePod> {
+        self.api.gone(uid)
     }
 
     /// The API server's pods, as far as it has been heard.
-    pub fn of_api(&self) -> Option<&Arc<Vec<SourcePod>>> {
-        self.pods.get(&Source::Api)
+    pub fn of_api(&self) -> &PodSet<SourcePod> {
+        &self.api
     }
 
     /// Every one of these has been heard.
     pub fn heard_all(&self, expected: &[Source]) -> bool {
-        expected.iter().all(|source| self.pods.contains_key(source))
+        expected.iter().all(|source| match source {
+            Source::Api => self.api.is_complete(),
+            Source::File | Source::Http => self.statics.contains_key(source),
+        })
     }
 
     /// Every pod once. `is_known` tells of those that run or ran already: a new one takes neither the place nor the name
@@ -78,9 +82,10 @@ impl Sources {
     /// it.
     pub fn merge(&self, is_known: impl Fn(&PodUid) -> bool) -> Merged {
         let mut merged = Merged::default();
-        let listed = self.pods.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
+        let statics = self.statics.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
         // A mirror is no pod of its own: it stands for one that another source names.
-        let listed = listed.filter(|(source, pod)| *source != Source::Api || !is_mirror(&pod.pod));
+        let of_api = self.api.iter().filter(|(_, pod)| !is_mirror(&pod.pod));
+        let listed = statics.chain(of_api.map(|(_, pod)| (Source::Api, pod)));
         let mut listed: Vec<Candidate> = listed
             .map(|(source, pod)| {
                 let pod_ref = PodRef::of(&pod.pod);
@@ -173,7 +178,8 @@ mod tests {
     fn a_pod_of_the_api_server_and_a_static_one_take_no_name_from_each_other() {
         for running in [&[][..], &["1"], &["2"]] {
             let mut all = sources(vec![pod("1", "a")]);
-            all.set(Source::Api, Arc::new(vec![pod("2", "a"), pod("3", "b")]));
+            let of_api = ["2", "3"].map(PodUid::new).into_iter().zip([pod("2", "a"), pod("3", "b")]);
+            all.take_api(pod_set::snapshot(1, of_api, true));
             let merged = all.merge(known(running));
             assert_eq!(uids(&merged).len(), 3, "{running:?}");
             assert_eq!(merged.duplicates, []);

@@ -61,6 +61,22 @@ impl Mirrors {
         self.known = Some(mirrors.map(named).collect());
     }
 
+    /// A mirror has changed, or what was one is none any more.
+    pub fn changed(&mut self, before: Option<&Arc<Pod>>, now: Option<&Arc<Pod>>) {
+        let Some(known) = &mut self.known else { return };
+        let before = before.filter(|pod| is_mirror(pod)).map(|pod| PodRef::of(pod));
+        if let Some(before) = before {
+            // Another mirror may have its name by now.
+            let name = before.full_name();
+            if known.get(&name).is_some_and(|mirror| PodRef::of(mirror).uid == before.uid) {
+                known.remove(&name);
+            }
+        }
+        if let Some(now) = now.filter(|pod| is_mirror(pod)) {
+            known.insert(PodRef::of(now).full_name(), now.clone());
+        }
+    }
+
     /// The mirrors of these static pods, by the UID of the static pod.
     pub fn of<'a>(&self, statics: impl Iterator<Item = &'a Arc<Pod>>) -> BTreeMap<PodUid, Arc<Pod>> {
         let known = self.known.as_ref();

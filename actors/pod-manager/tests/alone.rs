@@ -60,8 +60,7 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<PodManager> {
-        let deps = self.deps();
-        stage.start(move || PodManager::new(deps.clone()))
+        stage.start(self.deps(), PodManager::new)
     }
 
     fn deps(&self) -> PodManagerDeps {
@@ -72,15 +71,15 @@ impl Neighbours {
             },
             observers: vec![self.pool.address(), self.pleg.address()],
             sources: self.sources.address(),
-            workers: self.workers.address(),
-            statuses: self.statuses.address(),
-            held_pods: self.held.address(),
+            workers: self.workers.asked(),
+            statuses: self.statuses.asked(),
+            held_pods: self.held.asked(),
             observed: self.observed.address(),
             pressure: self.pressure.address(),
             node: Some(self.node.address()),
             evict: self.evict.address(),
             mirrors: self.mirrors.address(),
-            api: Some(self.api.client(&Io::current())),
+            api: Some(Arc::new(self.api.client(&Io::current()))),
             events: self.events.address(),
             metrics: PodManagerMetrics::new().unwrap(),
         }

@@ -1,5 +1,6 @@
-//! The actor: reads when told or when it is time, and sends the whole set on.
+//! The actor: reads when told or when it is time, and sends on what has changed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +12,14 @@ use bridge_kube::{Follow, Followed, Said, Select, Unreadable};
 use bridge_node::host::{ManifestFile, StaticFiles, StaticFilesError};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{GonePods, NodeObserved, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
+use messages::facts::{NodeObserved, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::node_status::ResendNode;
-use messages::pod_manager::PodsChanged;
+use messages::pod_manager::{ApiPodsChanged, PodsChanged};
+use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::pod_sources::{self, ResendPods};
 use messages::{PodRef, PodUid};
 use pod_rules::reasons::FAILED_VALIDATION;
+use pod_set::Digests;
 use supervision::{Address, Ctx, Subsystem, blame};
 
 use crate::api_pods::ApiPods;
@@ -65,8 +68,10 @@ pub struct PodSourcesDeps {
     pub node: Option<Address<ResendNode>>,
     /// Wall time, for `kubernetes.io/config.seen`.
     pub clock: Arc<dyn Clock>,
-    /// Who is told.
+    /// PodManager: told of static pods, and of the API server's.
     pub manager: Address<PodsChanged>,
+    /// Likewise.
+    pub api_pods: Address<ApiPodsChanged>,
     /// Events.
     pub events: Address<RecordEvent>,
 }
@@ -82,6 +87,8 @@ pub enum Timer {
     Follow,
     /// Ask for the Node again.
     AskForNode,
+    /// Tell the digest of the API server's pods, and what was refused.
+    Digest,
 }
 
 /// The pods of every source.
@@ -97,16 +104,17 @@ pub struct PodSources {
     fetch_failures: u32,
     url_problem: Option<String>,
     api_pods: ApiPods,
+    digests: Digests,
+    /// What PodManager had no room for.
+    untold: BTreeMap<Source, PodsChanged>,
     following: bool,
     api_problem: Option<String>,
-    supported_of_api: Supported,
 }
 
 impl PodSources {
     /// An incarnation that has read nothing.
     pub fn new(deps: PodSourcesDeps) -> Self {
         Self {
-            deps,
             manifests: Manifests::default(),
             read: false,
             reading: None,
@@ -115,10 +123,12 @@ impl PodSources {
             fetched: Fetched::default(),
             fetch_failures: 0,
             url_problem: None,
-            api_pods: ApiPods::default(),
+            api_pods: ApiPods::new(0, deps.config.restart_rules),
+            digests: Digests::default(),
+            untold: BTreeMap::new(),
             following: false,
             api_problem: None,
-            supported_of_api: Supported::for_api_pods(),
+            deps,
         }
     }
 
@@ -267,8 +277,8 @@ impl PodSources {
         match &self.deps.node {
             Some(_) if self.deps.api.is_none() || self.following => {}
             Some(node) => {
-                // Refused or lost: it is asked for again.
-                let _ = node.tell(ResendNode);
+                // Lost: it is asked for again.
+                node.tell_level(ResendNode);
                 ctx.set_timer(Timer::AskForNode, ASK_FOR_NODE);
             }
             None => self.follow(ctx),
@@ -276,15 +286,15 @@ impl PodSources {
     }
 
     fn heard_of_api(&mut self, news: Followed<Pod>, ctx: &mut Ctx<Self>) {
-        let (supported, now) = (&self.supported_of_api, self.deps.clock.now());
-        match news {
-            Followed::All(pods) => self.api_pods.all(pods, &ctx.quarantined(), supported, now),
+        let now = self.deps.clock.now();
+        let update = match news {
+            Followed::All(pods) => self.api_pods.all(pods, &ctx.quarantined(), now),
             Followed::Changed(pod) => {
                 let uid = PodRef::of(&pod).uid;
                 if ctx.is_quarantined(&uid) {
-                    self.api_pods.leave_alone(pod, now);
+                    self.api_pods.leave_alone(pod, now)
                 } else {
-                    blame::for_pod(&uid, || self.api_pods.changed(pod, supported, now));
+                    blame::for_pod(&uid, || self.api_pods.changed(pod, now))
                 }
             }
             Followed::Gone(pod) => blame::for_pod(&PodRef::of(&pod).uid, || self.api_pods.gone(&pod)),
@@ -294,7 +304,7 @@ impl PodSources {
                 match one.said {
                     Said::Listed => return self.api_pods.unreadable(uid),
                     Said::Changed => return,
-                    Said::Gone => self.api_pods.forget(&uid),
+                    Said::Gone => self.api_pods.forget(&uid, GonePod::default()),
                 }
             }
             Followed::Trouble(error) => {
@@ -305,18 +315,18 @@ impl PodSources {
                 self.api_problem = Some(error.to_string());
                 return;
             }
-        }
+        };
         if self.api_problem.take().is_some() {
             tracing::info!("Pods of the API server are up to date again");
         }
-        self.tell_of_api();
+        self.tell_of_api(update, ctx);
     }
 
     fn say_unreadable(&self, one: &Unreadable) {
         let text = |text: &str| Arc::from(text);
         let pod =
             PodRef { uid: PodUid::new(&one.uid), namespace: text(&one.namespace), name: text(&one.name) };
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object: EventObject::Pod { pod, field_path: Arc::from("") },
             event_type: EventType::Warning,
             reason: Arc::from(FAILED_VALIDATION),
@@ -324,20 +334,35 @@ impl PodSources {
         });
     }
 
-    fn tell_of_api(&self) {
-        if let Some(pods) = self.api_pods.pods() {
-            self.tell_with(Source::Api, pods, self.api_pods.lately_gone());
+    /// Tells PodManager what is new of the API server's pods, if anything is.
+    fn tell_of_api(&mut self, update: Option<PodSetUpdate<SourcePod>>, ctx: &mut Ctx<Self>) {
+        if let Some(update) = update {
+            self.deps.api_pods.tell_level(ApiPodsChanged(update));
+            if let Some(soon) = self.digests.changed() {
+                ctx.set_timer(Timer::Digest, soon);
+            }
         }
     }
 
-    fn tell(&self, source: Source, pods: Vec<SourcePod>) {
-        self.tell_with(source, pods, GonePods::default());
+    fn tell_digest(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Digest, self.digests.told());
+        for (source, changed) in std::mem::take(&mut self.untold) {
+            if let Err(refused) = self.deps.manager.tell(changed) {
+                self.untold.insert(source, refused.message);
+            }
+        }
+        if let Some(digest) = self.api_pods.digest() {
+            self.deps.api_pods.tell_level(ApiPodsChanged(PodSetUpdate::Digest(digest)));
+        }
     }
 
-    fn tell_with(&self, source: Source, pods: Vec<SourcePod>, gone: GonePods) {
+    /// Tells PodManager of a source's static pods; with the next digest again if it has no room.
+    fn tell(&mut self, source: Source, pods: Vec<SourcePod>) {
         let pods = self.deps.config.restart_rules.of_all(pods);
-        // Refused only while PodManager has ended; it asks for a resend when it is back.
-        let _ = self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods), gone });
+        match self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods) }) {
+            Ok(()) => drop(self.untold.remove(&source)),
+            Err(refused) => drop(self.untold.insert(source, refused.message)),
+        }
     }
 
     fn report(&self, problem: &Problem) {
@@ -359,7 +384,7 @@ impl PodSources {
             reason: Arc::from(reason),
             message: Arc::from(message),
         };
-        let _ = self.deps.events.tell(event);
+        self.deps.events.tell_or_count(event);
     }
 }
 
@@ -437,6 +462,8 @@ impl Subsystem for PodSources {
             );
             self.read(Why::Listing, ctx);
         }
+        self.api_pods = ApiPods::new(ctx.incarnation(), self.deps.config.restart_rules);
+        ctx.set_timer(Timer::Digest, self.digests.told());
         self.fetch(ctx);
         self.ask_for_node(ctx);
     }
@@ -447,13 +474,13 @@ impl Subsystem for PodSources {
             Timer::Fetch => self.fetch(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
+            Timer::Digest => self.tell_digest(ctx),
         }
     }
 
-    fn on_release(&mut self, pod: &PodUid, _ctx: &mut Ctx<Self>) {
-        if self.api_pods.let_in(pod, &self.supported_of_api, self.deps.clock.now()) {
-            self.tell_of_api();
-        }
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        let update = self.api_pods.let_in(pod, self.deps.clock.now());
+        self.tell_of_api(update, ctx);
     }
 
     fn observe(&self) -> serde_json::Value {
@@ -471,7 +498,7 @@ impl Subsystem for PodSources {
             "problem": self.path_problem,
             "url": url,
             "api": self.deps.api.as_ref().map(|_| serde_json::json!({
-                "pods": self.api_pods.pods().map(|pods| pods.len()),
+                "pods": self.api_pods.count(),
                 "waitsForNode": !self.following,
                 "problem": self.api_problem,
             })),
@@ -488,7 +515,9 @@ impl Handler<ResendPods> for PodSources {
         if let Some(pods) = self.fetched.pods() {
             self.tell(Source::Http, pods.to_vec());
         }
-        self.tell_of_api();
+        if let Some(all) = self.api_pods.snapshot() {
+            self.deps.api_pods.tell_level(ApiPodsChanged(all));
+        }
     }
 }
 

@@ -1,28 +1,30 @@
 //! PURE: the pods that the API server has bound to this node, followed.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{GonePods, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
+use messages::facts::{Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
+use messages::pod_set::{GonePod, PodSetDigest, PodSetUpdate};
 use messages::{PodRef, PodUid};
 use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
+use pod_set::Journal;
 use supervision::blame;
 
+use crate::restart_rules::RestartRules;
 use crate::static_pod::CONFIG_SEEN_ANNOTATION;
 use crate::unsupported::{Supported, unsupported};
 
-/// Pods that are remembered for a while after they have gone.
-const GONE_MAX: usize = 128;
-
-/// All pods of the node, by UID; `None` until the list has been heard once.
-#[derive(Debug, Default)]
+/// All pods of the node, by UID.
+#[derive(Debug)]
 pub struct ApiPods {
-    pods: Option<BTreeMap<PodUid, SourcePod>>,
-    /// What their deletion granted them, the newest last. Who deletes a pod by force says so in the last change before
-    /// it goes, and nobody may have heard of that one yet.
-    gone: VecDeque<(PodUid, i64)>,
+    supported: Supported,
+    rules: RestartRules,
+    /// As the API server has them.
+    pods: BTreeMap<PodUid, SourcePod>,
+    /// As PodManager is told of them. Complete once the list has been heard.
+    journal: Journal<SourcePod>,
     /// Pods of the list that comes next that cannot be read.
     unreadable: BTreeSet<PodUid>,
     /// Pods that are left alone, as they are now.
@@ -30,32 +32,45 @@ pub struct ApiPods {
 }
 
 impl ApiPods {
-    /// The whole list. Of pods that are `left_alone` what was known goes on.
+    /// Nothing has been heard, by PodSources in this incarnation.
+    pub fn new(incarnation: u64, rules: RestartRules) -> Self {
+        Self {
+            supported: Supported::for_api_pods(),
+            rules,
+            pods: BTreeMap::new(),
+            journal: Journal::new(incarnation),
+            unreadable: BTreeSet::new(),
+            left_alone: BTreeMap::new(),
+        }
+    }
+
+    /// The whole list. Of pods that are `left_alone`, or that cannot be read, what was known goes on. Returns the message
+    /// that tells of it, if it brings anything new.
     pub fn all(
         &mut self,
         pods: Vec<Pod>,
         left_alone: &BTreeSet<PodUid>,
-        supported: &Supported,
         now: Timestamp,
-    ) {
-        let mut before = self.pods.take().unwrap_or_default();
-        let mut taken = BTreeMap::new();
+    ) -> Option<PodSetUpdate<SourcePod>> {
+        let before = self.journal.digest();
+        let mut listed = std::mem::take(&mut self.unreadable);
         self.left_alone.clear();
         for pod in pods {
             let uid = PodRef::of(&pod).uid;
-            let known = before.remove(&uid);
             if left_alone.contains(&uid) {
-                taken.insert(uid.clone(), known.unwrap_or_else(|| unjudged(pod.clone(), now)));
-                self.left_alone.insert(uid, pod);
+                self.leave_alone(pod, now);
             } else {
-                let pod = blame::for_pod(&uid, || source_pod(pod, known.as_ref(), supported, now));
-                taken.insert(uid, pod);
+                blame::for_pod(&uid, || self.changed(pod, now));
             }
+            listed.insert(uid);
         }
-        for uid in std::mem::take(&mut self.unreadable) {
-            taken.extend(before.remove_entry(&uid));
+        let gone: Vec<PodUid> = self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        for uid in &gone {
+            let _named = blame::name(uid);
+            self.forget(uid, GonePod::default());
         }
-        self.pods = Some(taken);
+        self.journal.completed();
+        (self.journal.digest() != before).then(|| self.journal.snapshot())
     }
 
     /// A pod of the list that comes next cannot be read: what was known of it goes on.
@@ -63,70 +78,82 @@ impl ApiPods {
         self.unreadable.insert(uid);
     }
 
-    /// A pod is left alone: what was known of it goes on until it is [`ApiPods::let_in`].
-    pub fn leave_alone(&mut self, pod: Pod, now: Timestamp) {
+    /// A pod is left alone: what was known of it goes on until it is [`ApiPods::let_in`]. Returns the message that tells
+    /// of a pod of which nothing was known.
+    pub fn leave_alone(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
         let uid = PodRef::of(&pod).uid;
-        let pods = self.pods.get_or_insert_default();
-        pods.entry(uid.clone()).or_insert_with(|| unjudged(pod.clone(), now));
-        self.left_alone.insert(uid, pod);
-    }
-
-    /// A pod is not left alone any more. Says whether there was news of it meanwhile.
-    pub fn let_in(&mut self, uid: &PodUid, supported: &Supported, now: Timestamp) -> bool {
-        let pod = self.left_alone.remove(uid);
-        let is_news = pod.is_some();
-        if let Some(pod) = pod {
-            self.changed(pod, supported, now);
+        self.left_alone.insert(uid.clone(), pod.clone());
+        if self.pods.contains_key(&uid) {
+            return None;
         }
-        is_news
+        let pod = unjudged(pod, now);
+        self.pods.insert(uid.clone(), pod.clone());
+        Some(self.journal.put(&uid, pod))
     }
 
-    /// One pod is new or has changed.
-    pub fn changed(&mut self, pod: Pod, supported: &Supported, now: Timestamp) {
-        let pods = self.pods.get_or_insert_default();
+    /// A pod is not left alone any more. Returns the message that tells of it, if there was news of it meanwhile.
+    pub fn let_in(&mut self, uid: &PodUid, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
+        let pod = self.left_alone.remove(uid)?;
+        self.changed(pod, now)
+    }
+
+    /// One pod is new or has changed. Returns the message that tells of it, if it brings anything new.
+    pub fn changed(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
         let uid = PodRef::of(&pod).uid;
         self.left_alone.remove(&uid);
-        let known = pods.get(&uid);
-        let pod = source_pod(pod, known, supported, now);
-        pods.insert(uid, pod);
-    }
-
-    /// One pod is gone.
-    pub fn gone(&mut self, pod: &Pod) {
-        let uid = PodRef::of(pod).uid;
-        self.forget(&uid);
-        let Some(granted) = pod.metadata.deletion_grace_period_seconds else { return };
-        self.gone.push_back((uid, granted));
-        if self.gone.len() > GONE_MAX {
-            self.gone.pop_front();
+        let known = self.pods.get(&uid);
+        let pod = source_pod(pod, known, &self.supported, now);
+        if known.is_some_and(|known| Arc::ptr_eq(&known.pod, &pod.pod)) {
+            return None;
         }
+        self.pods.insert(uid.clone(), pod.clone());
+        Some(self.journal.put(&uid, self.rules.of(pod)))
     }
 
-    /// One pod is gone, and nothing more is known of its end.
-    pub fn forget(&mut self, uid: &PodUid) {
+    /// One pod is gone. What its deletion granted it is told with that: who deletes a pod by force says so in the last
+    /// change before it goes, and nobody may have heard of that one yet.
+    pub fn gone(&mut self, pod: &Pod) -> Option<PodSetUpdate<SourcePod>> {
+        let granted_seconds = pod.metadata.deletion_grace_period_seconds;
+        self.forget(&PodRef::of(pod).uid, GonePod { granted_seconds, superseded: false })
+    }
+
+    /// One pod is gone, and this is known of its end.
+    pub fn forget(&mut self, uid: &PodUid, gone: GonePod) -> Option<PodSetUpdate<SourcePod>> {
         self.left_alone.remove(uid);
-        if let Some(pods) = &mut self.pods {
-            pods.remove(uid);
-        }
+        self.pods.remove(uid);
+        self.journal.remove(uid, gone)
     }
 
-    /// The newest of those that are gone.
-    pub fn lately_gone(&self) -> GonePods {
-        Arc::new(self.gone.iter().cloned().collect())
+    /// The message that tells everything, once the list has been heard.
+    pub fn snapshot(&self) -> Option<PodSetUpdate<SourcePod>> {
+        self.has_heard().then(|| self.journal.snapshot())
     }
 
-    /// All pods, once they have been heard of.
-    pub fn pods(&self) -> Option<Vec<SourcePod>> {
-        self.pods.as_ref().map(|pods| pods.values().cloned().collect())
+    /// What PodManager compares itself with, once the list has been heard.
+    pub fn digest(&self) -> Option<PodSetDigest> {
+        self.has_heard().then(|| self.journal.digest())
     }
+
+    /// How many pods there are, once the list has been heard.
+    pub fn count(&self) -> Option<usize> {
+        self.has_heard().then_some(self.pods.len())
+    }
+
+    fn has_heard(&self) -> bool {
+        self.journal.digest().complete
+    }
+}
+
+/// What is said of a pod that is left alone and of which nothing was known.
+fn not_judged() -> Rejection {
+    let message = "PodSources leaves the pod alone after repeated panics".to_owned();
+    Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message }
 }
 
 /// A pod that is left alone and of which nothing was known: if it runs it runs on, and otherwise it waits.
 fn unjudged(mut pod: Pod, now: Timestamp) -> SourcePod {
     annotate(&mut pod, None, now);
-    let message = "PodSources leaves the pod alone after repeated panics".to_owned();
-    let refused = Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message };
-    SourcePod { pod: Arc::new(pod), refused: Some(refused) }
+    SourcePod { pod: Arc::new(pod), refused: Some(not_judged()) }
 }
 
 /// Notes source and time on the pod; says whether it is a mirror.
@@ -156,7 +183,8 @@ fn source_pod(mut pod: Pod, known: Option<&SourcePod>, supported: &Supported, no
 
 fn refused(pod: &Pod, known: Option<&SourcePod>, supported: &Supported) -> Option<Rejection> {
     // A spec that has not changed asks for the same as before; statuses change often.
-    if let Some(known) = known.filter(|known| known.pod.spec == pod.spec) {
+    let judged = known.filter(|known| known.refused.as_ref() != Some(&not_judged()));
+    if let Some(known) = judged.filter(|known| known.pod.spec == pod.spec) {
         return known.refused.clone();
     }
     let fields = unsupported(pod, supported);
@@ -184,49 +212,98 @@ mod tests {
         pod(uid, json!({ "containers": [{ "name": "c", "image": "i" }] }))
     }
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn nothing() -> ApiPods {
+        ApiPods::new(1, RestartRules::default())
+    }
+
     fn uids(pods: &ApiPods) -> Vec<String> {
-        let pods = pods.pods().expect("has been heard");
-        pods.iter().map(|pod| pod.pod.metadata.uid.clone().unwrap()).collect()
+        assert_eq!(pods.pods.len(), pods.journal.len());
+        pods.journal.iter().map(|(uid, _)| uid.to_string()).collect()
+    }
+
+    fn only(pods: &ApiPods) -> SourcePod {
+        let mut all = pods.journal.iter();
+        all.next().filter(|_| pods.journal.len() == 1).expect("there is one pod").1.clone()
     }
 
     #[test]
     fn the_list_is_followed() {
-        let (mut pods, supported) = (ApiPods::default(), Supported::for_api_pods());
-        assert_eq!(pods.pods(), None);
-        pods.all(vec![], &BTreeSet::new(), &supported, Timestamp::UNIX_EPOCH);
-        assert_eq!(pods.pods(), Some(vec![]), "an empty list has been heard");
-        pods.changed(plain("a"), &supported, Timestamp::UNIX_EPOCH);
-        pods.changed(plain("b"), &supported, Timestamp::UNIX_EPOCH);
-        pods.gone(&plain("a"));
+        let mut pods = nothing();
+        assert_eq!((pods.count(), pods.snapshot().is_some()), (None, false));
+        assert!(
+            matches!(pods.all(vec![], &BTreeSet::new(), NOW), Some(PodSetUpdate::All(_))),
+            "an empty list has been heard"
+        );
+        assert!(pods.all(vec![], &BTreeSet::new(), NOW).is_none(), "no news");
+        assert!(matches!(pods.changed(plain("a"), NOW), Some(PodSetUpdate::Pod { .. })));
+        pods.changed(plain("b"), NOW);
+        assert!(pods.gone(&plain("a")).is_some() && pods.gone(&plain("a")).is_none());
         assert_eq!(uids(&pods), ["b"]);
-        pods.all(vec![plain("c")], &BTreeSet::new(), &supported, Timestamp::UNIX_EPOCH);
+        assert!(matches!(pods.all(vec![plain("c")], &BTreeSet::new(), NOW), Some(PodSetUpdate::All(_))));
         assert_eq!(uids(&pods), ["c"]);
     }
 
     #[test]
-    fn what_a_deletion_granted_is_remembered() {
-        let mut pods = ApiPods::default();
-        let deleted = |uid: &str| {
-            let mut last = plain(uid);
-            last.metadata.deletion_grace_period_seconds = Some(0);
-            last
-        };
-        pods.gone(&deleted("a"));
+    fn an_echo_is_told_to_nobody() {
+        let mut pods = nothing();
+        pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW);
+        let mut again = plain("a");
+        again.metadata.managed_fields = None;
+        assert!(pods.changed(again, NOW).is_none());
+        assert!(
+            pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW).is_none(),
+            "a list that shows the same"
+        );
+    }
+
+    #[test]
+    fn a_pod_that_is_left_alone_goes_on_as_it_was_known_and_is_judged_when_it_is_let_in() {
+        let (mut pods, alone) = (nothing(), BTreeSet::from(["a", "b"].map(PodUid::new)));
+        pods.all(vec![plain("a")], &BTreeSet::new(), NOW);
+        let mut other = plain("a");
+        other.metadata.labels = Some([("app".to_owned(), "other".to_owned())].into());
+        pods.all(vec![other, plain("b")], &alone, NOW);
+        let told = |pods: &ApiPods, uid| pods.journal.get(&PodUid::new(uid)).cloned().unwrap();
+        assert_eq!((told(&pods, "a").pod.metadata.labels.clone(), told(&pods, "a").refused), (None, None));
+        assert_eq!(told(&pods, "b").refused, Some(not_judged()));
+        assert!(pods.leave_alone(plain("b"), NOW).is_none(), "no news");
+        assert!(["a", "b"].iter().all(|uid| pods.let_in(&PodUid::new(uid), NOW).is_some()));
+        assert!(told(&pods, "a").pod.metadata.labels.is_some());
+        assert_eq!(told(&pods, "b").refused, None);
+        assert!(pods.let_in(&PodUid::new("b"), NOW).is_none());
+    }
+
+    #[test]
+    fn a_pod_of_the_list_that_cannot_be_read_goes_on_as_it_was_known() {
+        let mut pods = nothing();
+        pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW);
+        pods.unreadable(PodUid::new("a"));
+        assert!(pods.all(vec![plain("b")], &BTreeSet::new(), NOW).is_none());
+        assert!(pods.all(vec![plain("b")], &BTreeSet::new(), NOW).is_some());
+        assert_eq!(uids(&pods), ["b"]);
+    }
+
+    #[test]
+    fn what_a_deletion_granted_is_told() {
+        let mut pods = nothing();
+        pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW);
+        let mut last = plain("a");
+        last.metadata.deletion_grace_period_seconds = Some(0);
+        pods.gone(&last);
         pods.gone(&plain("b"));
-        assert_eq!(*pods.lately_gone(), [(PodUid::new("a"), 0)].into());
-        for number in 0..2 * GONE_MAX {
-            pods.gone(&deleted(&number.to_string()));
-        }
-        assert_eq!(pods.lately_gone().len(), GONE_MAX);
+        let granted = |uid| pods.journal.gone(&PodUid::new(uid)).and_then(|gone| gone.granted_seconds);
+        assert_eq!((granted("a"), granted("b")), (Some(0), None));
     }
 
     #[test]
     fn a_pod_is_marked_with_its_source_and_when_it_was_first_seen() {
-        let (mut pods, supported) = (ApiPods::default(), Supported::for_api_pods());
-        pods.changed(plain("a"), &supported, Timestamp::UNIX_EPOCH);
-        let first = pods.pods().unwrap().remove(0);
-        pods.changed(plain("a"), &supported, Timestamp::from_second(1_000_000).unwrap());
-        let second = pods.pods().unwrap().remove(0);
+        let mut pods = nothing();
+        pods.changed(plain("a"), NOW);
+        let first = only(&pods);
+        pods.changed(plain("a"), Timestamp::from_second(1_000_000).unwrap());
+        let second = only(&pods);
         assert!(Arc::ptr_eq(&first.pod, &second.pod), "nothing has changed");
         let annotations = second.pod.metadata.annotations.as_ref().unwrap();
         assert_eq!(annotations[CONFIG_SOURCE], "api");
@@ -241,15 +318,15 @@ mod tests {
             "containers": [{ "name": "c", "image": "i" }],
             "volumes": [{ "name": "v", "nfs": { "server": "s", "path": "/" } }]
         });
-        let (mut pods, supported) = (ApiPods::default(), Supported::for_api_pods());
-        pods.changed(pod("a", spec.clone()), &supported, Timestamp::UNIX_EPOCH);
-        let refused = pods.pods().unwrap().remove(0).refused.unwrap();
+        let mut pods = nothing();
+        pods.changed(pod("a", spec.clone()), NOW);
+        let refused = only(&pods).refused.unwrap();
         assert_eq!(refused.reason, UNSUPPORTED_FIELDS);
         assert!(refused.message.starts_with("spec.volumes[0].nfs"), "{}", refused.message);
         let mut mirror = pod("m", spec);
         mirror.metadata.annotations = Some([(CONFIG_MIRROR.to_owned(), "h".to_owned())].into());
-        pods.all(vec![mirror], &BTreeSet::new(), &supported, Timestamp::UNIX_EPOCH);
-        assert_eq!(pods.pods().unwrap()[0].refused, None);
+        pods.all(vec![mirror], &BTreeSet::new(), NOW);
+        assert_eq!(only(&pods).refused, None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Duty: reads what the sources want this node to run, and turns it into whole, valid pods.
 //! Receives: ResendPods, NodeObserved.
-//! Sends: PodsChanged, RecordEvent, ResendNode.
+//! Sends: PodsChanged, ApiPodsChanged, RecordEvent, ResendNode.
 //! State (rebuilt from): the manifests (read again from the static-pod path and the URL), the API server's pods of this
 //!   node (listed again).
 //! On crash: everything is read again; pods get the same UIDs.

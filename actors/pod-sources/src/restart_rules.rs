@@ -25,14 +25,17 @@ impl Default for RestartRules {
 
 impl RestartRules {
     /// The pods with those rules alone that hold; nothing else goes by the others then.
-    pub fn of_all(self, mut pods: Vec<SourcePod>) -> Vec<SourcePod> {
+    pub fn of_all(self, pods: Vec<SourcePod>) -> Vec<SourcePod> {
+        pods.into_iter().map(|pod| self.of(pod)).collect()
+    }
+
+    /// The same for one pod.
+    pub fn of(self, mut pod: SourcePod) -> SourcePod {
         if self != Self::default() {
-            for pod in &mut pods {
-                let uid = PodRef::of(&pod.pod).uid;
-                blame::for_pod(&uid, || self.of_pod(&mut pod.pod));
-            }
+            let uid = PodRef::of(&pod.pod).uid;
+            blame::for_pod(&uid, || self.of_pod(&mut pod.pod));
         }
-        pods
+        pod
     }
 
     fn of_pod(self, pod: &mut Arc<Pod>) {

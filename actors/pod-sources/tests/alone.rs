@@ -47,8 +47,7 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<PodSources> {
-        let deps = self.deps(stage);
-        stage.start(move || PodSources::new(deps.clone()))
+        stage.start(self.deps(stage), PodSources::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> PodSourcesDeps {
@@ -62,7 +61,7 @@ impl Neighbours {
             },
             files: Arc::new(FakeStaticFiles::new(stage.fakes.disk.clone())),
             url: Some(Arc::new(self.url.clone())),
-            api: Some(self.api.client(&Io::current())),
+            api: Some(Arc::new(self.api.client(&Io::current()))),
             node: Some(self.node.address()),
             clock: stage.fakes.clock.clone(),
             manager: self.manager.address(),

@@ -1,6 +1,6 @@
 //! **Duty.** One worker per pod UID brings the pod from desired to running, from unwanted to gone; the pool sees that
 //!   each pod has its worker and hands it every fact about the pod.
-//! **Receives.** Pool: `DesiredPods`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `WorkerReported`, `EvictPod`,
+//! **Receives.** Pool: `DesiredPodsChanged`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `WorkerReported`, `EvictPod`,
 //!   `ResendPod`, `ResendReports`, `NodeAddressesObserved`, `PodObjectsChanged`, `GetWorkers`. Worker, from the pool alone: `SyncPod`, `PodObserved`, `RuntimeObserved`,
 //!   `ProbeVerdict`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
 //! **Sends.** `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`, `PrepareSubpaths`, `GetPodStatus`, `WorkerReported`,

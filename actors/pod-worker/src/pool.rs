@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
 use messages::facts::{
-    DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
+    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
 };
 use messages::node_status::ResendNode;
 use messages::object_cache::PodObjectsChanged;
@@ -16,6 +16,7 @@ use messages::pod_worker::worker::{SyncPod, Want};
 use messages::pod_worker::{EvictPod, GetWorkers, RECEIVER, ResendPod, ResendReports};
 use messages::probe_manager::ResendVerdicts;
 use messages::{Delivery, PodRef, PodUid};
+use pod_set::Looks;
 use supervision::{Child, ChildSpec, Ctx, Subsystem, blame};
 
 use crate::deps::PodWorkerPoolDeps;
@@ -26,6 +27,8 @@ use crate::worker::PodWorker;
 
 /// Messages that may wait for one worker: the newest of each kind, with room.
 const WORKER_MAILBOX: usize = 16;
+/// Pause before reports that somebody had no room for are told again.
+const REPORTS_AGAIN: Duration = Duration::from_secs(1);
 /// Pause until it is seen again whether a worker that ends has ended.
 const ENDING_PAUSE: Duration = Duration::from_millis(20);
 
@@ -34,6 +37,8 @@ const ENDING_PAUSE: Duration = Duration::from_millis(20);
 pub enum Timer {
     /// Workers that were told to end may have ended.
     Ending,
+    /// Somebody had no room for a report.
+    Reports,
 }
 
 /// The pool of all pod workers.
@@ -46,6 +51,7 @@ pub struct PodWorkerPool {
     health: Option<RuntimeObserved>,
     addresses: Option<NodeAddressesObserved>,
     observed: BTreeMap<PodUid, PodObserved>,
+    looks: Looks,
     verdicts: BTreeMap<PodUid, ProbeVerdict>,
     evictions: BTreeMap<PodUid, EvictPod>,
 }
@@ -61,6 +67,7 @@ impl PodWorkerPool {
             health: None,
             addresses: None,
             observed: BTreeMap::new(),
+            looks: Looks::default(),
             verdicts: BTreeMap::new(),
             evictions: BTreeMap::new(),
         }
@@ -71,8 +78,8 @@ impl PodWorkerPool {
         PodWorker: Handler<M>,
     {
         if let Some(child) = self.children.get(uid) {
-            // Refused: it has ended, or it asks for everything when it is back.
-            let _ = child.address::<M>().tell(message);
+            // One message of each kind: never refused for want of room.
+            child.address::<M>().tell_level(message);
         }
     }
 
@@ -150,12 +157,31 @@ impl PodWorkerPool {
     }
 
     fn see_endings(&mut self, ctx: &mut Ctx<Self>) {
-        let living: BTreeSet<PodUid> = ctx.children::<PodWorker>().into_iter().map(|(uid, _)| uid).collect();
-        self.ending.retain(|uid| living.contains(uid));
+        let ended = |uid: &&PodUid| !ctx.has_child::<PodWorker>(uid);
+        let ended: Vec<PodUid> = self.ending.iter().filter(ended).cloned().collect();
+        for uid in &ended {
+            self.ending.remove(uid);
+            self.roster.touch(uid);
+        }
         if !self.ending.is_empty() {
             ctx.set_timer(Timer::Ending, ENDING_PAUSE);
         }
         self.act(ctx);
+    }
+
+    /// Tells every worker's newest report to all who follow them; and again if one of those had no room.
+    fn resend_reports(&self, ctx: &mut Ctx<Self>) {
+        let mut refused = false;
+        for (uid, report) in self.roster.reports() {
+            let _named = blame::name(&uid);
+            for address in &self.deps.worker.reports {
+                let reported = WorkerReported { uid: uid.clone(), report: report.clone() };
+                refused |= address.tell(reported).is_err();
+            }
+        }
+        if refused {
+            ctx.set_timer(Timer::Reports, REPORTS_AGAIN);
+        }
     }
 
     /// Looks at the node's resolver configuration before any pod is given it; after that, whoever reads it does.
@@ -169,7 +195,7 @@ impl PodWorkerPool {
                 Err(error) => Some(error),
             };
             if let Some(problem) = problem {
-                let _ = worker.events.tell(check_limits_for_resolv_conf(&problem));
+                worker.events.tell_or_count(check_limits_for_resolv_conf(&problem));
             }
         });
     }
@@ -195,12 +221,11 @@ impl Subsystem for PodWorkerPool {
             blame::for_pod(&uid, || self.roster.adopt(&uid));
             self.children.insert(uid, child);
         }
-        // Refused: their own restarts send everything too.
-        let _ = self.deps.resend_desired.tell(ResendDesired);
-        let _ = self.deps.resend_observed.tell(ResendObserved);
-        let _ = self.deps.resend_verdicts.tell(ResendVerdicts);
+        self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
+        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved);
+        ctx.tell_until_taken(&self.deps.resend_verdicts, ResendVerdicts);
         if let Some(node) = &self.deps.resend_node {
-            let _ = node.tell(ResendNode);
+            ctx.tell_until_taken(node, ResendNode);
         }
         self.check_resolv_conf(ctx);
     }
@@ -208,10 +233,12 @@ impl Subsystem for PodWorkerPool {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Ending => self.see_endings(ctx),
+            Timer::Reports => self.resend_reports(ctx),
         }
     }
 
-    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.roster.touch(pod);
         self.act(ctx);
     }
 
@@ -230,11 +257,13 @@ impl Subsystem for PodWorkerPool {
     }
 }
 
-impl Handler<DesiredPods> for PodWorkerPool {
+impl Handler<DesiredPodsChanged> for PodWorkerPool {
     type Result = ();
 
-    fn handle(&mut self, fact: DesiredPods, ctx: &mut Ctx<Self>) {
-        self.roster.desire(&fact);
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        if self.roster.desire(update) {
+            self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
+        }
         self.act(ctx);
     }
 }
@@ -244,6 +273,9 @@ impl Handler<PodObserved> for PodWorkerPool {
 
     fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
         let uid = fact.uid.clone();
+        if !self.looks.is_newest(&uid, fact.look) {
+            return;
+        }
         self.roster.observe(&uid, &fact.state);
         if self.roster.has(&uid) {
             self.observed.insert(uid.clone(), fact.clone());
@@ -261,7 +293,7 @@ impl Handler<RuntimeObserved> for PodWorkerPool {
     fn handle(&mut self, fact: RuntimeObserved, _ctx: &mut Ctx<Self>) {
         for (uid, child) in &self.children {
             let _named = blame::name(uid);
-            let _ = child.address::<RuntimeObserved>().tell(fact.clone());
+            child.address::<RuntimeObserved>().tell_level(fact.clone());
         }
         self.health = Some(fact);
     }
@@ -280,7 +312,7 @@ impl Handler<NodeAddressesObserved> for PodWorkerPool {
         Arc::make_mut(&mut self.deps.worker.config).host_ips = host_ips;
         for (uid, child) in &self.children {
             let _named = blame::name(uid);
-            let _ = child.address::<NodeAddressesObserved>().tell(fact.clone());
+            child.address::<NodeAddressesObserved>().tell_level(fact.clone());
         }
         self.addresses = Some(fact);
     }
@@ -344,14 +376,8 @@ impl Handler<ResendPod> for PodWorkerPool {
 impl Handler<ResendReports> for PodWorkerPool {
     type Result = ();
 
-    fn handle(&mut self, _: ResendReports, _ctx: &mut Ctx<Self>) {
-        for (uid, report) in self.roster.reports() {
-            let _named = blame::name(&uid);
-            for address in &self.deps.worker.reports {
-                // Refused: whoever restarts asks again.
-                let _ = address.tell(WorkerReported { uid: uid.clone(), report: report.clone() });
-            }
-        }
+    fn handle(&mut self, _: ResendReports, ctx: &mut Ctx<Self>) {
+        self.resend_reports(ctx);
     }
 }
 

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::{DesiredPod, DesiredPods, GonePods, Source, WorkerReport, WorkerState};
+use messages::facts::{DesiredPod, Source, WorkerReport, WorkerState};
+use messages::pod_set::PodSetUpdate;
 use messages::pod_worker::worker::Want;
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
 use pod_rules::origin::is_static;
+use pod_set::{PodSet, Taken};
 use supervision::blame;
 
 /// What a worker was told last.
@@ -67,16 +69,23 @@ impl Order {
     }
 }
 
+/// The labels of `kubelet_working_pods`: lifecycle, whether desired, and whether static.
+type Labels = (&'static str, &'static str, &'static str);
+
 /// Pods, observations and workers, by UID.
 #[derive(Debug, Default)]
 pub struct Roster {
-    desired: Arc<BTreeMap<PodUid, Arc<DesiredPod>>>,
-    gone: GonePods,
-    sources_ready: bool,
-    superseded: Arc<BTreeSet<PodUid>>,
+    desired: PodSet<Arc<DesiredPod>>,
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     workers: BTreeMap<PodUid, Worker>,
     left_alone: BTreeSet<PodUid>,
+    /// Pods of which something has changed since the last decision.
+    touched: BTreeSet<PodUid>,
+    /// Static pods that wait until another one no longer has their name.
+    nameless: BTreeSet<PodUid>,
+    /// As which each worker is counted, and how many workers are counted as what.
+    counted: BTreeMap<PodUid, Labels>,
+    counts: BTreeMap<Labels, i64>,
 }
 
 impl Roster {
@@ -86,18 +95,31 @@ impl Roster {
         let worker =
             Worker { pod: nameless, told: Told::Nothing, is_static: true, is_adopted: true, report: None };
         self.workers.entry(uid.clone()).or_insert(worker);
+        self.touched.insert(uid.clone());
     }
 
-    /// The desired pods.
-    pub fn desire(&mut self, pods: &DesiredPods) {
-        self.desired = pods.pods.clone();
-        self.gone = pods.gone.clone();
-        self.sources_ready = pods.sources_ready;
-        self.superseded = pods.superseded.clone();
+    /// News of the desired pods. Whether something was missed and has to be asked for.
+    pub fn desire(&mut self, update: PodSetUpdate<Arc<DesiredPod>>) -> bool {
+        match self.desired.take(update) {
+            Taken::Nothing => {}
+            Taken::Pod(uid, _) => {
+                self.touched.insert(uid);
+            }
+            Taken::All(_) => self.touch_all(),
+            Taken::Missed => return true,
+        }
+        false
+    }
+
+    /// Every pod is to be decided about.
+    pub fn touch_all(&mut self) {
+        let uids = self.desired.uids().chain(self.workers.keys()).chain(self.observed.keys());
+        self.touched = uids.cloned().collect();
     }
 
     /// What the runtime holds of a pod.
     pub fn observe(&mut self, uid: &PodUid, state: &Arc<RuntimePod>) {
+        self.touched.insert(uid.clone());
         if let Some(worker) = self.workers.get_mut(uid).filter(|worker| worker.pod.name.is_empty()) {
             worker.pod = state.pod.clone();
         }
@@ -112,6 +134,7 @@ impl Roster {
     /// has been forgotten tells nothing.
     pub fn report(&mut self, uid: &PodUid, report: &Arc<WorkerReport>) -> bool {
         let Some(worker) = self.workers.get_mut(uid) else { return false };
+        self.touched.insert(uid.clone());
         let decisive =
             |report: &WorkerReport| (report.state, report.released, report.deleted, report.pod.clone());
         let same = worker.report.as_ref().is_some_and(|before| decisive(before) == decisive(report));
@@ -128,9 +151,15 @@ impl Roster {
         !same
     }
 
-    /// A start that could not be carried out yet.
+    /// A start that could not be carried out yet: it is decided about anew when [`Roster::touch`] says so.
     pub fn not_started(&mut self, uid: &PodUid) {
         self.workers.remove(uid);
+        self.count(uid);
+    }
+
+    /// The pod is to be decided about: what kept it from being started or from being decided about is over.
+    pub fn touch(&mut self, uid: &PodUid) {
+        self.touched.insert(uid.clone());
     }
 
     /// The worker's goal, as it was told.
@@ -165,7 +194,7 @@ impl Roster {
 
     /// Whether a pod is desired, rejected or not.
     pub fn is_desired(&self, uid: &PodUid) -> bool {
-        self.desired.contains_key(uid)
+        self.desired.contains(uid)
     }
 
     /// Whether a pod is desired and comes from a file or URL.
@@ -175,7 +204,7 @@ impl Roster {
 
     /// How many workers there are by lifecycle, whether desired, and whether static: labels of `kubelet_working_pods`.
     /// As upstream, what there is none of is 0.
-    pub fn counts(&self) -> BTreeMap<(&'static str, &'static str, &'static str), i64> {
+    pub fn counts(&self) -> BTreeMap<Labels, i64> {
         const WHOSE: [(&str, &str); 5] = [
             ("desired", "true"),
             ("desired", ""),
@@ -187,146 +216,180 @@ impl Roster {
         for state in ["sync", "terminating", "terminated"] {
             counts.extend(WHOSE.map(|(config, fixed)| ((state, config, fixed), 0)));
         }
-        for (uid, worker) in &self.workers {
+        counts.extend(&self.counts);
+        counts
+    }
+
+    /// Counts the pod's worker as what it is now.
+    fn count(&mut self, uid: &PodUid) {
+        let labels = self.workers.get(uid).map(|worker| {
             let state = match worker.report.as_ref().map(|report| report.state) {
                 None | Some(WorkerState::Syncing) => "sync",
                 Some(WorkerState::Terminating) => "terminating",
                 Some(WorkerState::Terminated) => "terminated",
             };
-            let (config, fixed) = match self.desired.get(uid) {
-                Some(_) => ("desired", if worker.is_static { "true" } else { "" }),
-                None if worker.told == Told::Gone(None) => ("runtime_only", "unknown"),
-                None => ("orphan", if worker.is_static { "true" } else { "" }),
-            };
-            *counts.entry((state, config, fixed)).or_default() += 1;
+            let fixed = if worker.is_static { "true" } else { "" };
+            match self.desired.contains(uid) {
+                true => (state, "desired", fixed),
+                false if worker.told == Told::Gone(None) => (state, "runtime_only", "unknown"),
+                false => (state, "orphan", fixed),
+            }
+        });
+        let before = match labels {
+            Some(labels) => self.counted.insert(uid.clone(), labels),
+            None => self.counted.remove(uid),
+        };
+        if let Some(before) = before {
+            *self.counts.entry(before).or_default() -= 1;
         }
-        counts
+        if let Some(labels) = labels {
+            *self.counts.entry(labels).or_default() += 1;
+        }
     }
 
-    /// Nothing is decided about these quarantined pods from now on, and again about all others.
+    /// Nothing is decided about these quarantined pods from now on. When one of them is let in, [`Roster::touch`] says so.
     pub fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
         self.left_alone = pods;
     }
 
-    /// What is to be done now. Taken as done.
+    /// What is to be done now about pods of which something has changed. Taken as done.
     pub fn decide(&mut self) -> Vec<Order> {
         let mut orders = Vec::new();
-        self.forget_the_gone(&mut orders);
-        self.tell_workers(&mut orders);
-        self.start_desired(&mut orders);
-        self.end_orphans(&mut orders);
+        let mut touched = std::mem::take(&mut self.touched);
+        let left_alone = self.left_alone.clone();
+        let mut has_room = false;
+        for uid in touched.difference(&left_alone) {
+            let _named = blame::name(uid);
+            has_room |= self.forget_gone(uid, &mut orders);
+        }
+        if has_room {
+            // A name may be free.
+            touched.append(&mut self.nameless);
+        }
+        let decided: Vec<&PodUid> = touched.difference(&left_alone).collect();
+        for uid in &decided {
+            let _named = blame::name(uid);
+            self.tell_worker(uid, &mut orders);
+        }
+        let mut names = None;
+        for uid in &decided {
+            let _named = blame::name(uid);
+            self.start_desired(uid, &mut names, &mut orders);
+        }
+        for uid in decided {
+            let _named = blame::name(uid);
+            self.end_orphan(uid, &mut orders);
+        }
+        for uid in &touched {
+            self.count(uid);
+        }
         orders
     }
 
-    fn forget_the_gone(&mut self, orders: &mut Vec<Order>) {
-        let over = |(uid, worker): &(&PodUid, &Worker)| worker.is_over() && !self.left_alone.contains(*uid);
-        let over: Vec<PodUid> = self.workers.iter().filter(over).map(|(uid, _)| uid.clone()).collect();
-        for uid in over {
-            let _named = blame::name(&uid);
-            self.workers.remove(&uid);
+    /// Forgets the pod if its worker is over. Whether that, or what its worker has given back, may leave room for another.
+    fn forget_gone(&mut self, uid: &PodUid, orders: &mut Vec<Order>) -> bool {
+        let Some(worker) = self.workers.get(uid) else { return false };
+        let is_released = worker.is_released();
+        if worker.is_over() {
+            self.workers.remove(uid);
             // From before its end: what comes later is news.
-            self.observed.remove(&uid);
-            orders.push(Order::Forget(uid));
+            self.observed.remove(uid);
+            orders.push(Order::Forget(uid.clone()));
+        }
+        is_released
+    }
+
+    fn tell_worker(&mut self, uid: &PodUid, orders: &mut Vec<Order>) {
+        let Some(worker) = self.workers.get_mut(uid) else { return };
+        let runnable = self.desired.get(uid).filter(|pod| pod.rejected.is_none());
+        match (runnable, &worker.told) {
+            // It ends first; then the pod gets a worker anew.
+            (Some(_), Told::Gone(_)) => {}
+            (Some(desired), Told::Run(known)) if is_same_work(known, desired) => {}
+            (Some(desired), _) => {
+                worker.pod = desired.pod_ref.clone();
+                worker.is_static = is_static(desired.source);
+                worker.told = Told::Run(desired.clone());
+                orders.push(Order::Tell(worker.pod.clone(), Want::Run(desired.clone())));
+            }
+            (None, Told::Gone(_)) => {}
+            (None, told) if is_unwanted(&self.desired, uid) => {
+                let granted = self.desired.gone(uid).and_then(|gone| gone.granted_seconds);
+                let known = match told {
+                    Told::Run(known) => Some(with_grace(known, granted)),
+                    _ => None,
+                };
+                worker.told = Told::Gone(known.clone());
+                orders.push(Order::Tell(worker.pod.clone(), Want::Gone(known)));
+            }
+            (None, _) => {}
         }
     }
 
-    fn tell_workers(&mut self, orders: &mut Vec<Order>) {
-        let left_alone = &self.left_alone;
-        for (uid, worker) in self.workers.iter_mut().filter(|(uid, _)| !left_alone.contains(*uid)) {
-            let _named = blame::name(uid);
-            let runnable = self.desired.get(uid).filter(|pod| pod.rejected.is_none());
-            match (runnable, &worker.told) {
-                // It ends first; then the pod gets a worker anew.
-                (Some(_), Told::Gone(_)) => {}
-                (Some(desired), Told::Run(known)) if is_same_work(known, desired) => {}
-                (Some(desired), _) => {
-                    worker.pod = desired.pod_ref.clone();
-                    worker.is_static = is_static(desired.source);
-                    worker.told = Told::Run(desired.clone());
-                    orders.push(Order::Tell(worker.pod.clone(), Want::Run(desired.clone())));
-                }
-                (None, Told::Gone(_)) => {}
-                (None, told) if self.sources_ready || self.superseded.contains(uid) => {
-                    let known = match told {
-                        Told::Run(known) => Some(with_grace(known, self.gone.get(uid))),
-                        _ => None,
-                    };
-                    worker.told = Told::Gone(known.clone());
-                    orders.push(Order::Tell(worker.pod.clone(), Want::Gone(known)));
-                }
-                (None, _) => {}
+    fn start_desired(&mut self, uid: &PodUid, names: &mut Option<Names>, orders: &mut Vec<Order>) {
+        self.nameless.remove(uid);
+        let desired = self.desired.get(uid).filter(|pod| pod.rejected.is_none());
+        let Some(desired) = desired.filter(|_| !self.workers.contains_key(uid)).cloned() else { return };
+        let pod = desired.pod_ref.clone();
+        if is_static(desired.source) {
+            let names = names.get_or_insert_with(|| self.names_taken());
+            if !names.insert((pod.namespace.clone(), pod.name.clone())) {
+                self.nameless.insert(uid.clone());
+                return;
             }
         }
-    }
-
-    fn start_desired(&mut self, orders: &mut Vec<Order>) {
-        let missing: Vec<Arc<DesiredPod>> = self
-            .desired
-            .iter()
-            .filter(|(uid, pod)| pod.rejected.is_none() && !self.workers.contains_key(*uid))
-            .filter(|(uid, _)| !self.left_alone.contains(*uid))
-            .map(|(_, pod)| pod.clone())
-            .collect();
-        if missing.is_empty() {
-            return;
-        }
-        let mut names = self.names_taken();
-        for desired in missing {
-            let pod = &desired.pod_ref;
-            let _named = blame::name(&pod.uid);
-            if is_static(desired.source) && !names.insert((pod.namespace.clone(), pod.name.clone())) {
-                continue;
-            }
-            self.workers.insert(
-                desired.pod_ref.uid.clone(),
-                Worker {
-                    pod: desired.pod_ref.clone(),
-                    told: Told::Run(desired.clone()),
-                    is_static: is_static(desired.source),
-                    is_adopted: false,
-                    report: None,
-                },
-            );
-            orders.push(Order::Start(desired.pod_ref.clone(), Want::Run(desired)));
-        }
+        let worker = Worker {
+            pod: pod.clone(),
+            told: Told::Run(desired.clone()),
+            is_static: is_static(desired.source),
+            is_adopted: false,
+            report: None,
+        };
+        self.workers.insert(uid.clone(), worker);
+        orders.push(Order::Start(pod, Want::Run(desired)));
     }
 
     /// Namespaces and names that static pods hold: two of one full name never overlap, so that after an edit the old
     /// one ends before the new one starts.
-    fn names_taken(&self) -> BTreeSet<(Arc<str>, Arc<str>)> {
+    fn names_taken(&self) -> Names {
         let holds = |worker: &&Worker| worker.is_static && !worker.is_released();
         let name = |worker: &Worker| (worker.pod.namespace.clone(), worker.pod.name.clone());
         self.workers.values().filter(holds).map(name).collect()
     }
 
-    /// The runtime holds pods that nobody desires: a worker stops each. Only when all sources were heard, or the one that
+    /// The runtime holds a pod that nobody desires: a worker stops it. Only when all sources were heard, or the one that
     /// the pod is from has another in its place.
-    fn end_orphans(&mut self, orders: &mut Vec<Order>) {
-        for (uid, state) in self.observed.iter().filter(|(uid, _)| !self.left_alone.contains(*uid)) {
-            let _named = blame::name(uid);
-            let wanted = self.desired.get(uid).is_some_and(|pod| pod.rejected.is_none());
-            let is_gone = self.sources_ready || self.superseded.contains(uid);
-            if wanted || !is_gone || self.workers.contains_key(uid) {
-                continue;
-            }
-            // PodManager lets no static pod in before an earlier version of it has gone; of any other pod it may have
-            // the name.
-            let worker = Worker {
-                pod: state.pod.clone(),
-                told: Told::Gone(None),
-                is_static: false,
-                is_adopted: false,
-                report: None,
-            };
-            self.workers.insert(uid.clone(), worker);
-            orders.push(Order::Start(state.pod.clone(), Want::Gone(None)));
+    fn end_orphan(&mut self, uid: &PodUid, orders: &mut Vec<Order>) {
+        let wanted = self.desired.get(uid).is_some_and(|pod| pod.rejected.is_none());
+        if wanted || !is_unwanted(&self.desired, uid) || self.workers.contains_key(uid) {
+            return;
         }
+        let Some(state) = self.observed.get(uid) else { return };
+        // PodManager lets no static pod in before an earlier version of it has gone; of any other pod it may have
+        // the name.
+        let worker = Worker {
+            pod: state.pod.clone(),
+            told: Told::Gone(None),
+            is_static: false,
+            is_adopted: false,
+            report: None,
+        };
+        orders.push(Order::Start(state.pod.clone(), Want::Gone(None)));
+        self.workers.insert(uid.clone(), worker);
     }
 }
 
+/// Namespaces and names.
+type Names = BTreeSet<(Arc<str>, Arc<str>)>;
+
+/// Whether a pod that is not to run here is to end: it is refused, or its absence means removal.
+fn is_unwanted(desired: &PodSet<Arc<DesiredPod>>, uid: &PodUid) -> bool {
+    desired.is_complete() || desired.is_removed(uid)
+}
+
 /// What is known of a pod that is gone, with what its deletion granted it: nobody may have heard of that before.
-fn with_grace(known: &Arc<DesiredPod>, granted: Option<&i64>) -> Arc<DesiredPod> {
-    let Some(granted) = granted.copied() else { return known.clone() };
+fn with_grace(known: &Arc<DesiredPod>, granted: Option<i64>) -> Arc<DesiredPod> {
+    let Some(granted) = granted else { return known.clone() };
     let mut pod = Pod::clone(&known.pod);
     pod.metadata.deletion_grace_period_seconds = Some(granted);
     Arc::new(DesiredPod { pod: Arc::new(pod), ..DesiredPod::clone(known) })

@@ -26,7 +26,7 @@ use messages::volume_manager::{
 };
 use pod_worker::hash::container_hash;
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
-use stage::{IMAGE, Neighbour, Stage, alone, desired, desired_of, pod, runtime_pod, runtime_well};
+use stage::{IMAGE, Neighbour, Stage, alone, ask, desired, desired_of, pod, runtime_pod, runtime_well};
 use supervision::{Place, Seated, Supervised, Vitality};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -93,22 +93,24 @@ impl Neighbours {
         let fakes = &stage.fakes;
         let worker = PodWorkerDeps {
             pleg: self.pleg.address(),
-            mount: self.mount.address(),
-            prepare_subpaths: self.subpaths.address(),
-            unmount: self.unmount.address(),
-            images: self.images.address(),
-            secrets: self.secrets.address(),
-            config_maps: self.config_maps.address(),
-            runtime_classes: self.runtime_classes.address(),
-            services: self.services.address(),
-            status: self.status.address(),
+            mount: self.mount.asked(),
+            prepare_subpaths: self.subpaths.asked(),
+            unmount: self.unmount.asked(),
+            images: self.images.asked(),
+            secrets: self.secrets.asked(),
+            config_maps: self.config_maps.asked(),
+            runtime_classes: self.runtime_classes.asked(),
+            services: self.services.asked(),
+            status: self.status.asked(),
             resend: seat.address(),
             reports: vec![seat.address(), self.reports.address()],
             events: self.events.address(),
-            operations: fakes.operations.clone(),
+            runtime: fakes.operations.clone(),
+            pods: fakes.operations.clone(),
+            exec: fakes.operations.clone(),
             dirs: fakes.dirs.clone(),
-            ensure_cgroup: self.ensure_cgroup.address(),
-            remove_cgroup: self.remove_cgroup.address(),
+            ensure_cgroup: self.ensure_cgroup.asked(),
+            remove_cgroup: self.remove_cgroup.asked(),
             prober: Arc::new(FakeProber::new()),
             epoch: tokio::time::Instant::now(),
             clock: fakes.clock.clone(),
@@ -216,7 +218,7 @@ fn a_desired_pod_is_started_with_what_its_neighbours_give() {
         );
         assert_eq!((near.unmount.count(), near.remove_cgroup.count()), (0, 0));
         assert_eq!(near.report(), Some((WorkerState::Syncing, false)));
-        let workers = actor.address().ask(GetWorkers, SECOND).await.unwrap();
+        let workers = ask(&actor, GetWorkers, SECOND).await.unwrap();
         assert_eq!(workers.keys().collect::<Vec<_>>(), [&pod(0).pod_ref.uid]);
     });
 }

@@ -1,6 +1,6 @@
 //! The actor: keeps the queue of probes moving and hands on what their answers settle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +9,16 @@ use bridge_io::clock::Clock;
 use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
-use messages::facts::{DesiredPod, DesiredPods, PodObserved, ProbeVerdict, WorkerReported, WorkerState};
+use messages::facts::{
+    DesiredPod, DesiredPodsChanged, PodObserved, ProbeVerdict, WorkerReported, WorkerState,
+};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::probe_manager::{GetVerdicts, ResendVerdicts};
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
+use pod_set::{Looks, PodSet, Taken};
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
@@ -29,6 +32,9 @@ use crate::target::{self, Target};
 use crate::texts;
 use crate::timer::{ProbeKey, Timer};
 use crate::verdict::{Answer, Unasked};
+
+/// Verdicts that somebody had no room for are told again after this long.
+const PUBLISH_AGAIN: Duration = Duration::from_secs(1);
 
 /// A checkpoint that could not be written is tried again after this long.
 const SAVE_AGAIN: Duration = Duration::from_secs(10);
@@ -72,8 +78,9 @@ pub struct ProbeManager {
     flying: BTreeMap<PodUid, BTreeMap<ProbeName, Flying>>,
     pods: BTreeMap<PodUid, PodProbes>,
     /// The newest facts, also of pods that are not desired yet, or not any more.
-    desired: Option<DesiredPods>,
+    desired: PodSet<Arc<DesiredPod>>,
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
+    looks: Looks,
     ending: BTreeMap<PodUid, WorkerState>,
     /// Checkpoints not taken over yet; `None` until they are read. Before that nobody is told anything, or Ready
     /// would flap.
@@ -90,8 +97,9 @@ impl ProbeManager {
             deps,
             origin: Instant::now(),
             pods: BTreeMap::new(),
-            desired: None,
+            desired: PodSet::default(),
             observed: BTreeMap::new(),
+            looks: Looks::default(),
             ending: BTreeMap::new(),
             restored: None,
             saved: BTreeMap::new(),
@@ -107,52 +115,56 @@ impl ProbeManager {
         }
     }
 
-    /// Brings the pods in line with the newest facts.
-    fn reconcile(&mut self, ctx: &mut Ctx<Self>) {
-        let (Some(desired), Some(_)) = (self.desired.clone(), &self.restored) else { return };
-        let now = self.origin.elapsed();
-        let rejected = |uid: &PodUid| desired.pods.get(uid).is_some_and(|pod| pod.rejected.is_some());
-        let gone: Vec<PodUid> = self
-            .pods
-            .keys()
-            .filter(|uid| rejected(uid) || (desired.sources_ready && !desired.pods.contains_key(*uid)))
-            .cloned()
-            .collect();
-        for uid in gone {
-            ctx.for_pod(&uid, |ctx| self.not_desired(&uid, ctx));
+    /// Brings all pods in line with the newest facts.
+    fn reconcile_all(&mut self, ctx: &mut Ctx<Self>) {
+        if !self.desired.is_known() || self.restored.is_none() {
+            return;
         }
-        for (uid, pod) in desired.pods.iter().filter(|(_, pod)| pod.rejected.is_none()) {
-            ctx.for_pod(uid, |ctx| self.desire(uid, pod, now, ctx));
+        let uids = self.pods.keys().chain(self.ending.keys()).chain(self.desired.uids());
+        let uids: BTreeSet<PodUid> = uids.cloned().collect();
+        for uid in &uids {
+            ctx.for_pod(uid, |ctx| self.reconcile(uid, ctx));
         }
-        if desired.sources_ready {
+        if self.desired.is_complete() {
             self.drop_stale_checkpoints(ctx);
-            let (pods, observed) = (&self.pods, &self.observed);
-            let known = |uid: &PodUid| {
-                desired.pods.contains_key(uid) || pods.contains_key(uid) || observed.contains_key(uid)
-            };
-            self.ending.retain(|uid, _| known(uid));
         }
     }
 
-    fn desire(&mut self, uid: &PodUid, pod: &Arc<DesiredPod>, now: Duration, ctx: &mut Ctx<Self>) {
-        match self.pods.get_mut(uid) {
-            Some(probes) => probes.set_desired(pod.clone()),
-            None => {
-                let restored = self.restored.as_mut().and_then(|all| all.remove(uid)).unwrap_or_default();
-                let probes = PodProbes::new(pod.clone(), restored.clone(), now);
-                if !probes.has_probes() {
-                    return;
+    /// The same for one pod.
+    fn reconcile(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        if !self.desired.is_known() || self.restored.is_none() {
+            return;
+        }
+        let Some(desired) = self.desired.get(uid).cloned() else {
+            if self.desired.is_complete() {
+                self.not_desired(uid, ctx);
+                if !self.pods.contains_key(uid) && !self.observed.contains_key(uid) {
+                    self.ending.remove(uid);
                 }
-                self.saved.insert(uid.clone(), restored);
-                self.pods.insert(uid.clone(), probes);
-                self.catch_up(uid);
             }
+            return;
+        };
+        if desired.rejected.is_some() {
+            return self.not_desired(uid, ctx);
+        }
+        if let Some(probes) = self.pods.get_mut(uid) {
+            probes.set_desired(desired);
+        } else {
+            let now = self.origin.elapsed();
+            let restored = self.restored.as_mut().and_then(|all| all.remove(uid)).unwrap_or_default();
+            let probes = PodProbes::new(desired, restored.clone(), now);
+            if !probes.has_probes() {
+                return;
+            }
+            self.saved.insert(uid.clone(), restored);
+            self.pods.insert(uid.clone(), probes);
+            self.catch_up(uid, ctx);
         }
         self.settled(uid, ctx);
     }
 
     /// A new pod hears what was known of it before it was desired.
-    fn catch_up(&mut self, uid: &PodUid) {
+    fn catch_up(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let at = self.at();
         let Some(probes) = self.pods.get_mut(uid) else { return };
         if self.ending.contains_key(uid) {
@@ -161,7 +173,7 @@ impl ProbeManager {
         if let Some(state) = self.observed.get(uid)
             && probes.observe(state, at)
         {
-            self.publish(uid);
+            self.publish(uid, ctx);
         }
     }
 
@@ -174,7 +186,7 @@ impl ProbeManager {
     }
 
     fn is_desired(&self, uid: &PodUid) -> bool {
-        self.desired.as_ref().is_none_or(|desired| !desired.sources_ready || desired.pods.contains_key(uid))
+        !self.desired.is_complete() || self.desired.contains(uid)
     }
 
     fn remove(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
@@ -214,12 +226,13 @@ impl ProbeManager {
     }
 
     /// Tells whoever needs it what is settled of a pod.
-    fn publish(&self, uid: &PodUid) {
+    fn publish(&self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let Some(probes) = self.pods.get(uid) else { return };
         let verdict = ProbeVerdict { uid: uid.clone(), containers: Arc::new(probes.verdicts()) };
-        for address in &self.deps.verdicts {
-            // Whoever has lost it asks for a resend.
-            let _ = address.tell(verdict.clone());
+        let refused = self.deps.verdicts.iter().filter(|address| address.tell(verdict.clone()).is_err());
+        if refused.count() > 0 {
+            // Both are told again.
+            ctx.set_timer(Timer::Publish(uid.clone()), PUBLISH_AGAIN);
         }
     }
 
@@ -384,7 +397,7 @@ impl ProbeManager {
             self.record(pod, run, texts::event(name.1, answer));
         }
         if heard == Heard::Changed {
-            self.publish(uid);
+            self.publish(uid, ctx);
         }
         self.settled(uid, ctx);
     }
@@ -392,8 +405,8 @@ impl ProbeManager {
     fn record(&self, pod: PodRef, run: &Run, event: Option<texts::Event>) {
         let Some(event) = event else { return };
         let object = EventObject::Pod { pod, field_path: run.field_path.as_str().into() };
-        // A full recorder counts what it drops; no probe waits for an event.
-        let _ = self.deps.events.tell(RecordEvent {
+        // No probe waits for an event.
+        self.deps.events.tell_or_count(RecordEvent {
             object,
             event_type: event.event_type,
             reason: event.reason.into(),
@@ -438,17 +451,17 @@ impl Subsystem for ProbeManager {
                 BTreeMap::new()
             });
             actor.restored = Some(restored);
-            actor.reconcile(ctx);
+            actor.reconcile_all(ctx);
         });
-        // If they restart as well they send everything anyway.
-        let _ = self.deps.resend_desired.tell(ResendDesired);
-        let _ = self.deps.resend_observed.tell(ResendObserved);
-        let _ = self.deps.resend_reports.tell(ResendReports);
+        self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
+        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved);
+        ctx.tell_until_taken(&self.deps.resend_reports, ResendReports);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Save(uid) => self.save(&uid, ctx),
+            Timer::Publish(uid) => self.publish(&uid, ctx),
             Timer::Due(key) => {
                 let name = (key.container.clone(), key.kind);
                 let Some(probes) = self.pods.get(&key.pod) else { return };
@@ -465,8 +478,11 @@ impl Subsystem for ProbeManager {
         Some(timer.pod().clone())
     }
 
-    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
-        self.reconcile(ctx);
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.reconcile(pod, ctx);
+        if self.desired.is_complete() && self.restored.is_some() {
+            self.drop_stale_checkpoints(ctx);
+        }
     }
 
     fn observe(&self) -> serde_json::Value {
@@ -480,12 +496,16 @@ impl Subsystem for ProbeManager {
     }
 }
 
-impl actix::Handler<DesiredPods> for ProbeManager {
+impl actix::Handler<DesiredPodsChanged> for ProbeManager {
     type Result = ();
 
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        self.desired = Some(desired);
-        self.reconcile(ctx);
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        match self.desired.take(update) {
+            Taken::Nothing => {}
+            Taken::Pod(uid, _) => self.reconcile(&uid, ctx),
+            Taken::All(_) => self.reconcile_all(ctx),
+            Taken::Missed => self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME }),
+        }
     }
 }
 
@@ -493,6 +513,9 @@ impl actix::Handler<PodObserved> for ProbeManager {
     type Result = ();
 
     fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
+        if !self.looks.is_newest(&fact.uid, fact.look) {
+            return;
+        }
         let at = self.at();
         if fact.state.is_absent() {
             self.observed.remove(&fact.uid);
@@ -501,7 +524,7 @@ impl actix::Handler<PodObserved> for ProbeManager {
         }
         let Some(probes) = self.pods.get_mut(&fact.uid) else { return };
         if probes.observe(&fact.state, at) {
-            self.publish(&fact.uid);
+            self.publish(&fact.uid, ctx);
         }
         if self.is_desired(&fact.uid) {
             self.settled(&fact.uid, ctx);
@@ -550,7 +573,7 @@ impl actix::Handler<ResendVerdicts> for ProbeManager {
 
     fn handle(&mut self, _: ResendVerdicts, ctx: &mut Ctx<Self>) {
         for uid in self.pods.keys() {
-            ctx.for_pod(uid, |_| self.publish(uid));
+            ctx.for_pod(uid, |ctx| self.publish(uid, ctx));
         }
     }
 }

@@ -1,5 +1,5 @@
 //! **Duty.** Runs the startup, liveness and readiness probes of all pods from one queue, and says what is settled.
-//! **Receives.** DesiredPods, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts.
+//! **Receives.** DesiredPodsChanged, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts.
 //! **Sends.** ProbeVerdict to PodWorkerPool and StatusManager; ResendDesired, ResendObserved, ResendReports; RecordEvent.
 //! **State (rebuilt from).** Probes (desired pods, container starts); verdicts (checkpoints `probe-results/<uid>`).
 //! **On crash.** Verdicts come back from their checkpoints; streaks and runs under way begin anew, so nothing flaps.

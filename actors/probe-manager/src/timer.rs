@@ -21,6 +21,8 @@ pub enum Timer {
     Due(ProbeKey),
     /// A checkpoint that could not be written is tried again.
     Save(PodUid),
+    /// Verdicts that somebody had no room for are told again.
+    Publish(PodUid),
 }
 
 impl Timer {
@@ -28,7 +30,7 @@ impl Timer {
     pub fn pod(&self) -> &PodUid {
         match self {
             Self::Due(key) => &key.pod,
-            Self::Save(pod) => pod,
+            Self::Save(pod) | Self::Publish(pod) => pod,
         }
     }
 }

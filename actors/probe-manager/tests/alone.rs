@@ -47,14 +47,13 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<ProbeManager> {
-        let deps = self.deps(stage);
-        stage.start(move || ProbeManager::new(deps.clone()))
+        stage.start(self.deps(stage), ProbeManager::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> ProbeManagerDeps {
         let fakes = &stage.fakes;
         ProbeManagerDeps {
-            ways: Ways { operations: fakes.operations.clone(), prober: Arc::new(self.prober.clone()) },
+            ways: Ways { exec: fakes.operations.clone(), prober: Arc::new(self.prober.clone()) },
             checkpoints: fakes.checkpoints.clone(),
             kubelet_started: fakes.clock.now(),
             clock: fakes.clock.clone(),

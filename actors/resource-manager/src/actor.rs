@@ -7,13 +7,13 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use bridge_node::cgroups::{CgroupError, CgroupValues, Cgroups};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::DesiredPods;
+use messages::facts::DesiredPodsChanged;
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{self, CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::{PodRef, PodUid};
 use pod_spec::resources::QosClass;
-use supervision::{Address, AskPort, Ctx, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, AskPort, Ctx, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::capacity::Amounts;
 use crate::execute::{Executor, tell};
@@ -136,7 +136,7 @@ impl ResourceManager {
         };
         ctx.effect("enforce", None, work, |actor, done, ctx| {
             for (one, result) in done {
-                let _ = actor.deps.events.tell(one.event(&result));
+                actor.deps.events.tell_or_count(one.event(&result));
                 if let Err(error) = result {
                     tracing::error!(%error, cgroup = one.cgroup, "Failed to enforce node allocatable");
                     actor.unenforced.push(one);
@@ -154,9 +154,8 @@ impl ResourceManager {
             self.updating = Some(true);
             return;
         }
-        let left_alone = ctx.quarantined();
         let values = [QosClass::Burstable, QosClass::BestEffort]
-            .map(|qos| (qos, class_values(qos, self.ledger.counted(&left_alone))));
+            .map(|qos| (qos, class_values(qos, self.ledger.burstable_millis())));
         if self.held.as_ref() == Some(&values) {
             return;
         }
@@ -183,6 +182,7 @@ impl ResourceManager {
             let orphans = match listed {
                 Ok(found) => {
                     let found: BTreeSet<PodUid> = found.iter().map(|pod| PodUid::new(&pod.uid)).collect();
+                    actor.ledger.leave_alone(ctx.quarantined());
                     let mut orphans = actor.ledger.listed(found);
                     // The next listing finds them again.
                     orphans.retain(|uid| !ctx.is_quarantined(uid));
@@ -211,7 +211,7 @@ impl ResourceManager {
             ctx.effect("orphans", None, work, |actor, gone, _| {
                 actor.listing = false;
                 actor.orphans_removed += gone.len() as u64;
-                gone.iter().for_each(|uid| actor.ledger.removed(uid));
+                gone.iter().for_each(|uid| blame::for_pod(uid, || actor.ledger.removed(uid)));
             });
         });
     }
@@ -240,7 +240,7 @@ impl Subsystem for ResourceManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.resend_desired.tell(ResendDesired);
+        self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         self.deps.metrics.set_version(self.deps.cgroups.version());
         if self.deps.config.per_qos {
             self.enforce(ctx);
@@ -259,7 +259,8 @@ impl Subsystem for ResourceManager {
         }
     }
 
-    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        self.ledger.settle(pod);
         if self.deps.config.per_qos {
             self.update_classes(ctx);
         }
@@ -274,10 +275,13 @@ impl Subsystem for ResourceManager {
     }
 }
 
-impl Handler<DesiredPods> for ResourceManager {
+impl Handler<DesiredPodsChanged> for ResourceManager {
     type Result = ();
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        self.ledger.desired(&desired);
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        self.ledger.leave_alone(ctx.quarantined());
+        if self.ledger.desired(update) {
+            self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
+        }
         if self.deps.config.per_qos {
             self.update_classes(ctx);
         }
@@ -312,7 +316,7 @@ impl Handler<EnsurePodCgroup> for ResourceManager {
         };
         ctx.effect("ensure", Some(uid), work, move |actor, ensured, _| {
             if let Err(error) = &ensured {
-                let _ = actor.deps.events.tell(not_ensured(&pod.pod_ref, error));
+                actor.deps.events.tell_or_count(not_ensured(&pod.pod_ref, error));
             }
             reply.send(ensured.map_err(|error| failure(&error)));
         });

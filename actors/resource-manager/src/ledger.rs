@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::values::burstable_cpu_millis;
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
-use messages::facts::{DesiredPod, DesiredPods};
+use messages::facts::DesiredPod;
+use messages::pod_set::PodSetUpdate;
+use pod_set::{PodSet, Taken};
 use supervision::blame;
 
 /// What is known of pods and their cgroups.
@@ -13,29 +16,38 @@ use supervision::blame;
 pub(crate) struct Ledger {
     /// Everybody whose spec was seen and who is desired or has a cgroup.
     specs: BTreeMap<PodUid, Arc<Pod>>,
-    desired: Option<BTreeSet<PodUid>>,
-    /// Every source has been heard: only then is somebody who is not desired not wanted.
-    sources_ready: bool,
+    desired: PodSet<Arc<DesiredPod>>,
     /// Whose cgroup is there.
     present: BTreeSet<PodUid>,
+    /// What those add to the cgroup of burstable pods whose cgroup is there and whose spec is known, in thousandths of a
+    /// CPU; and the sum of it.
+    counted: BTreeMap<PodUid, i128>,
+    burstable_millis: i128,
     /// Cgroups made (true) and removed since the listing that is under way began: it may not have seen it.
     changes: BTreeMap<PodUid, bool>,
     /// Nobody's cgroups at the last listing. Whoever still is at the next one is removed: a pod may come to its end by
     /// itself meanwhile.
     suspects: BTreeSet<PodUid>,
+    /// Quarantined pods: what is news of them is taken in when they are let in.
+    left_alone: BTreeSet<PodUid>,
 }
 
 impl Ledger {
-    /// What shall run.
-    pub(crate) fn desired(&mut self, desired: &DesiredPods) {
-        let wanted = |pod: &&Arc<DesiredPod>| pod.rejected.is_none();
-        for pod in desired.pods.values().filter(wanted) {
-            let _named = blame::name(&pod.pod_ref.uid);
-            self.specs.insert(pod.pod_ref.uid.clone(), pod.pod.clone());
+    /// These pods, and no others, are left alone from now on. When one of them is let in, [`Ledger::settle`] takes in what
+    /// is known of it by then.
+    pub(crate) fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
+        self.left_alone = pods;
+    }
+
+    /// What shall run. Whether something was missed and has to be asked for.
+    pub(crate) fn desired(&mut self, update: PodSetUpdate<Arc<DesiredPod>>) -> bool {
+        match self.desired.take(update) {
+            Taken::Nothing => {}
+            Taken::Pod(uid, _) => self.settle(&uid),
+            Taken::All(_) => self.settle_all(self.desired.uids().chain(self.specs.keys()).cloned().collect()),
+            Taken::Missed => return true,
         }
-        self.desired = Some(desired.pods.keys().cloned().collect());
-        self.sources_ready = desired.sources_ready;
-        self.forget();
+        false
     }
 
     /// A pod's cgroup is being made.
@@ -45,13 +57,14 @@ impl Ledger {
         self.present.insert(uid.clone());
         self.changes.insert(uid.clone(), true);
         self.suspects.remove(uid);
+        self.count(uid);
     }
 
     /// A pod's cgroup is gone.
     pub(crate) fn removed(&mut self, uid: &PodUid) {
         self.present.remove(uid);
         self.changes.insert(uid.clone(), false);
-        self.forget();
+        self.settle(uid);
     }
 
     /// The machine's cgroups are about to be listed.
@@ -61,7 +74,7 @@ impl Ledger {
 
     /// These are there. Gives those that nobody needs, and has not for a whole period.
     pub(crate) fn listed(&mut self, found: BTreeSet<PodUid>) -> Vec<PodUid> {
-        self.present = found;
+        let before = std::mem::replace(&mut self.present, found);
         for (uid, made) in std::mem::take(&mut self.changes) {
             if made {
                 self.present.insert(uid);
@@ -69,21 +82,22 @@ impl Ledger {
                 self.present.remove(&uid);
             }
         }
-        self.forget();
-        let Some(desired) = self.desired.as_ref().filter(|_| self.sources_ready) else {
+        let uids: BTreeSet<PodUid> =
+            before.iter().chain(&self.present).chain(self.specs.keys()).cloned().collect();
+        self.settle_all(uids);
+        if !self.desired.is_complete() {
             return Vec::new();
-        };
-        let unwanted: BTreeSet<PodUid> =
-            self.present.iter().filter(|uid| !desired.contains(*uid)).cloned().collect();
+        }
+        let is_unwanted = |uid: &&PodUid| !self.desired.contains(uid);
+        let unwanted: BTreeSet<PodUid> = self.present.iter().filter(is_unwanted).cloned().collect();
         let orphans = unwanted.intersection(&self.suspects).cloned().collect();
         self.suspects = unwanted;
         orphans
     }
 
-    /// Those who have a cgroup, as far as they are known, but for those that are `left_alone`.
-    pub(crate) fn counted(&self, left_alone: &BTreeSet<PodUid>) -> impl Iterator<Item = &Pod> {
-        let counted = self.present.iter().filter(|uid| !left_alone.contains(*uid));
-        counted.filter_map(|uid| self.specs.get(uid)).map(AsRef::as_ref)
+    /// What burstable pods that have a cgroup request together, as far as they are known, in thousandths of a CPU.
+    pub(crate) fn burstable_millis(&self) -> i128 {
+        self.burstable_millis
     }
 
     /// How many cgroups of pods are there.
@@ -91,20 +105,46 @@ impl Ledger {
         self.present.len()
     }
 
-    fn forget(&mut self) {
-        let Self { specs, desired, present, changes, .. } = self;
+    fn settle_all(&mut self, uids: BTreeSet<PodUid>) {
+        for uid in uids.difference(&self.left_alone.clone()) {
+            let _named = blame::name(uid);
+            self.settle(uid);
+        }
+    }
+
+    /// Takes the pod's newest spec, or forgets it if nobody needs it any more.
+    pub(crate) fn settle(&mut self, uid: &PodUid) {
+        let (desired, changes) = (self.desired.get(uid), &self.changes);
+        if let Some(pod) = desired.filter(|pod| pod.rejected.is_none()) {
+            self.specs.insert(uid.clone(), pod.pod.clone());
+        }
+        let is_needed = desired.is_some() || self.present.contains(uid) || changes.get(uid) == Some(&true);
         // Before the first list nobody is known to be gone.
-        let Some(desired) = desired else { return };
-        specs.retain(|uid, _| {
-            desired.contains(uid) || present.contains(uid) || changes.get(uid) == Some(&true)
-        });
+        if self.desired.is_known() && !is_needed {
+            self.specs.remove(uid);
+        }
+        self.count(uid);
+    }
+
+    fn count(&mut self, uid: &PodUid) {
+        let spec = self.specs.get(uid).filter(|_| self.present.contains(uid));
+        let counts = spec.map(|pod| burstable_cpu_millis(pod));
+        let before = match counts {
+            Some(millis) => self.counted.insert(uid.clone(), millis),
+            None => self.counted.remove(uid),
+        };
+        self.burstable_millis += counts.unwrap_or(0) - before.unwrap_or(0);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use messages::PodRef;
     use messages::facts::Source;
+    use messages::pod_set::GonePod;
+    use pod_set::Journal;
 
     use super::*;
 
@@ -117,9 +157,16 @@ mod tests {
         }
     }
 
-    fn desired(uids: &[&str], sources_ready: bool) -> DesiredPods {
-        let pods = uids.iter().map(|uid| (PodUid::new(uid), Arc::new(pod(uid)))).collect();
-        DesiredPods { pods: Arc::new(pods), sources_ready, gone: Arc::default(), superseded: Arc::default() }
+    fn desire(ledger: &mut Ledger, uids: &[&str], complete: bool) {
+        static INCARNATION: AtomicU64 = AtomicU64::new(1);
+        let pods = uids.iter().map(|uid| (PodUid::new(uid), Arc::new(pod(uid))));
+        let incarnation = INCARNATION.fetch_add(1, Ordering::Relaxed);
+        assert!(!ledger.desired(pod_set::snapshot(incarnation, pods, complete)));
+    }
+
+    fn counted(ledger: &Ledger) -> usize {
+        assert_eq!(ledger.burstable_millis(), ledger.counted.values().sum::<i128>());
+        ledger.counted.len()
     }
 
     fn uids(uids: &[&str]) -> BTreeSet<PodUid> {
@@ -129,15 +176,15 @@ mod tests {
     #[test]
     fn who_has_a_cgroup_counts() {
         let mut ledger = Ledger::default();
-        ledger.desired(&desired(&["a", "b"], true));
-        assert_eq!((ledger.counted(&BTreeSet::new()).count(), ledger.present()), (0, 0));
+        desire(&mut ledger, &["a", "b"], true);
+        assert_eq!((counted(&ledger), ledger.present()), (0, 0));
         ledger.made(&pod("a"));
-        assert_eq!(ledger.counted(&BTreeSet::new()).count(), 1);
+        assert_eq!(counted(&ledger), 1);
         // Its manifest is gone, and it is being stopped.
-        ledger.desired(&desired(&["b"], true));
-        assert_eq!(ledger.counted(&BTreeSet::new()).count(), 1);
+        desire(&mut ledger, &["b"], true);
+        assert_eq!(counted(&ledger), 1);
         ledger.removed(&PodUid::new("a"));
-        assert_eq!((ledger.counted(&BTreeSet::new()).count(), ledger.specs.len()), (0, 1));
+        assert_eq!((counted(&ledger), ledger.specs.len()), (0, 1));
     }
 
     #[test]
@@ -145,15 +192,15 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.listing_begins();
         assert_eq!(ledger.listed(uids(&["a", "x"])), []);
-        assert_eq!(ledger.counted(&BTreeSet::new()).count(), 0);
-        ledger.desired(&desired(&["a", "b"], true));
-        assert_eq!((ledger.counted(&BTreeSet::new()).count(), ledger.present()), (1, 2));
+        assert_eq!(counted(&ledger), 0);
+        desire(&mut ledger, &["a", "b"], true);
+        assert_eq!((counted(&ledger), ledger.present()), (1, 2));
     }
 
     #[test]
     fn a_listing_does_not_hide_what_happened_meanwhile() {
         let mut ledger = Ledger::default();
-        ledger.desired(&desired(&["a", "b"], true));
+        desire(&mut ledger, &["a", "b"], true);
         ledger.made(&pod("a"));
         ledger.listing_begins();
         ledger.made(&pod("b"));
@@ -170,13 +217,39 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.listing_begins();
         assert_eq!(ledger.listed(uids(&["old"])), []);
-        ledger.desired(&desired(&["a"], false));
+        desire(&mut ledger, &["a"], false);
         assert_eq!(ledger.listed(uids(&["a", "old"])), [], "a source has not been heard");
-        ledger.desired(&desired(&["a"], true));
+        desire(&mut ledger, &["a"], true);
         assert_eq!(ledger.listed(uids(&["a", "old"])), []);
         assert_eq!(ledger.listed(uids(&["a", "old", "new"])), [PodUid::new("old")]);
         ledger.made(&pod("new"));
-        ledger.desired(&desired(&["a", "new"], true));
+        desire(&mut ledger, &["a", "new"], true);
         assert_eq!(ledger.listed(uids(&["a", "new"])), []);
+    }
+
+    #[test]
+    fn shares_follow_each_pod_that_comes_and_goes() {
+        let burstable = |uid: &str, cpu: &str| {
+            let spec = serde_json::json!({ "containers": [
+                { "name": "c", "resources": { "requests": { "cpu": cpu } } }
+            ] });
+            let spec = serde_json::from_value(spec).unwrap();
+            Arc::new(DesiredPod { pod: Arc::new(Pod { spec: Some(spec), ..Pod::default() }), ..pod(uid) })
+        };
+        let (mut ledger, mut journal) = (Ledger::default(), Journal::new(1));
+        ledger.desired(journal.snapshot());
+        for (uid, cpu) in [("a", "100m"), ("b", "200m")] {
+            ledger.desired(journal.put(&PodUid::new(uid), burstable(uid, cpu)));
+            ledger.made(&burstable(uid, cpu));
+        }
+        assert_eq!((ledger.burstable_millis(), counted(&ledger)), (300, 2));
+        ledger.desired(journal.put(&PodUid::new("a"), burstable("a", "1")));
+        assert_eq!(ledger.burstable_millis(), 1200, "resized");
+        ledger.desired(journal.remove(&PodUid::new("a"), GonePod::default()).unwrap());
+        assert_eq!(ledger.burstable_millis(), 1200, "it is being stopped");
+        ledger.removed(&PodUid::new("a"));
+        assert_eq!((ledger.burstable_millis(), counted(&ledger), ledger.specs.len()), (200, 1, 1));
+        let _lost = journal.remove(&PodUid::new("b"), GonePod::default());
+        assert!(ledger.desired(PodSetUpdate::Digest(journal.digest())), "it missed that");
     }
 }

@@ -1,5 +1,5 @@
 //! Duty: states what pods may use of the node: the tree of cgroups, one per class of service and one per pod.
-//! Receives: DesiredPods, EnsurePodCgroup, RemovePodCgroup.
+//! Receives: DesiredPodsChanged, EnsurePodCgroup, RemovePodCgroup.
 //! Sends: ResendDesired; GetHeldPods; RecordEvent (NodeAllocatableEnforced, FailedNodeAllocatableEnforcement,
 //! FailedCreatePodContainer).
 //! State (rebuilt from): desired pods (they are sent again), cgroups (the kernel's own directories).

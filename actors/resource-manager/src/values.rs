@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 
 use bridge_node::cgroups::{CgroupValues, CpuLimit, HugePages, Limit};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use messages::PodUid;
 use pod_rules::shares::{quota_us, shares};
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::{
     Amounts as Which, HUGE_PAGES_PREFIX, QosClass, amounts, parsed, pod_limits, pod_requests,
 };
-use supervision::blame;
 
 use crate::capacity::{Amounts, PIDS};
 
@@ -78,20 +76,22 @@ fn all_limited(spec: &PodSpec, name: &str) -> bool {
     given(parsed(own)) || containers.all(|container| given(amounts(container, Which::Limits)))
 }
 
-/// The cgroup of a class of service, with these pods in it: all that burstable pods request; the least for best effort.
-/// Huge pages are bounded pod by pod. That of guaranteed ones is the node's.
-pub fn class_values<'a>(qos: QosClass, pods: impl IntoIterator<Item = &'a Pod>) -> CgroupValues {
-    let requested = |pod: &Pod| {
-        let _named = blame::name(&PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default()));
-        let spec = pod.spec.as_ref().filter(|_| QosClass::of(pod) == QosClass::Burstable)?;
-        pod_requests(spec).get("cpu").map(|cpu| cpu.millis_rounded_up())
-    };
-    let sum = match qos {
-        QosClass::Burstable => pods.into_iter().filter_map(requested).sum(),
+/// The thousandths of a CPU that the pod adds to the cgroup of burstable pods; none if it is of another class.
+pub fn burstable_cpu_millis(pod: &Pod) -> i128 {
+    let spec = pod.spec.as_ref().filter(|_| QosClass::of(pod) == QosClass::Burstable);
+    let requested = spec.and_then(|spec| pod_requests(spec).get("cpu").map(|cpu| cpu.millis_rounded_up()));
+    requested.unwrap_or(0)
+}
+
+/// The cgroup of a class of service: burstable pods have what they request together, in thousandths of a CPU, best-effort
+/// pods the least. Huge pages are bounded pod by pod. That of guaranteed ones is the node's.
+pub fn class_values(qos: QosClass, burstable_millis: i128) -> CgroupValues {
+    let millis = match qos {
+        QosClass::Burstable => burstable_millis,
         QosClass::Guaranteed | QosClass::BestEffort => 0,
     };
     CgroupValues {
-        cpu_shares: Some(shares(sum)),
+        cpu_shares: Some(shares(millis)),
         huge_pages: Some(HugePages::Unlimited),
         ..CgroupValues::default()
     }
@@ -264,11 +264,12 @@ mod tests {
             pod(&[("", "")]),
             pod(&[("cpu=3 memory=1Gi", "cpu=3 memory=1Gi")]),
         ];
-        let burstable = class_values(QosClass::Burstable, &pods);
+        let millis = pods.iter().map(burstable_cpu_millis).sum();
+        let burstable = class_values(QosClass::Burstable, millis);
         assert_eq!(burstable.cpu_shares, Some(256));
         assert_eq!((burstable.memory, burstable.huge_pages), (None, Some(HugePages::Unlimited)));
-        assert_eq!(class_values(QosClass::Burstable, &[]).cpu_shares, Some(2));
-        assert_eq!(class_values(QosClass::BestEffort, &pods).cpu_shares, Some(2));
+        assert_eq!(class_values(QosClass::Burstable, 0).cpu_shares, Some(2));
+        assert_eq!(class_values(QosClass::BestEffort, millis).cpu_shares, Some(2));
     }
 
     #[test]

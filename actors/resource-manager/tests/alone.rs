@@ -14,7 +14,7 @@ use messages::resource_manager::{EnsurePodCgroup, RemovePodCgroup};
 use messages::runtime::HeldPod;
 use pod_spec::resources::QosClass;
 use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
-use stage::{Neighbour, Stage, alone, desired, pod};
+use stage::{Neighbour, Stage, alone, ask, desired, pod};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -35,15 +35,14 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<ResourceManager> {
-        let deps = self.deps(stage);
-        stage.start(move || ResourceManager::new(deps.clone()))
+        stage.start(self.deps(stage), ResourceManager::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> ResourceManagerDeps {
         ResourceManagerDeps {
             config: ResourceManagerConfig::default(),
             cgroups: stage.fakes.cgroups.clone(),
-            held_pods: self.pleg.address(),
+            held_pods: self.pleg.asked(),
             resend_desired: self.manager.address(),
             events: self.events.address(),
             metrics: ResourceMetrics::new().unwrap(),
@@ -59,7 +58,7 @@ fn has_cgroup(stage: &Stage<'_>, uid: &PodUid) -> bool {
 }
 
 async fn ensure(actor: &Supervised<ResourceManager>, number: usize) -> Result<(), String> {
-    let there = actor.address().ask(EnsurePodCgroup { pod: pod(number) }, SECOND).await.unwrap();
+    let there = ask(actor, EnsurePodCgroup { pod: pod(number) }, SECOND).await.unwrap();
     there.map(|_| ()).map_err(|failure| failure.message)
 }
 
@@ -72,7 +71,7 @@ fn a_pods_cgroup_is_made_and_removed_when_asked_for() {
         let pod = pod(0).pod_ref.clone();
         ensure(&actor, 0).await.unwrap();
         assert!(has_cgroup(stage, &pod.uid));
-        let removed = actor.address().ask(RemovePodCgroup { pod: pod.clone() }, SECOND).await;
+        let removed = ask(&actor, RemovePodCgroup { pod: pod.clone() }, SECOND).await;
         assert_eq!((removed, has_cgroup(stage, &pod.uid)), (Ok(Ok(())), false));
     });
 }

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{
-    DesiredPods, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReport,
+    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReport,
     WorkerReported,
 };
 use messages::node_status::ResendNode;
@@ -23,10 +23,11 @@ use messages::pod_worker::GetWorkers;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
 use messages::supervision::PodQuarantined;
+use pod_set::Looks;
 use supervision::{Address, AskError, AskPort, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};
-use crate::ledger::{Change, Ledger};
+use crate::ledger::{Change, Heard, Ledger};
 use crate::metrics::StatusMetrics;
 use crate::publish::{self, Outcome, Publisher};
 use crate::restore::{Restored, restore};
@@ -96,6 +97,7 @@ struct Waiting {
 pub struct StatusManager {
     deps: StatusManagerDeps,
     ledger: Ledger,
+    looks: Looks,
     writes: Writes,
     publisher: Publisher,
     /// Asks that wait for the checkpoints; `None` once they have been read.
@@ -113,6 +115,7 @@ impl StatusManager {
     pub fn new(deps: StatusManagerDeps) -> Self {
         Self {
             ledger: Ledger::new(deps.host_ips.clone()).telling_ready_to_start(deps.ready_to_start_condition),
+            looks: Looks::default(),
             writes: Writes::default(),
             publisher: Publisher::default(),
             waiting: Some(Vec::new()),
@@ -147,7 +150,7 @@ impl StatusManager {
         for unusable in &restored.unusable {
             tracing::error!(%unusable, "Ignoring a pod status written down earlier");
             self.deps.metrics.checkpoint("load", "corrupt");
-            let _ = self.deps.events.tell(RecordEvent {
+            self.deps.events.tell_or_count(RecordEvent {
                 object: EventObject::Node,
                 event_type: EventType::Warning,
                 reason: Arc::from("CorruptPodStatus"),
@@ -297,7 +300,7 @@ impl StatusManager {
 
     /// A fact that is lost on the way is asked for again; when none is missing nothing runs.
     fn ask_later(&mut self, ctx: &mut Ctx<Self>) {
-        if !self.is_asking && !self.ledger.missing().is_empty() {
+        if !self.is_asking && self.ledger.is_missing_facts() {
             self.is_asking = true;
             ctx.set_timer(Timer::Ask, ASK_AGAIN);
         }
@@ -305,20 +308,20 @@ impl StatusManager {
 
     fn ask(&mut self, ctx: &mut Ctx<Self>) {
         let missing = self.ledger.missing();
-        // Refused: the next round asks again.
-        let _ = self.deps.verdicts.tell(ResendVerdicts);
+        // Lost: the next round asks again.
+        self.deps.verdicts.tell_level(ResendVerdicts);
         if missing.desired {
-            let _ = self.deps.desired.tell(ResendDesired);
+            self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME });
         }
         if missing.reports {
             self.ask_workers(ctx);
         }
         if missing.runtime || !missing.looks.is_empty() {
-            let _ = self.deps.observed.tell(ResendObserved);
+            self.deps.observed.tell_level(ResendObserved);
         }
         for uid in missing.looks {
             // The token of nobody: any look answers it.
-            let _ = self.deps.touched.tell(PodTouched { uid, token: 0 });
+            self.deps.touched.tell_level(PodTouched { uid, token: 0 });
         }
     }
 }
@@ -345,12 +348,12 @@ impl Subsystem for StatusManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.restore(ctx);
-        let _ = self.deps.desired.tell(ResendDesired);
+        self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME });
         self.ask_workers(ctx);
-        let _ = self.deps.observed.tell(ResendObserved);
-        let _ = self.deps.verdicts.tell(ResendVerdicts);
+        ctx.tell_until_taken(&self.deps.observed, ResendObserved);
+        self.deps.verdicts.tell_level(ResendVerdicts);
         if let Some(node) = &self.deps.node {
-            let _ = node.tell(ResendNode);
+            ctx.tell_until_taken(node, ResendNode);
         }
         // A resend that is lost on the way is asked for once more.
         self.is_asking = true;
@@ -407,11 +410,13 @@ impl Subsystem for StatusManager {
     }
 }
 
-impl Handler<DesiredPods> for StatusManager {
+impl Handler<DesiredPodsChanged> for StatusManager {
     type Result = ();
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        let touched = self.ledger.desired(&desired);
-        self.compute_soon(touched, ctx);
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        match self.ledger.desired(update) {
+            Heard::Compute(touched) => self.compute_soon(touched, ctx),
+            Heard::Missed => self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME }),
+        }
     }
 }
 
@@ -442,6 +447,9 @@ impl Handler<RuntimeObserved> for StatusManager {
 impl Handler<PodObserved> for StatusManager {
     type Result = ();
     fn handle(&mut self, observed: PodObserved, ctx: &mut Ctx<Self>) {
+        if !self.looks.is_newest(&observed.uid, observed.look) {
+            return;
+        }
         self.ledger.observed(&observed.uid, observed.state);
         self.compute(&observed.uid, ctx);
     }

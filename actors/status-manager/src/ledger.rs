@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use messages::facts::{ContainerVerdict, DesiredPods, Source, WorkerReport};
+use messages::facts::{ContainerVerdict, DesiredPod, Source, WorkerReport};
+use messages::pod_set::PodSetUpdate;
 use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
+use pod_set::{PodSet, Taken};
 use supervision::blame;
 
 use crate::compute::compute;
@@ -45,13 +47,6 @@ pub struct Missing {
     pub looks: Vec<PodUid>,
 }
 
-impl Missing {
-    /// Everything has been heard of.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Entry {
     facts: PodFacts,
@@ -68,10 +63,24 @@ struct Entry {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
     node: NodeFacts,
-    has_desired: bool,
-    sources_ready: bool,
+    desired: PodSet<Arc<DesiredPod>>,
     is_restored: bool,
     pods: BTreeMap<PodUid, Entry>,
+    /// Static pods that have a mirror at the API server.
+    mirrored: BTreeSet<PodUid>,
+    /// Desired pods whose worker has said nothing yet.
+    silent: BTreeSet<PodUid>,
+    /// Pods whose end waits for the runtime's word.
+    unseen: BTreeSet<PodUid>,
+}
+
+/// What news of the desired pods lead to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// The statuses of these pods are to be computed.
+    Compute(Vec<PodUid>),
+    /// Something was missed: everything has to be told again.
+    Missed,
 }
 
 impl Ledger {
@@ -118,47 +127,56 @@ impl Ledger {
         self.pods.keys().cloned().collect()
     }
 
-    /// The desired pods. Returns the pods to compute.
-    pub fn desired(&mut self, desired: &DesiredPods) -> Vec<PodUid> {
-        self.has_desired = true;
-        self.sources_ready = desired.sources_ready;
-        let mut touched = Vec::new();
-        for (uid, pod) in &*desired.pods {
-            blame::for_pod(uid, || {
-                let entry = self.pods.entry(uid.clone()).or_default();
-                entry.is_desired = true;
-                if entry.facts.desired.as_ref().is_none_or(|known| !Arc::ptr_eq(known, pod) && known != pod) {
-                    entry.facts.desired = Some(pod.clone());
-                    touched.push(uid.clone());
-                }
-                entry.renew();
-            });
-        }
-        // Before every source has been heard absence means nothing (row 1.7).
-        for (uid, entry) in &mut self.pods {
-            let is_gone = desired.sources_ready || desired.superseded.contains(uid);
-            if is_gone && !desired.pods.contains_key(uid) {
-                entry.is_desired = false;
-                touched.push(uid.clone());
+    /// News of the desired pods.
+    pub fn desired(&mut self, update: PodSetUpdate<Arc<DesiredPod>>) -> Heard {
+        let touched = match self.desired.take(update) {
+            Taken::Nothing => BTreeSet::new(),
+            Taken::Pod(uid, _) => BTreeSet::from([uid]),
+            Taken::All(_) => self.desired.uids().chain(self.pods.keys()).cloned().collect(),
+            Taken::Missed => return Heard::Missed,
+        };
+        let is_news = |uid: &PodUid| blame::for_pod(uid, || self.note_desired(uid));
+        Heard::Compute(touched.into_iter().filter(is_news).collect())
+    }
+
+    /// Takes over whether the pod is desired, and how. Whether its status is to be computed.
+    fn note_desired(&mut self, uid: &PodUid) -> bool {
+        let is_news = if let Some(pod) = self.desired.get(uid) {
+            let entry = self.pods.entry(uid.clone()).or_default();
+            let known = entry.facts.desired.as_ref();
+            let is_news = known.is_none_or(|known| !Arc::ptr_eq(known, pod) && known != pod);
+            if is_news {
+                entry.facts.desired = Some(pod.clone());
             }
-        }
-        touched
+            entry.is_desired = true;
+            entry.renew();
+            is_news
+        } else {
+            // Before every source has been heard absence means nothing (row 1.7).
+            let removed = self.pods.get_mut(uid).filter(|_| self.desired.is_removed(uid));
+            removed.map(|entry| entry.is_desired = false).is_some()
+        };
+        self.note_missing(uid);
+        is_news
     }
 
     /// The pods that stand for static pods at the API server. Returns the pods that have another one now.
     pub fn mirrors(&mut self, mirrors: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<PodUid> {
-        for uid in mirrors.keys() {
-            self.pods.entry(uid.clone()).or_default();
-        }
+        let now: BTreeSet<PodUid> = mirrors.keys().cloned().collect();
+        let before = std::mem::replace(&mut self.mirrored, now);
         let mut touched = Vec::new();
-        for (uid, entry) in &mut self.pods {
-            blame::for_pod(uid, || {
-                let mirror = mirrors.get(uid);
-                if entry.mirror.as_ref() != mirror {
-                    entry.mirror = mirror.cloned();
-                    touched.push(uid.clone());
-                }
-            });
+        for uid in before.union(&self.mirrored) {
+            let _named = blame::name(uid);
+            let mirror = mirrors.get(uid);
+            // Of a pod that is forgotten there is nothing to take away.
+            if mirror.is_none() && !self.pods.contains_key(uid) {
+                continue;
+            }
+            let entry = self.pods.entry(uid.clone()).or_default();
+            if entry.mirror.as_ref() != mirror {
+                entry.mirror = mirror.cloned();
+                touched.push(uid.clone());
+            }
         }
         touched
     }
@@ -195,6 +213,7 @@ impl Ledger {
         if entry.facts.observed.as_ref().is_none_or(|known| !contradicts(known, &state)) {
             entry.facts.observed = Some(state);
         }
+        self.note_missing(uid);
     }
 
     /// What a worker says.
@@ -202,6 +221,7 @@ impl Ledger {
         let entry = self.pods.entry(uid.clone()).or_default();
         entry.facts.report = Some(report);
         entry.renew();
+        self.note_missing(uid);
     }
 
     /// What the pool says on behalf of a worker; whether it is news.
@@ -276,17 +296,31 @@ impl Ledger {
 
     /// What has not been heard of yet and may have been lost on the way.
     pub fn missing(&self) -> Missing {
-        let unseen = |e: &Entry| e.facts.observed.is_none() && e.facts.is_stopped();
-        let silent = |e: &Entry| {
-            e.is_desired
-                && e.facts.report.is_none()
-                && e.facts.desired.as_ref().is_some_and(|d| d.rejected.is_none())
-        };
         Missing {
-            desired: !self.has_desired,
+            desired: !self.desired.is_known(),
             runtime: self.node.runtime_name.is_none(),
-            reports: self.pods.values().any(silent),
-            looks: self.pods.iter().filter(|(_, e)| unseen(e)).map(|(uid, _)| uid.clone()).collect(),
+            reports: !self.silent.is_empty(),
+            looks: self.unseen.iter().cloned().collect(),
+        }
+    }
+
+    /// Whether anything is missing.
+    pub fn is_missing_facts(&self) -> bool {
+        let has_all = self.silent.is_empty() && self.unseen.is_empty();
+        !self.desired.is_known() || self.node.runtime_name.is_none() || !has_all
+    }
+
+    fn note_missing(&mut self, uid: &PodUid) {
+        let entry = self.pods.get(uid);
+        let runs = |facts: &PodFacts| facts.desired.as_ref().is_some_and(|d| d.rejected.is_none());
+        let is_silent = entry.is_some_and(|e| e.is_desired && e.facts.report.is_none() && runs(&e.facts));
+        let is_unseen = entry.is_some_and(|e| e.facts.observed.is_none() && e.facts.is_stopped());
+        for (set, belongs) in [(&mut self.silent, is_silent), (&mut self.unseen, is_unseen)] {
+            if belongs {
+                set.insert(uid.clone());
+            } else {
+                set.remove(uid);
+            }
         }
     }
 
@@ -296,8 +330,9 @@ impl Ledger {
             return None;
         }
         let entry = self.pods.get_mut(uid)?;
-        if self.sources_ready && entry.is_over() {
+        if self.desired.is_complete() && entry.is_over() {
             self.pods.remove(uid);
+            self.note_missing(uid);
             return Some(Change::Gone { uid: uid.clone() });
         }
         entry.is_left_alone = false;
@@ -343,13 +378,22 @@ fn contradicts(known: &RuntimePod, seen: &RuntimePod) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use messages::facts::{DesiredPod, WorkerState};
+    use pod_set::Journal;
 
     use crate::scenes::*;
 
-    fn desired_pods(pods: Vec<DesiredPod>, sources_ready: bool) -> DesiredPods {
-        let pods = pods.into_iter().map(|pod| (pod.pod_ref.uid.clone(), Arc::new(pod))).collect();
-        DesiredPods { pods: Arc::new(pods), sources_ready, gone: Arc::default(), superseded: Arc::default() }
+    /// Everything anew.
+    fn desired_pods(pods: Vec<DesiredPod>, complete: bool) -> PodSetUpdate<Arc<DesiredPod>> {
+        static INCARNATION: AtomicU64 = AtomicU64::new(1);
+        let pods = pods.into_iter().map(|pod| (pod.pod_ref.uid.clone(), Arc::new(pod)));
+        pod_set::snapshot(INCARNATION.fetch_add(1, Ordering::Relaxed), pods, complete)
+    }
+
+    fn none() -> Heard {
+        Heard::Compute(Vec::new())
     }
 
     /// A ledger with one running pod.
@@ -357,7 +401,7 @@ mod tests {
         let uid = pod_ref().uid;
         let mut ledger = Ledger::new(Vec::new());
         ledger.restored(BTreeMap::new());
-        ledger.desired(&desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
+        ledger.desired(desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
         ledger.runtime(&RuntimeHealth { name: Arc::from("containerd"), ..RuntimeHealth::default() });
         ledger.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
         ledger.reported(&uid, Arc::new(report(WorkerState::Syncing)));
@@ -370,7 +414,7 @@ mod tests {
     fn nothing_is_computed_before_the_checkpoints_are_read() {
         let uid = pod_ref().uid;
         let mut ledger = Ledger::new(Vec::new());
-        ledger.desired(&desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
+        ledger.desired(desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
         assert_eq!(ledger.compute(&uid, at(0)), None);
         let done = PodStatus { phase: Some("Succeeded".into()), ..PodStatus::default() };
         assert_eq!(ledger.restored(BTreeMap::from([(uid.clone(), done)])), std::slice::from_ref(&uid));
@@ -381,8 +425,8 @@ mod tests {
     #[test]
     fn a_pod_is_forgotten_when_nobody_wants_it_and_its_worker_has_let_go() {
         let (mut ledger, uid) = running_pod();
-        assert!(ledger.desired(&desired_pods(vec![], false)).is_empty(), "absence means nothing yet");
-        assert_eq!(ledger.desired(&desired_pods(vec![], true)), std::slice::from_ref(&uid));
+        assert_eq!(ledger.desired(desired_pods(vec![], false)), none(), "absence means nothing yet");
+        assert_eq!(ledger.desired(desired_pods(vec![], true)), Heard::Compute(vec![uid.clone()]));
         assert_eq!(ledger.compute(&uid, at(1)), None, "its worker still has it");
         let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
         ledger.reported(&uid, Arc::new(gone.clone()));
@@ -393,13 +437,35 @@ mod tests {
     }
 
     #[test]
+    fn news_of_one_pod_are_computed_for_that_one_and_what_was_missed_is_known() {
+        let (mut ledger, uid) = running_pod();
+        let pod = |name: &str| {
+            let mut pod = desired(spec("Always", vec![container("a")]));
+            pod.pod_ref.uid = PodUid::new(name);
+            Arc::new(pod)
+        };
+        let mut journal = Journal::new(u64::MAX);
+        journal.put(&uid, Arc::new(desired(spec("Always", vec![container("a")]))));
+        journal.completed();
+        assert_eq!(ledger.desired(journal.snapshot()), none());
+        let other = PodUid::new("other");
+        assert_eq!(ledger.desired(journal.put(&other, pod("other"))), Heard::Compute(vec![other.clone()]));
+        assert!(ledger.is_missing_facts() && ledger.missing().reports, "its worker has said nothing");
+        ledger.reported(&other, Arc::new(report(WorkerState::Syncing)));
+        assert!(!ledger.is_missing_facts());
+        assert_eq!(ledger.desired(journal.put(&other, pod("other"))), none(), "the same again");
+        let _lost = journal.remove(&other, messages::pod_set::GonePod::default());
+        assert_eq!(ledger.desired(PodSetUpdate::Digest(journal.digest())), Heard::Missed);
+    }
+
+    #[test]
     fn a_static_pod_that_is_put_back_begins_anew() {
         let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
         let over = Arc::new(WorkerReport { released: true, ..gone.clone() });
         for (source, phase) in [(Source::File, "Pending"), (Source::Api, "Failed")] {
             let (mut ledger, uid) = running_pod();
             let pod = desired(spec("Never", vec![container("a")]));
-            ledger.desired(&desired_pods(vec![DesiredPod { source, ..pod }], true));
+            ledger.desired(desired_pods(vec![DesiredPod { source, ..pod }], true));
             ledger.observed(&uid, Arc::new(stopped(vec![exited("a", "a0", 0, 1)])));
             ledger.reported(&uid, Arc::new(gone.clone()));
             ledger.compute(&uid, at(1));
@@ -454,8 +520,9 @@ mod tests {
         let missing = ledger.missing();
         assert!(missing.desired && missing.runtime);
         let (mut ledger, uid) = running_pod();
-        assert!(ledger.missing().is_empty());
+        assert_eq!(ledger.missing(), Missing::default());
         ledger.pods.get_mut(&uid).unwrap().facts.observed = None;
+        assert!(!ledger.is_missing_facts());
         ledger.reported(&uid, Arc::new(report(WorkerState::Terminated)));
         assert_eq!(ledger.missing(), Missing { looks: vec![uid], ..Missing::default() });
     }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec, PodStatus};
 use messages::PodUid;
-use messages::facts::{
-    ContainerVerdict, DesiredPod, DesiredPods, Source, WaitingReason, WorkerReport, WorkerState,
-};
+use messages::facts::{ContainerVerdict, DesiredPod, Source, WaitingReason, WorkerReport, WorkerState};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod};
 use proptest::prelude::*;
 
@@ -198,13 +196,7 @@ fn tell(ledger: &mut Ledger, fact: &Fact) {
     let uid = PodUid::new("uid-1");
     match fact.clone() {
         Fact::Desired(pod) => {
-            let pods = Arc::new(BTreeMap::from([(uid.clone(), pod)]));
-            ledger.desired(&DesiredPods {
-                pods,
-                sources_ready: true,
-                gone: Arc::default(),
-                superseded: Arc::default(),
-            });
+            ledger.desired(pod_set::snapshot(1, [(uid.clone(), pod)], true));
         }
         Fact::Observed(pod) => ledger.observed(&uid, pod),
         Fact::Reported(report) => ledger.reported(&uid, report),

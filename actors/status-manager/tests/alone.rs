@@ -16,7 +16,7 @@ use messages::pod_manager::ResendDesired;
 use messages::pod_worker::GetWorkers;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{GetKnownStatuses, GetPodStatus};
-use stage::{Neighbour, Stage, alone, api_pod, desired_of, observed, reported, runtime_well};
+use stage::{Neighbour, Stage, alone, api_pod, ask, desired_of, observed, reported, runtime_well};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::Supervised;
 
@@ -50,8 +50,7 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<StatusManager> {
-        let deps = self.deps(stage);
-        stage.start(move || StatusManager::new(deps.clone()))
+        stage.start(self.deps(stage), StatusManager::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> StatusManagerDeps {
@@ -61,12 +60,12 @@ impl Neighbours {
             checkpoints: stage.fakes.checkpoints.clone(),
             clock: stage.fakes.clock.clone(),
             desired: self.manager.address(),
-            workers: self.pool.address(),
+            workers: self.pool.asked(),
             observed: self.pleg.address(),
             touched: self.touched.address(),
             verdicts: self.probes.address(),
             node: Some(self.node.address()),
-            api: Some(self.api.client(&Io::current())),
+            api: Some(Arc::new(self.api.client(&Io::current()))),
             events: self.events.address(),
             metrics: StatusMetrics::new().unwrap(),
         }
@@ -107,7 +106,7 @@ fn it_asks_for_all_facts_and_tells_the_server_and_the_disk_what_follows() {
         tell_facts(&actor, &api_pod(0));
         near.until_running(stage).await;
         let uid = api_pod(0).pod_ref.uid.clone();
-        let status = actor.address().ask(GetPodStatus { uid }, SECOND).await.unwrap().unwrap();
+        let status = ask(&actor, GetPodStatus { uid }, SECOND).await.unwrap().unwrap();
         assert_eq!(
             (status.phase.as_deref(), status.host_ip.as_deref()),
             (Some("Running"), Some("192.0.2.10"))
@@ -132,7 +131,7 @@ fn a_new_incarnation_asks_for_all_facts_again_and_repeats_no_patch() {
         stage.until("the pool to be asked again", || near.pool.count() == 2).await;
         assert_eq!((near.manager.count(), near.pleg.count(), near.probes.count()), (2, 2, 2));
         // The checkpoint says what was, before any fact has come.
-        let known = actor.address().ask(GetKnownStatuses, SECOND).await.unwrap();
+        let known = ask(&actor, GetKnownStatuses, SECOND).await.unwrap();
         let status = known.get(&api_pod(0).pod_ref.uid).unwrap();
         assert_eq!(status.phase.as_deref(), Some("Running"));
         // The watch has shown the patch to PodManager, which tells the pod as the server has it.
@@ -179,7 +178,7 @@ fn a_server_that_answers_429_for_30_s_is_asked_again_when_it_said() {
             "no try before the server's time"
         );
         let uid = api_pod(0).pod_ref.uid.clone();
-        let status = actor.address().ask(GetPodStatus { uid }, SECOND).await.unwrap();
+        let status = ask(&actor, GetPodStatus { uid }, SECOND).await.unwrap();
         assert_eq!(status.unwrap().phase.as_deref(), Some("Running"), "here it is known all the while");
         stage.pass(5 * SECOND).await;
         assert_eq!((near.patches(), near.phase().as_deref()), (2, Some("Running")));

@@ -84,12 +84,30 @@ impl<M: Delivery> Address<M> {
         Self(post)
     }
 
-    /// Fire and forget. Never blocks. A refusal is counted at the receiver and returned.
+    /// Tells the receiver something, and never blocks. A refusal is counted at the receiver and returned: the sender tells
+    /// it again.
     pub fn tell(&self, message: M) -> Result<(), Refused<M>> {
         self.0.post(message, None).map_err(|(message, refusal)| {
             self.0.refused();
             Refused { message, why: refusal.into() }
         })
+    }
+
+    /// Tells a level that its receiver misses and asks for when it was refused: a digest shows it that it has missed
+    /// something, or it knows by itself what it has not heard. A refusal is counted at the receiver.
+    pub fn tell_level(&self, message: M) {
+        let _asked_for_again = self.tell(message);
+    }
+
+    /// Tells what may be lost, such as an event for people: that it was refused is counted at the receiver and is all that
+    /// is left of it.
+    pub fn tell_or_count(&self, message: M) {
+        let _counted = self.tell(message);
+    }
+
+    /// The receiver's name in the supervision tree.
+    pub fn receiver(&self) -> &str {
+        self.0.receiver()
     }
 }
 
@@ -112,8 +130,11 @@ where
             is_ask: asker.is_some(),
         };
         let mut message = Some((message, asker));
-        let posted = self.mailbox.post(label, M::WHEN_FULL, |label| {
-            let (message, asker) = message.take().expect("the mailbox builds an entry at most once");
+        let posted = self.mailbox.post(label, M::WHEN_FULL, |label, older| {
+            let (mut message, asker) = message.take().expect("the mailbox builds an entry at most once");
+            if let Some(older) = older.and_then(|older| older.parcel.message().downcast_ref::<M>()) {
+                message.absorb(older);
+            }
             Entry {
                 name: label.name,
                 kind: M::KIND,

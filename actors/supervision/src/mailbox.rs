@@ -61,6 +61,8 @@ struct Queue<A: Subsystem> {
     entries: VecDeque<Option<Entry<A>>>,
     first: u64,
     waiting: usize,
+    /// Those of them of which there is only one: they have room of their own, one place for each type.
+    singles: usize,
     bound: usize,
     open: bool,
     /// Askers on the list of `room`, at most: one that has given up stays counted, and costs a vain wake.
@@ -78,6 +80,7 @@ impl<A: Subsystem> Mailbox<A> {
                 entries: VecDeque::new(),
                 first: 0,
                 waiting: 0,
+                singles: 0,
                 bound: bound.max(1),
                 open: true,
                 room_wanted: 0,
@@ -95,12 +98,13 @@ impl<A: Subsystem> Mailbox<A> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a message in, by the rule of its type. `entry` is only built when it is taken.
+    /// Takes a message in, by the rule of its type. `entry` is only built when it is taken, beside the one that it
+    /// replaces.
     pub fn post(
         &self,
         label: Label,
         when_full: WhenFull,
-        entry: impl FnOnce(Label) -> Entry<A>,
+        entry: impl FnOnce(Label, Option<&Entry<A>>) -> Entry<A>,
     ) -> Result<Posted, Refusal> {
         let (was_empty, (posted, older)) = {
             let mut queue = self.queue();
@@ -132,7 +136,7 @@ impl<A: Subsystem> Mailbox<A> {
     /// Somebody who is already on the list of `room` waits: every message that goes tells one of them.
     pub fn want_room(&self) {
         let mut queue = self.queue();
-        if queue.waiting < queue.bound || !queue.open {
+        if queue.has_room() || !queue.open {
             drop(queue);
             self.room.notify_one();
         } else {
@@ -169,6 +173,7 @@ impl<A: Subsystem> Mailbox<A> {
         let mut queue = self.queue();
         queue.by_key.clear();
         queue.waiting = 0;
+        queue.singles = 0;
         let taken: Vec<_> = std::mem::take(&mut queue.entries).into_iter().flatten().collect();
         queue.first = 0;
         drop(queue);
@@ -198,7 +203,7 @@ impl<A: Subsystem> Mailbox<A> {
         {
             let mut queue = self.queue();
             for (_, entry) in queue.held.remove(pod).unwrap_or_default() {
-                if queue.waiting < queue.bound {
+                if queue.has_room() {
                     queue.push(entry);
                 } else {
                     dropped.push(entry);
@@ -304,7 +309,7 @@ impl<A: Subsystem> Queue<A> {
         &mut self,
         label: Label,
         when_full: WhenFull,
-        entry: impl FnOnce(Label) -> Entry<A>,
+        entry: impl FnOnce(Label, Option<&Entry<A>>) -> Entry<A>,
     ) -> Result<(Posted, Option<Entry<A>>), Refusal> {
         if !self.open {
             return Err(Refusal::Closed);
@@ -313,7 +318,9 @@ impl<A: Subsystem> Queue<A> {
             if label.is_ask {
                 return Err(Refusal::Quarantined);
             }
-            let older = held.insert((label.name, label.key.clone()), entry(label));
+            let place = (label.name, label.key.clone());
+            let newer = entry(label, held.get(&place));
+            let older = held.insert(place, newer);
             let posted = if older.is_some() { Posted::HeldReplacing } else { Posted::Held };
             return Ok((posted, older));
         }
@@ -322,18 +329,23 @@ impl<A: Subsystem> Queue<A> {
             && let Some(older) = &mut self.entries[(at - self.first) as usize]
         {
             // The newer one takes over the place in the line.
-            return Ok((Posted::Replaced, Some(std::mem::replace(older, entry(label)))));
+            let newer = entry(label, Some(older));
+            return Ok((Posted::Replaced, Some(std::mem::replace(older, newer))));
         }
         let (mut posted, mut oldest) = (Posted::Queued, None);
-        if self.waiting >= self.bound {
+        if !self.has_room() && label.key != Some(Key::Only) {
             oldest = (when_full == WhenFull::DropOldest).then(|| self.take_oldest(label.name)).flatten();
             if oldest.is_none() {
                 return Err(Refusal::Full);
             }
             posted = Posted::DroppedOldest;
         }
-        self.push(entry(label));
+        self.push(entry(label, None));
         Ok((posted, oldest))
+    }
+
+    fn has_room(&self) -> bool {
+        self.waiting - self.singles < self.bound
     }
 
     fn push(&mut self, entry: Entry<A>) {
@@ -344,6 +356,7 @@ impl<A: Subsystem> Queue<A> {
             let at = self.first + self.entries.len() as u64;
             self.by_key.entry(entry.name).or_default().insert(key.clone(), at);
         }
+        self.singles += usize::from(entry.is_single());
         self.entries.push_back(Some(entry));
         self.waiting += 1;
     }
@@ -353,6 +366,7 @@ impl<A: Subsystem> Queue<A> {
             self.first += 1;
             if let Some(entry) = slot {
                 self.waiting -= 1;
+                self.singles -= usize::from(entry.is_single());
                 if let Some(key) = &entry.key
                     && let Some(keys) = self.by_key.get_mut(entry.name)
                 {
@@ -388,6 +402,7 @@ impl<A: Subsystem> Queue<A> {
             if slot.as_ref().is_some_and(|entry| entry.pod.as_ref() == Some(pod)) {
                 let entry = slot.take().expect("the slot was just seen to be taken");
                 self.waiting -= 1;
+                self.singles -= usize::from(entry.is_single());
                 // A dropped ask tells its asker that the answer is lost.
                 if entry.parcel.is_ask() {
                     dropped.push(entry);

@@ -1,5 +1,7 @@
 //! A message on its way into one actor, with its type erased.
 
+use std::any::Any;
+
 use actix::Handler;
 use actix::dev::{MessageResponse, OneshotSender};
 use messages::{Delivery, Key, Kind, PodUid};
@@ -15,6 +17,13 @@ pub(crate) struct Entry<A: Subsystem> {
     pub parcel: Box<dyn Parcel<A>>,
 }
 
+impl<A: Subsystem> Entry<A> {
+    /// There is only one such fact.
+    pub fn is_single(&self) -> bool {
+        self.key == Some(Key::Only)
+    }
+}
+
 /// A message that can be handled by `A`.
 pub(crate) trait Parcel<A: Subsystem>: Send {
     fn handle(self: Box<Self>, actor: &mut A, ctx: &mut Ctx<A>);
@@ -22,6 +31,8 @@ pub(crate) trait Parcel<A: Subsystem>: Send {
     fn is_ask(&self) -> bool;
     /// Somebody waited, and has gone.
     fn asker_gone(&self) -> bool;
+    /// The message itself, for one of the same type that replaces it.
+    fn message(&self) -> &dyn Any;
     /// The same message once more, without an asker.
     #[cfg(feature = "faults")]
     fn duplicate(&self) -> Box<dyn Parcel<A>>;
@@ -48,6 +59,10 @@ where
 
     fn asker_gone(&self) -> bool {
         self.asker.as_ref().is_some_and(OneshotSender::is_closed)
+    }
+
+    fn message(&self) -> &dyn Any {
+        &self.message
     }
 
     #[cfg(feature = "faults")]

@@ -566,6 +566,11 @@ impl<A: Subsystem> Ctx<A> {
         (!child.has_ended()).then_some(child)
     }
 
+    /// Whether the child with this key lives.
+    pub fn has_child<W: Subsystem>(&self, key: &PodUid) -> bool {
+        self.living::<W>(&format!("{}/{key}", W::NAME)).is_some()
+    }
+
     /// All living children of one type.
     pub fn children<W: Subsystem>(&self) -> Vec<(PodUid, Child<W>)> {
         let prefix = format!("{}/", W::NAME);

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use bridge_node::mounts::{MountError, SwapFacts};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{DesiredPod, DesiredPods, OtherVolumesObserved};
+use messages::facts::{DesiredPod, OtherVolumesObserved};
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use messages::{PodRef, PodUid};
 use pod_rules::reasons::{FAILED, FAILED_MOUNT};
+use pod_set::PodSet;
 use supervision::{Address, AskPort, Ctx, Effect, Reply, Subsystem, blame};
 use tokio::time::Instant;
 
@@ -106,9 +107,11 @@ pub struct VolumeManager {
     /// Pods whose worker has asked for mounts that are not undone yet.
     asked_for: BTreeMap<PodUid, Arc<DesiredPod>>,
     mounted: BTreeMap<PodUid, Mounted>,
+    /// How many of these volumes each plugin has.
+    by_plugin: BTreeMap<String, i64>,
     /// Volumes that could not be mounted.
     backoff: MountBackoff,
-    desired: Option<DesiredPods>,
+    desired: PodSet<Arc<DesiredPod>>,
     orphans: Orphans,
     /// Orphans that cannot be removed: said once.
     stuck: BTreeSet<PodUid>,
@@ -128,8 +131,9 @@ impl VolumeManager {
             operations: BTreeMap::new(),
             asked_for: BTreeMap::new(),
             mounted: BTreeMap::new(),
+            by_plugin: BTreeMap::new(),
             backoff: MountBackoff::default(),
-            desired: None,
+            desired: PodSet::default(),
             orphans,
             stuck: BTreeSet::new(),
             changed: BTreeSet::new(),
@@ -139,8 +143,8 @@ impl VolumeManager {
 
     /// What stays of a pod whose volumes are undone: a finished one is listed until somebody deletes it.
     fn leave(&mut self, uid: &PodUid) -> Leave {
-        let desired = self.desired.as_ref().and_then(|desired| desired.pods.get(uid));
-        let stays = desired.is_some_and(|desired| desired.pod.metadata.deletion_timestamp.is_none());
+        let stays =
+            self.desired.get(uid).is_some_and(|desired| desired.pod.metadata.deletion_timestamp.is_none());
         if stays {
             self.ended.insert(uid.clone());
             Leave::Endings
@@ -150,16 +154,10 @@ impl VolumeManager {
         }
     }
 
-    /// Removes what was left of ended pods that are listed no longer.
-    fn forget_ended(&mut self, ctx: &mut Ctx<Self>) {
-        let Some(desired) = &self.desired else { return };
-        let gone = |uid: &&PodUid| !desired.pods.contains_key(*uid);
-        let gone: Vec<PodUid> = self.ended.iter().filter(gone).cloned().collect();
-        for uid in gone {
-            ctx.for_pod(&uid, |ctx| {
-                self.ended.remove(&uid);
-                self.ask(uid.clone(), Kind::Unmount, Asker::Sweep, ctx);
-            });
+    /// Removes what was left of a pod that has ended, if it is listed no longer.
+    fn forget_ended(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        if !self.desired.contains(uid) && self.ended.remove(uid) {
+            self.ask(uid.clone(), Kind::Unmount, Asker::Sweep, ctx);
         }
     }
 
@@ -224,8 +222,7 @@ impl VolumeManager {
     /// The pod's volumes of objects show what is true now, or will as soon as nothing else is done to them. Nobody
     /// waits for it.
     fn refresh(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        let desired = self.desired.as_ref().and_then(|desired| desired.pods.get(uid));
-        if !desired.is_some_and(|desired| plan::shows_objects(&desired.pod)) {
+        if !self.desired.get(uid).is_some_and(|desired| plan::shows_objects(&desired.pod)) {
             return;
         }
         if self.operations.contains_key(uid) {
@@ -236,8 +233,7 @@ impl VolumeManager {
     }
 
     fn begin_refresh(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
-        let desired = self.desired.as_ref().and_then(|desired| desired.pods.get(&uid)).cloned();
-        let Some(desired) = desired else { return drop(self.ended(&uid, ctx)) };
+        let Some(desired) = self.desired.get(&uid).cloned() else { return drop(self.ended(&uid, ctx)) };
         let refresh = execute::refresh(self.deps.ways.clone(), uid.clone(), desired.pod.clone());
         ctx.effect("refresh volumes", Some(uid.clone()), refresh, move |actor, errors, ctx| {
             for error in &errors {
@@ -249,8 +245,8 @@ impl VolumeManager {
 
     fn refresh_all(&mut self, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Refresh, REFRESH);
-        let pods = self.desired.as_ref().map(|desired| desired.pods.clone()).unwrap_or_default();
-        for uid in pods.keys() {
+        let uids: Vec<PodUid> = self.desired.uids().cloned().collect();
+        for uid in &uids {
             ctx.for_pod(uid, |ctx| self.refresh(uid, ctx));
         }
     }
@@ -263,7 +259,7 @@ impl VolumeManager {
             }
         }
         let volumes = Arc::new(MountedVolumes { host_paths: outcome.mounted });
-        self.mounted.insert(uid.clone(), Mounted { volumes: volumes.clone(), plugins: outcome.plugins });
+        self.set_mounted(&uid, Some(Mounted { volumes: volumes.clone(), plugins: outcome.plugins }));
         self.gauge();
         let now = self.origin.elapsed();
         self.backoff.tried(&uid, &outcome.held, &outcome.errors, now);
@@ -292,14 +288,14 @@ impl VolumeManager {
         let done = &outcome.done;
         self.count(Operation::Unmount, &outcome.timed);
         if let (Err(error), Some(desired)) =
-            (done, self.asked_for.get(&uid).or_else(|| self.desired_pod(&uid)))
+            (done, self.asked_for.get(&uid).or_else(|| self.desired.get(&uid)))
             && outcome.of_others
         {
             self.record(&desired.pod_ref, ("FailedUnMount", error.message.clone()));
         }
         let again = self.operations.get(&uid).is_some_and(|operations| operations.queued() > 1);
         if done.is_ok() {
-            self.mounted.remove(&uid);
+            self.set_mounted(&uid, None);
             self.stuck.remove(&uid);
             if !again {
                 self.asked_for.remove(&uid);
@@ -315,10 +311,6 @@ impl VolumeManager {
         }
     }
 
-    fn desired_pod(&self, uid: &PodUid) -> Option<&Arc<DesiredPod>> {
-        self.desired.as_ref().and_then(|desired| desired.pods.get(uid))
-    }
-
     fn count(&self, operation: Operation, timed: &[Timed]) {
         for Timed { plugin, ok, took } in timed {
             self.deps.metrics.operated(plugin, operation, *ok, *took);
@@ -326,12 +318,26 @@ impl VolumeManager {
     }
 
     fn gauge(&self) {
-        let mut counts: BTreeMap<(&'static str, String), i64> = BTreeMap::new();
-        for plugin in self.mounted.values().flat_map(|mounted| &mounted.plugins) {
-            *counts.entry(("actual_state_of_world", plugin.clone())).or_default() += 1;
-            *counts.entry(("desired_state_of_world", plugin.clone())).or_default() += 1;
+        let of = |state| self.by_plugin.iter().map(move |(plugin, count)| ((state, plugin.clone()), *count));
+        let counts = of("actual_state_of_world").chain(of("desired_state_of_world"));
+        self.deps.metrics.volumes(&counts.collect());
+    }
+
+    /// What is mounted for the pod from now on.
+    fn set_mounted(&mut self, uid: &PodUid, mounted: Option<Mounted>) {
+        for plugin in mounted.iter().flat_map(|mounted| &mounted.plugins) {
+            *self.by_plugin.entry(plugin.clone()).or_default() += 1;
         }
-        self.deps.metrics.volumes(&counts);
+        let before = match mounted {
+            Some(mounted) => self.mounted.insert(uid.clone(), mounted),
+            None => self.mounted.remove(uid),
+        };
+        for plugin in before.iter().flat_map(|before| &before.plugins) {
+            if let Some(count) = self.by_plugin.get_mut(plugin) {
+                *count -= 1;
+            }
+        }
+        self.by_plugin.retain(|_, count| *count > 0);
     }
 
     fn record(&self, pod: &PodRef, (reason, message): (&'static str, String)) {
@@ -341,7 +347,7 @@ impl VolumeManager {
 
     fn tell_event(&self, object: EventObject, reason: &'static str, message: String) {
         // A full recorder counts what it drops; no volume waits for an event.
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object,
             event_type: EventType::Warning,
             reason: reason.into(),
@@ -421,7 +427,9 @@ impl Subsystem for VolumeManager {
                     let volumes = Arc::new(MountedVolumes { host_paths: found.host_paths });
                     let found = Mounted { volumes, plugins: found.plugins };
                     // A pod whose worker was faster has said more already.
-                    actor.mounted.entry(uid).or_insert(found);
+                    if !actor.mounted.contains_key(&uid) {
+                        actor.set_mounted(&uid, Some(found));
+                    }
                 }
                 actor.gauge();
             }
@@ -440,8 +448,7 @@ impl Subsystem for VolumeManager {
         self.look_for_others(ctx);
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         ctx.set_timer(Timer::Refresh, REFRESH);
-        // If PodManager restarts as well it sends everything anyway.
-        let _ = self.deps.resend_desired.tell(ResendDesired);
+        self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
@@ -463,7 +470,7 @@ impl Subsystem for VolumeManager {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
-        self.forget_ended(ctx);
+        self.forget_ended(pod, ctx);
         self.refresh(pod, ctx);
     }
 

@@ -1,5 +1,5 @@
 //! **Duty.** The only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
-//! **Receives.** DesiredPods, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes.
+//! **Receives.** DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes.
 //! **Sends.** ResendDesired; GetHeldPods (before anything is cleaned away);
 //!   GetSecret, GetConfigMap, GetToken (what volumes show); RecordEvent (FailedMount);
 //!   OtherVolumesObserved.

@@ -11,7 +11,7 @@ use messages::object_cache::{GetConfigMap, GetSecret, GetToken};
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountVolumes, MountedVolumes, UnmountVolumes, VolumesNotReady};
-use stage::{Neighbour, Stage, alone, desired, desired_of, pod};
+use stage::{Neighbour, Stage, alone, ask, desired, desired_of, pod};
 use supervision::{AskError, Supervised};
 use volume_manager::{Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
 
@@ -41,8 +41,7 @@ impl Neighbours {
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<VolumeManager> {
-        let deps = self.deps(stage);
-        stage.start(move || VolumeManager::new(deps.clone()))
+        stage.start(self.deps(stage), VolumeManager::new)
     }
 
     fn deps(&self, stage: &Stage<'_>) -> VolumeManagerDeps {
@@ -54,16 +53,16 @@ impl Neighbours {
                 pod_dirs: fakes.dirs.clone(),
                 allocatable_memory_bytes: 8 << 30,
                 objects: Objects {
-                    secrets: self.secrets.address(),
-                    config_maps: self.config_maps.address(),
-                    tokens: self.tokens.address(),
+                    secrets: self.secrets.asked(),
+                    config_maps: self.config_maps.asked(),
+                    tokens: self.tokens.asked(),
                     in_cluster: false,
                     node: Default::default(),
                 },
             },
             others_watchers: vec![self.node_status.address()],
             events: self.events.address(),
-            held_pods: self.pleg.address(),
+            held_pods: self.pleg.asked(),
             resend_desired: self.manager.address(),
             metrics: VolumeMetrics::new(),
         }
@@ -73,7 +72,7 @@ impl Neighbours {
 type Answer = Result<Result<Arc<MountedVolumes>, VolumesNotReady>, AskError>;
 
 async fn mount(actor: &Supervised<VolumeManager>) -> Answer {
-    actor.address().ask(MountVolumes { pod: pod(0) }, 300 * SECOND).await
+    ask(actor, MountVolumes { pod: pod(0) }, 300 * SECOND).await
 }
 
 fn directory() -> String {
@@ -92,7 +91,7 @@ fn volumes_are_there_when_asked_for_and_gone_when_undone() {
         assert_eq!(volumes.host_paths, [("data".to_owned(), path.clone())].into());
         assert!(stage.fakes.disk.kind(&path).is_some(), "its directory is there");
         let undo = UnmountVolumes { pod: pod(0).pod_ref.clone() };
-        actor.address().ask(undo, SECOND).await.unwrap().unwrap();
+        ask(&actor, undo, SECOND).await.unwrap().unwrap();
         assert!(stage.fakes.disk.kind(directory()).is_none());
         assert_eq!(near.events.count(), 0);
     });

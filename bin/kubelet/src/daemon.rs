@@ -132,7 +132,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
         if let Some(event) = cgroups::version_event(bridge.cgroups.version()) {
-            let _ = node.record.tell(event);
+            node.record.tell_or_count(event);
         }
         let wrong_driver = watch_driver(&bridge, unconfirmed.then_some(driver));
         if let Some(started) = hooks.started {
@@ -330,7 +330,7 @@ fn announce(node: &Node) {
         reason: Arc::from("Starting"),
         message: Arc::from("Starting kubelet."),
     };
-    let _ = node.record.tell(started);
+    node.record.tell_or_count(started);
     notify(&[NotifyState::Ready]);
 }
 

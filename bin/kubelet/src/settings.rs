@@ -343,9 +343,14 @@ fn listener(field: &'static str, address: &str, port: i32) -> Result<Option<Sock
     Ok(Some(SocketAddr::new(ip, port)))
 }
 
-/// How supervision goes about it. An effect without a deadline of its own may make two calls to the runtime, one after the
-/// other, each of which has `runtimeRequestTimeout`.
+/// Messages about one pod that may wait for one actor at the same time: a few types more than any actor receives.
+const MESSAGES_PER_POD: usize = 10;
+
+/// How supervision goes about it. Every mailbox has room for what may be said of as many pods as the node may run. An
+/// effect without a deadline of its own may make two calls to the runtime, one after the other, each of which has
+/// `runtimeRequestTimeout`.
 pub fn policy(understudy: &UnderstudyConfiguration, config: &KubeletConfiguration, seed: u64) -> Policy {
+    let pods_max = usize::try_from(config.pods.max_pods).unwrap_or(0);
     let supervision = &understudy.supervision;
     let restart = RestartPolicy {
         backoff_initial: supervision.backoff_initial.as_std(),
@@ -369,7 +374,7 @@ pub fn policy(understudy: &UnderstudyConfiguration, config: &KubeletConfiguratio
         stall_after: supervision.stall_after.as_std(),
         dormant_retry: supervision.dormant_retry.as_std(),
         effect_within: effect_within(config.images.runtime_request_timeout.as_std()),
-        mailbox_bound: understudy.mailbox.default as usize,
+        mailbox_bound: (understudy.mailbox.default as usize).max(pods_max.saturating_mul(MESSAGES_PER_POD)),
         mailbox_bounds: understudy
             .mailbox
             .per_actor
@@ -540,5 +545,18 @@ mod tests {
             loaded.flags.seccomp_default = flag;
             assert_eq!(rules(&loaded).seccomp_default, field || flag);
         }
+    }
+
+    #[test]
+    fn mailboxes_have_room_for_as_many_pods_as_the_node_may_run() {
+        let mut understudy = UnderstudyConfiguration::default();
+        understudy.mailbox.per_actor.insert("Pleg".to_owned(), 7);
+        let policy = |max_pods| {
+            let mut config = loaded().config;
+            config.pods.max_pods = max_pods;
+            policy(&understudy, &config, 0)
+        };
+        assert_eq!([0, 110, 1000].map(|pods| policy(pods).mailbox_bound), [1024, 1100, 10_000]);
+        assert_eq!(policy(1000).mailbox_bounds["Pleg"], 7, "what is said of one actor holds");
     }
 }

@@ -1,10 +1,13 @@
 //! The world of a test in which one actor is alone.
 
 use std::ops::Deref;
+use std::time::Duration;
 
+use actix::Handler;
+use messages::Delivery;
 use messages::supervision::Fault;
 use serde_json::Value;
-use supervision::{ActorReport, Place, Policy, State, Subsystem, Supervised, Vitality};
+use supervision::{ActorReport, AskError, Outside, Place, Policy, State, Subsystem, Supervised, Vitality};
 
 use crate::fakes::Fakes;
 use crate::sandbox::{Sandbox, sandbox};
@@ -35,10 +38,31 @@ pub fn alone<T>(test: impl AsyncFnOnce(&Stage<'_>) -> T) -> T {
     })
 }
 
+/// Asks the actor under test.
+pub fn ask<A, M>(
+    actor: &Supervised<A>,
+    message: M,
+    deadline: Duration,
+) -> impl Future<Output = Result<M::Result, AskError>> + Send + use<A, M>
+where
+    A: Subsystem + Handler<M>,
+    M: Delivery,
+{
+    let port = actor.asked::<Outside, M>();
+    async move { port.ask(message, deadline).await }
+}
+
 impl Stage<'_> {
-    /// Seats an actor and starts it.
-    pub fn start<A: Subsystem>(&self, factory: impl Fn() -> A + Send + Sync + 'static) -> Supervised<A> {
-        self.tree.seat::<A>(Vitality::Degradable).start(&Place::Here, factory)
+    /// Seats an actor and starts it. Each incarnation is made of the same dependencies.
+    pub fn start<A: Subsystem, D>(
+        &self,
+        deps: D,
+        new: impl Fn(D) -> A + Send + Sync + 'static,
+    ) -> Supervised<A>
+    where
+        D: Clone + Send + Sync + 'static,
+    {
+        self.tree.seat::<A>(Vitality::Degradable).start(&Place::Here, move || new(deps.clone()))
     }
 
     /// Has the actor panic, and waits until its next incarnation has begun: all that it knew is gone.
@@ -60,7 +84,7 @@ impl Stage<'_> {
             if report.incarnation >= number && report.state == State::Running {
                 return;
             }
-            self.pass(std::time::Duration::from_millis(1)).await;
+            self.pass(Duration::from_millis(1)).await;
         }
         panic!("{} has not begun its incarnation {number}", A::NAME);
     }

@@ -1,12 +1,13 @@
 //! Pods, and what is said of them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{
-    DesiredPod, DesiredPods, PodObserved, Source, WorkerReport, WorkerReported, WorkerState,
+    DesiredPod, DesiredPodsChanged, PodObserved, Source, WorkerReport, WorkerReported, WorkerState,
 };
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
@@ -79,19 +80,15 @@ pub fn pods(count: usize) -> &'static [Arc<DesiredPod>] {
 }
 
 /// The fact that so many of them are desired.
-pub fn desired(count: usize) -> DesiredPods {
+pub fn desired(count: usize) -> DesiredPodsChanged {
     desired_of(pods(count))
 }
 
-/// The fact that these are desired, and no others.
-pub fn desired_of(pods: &[Arc<DesiredPod>]) -> DesiredPods {
-    let pods = pods.iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
-    DesiredPods {
-        pods: Arc::new(pods),
-        sources_ready: true,
-        gone: Arc::default(),
-        superseded: Arc::default(),
-    }
+/// The fact that these are desired, and no others: newer than every such fact before.
+pub fn desired_of(pods: &[Arc<DesiredPod>]) -> DesiredPodsChanged {
+    static WRITERS: AtomicU64 = AtomicU64::new(1);
+    let pods = pods.iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone()));
+    DesiredPodsChanged(pod_set::snapshot(WRITERS.fetch_add(1, Ordering::Relaxed), pods, true))
 }
 
 fn second(number: i64) -> Timestamp {

@@ -25,8 +25,8 @@ pub const START_SECOND: i64 = 1_800_000_000;
 pub struct Fakes {
     /// The runtime. It has [`IMAGE`].
     pub runtime: FakeRuntime,
-    /// Calls to it.
-    pub operations: Operations,
+    /// Calls to it; every port of the runtime.
+    pub operations: Arc<Operations>,
     /// The disk.
     pub disk: FakeDisk,
     /// Pods' directories on it.
@@ -53,7 +53,7 @@ impl Fakes {
         let names = CgroupNames::new(CgroupDriver::Cgroupfs, "/").expect("the root is a cgroup");
         let start = Timestamp::from_second(START_SECOND).expect("a second of this century is a timestamp");
         Self {
-            operations: Operations::new(Arc::new(runtime.clone()), Io::current(), metrics),
+            operations: Arc::new(Operations::new(Arc::new(runtime.clone()), Io::current(), metrics)),
             runtime,
             dirs: Arc::new(FakePodDirs::new(layout, disk.clone())),
             mounts: Arc::new(FakeMounts::new(disk.clone())),

@@ -17,7 +17,7 @@ mod random;
 mod sandbox;
 mod sinks;
 
-pub use alone::{Stage, alone};
+pub use alone::{Stage, alone, ask};
 pub use facts::{
     IMAGE, api_pod, desired, desired_of, observed, pod, pods, prepare, reported, runtime_pod, runtime_well,
     uid,

@@ -97,7 +97,7 @@ impl Lease {
             Round::WithoutNode if self.owner.is_some() => wait = Duration::ZERO,
             Round::WithoutNode => {
                 self.failures = 0;
-                let _ = self.deps.node.tell(ResendNode);
+                self.deps.node.tell_level(ResendNode);
             }
             Round::NotRenewed(error) => {
                 tracing::warn!(%error, "Will retry updating lease");
@@ -126,7 +126,7 @@ impl Subsystem for Lease {
     type Timer = LeaseTimer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let _ = self.deps.node.tell(ResendNode);
+        self.deps.node.tell_level(ResendNode);
         self.renew(ctx);
     }
 

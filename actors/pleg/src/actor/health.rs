@@ -82,14 +82,14 @@ impl Pleg {
         let listed_ago = self.last_relist.map(|at| at.elapsed());
         let health = Arc::new(RuntimeHealth { listed_ago, ..RuntimeHealth::clone(health) });
         for watcher in &self.deps.runtime_watchers {
-            let _ = watcher.tell(RuntimeObserved(health.clone()));
+            watcher.tell_level(RuntimeObserved(health.clone()));
         }
     }
 
     pub(super) fn tell_health(&self, whom: &[Address<RuntimeObserved>]) {
         let Some(health) = &self.health else { return };
         for observer in whom {
-            let _ = observer.tell(RuntimeObserved(health.clone()));
+            observer.tell_level(RuntimeObserved(health.clone()));
         }
     }
 }

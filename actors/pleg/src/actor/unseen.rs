@@ -22,7 +22,7 @@ impl Pleg {
         }
         self.complained.insert(pod.uid.clone(), Instant::now());
         // A full recorder counts what it drops.
-        let _ = self.deps.events.tell(RecordEvent {
+        self.deps.events.tell_or_count(RecordEvent {
             object: EventObject::Pod { pod, field_path: Arc::from("") },
             event_type: EventType::Warning,
             reason: Arc::from("FailedSync"),

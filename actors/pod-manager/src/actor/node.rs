@@ -21,8 +21,8 @@ const FETCH_DEADLINE: Duration = Duration::from_secs(10);
 impl PodManager {
     pub(super) fn ask_for_node(&self, ctx: &mut Ctx<Self>) {
         if let Some(node) = self.deps.node.as_ref().filter(|_| !self.known.node) {
-            // Refused or lost: it is asked for again.
-            let _ = node.tell(ResendNode);
+            // Lost: it is asked for again.
+            node.tell_level(ResendNode);
             ctx.set_timer(Timer::AskForNode, ASK_FOR_NODE);
         }
     }

@@ -53,6 +53,6 @@ impl Executor {
     /// An event about the pod, or about the container with this field path.
     fn record(&self, text: Text, field_path: &str) {
         // Refused: counted at the recorder; an event is not worth more.
-        let _ = self.deps.events.tell(text.about(&self.pod, field_path));
+        self.deps.events.tell_or_count(text.about(&self.pod, field_path));
     }
 }

@@ -170,11 +170,11 @@ fn named(task: &SyncTask, resolv_conf: Option<&str>) -> Result<(String, DnsConfi
         let checked = resolv_conf
             .and_then(|text| check_resolv_conf(&config.resolv_conf, text, &config.cluster_dns.domain));
         if let Some(problem) = checked {
-            let _ = exec.deps.events.tell(texts::check_limits_for_resolv_conf(&problem));
+            exec.deps.events.tell_or_count(texts::check_limits_for_resolv_conf(&problem));
         }
         if let Ok(dns) = &dns {
             if dns.missing_cluster {
-                let _ = exec.deps.events.tell(texts::node_misses_cluster_dns());
+                exec.deps.events.tell_or_count(texts::node_misses_cluster_dns());
                 exec.record(texts::missing_cluster_dns(&exec.pod), "");
             }
             for message in &dns.exceeded {

@@ -84,11 +84,13 @@ impl PodWorker {
             Step::Terminate(plan) => self.terminate(plan, ctx),
             Step::Stopped => {
                 self.lifecycle.stopped();
-                self.tell_report();
+                self.tell_report(ctx);
                 self.reconcile(ctx);
             }
             Step::Release(what) => self.release(what, ctx),
             Step::Rest(until) => self.wake_at(until, ctx),
+            // Whoever had no room for the last report is told it first.
+            Step::End if self.report_refused => {}
             Step::End => ctx.stop(),
         }
     }
@@ -188,7 +190,7 @@ impl PodWorker {
         self.count_start();
         if plan.is_idle() {
             self.rest(&plan, ctx);
-            self.tell_report();
+            self.tell_report(ctx);
             return;
         }
         let (Some(exec), Some(desired), Some(runtime)) =
@@ -201,7 +203,7 @@ impl PodWorker {
         self.starting |= plan.create_sandbox.is_some();
         self.to_be_hooked = with_hook(&desired.pod, &plan);
         self.replaces(&plan);
-        self.tell_report();
+        self.tell_report(ctx);
         let killed = plan.kill.iter().map(|kill| kill.id.clone());
         let live = runtime.live().map(|container| container.id.clone()).filter(|_| plan.kill_pod);
         let pre_stops = self.pre_stops_of(killed.chain(live).collect(), &exec);

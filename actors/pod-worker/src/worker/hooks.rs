@@ -65,7 +65,7 @@ impl PodWorker {
                     worker.hook_failed(&hooking.hook, error);
                 }
                 worker.unblocked(ctx);
-                worker.tell_report();
+                worker.tell_report(ctx);
                 worker.reconcile(ctx);
             },
         );

@@ -59,6 +59,8 @@ pub enum Timer {
     Progress,
     /// The pod may have run for longer than it may.
     Deadline,
+    /// Somebody had no room for the report.
+    Report,
 }
 
 /// The worker of one pod.
@@ -70,6 +72,8 @@ pub struct PodWorker {
     desired: Option<Arc<DesiredPod>>,
     gone: bool,
     observed: Option<Arc<RuntimePod>>,
+    /// The look that this is from.
+    look: u64,
     health: Option<Arc<RuntimeHealth>>,
     verdicts: Arc<BTreeMap<String, ContainerVerdict>>,
     // Where the pod is.
@@ -120,6 +124,8 @@ pub struct PodWorker {
     complained: Option<String>,
     blocked_on: Option<String>,
     report: Option<Arc<WorkerReport>>,
+    /// Somebody had no room for it.
+    report_refused: bool,
     // For the metrics of a start.
     seen: Instant,
     sync_began: Instant,
@@ -140,6 +146,7 @@ impl PodWorker {
             desired: None,
             gone: false,
             observed: None,
+            look: 0,
             health: None,
             verdicts: Arc::default(),
             lifecycle: Lifecycle::new(),
@@ -175,6 +182,7 @@ impl PodWorker {
             complained: None,
             blocked_on: None,
             report: None,
+            report_refused: false,
             seen: Instant::now(),
             sync_began: Instant::now(),
             starting: false,
@@ -226,8 +234,8 @@ impl PodWorker {
 
     fn ask_for_look(&mut self, ctx: &mut Ctx<Self>) {
         if let Some(token) = self.awaited {
-            // Refused: asked for again when the timer runs out.
-            let _ = self.deps.pleg.tell(PodTouched { uid: self.uid.clone(), token });
+            // Lost: asked for again when the timer runs out.
+            self.deps.pleg.tell_level(PodTouched { uid: self.uid.clone(), token });
             ctx.set_timer(Timer::Look, LOOK_AGAIN);
         }
     }
@@ -244,7 +252,7 @@ impl PodWorker {
         self.last = None;
         self.known.replaced = Arc::default();
         self.cut_short(change, ctx);
-        self.tell_report();
+        self.tell_report(ctx);
     }
 
     /// Stops waiting for what a terminating pod does not need. What was asked of the runtime goes on in the bridge; it
@@ -286,7 +294,7 @@ impl Subsystem for PodWorker {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         if ctx.incarnation() > 1 {
-            let _ = self.deps.resend.tell(ResendPod { uid: self.uid.clone() });
+            self.deps.resend.tell_level(ResendPod { uid: self.uid.clone() });
         }
         ctx.set_timer(Timer::Resend, RESEND_AGAIN);
         self.reconcile(ctx);
@@ -296,8 +304,12 @@ impl Subsystem for PodWorker {
         match timer {
             Timer::Wake | Timer::Deadline => self.reconcile(ctx),
             Timer::Look => self.ask_for_look(ctx),
+            Timer::Report => {
+                self.tell_report(ctx);
+                self.reconcile(ctx);
+            }
             Timer::Resend if self.pod.is_none() => {
-                let _ = self.deps.resend.tell(ResendPod { uid: self.uid.clone() });
+                self.deps.resend.tell_level(ResendPod { uid: self.uid.clone() });
                 ctx.set_timer(Timer::Resend, RESEND_AGAIN);
             }
             Timer::Resend => {}
@@ -344,7 +356,7 @@ impl Handler<SyncPod> for PodWorker {
         }
         // The pool may have restarted and know nothing of this worker.
         self.report = None;
-        self.tell_report();
+        self.tell_report(ctx);
         self.reconcile(ctx);
     }
 }
@@ -374,6 +386,10 @@ impl Handler<PodObserved> for PodWorker {
     type Result = ();
 
     fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
+        if fact.look < self.look {
+            return;
+        }
+        self.look = fact.look;
         self.observed = Some(fact.state);
         // Of an incarnation before this one, under a clock that has been set back since: the next must be higher.
         self.token = self.token.max(fact.touch);
@@ -381,7 +397,7 @@ impl Handler<PodObserved> for PodWorker {
             self.awaited = None;
             self.seen_at = self.asked_at;
             ctx.cancel_timer(&Timer::Look);
-            self.see_replaced();
+            self.see_replaced(ctx);
         }
         self.see_hooks(ctx);
         self.forget_failures_of_running();

@@ -77,7 +77,7 @@ impl PodWorker {
             self.retry_objects();
         }
         self.touch(ctx);
-        self.tell_report();
+        self.tell_report(ctx);
         self.reconcile(ctx);
     }
 
@@ -132,7 +132,7 @@ impl PodWorker {
     }
 
     /// A look after everything that was done: an instance is replaced as long as it is dead and the newest one.
-    pub(super) fn see_replaced(&mut self) {
+    pub(super) fn see_replaced(&mut self, ctx: &mut Ctx<Self>) {
         let Some(runtime) = self.observed.clone().filter(|_| !self.known.replaced.is_empty()) else { return };
         let waits = |name: &str, id: &Arc<str>| {
             let newest = runtime.latest(name).filter(|newest| newest.id == *id);
@@ -141,7 +141,7 @@ impl PodWorker {
         let before = self.known.replaced.len();
         Arc::make_mut(&mut self.known.replaced).retain(|name, id| waits(name, id));
         if self.known.replaced.len() != before {
-            self.tell_report();
+            self.tell_report(ctx);
         }
     }
 
@@ -165,7 +165,7 @@ impl PodWorker {
                 worker.known.pulling.remove(&waited);
                 worker.image_answered(kind, &waited, hash, answer);
                 worker.unblocked(ctx);
-                worker.tell_report();
+                worker.tell_report(ctx);
                 worker.reconcile(ctx);
             },
         );
@@ -199,7 +199,7 @@ impl PodWorker {
         self.stopped_sandboxes.extend(outcome.sandboxes);
         self.failed_to_stop(outcome.error);
         self.touch(ctx);
-        self.tell_report();
+        self.tell_report(ctx);
         self.reconcile(ctx);
     }
 
@@ -229,7 +229,7 @@ impl PodWorker {
                 self.touch(ctx);
             }
         }
-        self.tell_report();
+        self.tell_report(ctx);
         self.reconcile(ctx);
     }
 

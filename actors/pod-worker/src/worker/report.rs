@@ -10,6 +10,8 @@ use tokio::time::Instant;
 use super::{PodWorker, Timer};
 use crate::texts::{self, Text};
 
+/// Pause before a report that somebody had no room for is told again.
+const REPORT_AGAIN: Duration = Duration::from_secs(1);
 /// A step that takes longer than this is named in the report.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
 /// How often the report's time is brought up to date at most, while a step lasts.
@@ -21,7 +23,7 @@ const NETWORK_EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl PodWorker {
     /// Tells everybody, if there is something new to tell.
-    pub(super) fn tell_report(&mut self) {
+    pub(super) fn tell_report(&mut self, ctx: &mut Ctx<Self>) {
         let Some(pod) = self.pod.clone() else { return };
         let report = WorkerReport {
             pod,
@@ -34,21 +36,24 @@ impl PodWorker {
             deleted: self.lifecycle.deleted(),
             blocked_on: self.blocked_on.clone().or_else(|| self.problem.clone()),
         };
-        if self.report.as_deref() == Some(&report) {
+        if !self.report_refused && self.report.as_deref() == Some(&report) {
             return;
         }
         let report = Arc::new(report);
         self.report = Some(report.clone());
-        for address in &self.deps.reports {
-            // Refused: a receiver that has restarted asks the pool for all reports.
-            let _ = address.tell(WorkerReported { uid: self.uid.clone(), report: report.clone() });
+        let reported = WorkerReported { uid: self.uid.clone(), report };
+        let refused = self.deps.reports.iter().filter(|address| address.tell(reported.clone()).is_err());
+        // Everybody is told again: with the worker's next step, or a second from now.
+        self.report_refused = refused.count() > 0;
+        if self.report_refused {
+            ctx.set_timer(Timer::Report, REPORT_AGAIN);
         }
     }
 
     /// An event about the pod, or about the container with this field path.
     pub(super) fn record(&self, text: Text, field_path: &str) {
         if let Some(pod) = &self.pod {
-            let _ = self.deps.events.tell(text.about(pod, field_path));
+            self.deps.events.tell_or_count(text.about(pod, field_path));
         }
     }
 
@@ -62,7 +67,7 @@ impl PodWorker {
         };
         if lasts >= BLOCKED_AFTER {
             self.blocked_on = Some(format!("{step} ({}s)", lasts.as_secs()));
-            self.tell_report();
+            self.tell_report(ctx);
         }
         if lasts >= COMPLAIN_AFTER && self.complained.as_ref() != Some(&step) {
             self.record(texts::blocked(&step, lasts), "");

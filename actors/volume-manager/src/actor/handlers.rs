@@ -1,12 +1,15 @@
 //! What VolumeManager is asked and told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use actix::MessageResult;
-use messages::facts::DesiredPods;
+use messages::PodUid;
+use messages::facts::{DesiredPod, DesiredPodsChanged};
 use messages::object_cache::PodObjectsChanged;
+use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{GetVolumes, MountVolumes, PrepareSubpaths, UnmountVolumes, VolumeError};
-use supervision::{Ctx, ReplyLater, reply_later};
+use pod_set::Taken;
+use supervision::{Ctx, ReplyLater, Subsystem, reply_later};
 
 use super::{Asker, MountAnswer, UnmountAnswer, VolumeManager};
 use crate::operations::Kind;
@@ -14,28 +17,44 @@ use crate::{execute, plan};
 
 type SubpathsAnswer = Result<BTreeMap<usize, String>, VolumeError>;
 
-impl actix::Handler<DesiredPods> for VolumeManager {
+impl VolumeManager {
+    /// The pod is another than it was before, if it was desired.
+    fn note_desired(&mut self, uid: &PodUid, before: Option<&DesiredPod>, ctx: &mut Ctx<Self>) {
+        self.forget_ended(uid, ctx);
+        let Some(desired) = self.desired.get(uid) else { return };
+        let is_other = match before {
+            // What a pod shows of itself is in its metadata.
+            Some(before) => {
+                let (then, now) = (&before.pod.metadata, &desired.pod.metadata);
+                then.labels != now.labels || then.annotations != now.annotations
+            }
+            // An earlier kubelet has mounted for it, and nobody will ask for that again.
+            None => plan::was_started(&desired.pod),
+        };
+        if is_other {
+            self.refresh(uid, ctx);
+        }
+    }
+}
+
+impl actix::Handler<DesiredPodsChanged> for VolumeManager {
     type Result = ();
 
-    fn handle(&mut self, desired: DesiredPods, ctx: &mut Ctx<Self>) {
-        let before = self.desired.replace(desired.clone());
-        self.forget_ended(ctx);
-        // A fresh incarnation has missed changes.
-        let Some(before) = before else { return self.refresh_all(ctx) };
-        // What a pod shows of itself is in its metadata.
-        for (uid, pod) in desired.pods.iter() {
-            let now = &pod.pod.metadata;
-            let is_other = match before.pods.get(uid) {
-                Some(before) => {
-                    let then = &before.pod.metadata;
-                    then.labels != now.labels || then.annotations != now.annotations
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        match self.desired.take(update) {
+            Taken::Nothing => {}
+            Taken::Pod(uid, before) => self.note_desired(&uid, before.as_deref(), ctx),
+            Taken::All(before) => {
+                let uids: BTreeSet<PodUid> = self.desired.uids().chain(&self.ended).cloned().collect();
+                for uid in &uids {
+                    ctx.for_pod(uid, |ctx| self.note_desired(uid, before.get(uid).map(AsRef::as_ref), ctx));
                 }
-                // An earlier kubelet has mounted for it, and nobody will ask for that again.
-                None => plan::was_started(&pod.pod),
-            };
-            if is_other {
-                self.refresh(uid, ctx);
+                if !before.is_known() {
+                    // A fresh incarnation has missed changes.
+                    self.refresh_all(ctx);
+                }
             }
+            Taken::Missed => self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME }),
         }
     }
 }

@@ -23,8 +23,8 @@ impl VolumeManager {
             Ok(found) => {
                 let observed = others::observed(&found);
                 for watcher in &actor.deps.others_watchers {
-                    // Refused: it is told again after the next look.
-                    let _ = watcher.tell(observed.clone());
+                    // Lost: it is told again after the next look.
+                    watcher.tell_level(observed.clone());
                 }
             }
             Err(error) => tracing::warn!(%error, "Cannot tell which volumes other kubelets have left"),
@@ -33,19 +33,19 @@ impl VolumeManager {
 
     /// Looks for orphans, once every source has been heard.
     pub(super) fn sweep(&mut self, ctx: &mut Ctx<Self>) {
-        let Some(desired) = self.desired.as_ref().filter(|desired| desired.sources_ready) else {
+        if !self.desired.is_complete() {
             return ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
-        };
+        }
         let busy = self.asked_for.keys().chain(self.operations.keys());
-        let known = desired.pods.keys().chain(busy).cloned().collect();
+        let known = self.desired.uids().chain(busy).cloned().collect();
         let look = sweep::look(self.deps.ways.clone(), self.deps.held_pods.clone(), known);
         ctx.effect("look for orphans", None, look, |actor, looked, ctx| actor.looked(&looked, ctx));
     }
 
     fn looked(&mut self, looked: &Looked, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
-        let desired = self.desired.as_ref().filter(|desired| desired.sources_ready);
-        let desired: Option<BTreeSet<PodUid>> = desired.map(|desired| desired.pods.keys().cloned().collect());
+        let uids = || self.desired.uids().cloned().collect();
+        let desired: Option<BTreeSet<PodUid>> = self.desired.is_complete().then(uids);
         let asked_for = self.asked_for.keys().chain(self.operations.keys()).cloned().collect();
         let known = Known {
             desired: desired.as_ref(),

@@ -11,7 +11,7 @@ use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
-use messages::pod_manager::{GetPods, GetStaticOf};
+use messages::pod_manager::{ApiPodsChanged, GetPods, GetStaticOf};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
 use messages::status_manager::GetPodStatuses;
@@ -37,6 +37,8 @@ pub struct Node {
     pub record: Address<RecordEvent>,
     /// Takes events with annotations.
     pub record_annotated: Address<RecordAnnotatedEvent>,
+    /// PodManager: the pods of the API server.
+    pub api_pods: Address<ApiPodsChanged>,
     /// Ends pods for a reason of the node.
     pub evict: Address<EvictPod>,
     /// Has the garbage collected now.
@@ -90,6 +92,7 @@ impl Node {
             events: actors.events.asked(),
             record: actors.events.address(),
             record_annotated: actors.events.address(),
+            api_pods: actors.manager.address(),
             evict: actors.pool.address(),
             collect: actors.garbage.address(),
             remove_dead: actors.garbage.asked(),

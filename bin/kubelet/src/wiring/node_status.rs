@@ -89,7 +89,7 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
             _ => return,
         };
         if let Some(why) = &dormant {
-            let _ = events.tell(RecordEvent {
+            events.tell_or_count(RecordEvent {
                 object: EventObject::Node,
                 event_type: EventType::Warning,
                 reason: Arc::from(pod_rules::reasons::SUBSYSTEM_DORMANT),

@@ -21,6 +21,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodSources>) {
         node: actors.resend_node(),
         clock: bridge.clock.clone(),
         manager: actors.manager.address(),
+        api_pods: actors.manager.address(),
         events: actors.events.address(),
     };
     seat.start(&wiring.places.actors, move || PodSources::new(deps.clone()));

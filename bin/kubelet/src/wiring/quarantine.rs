@@ -30,13 +30,13 @@ pub(super) fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, e
             (What::Quarantined { pod, panic, seconds }, _) => {
                 let text =
                     format!("{subsystem} leaves this pod alone for {seconds} s after a panic: {panic}");
-                let _ = events.tell(quarantined(pod, text));
+                events.tell_or_count(quarantined(pod, text));
                 (pod.clone(), Some(Arc::from(panic.to_string())))
             }
             (What::Dormant { retry_seconds }, Some(pod)) => {
                 let why = "more crashes than its limit";
                 let text = format!("{subsystem} leaves this pod alone for {retry_seconds} s after {why}");
-                let _ = events.tell(quarantined(&pod, text));
+                events.tell_or_count(quarantined(&pod, text));
                 (pod, Some(Arc::from(why)))
             }
             (What::Released { pod }, _) => (pod.clone(), None),

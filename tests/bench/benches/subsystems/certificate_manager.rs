@@ -38,7 +38,7 @@ impl Subject for Alone {
             purpose: Purpose::Serving,
             store: Arc::new(FakeCertificates::default()),
             current: current.clone(),
-            api: api.client(&Io::current()),
+            api: Arc::new(api.client(&Io::current())),
             bootstrap: None,
         };
         let deps = CertificateManagerDeps {

@@ -9,10 +9,10 @@ use bridge_node::stats::FakeStats;
 use eviction_manager::{
     EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds, Ways,
 };
-use messages::facts::{DesiredPods, WorkerReported, WorkerState};
+use messages::facts::{DesiredPodsChanged, WorkerReported, WorkerState};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
-use supervision::{Address, Place, Supervised, Tree, Vitality};
+use supervision::{Address, AskPort, Place, Supervised, Tree, Vitality};
 
 struct Alone {
     tree: Tree,
@@ -41,21 +41,21 @@ impl Subject for Alone {
 
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<EvictionManager>(Vitality::Degradable);
-        let (facts, reports): (Address<DesiredPods>, Address<WorkerReported>) =
+        let (facts, reports): (Address<DesiredPodsChanged>, Address<WorkerReported>) =
             (seat.address(), seat.address());
         let sinks = Count::default();
         let deps = EvictionManagerDeps {
             config: Arc::new(config()),
             ways: Ways {
                 stats: Arc::new(FakeStats::default()),
-                operations: stage.operations.clone(),
+                runtime: stage.operations.clone(),
                 dirs: stage.dirs.clone(),
                 cgroups: stage.cgroups.clone(),
-                containers: sinks.sink(),
-                images: Address::answering("ImageManager", |_| Some(0)),
+                containers: AskPort::answering("GarbageCollector", |_| Some(())),
+                images: AskPort::answering("ImageManager", |_| Some(0)),
             },
             observers: vec![sinks.sink(), sinks.sink()],
-            pressure: Address::answering("PodManager", |_| Some(None)),
+            pressure: AskPort::answering("PodManager", |_| Some(None)),
             evict: sinks.sink(),
             manager: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");

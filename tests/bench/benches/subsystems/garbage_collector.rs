@@ -2,7 +2,7 @@
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
 use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy, Ways};
-use messages::facts::{DesiredPods, PodObserved};
+use messages::facts::{DesiredPodsChanged, PodObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use supervision::{Address, Place, Supervised, Tree, Vitality};
@@ -26,7 +26,8 @@ impl Subject for Alone {
 
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<GarbageCollector>(Vitality::Degradable);
-        let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
+            (seat.address(), seat.address());
         let sinks = Count::default();
         let deps = GarbageCollectorDeps {
             ways: Ways { pods: stage.operations.clone(), dirs: stage.dirs.clone() },

@@ -38,7 +38,7 @@ impl Subject for Alone {
         let api = FakeApi::new(stage.clock.clone());
         let deps = LeaseDeps {
             config: Arc::new(LeaseConfig { node: "node".to_owned(), duration_seconds: 40 }),
-            heartbeat: api.client(&Io::current()),
+            heartbeat: Arc::new(api.client(&Io::current())),
             clock: stage.clock.clone(),
             node: Count::default().sink(),
         };

@@ -65,9 +65,10 @@ impl Subject for Alone {
         let (runtime, sinks): (Address<RuntimeObserved>, _) = (seat.address(), Count::default());
         let deps = NodeStatusDeps {
             config: Arc::new(config().await),
-            heartbeat: api.client(&Io::current()),
-            api: api.client(&Io::current()),
-            operations: stage.operations.clone(),
+            heartbeat: Arc::new(api.client(&Io::current())),
+            api: Arc::new(api.client(&Io::current())),
+            images: stage.operations.clone(),
+            runtime_configuration: stage.operations.clone(),
             addresses: Arc::new(FakeHostAddresses::default()),
             clock: stage.clock.clone(),
             observers: vec![sinks.sink(), sinks.sink(), sinks.sink()],

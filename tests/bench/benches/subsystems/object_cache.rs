@@ -11,7 +11,7 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use messages::object_cache::GetSecret;
 use object_cache::{ObjectCache, ObjectCacheDeps};
-use supervision::{Place, Supervised, Vitality};
+use supervision::{Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Pods that share a secret.
@@ -26,7 +26,7 @@ impl Alone {
     async fn get(&self, number: usize) -> bool {
         let name = format!("secret-{}", number / SHARING);
         let ask = GetSecret { namespace: Arc::from("default"), name: Arc::from(name) };
-        let secret = self.actor.address::<GetSecret>().ask(ask, DEADLINE).await;
+        let secret = self.actor.asked::<Outside, GetSecret>().ask(ask, DEADLINE).await;
         secret.is_ok_and(|secret| secret.is_ok())
     }
 
@@ -50,7 +50,7 @@ impl Subject for Alone {
         }
         let sinks = Count::default();
         let deps = ObjectCacheDeps {
-            api: Some(api.client(&Io::current())),
+            api: Some(Arc::new(api.client(&Io::current()))),
             clock: stage.clock.clone(),
             observers: vec![sinks.sink(), sinks.sink()],
             resend_desired: sinks.sink(),

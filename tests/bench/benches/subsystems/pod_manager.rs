@@ -28,7 +28,7 @@ fn changed(count: usize, change: u64) -> PodsChanged {
     let mut pod = (*all[place].pod).clone();
     pod.metadata.annotations.get_or_insert_default().insert("change".to_owned(), change.to_string());
     all[place].pod = Arc::new(pod);
-    PodsChanged { source: Source::File, pods: Arc::new(all), gone: Arc::default() }
+    PodsChanged { source: Source::File, pods: Arc::new(all) }
 }
 
 impl Subject for Alone {
@@ -43,7 +43,8 @@ impl Subject for Alone {
                 sources: [Source::File].into_iter().collect(),
                 node: NodeView { pods_max: count, ..NodeView::default() },
             },
-            observers: (0..6).map(|_| sinks.sink()).collect(),
+            observers: (0..7).map(|_| sinks.sink()).collect(),
+            status_observer: sinks.sink(),
             sources: Address::sink("PodSources", move |_: ResendPods| {
                 source.tell(changed(count, 0)).expect("there is room");
             }),

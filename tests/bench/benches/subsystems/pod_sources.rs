@@ -76,6 +76,7 @@ impl Subject for Alone {
             node: None,
             clock: stage.clock.clone(),
             manager,
+            api_pods: Count::default().sink(),
             events: Count::default().sink(),
         };
         let seat = stage.tree.seat::<PodSources>(Vitality::Vital);

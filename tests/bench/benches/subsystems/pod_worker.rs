@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
 use bridge_http::probes::FakeProber;
-use messages::facts::{DesiredPod, DesiredPods, PodObserved};
+use messages::facts::{DesiredPod, DesiredPods, DesiredPodsChanged, PodObserved};
 use messages::pleg::PodTouched;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::{GetWorkers, ResendPod};
@@ -37,7 +37,7 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<PodWorkerPool>(Vitality::Vital);
         let sinks = Count::default();
-        let facts: Address<DesiredPods> = seat.address();
+        let facts: Address<DesiredPodsChanged> = seat.address();
         let looks: Address<PodObserved> = seat.address();
         let look = move |touched: PodTouched| {
             let number = usize::from_str_radix(touched.uid.as_str(), 16).expect("the UID is a number");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
 use bridge_http::probes::FakeProber;
 use bridge_io::clock::Clock;
-use messages::facts::{DesiredPods, PodObserved};
+use messages::facts::{DesiredPodsChanged, PodObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::probe_manager::GetVerdicts;
@@ -33,7 +33,8 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<ProbeManager>(Vitality::Degradable);
         let sinks = Count::default();
-        let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
+            (seat.address(), seat.address());
         let deps = ProbeManagerDeps {
             ways: Ways { exec: stage.operations.clone(), prober: Arc::new(FakeProber::new()) },
             checkpoints: stage.checkpoints.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, runtime_well, wait};
-use messages::facts::{DesiredPods, PodObserved, RuntimeObserved};
+use messages::facts::{DesiredPods, DesiredPodsChanged, PodObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::status_manager::{GetPodStatus, GetPodStatuses};
@@ -36,7 +36,8 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<StatusManager>(Vitality::Vital);
         let sinks = Count::default();
-        let (facts, looks): (Address<DesiredPods>, Address<PodObserved>) = (seat.address(), seat.address());
+        let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
+            (seat.address(), seat.address());
         let runtime: Address<RuntimeObserved> = seat.address();
         let deps = StatusManagerDeps {
             host_ips: vec!["192.0.2.10".to_owned()],

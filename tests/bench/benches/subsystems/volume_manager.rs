@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, Traffic, desired, pods};
 use futures::future::join_all;
-use messages::facts::DesiredPods;
+use messages::facts::DesiredPodsChanged;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::MountVolumes;
 use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
@@ -32,7 +32,7 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<VolumeManager>(Vitality::Degradable);
         let sinks = Count::default();
-        let facts: Address<DesiredPods> = seat.address();
+        let facts: Address<DesiredPodsChanged> = seat.address();
         let deps = VolumeManagerDeps {
             sweep: SweepPolicy::default(),
             ways: Ways {

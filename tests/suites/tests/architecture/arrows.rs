@@ -1,5 +1,5 @@
 //! Who may know whom: `messages <- supervision <- actors/* <- bin`, `messages <- pod-rules <- runtime-bridge <- actors/*`,
-//! `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`, `tests -> all`.
+//! `messages <- pod-set <- actors/*`, `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`, `tests -> all`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -55,6 +55,8 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
         "runtime-bridge/pace" | "runtime-bridge/text" | "messages/pod-spec" => ("pure", &[]),
         "messages" => ("messages", &["pure"]),
         "actors/supervision" => ("supervision", &["pure", "messages"]),
+        // Both ends of what travels pod by pod: writer and followers have to agree on it, and it does nothing by itself.
+        "actors/pod-set" => ("pod-set", &["messages"]),
         // Actors may not know each other, and messages are data: Kubernetes' words and rules that several of them share
         // need a place below all. The bridge has labels and durations of Go from there, too.
         "actors/pod-rules" => ("rules", &["pure", "messages"]),
@@ -62,16 +64,27 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
             ("bridge", &["pure", "messages", "rules", "bridge"])
         }
         // Below the actors: what their tests stand on.
-        "tests/stage" => ("stage", &["pure", "messages", "supervision", "rules", "bridge"]),
+        "tests/stage" => ("stage", &["pure", "messages", "pod-set", "supervision", "rules", "bridge"]),
         actor if actor.starts_with("actors/") => {
-            ("actors", &["pure", "messages", "supervision", "rules", "bridge"])
+            ("actors", &["pure", "messages", "pod-set", "supervision", "rules", "bridge"])
         }
         bin if bin.starts_with("bin/") => {
             ("bin", &["pure", "messages", "supervision", "rules", "bridge", "actors"])
         }
         test if test.starts_with("tests/") => (
             "tests",
-            &["pure", "messages", "supervision", "rules", "bridge", "stage", "actors", "bin", "tests"],
+            &[
+                "pure",
+                "messages",
+                "pod-set",
+                "supervision",
+                "rules",
+                "bridge",
+                "stage",
+                "actors",
+                "bin",
+                "tests",
+            ],
         ),
         other => panic!("{other} has no place in the architecture"),
     }
@@ -116,7 +129,7 @@ fn pod_rules_are_pure() {
     let rules = packages.iter().find(|package| package["name"] == "pod-rules").expect("it is a crate");
     let depends = rules["dependencies"].as_array().unwrap().iter();
     let shipped: Vec<_> = depends.filter(|one| one["kind"].is_null()).map(|one| &one["name"]).collect();
-    assert_eq!(shipped, ["k8s-openapi", "messages"]);
+    assert_eq!(shipped, ["k8s-openapi", "messages", "pod-spec"]);
 }
 
 #[test]

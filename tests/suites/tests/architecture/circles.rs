@@ -15,7 +15,7 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     (
         "actors/supervision",
         &[
-            "address", "cell", "context", "driver", "effects", "events", "faults", "held", "mailbox",
+            "address", "ask", "cell", "context", "driver", "effects", "events", "faults", "held", "mailbox",
             "parcel", "pump", "report", "streams", "tree",
         ],
         "a context has a tree whose seats have mailboxes of handlers that are given a context",
@@ -111,6 +111,15 @@ fn named(code: &str, module: &[String]) -> Vec<Vec<String>> {
     found
 }
 
+/// Whether a file has a name only to say who asks through its ports; nothing of that actor is used there.
+fn is_asker(name: &str, code: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let words = code.split(|c| !part(c)).filter(|word| *word == name).count();
+    let ports = code.matches(&format!("AskPort<{name},")).count();
+    // The import is one word more.
+    ports > 0 && words == ports + 1
+}
+
 /// The imports of a crate. A name that its root takes from a module is that module's.
 fn imports(src: &str) -> Graph {
     let files = files(src);
@@ -134,8 +143,12 @@ fn imports(src: &str) -> Graph {
     for file in &files {
         let module = module(file, src);
         let Some(from) = module.first() else { continue };
-        for path in named(&file.code(), &module) {
+        let code = file.code();
+        for path in named(&code, &module) {
             let Some(name) = path.first() else { continue };
+            if path.last().is_some_and(|name| is_asker(name, &code)) {
+                continue;
+            }
             let to = if tops.contains(name) { Some(name) } else { taken.get(name) };
             if let Some(to) = to.filter(|to| *to != from) {
                 graph.entry(from.clone()).or_default().insert(to.clone());
@@ -209,6 +222,8 @@ fn a_circle_of_imports_would_be_found() {
     let at = |way: &[&str]| way.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let code = "use super::super::{x, y::Z};\nuse crate::w;\nfn f() { super::g(); $crate::h() }";
     assert_eq!(text(named(code, &at(&["a", "b"]))), ["w", "h", "x", "y::Z", "a::g"]);
+    assert!(is_asker("A", "use crate::a::A;\nfn f(port: AskPort<A, M>) {}"));
+    assert!(!is_asker("A", "use crate::a::A;\nfn f(port: AskPort<A, M>) -> A {}"), "it is used, too");
     let graph = |edges: &[(&str, &str)]| {
         let mut graph = Graph::new();
         for (from, to) in edges {

@@ -12,6 +12,7 @@ mod behaviours;
 mod circles;
 mod effects;
 mod headers;
+mod ports;
 mod source;
 mod style;
 mod tree;

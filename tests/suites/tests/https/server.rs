@@ -214,8 +214,6 @@ impl Server {
         let desired = DesiredPods {
             pods: Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(desired))])),
             sources_ready: true,
-            gone: Arc::default(),
-            superseded: Arc::default(),
         };
         let status = Arc::new(running(&container));
         let held = held(&sandbox, &container);

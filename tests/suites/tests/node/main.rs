@@ -14,6 +14,7 @@ mod certificates;
 mod cgroups;
 mod clock;
 mod cluster;
+mod desired;
 mod evictions;
 mod garbage;
 mod gates;

@@ -16,7 +16,8 @@ use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
 };
 use messages::pleg::{GetRuntimePod, GetRuntimePods};
-use messages::pod_manager::GetStaticOf;
+use messages::pod_manager::{ApiPodsChanged, GetStaticOf};
+use messages::pod_set::{PodSetDigest, PodSetUpdate};
 use messages::pod_worker::EvictPod;
 use messages::probe_manager::GetVerdicts;
 use messages::supervision::{Fault, PodQuarantined};
@@ -89,6 +90,7 @@ async fn stir(node: &FakeNode) {
     let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
     let _ = node.node.tokens.ask(token, soon).await;
     let _ = node.node.collect.tell(CollectNow);
+    let _ = node.node.api_pods.tell(ApiPodsChanged(PodSetUpdate::Digest(PodSetDigest::default())));
     let address = NodeAddress { type_: "InternalIP".to_owned(), address: "192.0.2.99".to_owned() };
     for observer in &node.node.address_observers {
         let _ = observer.tell(NodeAddressesObserved([address.clone()].into()));

@@ -61,6 +61,14 @@ delivery!(GetPod => u64: Query, Reject, pod = |m| Some(&m.0));
 pub struct Latest(pub &'static str, pub u64);
 delivery!(Latest => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.0)));
 
+/// There is only one such fact; the highest number is kept, whichever message said it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Only {
+    pub number: u64,
+    pub highest: u64,
+}
+delivery!(Only => (): Command, LatestPerKey, absorb = |newer, older| newer.highest = newer.highest.max(older.highest));
+
 /// The oldest is dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log(pub u64);
@@ -142,6 +150,7 @@ pub struct Outside {
     pub dropped: Arc<AtomicU64>,
     pub log: Arc<Mutex<Vec<u64>>>,
     pub latest: Arc<Mutex<Vec<Latest>>>,
+    pub only: Arc<Mutex<Vec<Only>>>,
     pub poison_handled: Arc<AtomicU64>,
     pub pod_timers: Arc<AtomicU64>,
     pub late: Arc<AtomicU64>,
@@ -321,6 +330,13 @@ impl Handler<Latest> for Counter {
     type Result = ();
     fn handle(&mut self, message: Latest, _: &mut Ctx<Self>) {
         self.outside.latest.lock().unwrap().push(message);
+    }
+}
+
+impl Handler<Only> for Counter {
+    type Result = ();
+    fn handle(&mut self, message: Only, _: &mut Ctx<Self>) {
+        self.outside.only.lock().unwrap().push(message);
     }
 }
 

@@ -7,7 +7,7 @@ use testkit::sandbox;
 use tokio::time::Instant;
 
 use crate::actors::{
-    AndAgain, AnswerLater, Count, GetIncarnation, HangForEver, Latest, Log, ask, start, start_sibling,
+    AndAgain, AnswerLater, Count, GetIncarnation, HangForEver, Latest, Log, Only, ask, start, start_sibling,
 };
 
 fn bound(mailbox_bound: usize) -> Policy {
@@ -76,6 +76,38 @@ fn g4_the_latest_per_key_takes_the_place_of_the_older_one() {
         latest.tell(Latest("a", 4)).unwrap();
         world.pass(Duration::from_millis(1)).await;
         assert_eq!(outside.latest.lock().unwrap().last(), Some(&Latest("a", 4)));
+    });
+}
+
+#[test]
+fn g4_a_fact_of_which_there_is_only_one_always_has_room() {
+    sandbox(bound(1), async |world| {
+        let (counter, outside) = start(world, Vitality::Degradable);
+        let (latest, only) = (counter.address::<Latest>(), counter.address::<Only>());
+        latest.tell(Latest("a", 1)).unwrap();
+        assert_eq!(latest.tell(Latest("b", 1)).unwrap_err().why, AskError::Full);
+        for number in 1..=3 {
+            only.tell(Only { number, highest: number }).unwrap();
+        }
+        assert_eq!(latest.tell(Latest("b", 1)).unwrap_err().why, AskError::Full, "it is no place for others");
+        world.pass(Duration::from_millis(1)).await;
+        latest.tell(Latest("b", 2)).unwrap();
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(*outside.latest.lock().unwrap(), [Latest("a", 1), Latest("b", 2)]);
+        assert_eq!(*outside.only.lock().unwrap(), [Only { number: 3, highest: 3 }]);
+    });
+}
+
+#[test]
+fn g4_a_newer_message_takes_over_what_must_not_be_lost_with_the_older_one() {
+    sandbox(bound(4), async |world| {
+        let (counter, outside) = start(world, Vitality::Degradable);
+        let only = counter.address::<Only>();
+        for (number, highest) in [(1, 7), (2, 0), (3, 5)] {
+            only.tell(Only { number, highest }).unwrap();
+        }
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(*outside.only.lock().unwrap(), [Only { number: 3, highest: 7 }]);
     });
 }
 

@@ -66,7 +66,7 @@ fn g13_an_effect_that_never_ends_is_reported_and_the_actor_recovers() {
         let report = world.report("Counter").await;
         assert_eq!(report.effects, [effect("unmount", Some("a"), 299_000, Some(300_000))]);
         assert_eq!((report.restarts, report.effects_overdue), (0, 0));
-        assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(1), "it takes messages as ever");
+        assert_eq!(ask(&counter.asked(), Count).await, Ok(1), "it takes messages as ever");
 
         world.pass(Duration::from_secs(2)).await;
         let drops = idle.drops.load(Ordering::SeqCst);
@@ -74,7 +74,7 @@ fn g13_an_effect_that_never_ends_is_reported_and_the_actor_recovers() {
         let report = world.report("Counter").await;
         assert_eq!(report.effects, [effect("unmount", Some("a"), 300_000, Some(300_000))]);
         assert_eq!((report.state, report.effects_overdue), (State::Running, 1));
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(2));
+        assert_eq!(ask(&counter.asked(), GetIncarnation).await, Ok(2));
         let events = world.events_of("Counter").await;
         let overdue = What::EffectOverdue { effect: "unmount", pod: Some(PodUid::new("a")), seconds: 300 };
         assert!(events.contains(&overdue), "{events:#?}");
@@ -102,9 +102,9 @@ fn g13_an_effect_says_how_long_it_may_last() {
         let report = world.report("Counter").await;
         let remove = effect("remove", None, 3_599_000, Some(3_600_000));
         assert_eq!(report.effects, [effect("hook", None, 3_599_000, None), remove]);
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(1));
+        assert_eq!(ask(&counter.asked(), GetIncarnation).await, Ok(1));
         world.pass(Duration::from_secs(2)).await;
-        assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(2));
+        assert_eq!(ask(&counter.asked(), GetIncarnation).await, Ok(2));
         let report = world.report("Counter").await;
         assert_eq!(
             report.effects,
@@ -124,7 +124,7 @@ fn g13_an_effect_that_is_always_overdue_does_not_exhaust_its_subsystem() {
                 ctx.effect("look", None, Idle::default(), |_, (), _| ());
             });
             counter.address::<Do>().tell(hang).unwrap();
-            assert_eq!(ask(&counter.address::<GetIncarnation>(), GetIncarnation).await, Ok(incarnation));
+            assert_eq!(ask(&counter.asked(), GetIncarnation).await, Ok(incarnation));
             world.pass(Duration::from_secs(301)).await;
         }
         let report = world.report("Counter").await;
@@ -178,7 +178,7 @@ fn polls_for_others(
         let before = seen.polls.load(Ordering::SeqCst);
         assert_eq!(before, 1000, "each once, when it began");
         for count in 1..=100 {
-            assert_eq!(ask(&counter.address::<Count>(), Count).await, Ok(count));
+            assert_eq!(ask(&counter.asked(), Count).await, Ok(count));
             tell.unbounded_send(()).unwrap();
             world.pass(Duration::from_millis(1)).await;
         }

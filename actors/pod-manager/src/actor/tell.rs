@@ -1,0 +1,200 @@
+//! What PodManager has told of the desired pods, and telling what is new. Two sets travel: StatusManager's has every
+//! change of a pod's object at the API server, all others' have none of a change that a status patch makes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use messages::PodUid;
+use messages::facts::{DesiredPod, DesiredPodsChanged, Source};
+use messages::pod_set::{GonePod, PodSetUpdate};
+use messages::status_manager::MirrorPods;
+use pod_set::{Digests, Journal};
+use supervision::{Address, Ctx, blame};
+
+use super::{PodManager, Timer};
+use crate::decide::Outcome;
+use crate::same::{is_same, is_same_but_status};
+
+/// The desired pods, as they were told.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// For all but StatusManager.
+    pods: Journal<Arc<DesiredPod>>,
+    /// For StatusManager.
+    objects: Journal<Arc<DesiredPod>>,
+    statics: BTreeMap<PodUid, Arc<Pod>>,
+    superseded: BTreeSet<PodUid>,
+    mirrors: Arc<BTreeMap<PodUid, Arc<Pod>>>,
+    /// A decision was taken: before the first one nothing is told.
+    has_decided: bool,
+    digests: Digests,
+}
+
+impl Told {
+    pub(super) fn new(incarnation: u64) -> Self {
+        Self {
+            pods: Journal::new(incarnation),
+            objects: Journal::new(incarnation),
+            statics: BTreeMap::new(),
+            superseded: BTreeSet::new(),
+            mirrors: Arc::default(),
+            has_decided: false,
+            digests: Digests::default(),
+        }
+    }
+
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&PodUid, &Arc<DesiredPod>)> {
+        self.pods.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    pub(super) fn statics(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.statics.values()
+    }
+
+    /// The pod is desired in this form. What everybody is told of that, and what StatusManager is.
+    fn put(&mut self, desired: Arc<DesiredPod>) -> Updates {
+        let uid = desired.pod_ref.uid.clone();
+        if desired.source != Source::Api {
+            self.statics.insert(uid.clone(), desired.pod.clone());
+        }
+        let known = self.objects.get(&uid);
+        if known.is_some_and(|known| is_same(known, &desired)) {
+            return Updates::default();
+        }
+        let is_status = known.is_some_and(|known| is_same_but_status(known, &desired));
+        let for_status = Some(self.objects.put(&uid, desired.clone()));
+        if is_status {
+            self.pods.refresh(&uid, desired);
+            return Updates { for_all: None, for_status };
+        }
+        Updates { for_all: Some(self.pods.put(&uid, desired)), for_status }
+    }
+
+    fn remove(&mut self, uid: &PodUid, gone: GonePod) -> Updates {
+        self.statics.remove(uid);
+        Updates { for_all: self.pods.remove(uid, gone), for_status: self.objects.remove(uid, gone) }
+    }
+}
+
+/// What is told of a change.
+#[derive(Default)]
+struct Updates {
+    for_all: Option<PodSetUpdate<Arc<DesiredPod>>>,
+    for_status: Option<PodSetUpdate<Arc<DesiredPod>>>,
+}
+
+impl PodManager {
+    /// Tells what a decision about all pods has changed; everything after the first one and when all sources have been
+    /// heard.
+    pub(super) fn publish(&mut self, outcome: Outcome, ctx: &mut Ctx<Self>) {
+        let mut updates = Vec::new();
+        let gone: Vec<PodUid> = self.told.pods().map(|(uid, _)| uid.clone()).collect();
+        let gone = gone.into_iter().filter(|uid| !outcome.pods.contains_key(uid));
+        let unsuperseded = self.told.superseded.difference(&outcome.superseded).cloned();
+        let superseded = outcome.superseded.iter().cloned();
+        let absent: BTreeSet<PodUid> = gone.chain(unsuperseded).chain(superseded).collect();
+        for uid in absent.iter().filter(|uid| !outcome.pods.contains_key(*uid)) {
+            let _named = blame::name(uid);
+            let superseded = outcome.superseded.contains(uid);
+            updates.push(self.told.remove(uid, GonePod { superseded, ..self.gone(uid) }));
+        }
+        for (uid, desired) in outcome.pods {
+            let _named = blame::name(&uid);
+            updates.push(self.told.put(desired));
+        }
+        self.told.superseded = outcome.superseded;
+        let is_first = !std::mem::replace(&mut self.told.has_decided, true);
+        let is_complete =
+            self.has_decided_all() && self.told.pods.completed() & self.told.objects.completed();
+        if is_first || is_complete {
+            let (pods, objects) = (self.told.pods.snapshot(), self.told.objects.snapshot());
+            updates = vec![Updates { for_all: Some(pods), for_status: Some(objects) }];
+        }
+        updates.into_iter().for_each(|update| self.tell(update, ctx));
+        self.tell_mirrors();
+        self.count();
+    }
+
+    /// Tells that a pod is desired in this form.
+    pub(super) fn publish_one(&mut self, desired: Arc<DesiredPod>, ctx: &mut Ctx<Self>) {
+        let update = self.told.put(desired);
+        self.tell(update, ctx);
+    }
+
+    /// Tells that a pod of the API server is gone.
+    pub(super) fn publish_gone(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let update = self.told.remove(uid, self.gone(uid));
+        self.tell(update, ctx);
+        self.count();
+    }
+
+    fn gone(&self, uid: &PodUid) -> GonePod {
+        GonePod { superseded: false, ..self.sources.gone(uid).unwrap_or_default() }
+    }
+
+    fn count(&self) {
+        let (all, statics) = (self.told.len() as i64, self.told.statics.len() as i64);
+        self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
+        self.deps.metrics.desired_pods.with_label_values(&[""]).set(all - statics);
+    }
+
+    fn tell(&mut self, update: Updates, ctx: &mut Ctx<Self>) {
+        if update.for_all.is_none() && update.for_status.is_none() {
+            return;
+        }
+        if let Some(update) = update.for_status {
+            self.deps.status_observer.tell_level(DesiredPodsChanged(update));
+        }
+        if let Some(update) = update.for_all {
+            for observer in &self.deps.observers {
+                observer.tell_level(DesiredPodsChanged(update.clone()));
+            }
+        }
+        if let Some(soon) = self.told.digests.changed() {
+            ctx.set_timer(Timer::Digest, soon);
+        }
+    }
+
+    /// Shows everybody what they should know by now: whoever has missed something asks for it.
+    pub(super) fn tell_digests(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Digest, self.told.digests.told());
+        if !self.told.has_decided {
+            return;
+        }
+        let digest = |journal: &Journal<_>| DesiredPodsChanged(PodSetUpdate::Digest(journal.digest()));
+        self.deps.status_observer.tell_level(digest(&self.told.objects));
+        for observer in &self.deps.observers {
+            observer.tell_level(digest(&self.told.pods));
+        }
+        self.deps.mirrors.tell_level(MirrorPods { pods: self.told.mirrors.clone() });
+    }
+
+    /// Tells one receiver everything. Before the first decision it waits for that, as all others do.
+    pub(super) fn tell_all_to(&self, receiver: &str) {
+        if !self.told.has_decided {
+            return;
+        }
+        let is_it = |observer: &&Address<DesiredPodsChanged>| observer.receiver() == receiver;
+        for observer in self.deps.observers.iter().filter(is_it) {
+            observer.tell_level(DesiredPodsChanged(self.told.pods.snapshot()));
+        }
+        if is_it(&&self.deps.status_observer) {
+            self.deps.status_observer.tell_level(DesiredPodsChanged(self.told.objects.snapshot()));
+            self.deps.mirrors.tell_level(MirrorPods { pods: self.told.mirrors.clone() });
+        }
+    }
+
+    /// Tells StatusManager which pods of the API server stand for static ones, if that has changed.
+    pub(super) fn tell_mirrors(&mut self) {
+        let mirrors = self.mirrors.of(self.told.statics());
+        if *self.told.mirrors != mirrors {
+            self.told.mirrors = Arc::new(mirrors);
+            self.deps.mirrors.tell_level(MirrorPods { pods: self.told.mirrors.clone() });
+        }
+    }
+}
