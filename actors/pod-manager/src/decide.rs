@@ -104,7 +104,7 @@ impl Decisions {
 
     /// Whether a pod runs or ran already.
     pub fn has_admitted(&self, uid: &PodUid, known: &Known) -> bool {
-        self.admitted.contains(uid) || (known.is_here(uid) && !self.rejected.contains_key(uid))
+        self.admitted.contains(uid) || (known.may_be_here(uid) && !self.rejected.contains_key(uid))
     }
 
     /// Whoever still has to end for others.
@@ -205,7 +205,7 @@ impl Decisions {
 
     fn decide_one<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) {
         let uid = &candidate.pod_ref.uid;
-        if !round.known.has_heard_runtime() && !round.known.is_here(uid) {
+        if !round.known.has_heard_runtime() && !round.known.may_be_here(uid) {
             // What may run already is not judged as if it were new.
             round.outcome.ask_runtime = true;
             round.outcome.waiting += 1;
@@ -271,12 +271,29 @@ impl Decisions {
         Some(why)
     }
 
-    /// Whether a new pod is admitted now, later or not at all.
+    /// Whether a pod is admitted now, later or not at all.
     fn admit<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) -> Result<bool, Rejection> {
         let (uid, pod) = (&candidate.pod_ref.uid, &candidate.pod.pod);
         if ends_anyway(pod) || round.known.is_here(uid) {
             return Ok(true);
         }
+        if round.known.has_heard_runtime() {
+            return self.admit_new(candidate, round);
+        }
+        // It may run: then it is not judged, and it is shown meanwhile. If not, it needs what a new pod needs. So what a
+        // new pod would be refused, wait for or let others end for waits until the runtime tells.
+        let fits = round.judge(candidate) == Verdict::Admit;
+        round.outcome.ask_runtime |= !fits;
+        Ok(fits)
+    }
+
+    /// Whether a pod that is not here is admitted now, later or not at all.
+    fn admit_new<'a>(
+        &mut self,
+        candidate: &'a Candidate,
+        round: &mut Round<'a, '_>,
+    ) -> Result<bool, Rejection> {
+        let uid = &candidate.pod_ref.uid;
         if let Some(preemption) = self.preemptions.get(uid) {
             if preemption.victims.is_empty() {
                 return Ok(true);
@@ -288,12 +305,11 @@ impl Decisions {
         if candidate.source == Source::Api && !round.known.node {
             return Ok(false);
         }
-        let others: Vec<&Pod> = round.active.iter().map(|other| &*other.pod.pod).collect();
-        if let Some(why) = pressure::refusal(pod, candidate.source, round.known.pressure.unwrap_or_default())
-        {
+        let pressure = round.known.pressure.unwrap_or_default();
+        if let Some(why) = pressure::refusal(&candidate.pod.pod, candidate.source, pressure) {
             return Err(why);
         }
-        match judge(pod, candidate.source, &others, round.node, round.known.strict_groups) {
+        match round.judge(candidate) {
             Verdict::Admit => Ok(true),
             Verdict::AskAgain => Ok(false),
             Verdict::Reject(why) => Err(why),
@@ -334,6 +350,12 @@ struct Round<'a, 'k> {
 }
 
 impl Round<'_, '_> {
+    /// Whether the pod fits beside those that take room so far.
+    fn judge(&self, Candidate { pod, source, .. }: &Candidate) -> Verdict {
+        let others: Vec<&Pod> = self.active.iter().map(|other| &*other.pod.pod).collect();
+        judge(&pod.pod, *source, &others, self.node, self.known.strict_groups)
+    }
+
     fn desire(&mut self, candidate: &Candidate, rejected: Option<Rejection>) {
         let pod_ref = candidate.pod_ref.clone();
         let desired =

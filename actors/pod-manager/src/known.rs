@@ -102,17 +102,20 @@ impl Known {
     }
 
     /// The pod has a worker or something in the runtime: some kubelet of this node has admitted it. What its status
-    /// says does not tell, since others can write that; but of a static pod, whose status is kept here, it tells for as
-    /// long as the runtime is silent. Silence does not mean that nothing runs.
+    /// says does not tell, since others can write that.
     pub fn is_here(&self, uid: &PodUid) -> bool {
         match (self.reports.get(uid), &self.held) {
             (Some(report), _) => !report.deleted,
             (None, Some(held)) => held.contains_key(uid),
-            (None, None) => {
-                let is_static = self.sources.get(uid).is_some_and(|source| *source != Source::Api);
-                is_static && self.ran.contains(uid)
-            }
+            (None, None) => false,
         }
+    }
+
+    /// The pod is here, or may be: the status of a static pod is kept on the node, and the runtime is silent, which does
+    /// not mean that nothing runs. After a reboot nothing does.
+    pub fn may_be_here(&self, uid: &PodUid) -> bool {
+        let is_static = || self.sources.get(uid).is_some_and(|source| *source != Source::Api);
+        self.is_here(uid) || (self.held.is_none() && self.ran.contains(uid) && is_static())
     }
 
     /// Nothing of the pod runs any more, and nothing will.
