@@ -141,6 +141,22 @@ fn neighbours_whose_mailboxes_are_full_hold_up_no_collection() {
 }
 
 #[test]
+fn facts_that_could_not_be_asked_for_are_asked_for_again() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.pleg.refuse();
+        near.pool.refuse();
+        near.start(stage);
+        let refused = || near.pleg.refused().len() >= 3 && near.pool.refused().len() >= 3;
+        stage.until("the requests", refused).await;
+        near.pleg.fall_silent();
+        near.pool.fall_silent();
+        stage.pass(10 * SECOND).await;
+        assert_eq!((near.pleg.count(), near.pool.count()), (1, 1), "what is taken is not told again");
+    });
+}
+
+#[test]
 fn a_runtime_that_fails_is_told_of_and_asked_again_a_minute_later() {
     alone(async |stage| {
         let near = Neighbours::new();

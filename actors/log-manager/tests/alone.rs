@@ -91,7 +91,7 @@ fn a_new_incarnation_asks_who_writes_logs_and_touches_none_before() {
 }
 
 #[test]
-fn a_pleg_whose_mailbox_is_full_is_heard_all_the_same() {
+fn a_pleg_whose_mailbox_is_full_is_heard_all_the_same_and_asked_again() {
     alone(async |stage| {
         let pleg = Neighbour::new("Pleg");
         pleg.refuse();
@@ -99,7 +99,11 @@ fn a_pleg_whose_mailbox_is_full_is_heard_all_the_same() {
         let seen = writer(stage).await;
         actor.address().tell(seen).unwrap();
         stage.until("another log", || reopened(stage) == 1).await;
-        assert_eq!(pleg.refused().len(), 1);
+        assert!(!pleg.refused().is_empty());
+        pleg.fall_silent();
+        stage.until("Pleg to be asked", || pleg.count() == 1).await;
+        stage.pass(10 * SECOND).await;
+        assert_eq!(pleg.count(), 1, "once it has taken that it is not asked again");
     });
 }
 

@@ -15,7 +15,7 @@ use messages::pod_manager::GetPods;
 use messages::status_manager::GetPodStatuses;
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
 use prometheus::Registry;
-use stage::{Neighbour, Stage, alone, desired};
+use stage::{Neighbour, Stage, alone, desired_pods};
 use supervision::Supervised;
 use tower::ServiceExt;
 
@@ -33,7 +33,7 @@ impl Neighbours {
     fn new() -> Self {
         Self {
             listeners: FakeListeners::default(),
-            pods: Neighbour::answering("PodManager", |_| desired(2)),
+            pods: Neighbour::answering("PodManager", |_| desired_pods(2)),
             statuses: Neighbour::answering("StatusManager", |_| BTreeMap::new()),
             events: Neighbour::answering("EventRecorder", |_| Vec::new()),
         }
@@ -108,7 +108,7 @@ fn an_actor_that_refuses_or_loses_the_question_is_named_with_503() {
         near.pods.refuse();
         let full = (503, "PodManager: the mailbox is full\n".to_owned());
         assert_eq!(near.get("/pods").await, Some(full));
-        near.pods.answer(|_| desired(1));
+        near.pods.answer(|_| desired_pods(1));
         near.statuses.lose_answers();
         let (code, body) = near.get("/pods").await.unwrap();
         assert_eq!((code, body.starts_with("StatusManager: ")), (503, true), "{body}");

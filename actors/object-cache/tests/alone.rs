@@ -8,7 +8,7 @@ use bridge_io::Io;
 use bridge_kube::Patch;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Service, Volume};
-use messages::facts::{DesiredPod, DesiredPods};
+use messages::facts::{DesiredPod, DesiredPodsChanged};
 use messages::object_cache::{GetSecret, GetServices, ObjectError, PodObjectsChanged};
 use messages::pod_manager::ResendDesired;
 use object_cache::{ObjectCache, ObjectCacheDeps};
@@ -63,7 +63,7 @@ impl Neighbours {
 }
 
 /// A pod of the API server with the secret as a volume, desired.
-fn desired() -> DesiredPods {
+fn desired() -> DesiredPodsChanged {
     let mut pod: DesiredPod = (*api_pod(0)).clone();
     let secret = SecretVolumeSource { secret_name: Some("key".to_owned()), ..SecretVolumeSource::default() };
     let volume = Volume { name: "key".to_owned(), secret: Some(secret), ..Volume::default() };

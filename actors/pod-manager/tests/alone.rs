@@ -10,15 +10,16 @@ use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{DesiredPods, NodeObserved, Source, SourcePod};
+use messages::facts::{DesiredPodsChanged, NodeObserved, Source, SourcePod};
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
-use messages::pod_manager::{PodsChanged, ResendDesired};
+use messages::pod_manager::{ApiPodsChanged, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
+use pod_set::PodSet;
 use stage::{Neighbour, Stage, alone, pod};
 use supervision::Supervised;
 
@@ -26,8 +27,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 struct Neighbours {
     api: FakeApi,
-    pool: Neighbour<DesiredPods>,
-    pleg: Neighbour<DesiredPods>,
+    pool: Neighbour<DesiredPodsChanged>,
+    probes: Neighbour<DesiredPodsChanged>,
+    status: Neighbour<DesiredPodsChanged>,
     sources: Neighbour<ResendPods>,
     workers: Neighbour<GetWorkers>,
     statuses: Neighbour<GetKnownStatuses>,
@@ -45,7 +47,8 @@ impl Neighbours {
         Self {
             api: FakeApi::new(stage.fakes.clock.clone()),
             pool: Neighbour::new("PodWorkerPool"),
-            pleg: Neighbour::new("Pleg"),
+            probes: Neighbour::new("ProbeManager"),
+            status: Neighbour::new("StatusManager"),
             sources: Neighbour::new("PodSources"),
             workers: Neighbour::answering("PodWorkerPool", |_| BTreeMap::new()),
             statuses: Neighbour::answering("StatusManager", |_| BTreeMap::new()),
@@ -69,7 +72,8 @@ impl Neighbours {
                 sources: vec![Source::File, Source::Api],
                 node: NodeView { name: "node".to_owned(), pods_max: 110, ..NodeView::default() },
             },
-            observers: vec![self.pool.address(), self.pleg.address()],
+            observers: vec![self.pool.address(), self.probes.address()],
+            status_observer: self.status.address(),
             sources: self.sources.address(),
             workers: self.workers.asked(),
             statuses: self.statuses.asked(),
@@ -89,10 +93,8 @@ impl Neighbours {
 /// The file source has so many pods, the API server none.
 fn tell_pods(actor: &Supervised<PodManager>, count: usize) {
     let pods = (0..count).map(|number| SourcePod { pod: pod(number).pod.clone(), refused: None });
-    for (source, pods) in [(Source::File, pods.collect()), (Source::Api, Vec::new())] {
-        let changed = PodsChanged { source, pods: Arc::new(pods), gone: Arc::default() };
-        actor.address().tell(changed).unwrap();
-    }
+    actor.address().tell(PodsChanged { source: Source::File, pods: Arc::new(pods.collect()) }).unwrap();
+    actor.address().tell(ApiPodsChanged(pod_set::snapshot(1, [], true))).unwrap();
 }
 
 /// The Node as the API server has it.
@@ -101,8 +103,13 @@ fn node(api: &FakeApi) -> NodeObserved {
     NodeObserved(Some(Arc::new(api.put::<Node>(&serde_json::from_value(node).unwrap()))))
 }
 
-fn told(neighbour: &Neighbour<DesiredPods>) -> Option<(usize, bool)> {
-    neighbour.last().map(|desired| (desired.pods.len(), desired.sources_ready))
+/// How many pods an observer knows of, and whether absence means removal to it; nothing before it has heard of any.
+fn told(neighbour: &Neighbour<DesiredPodsChanged>) -> Option<(usize, bool)> {
+    let mut set = PodSet::default();
+    for DesiredPodsChanged(update) in neighbour.heard() {
+        set.take(update);
+    }
+    set.is_known().then(|| (set.len(), set.is_complete()))
 }
 
 #[test]
@@ -126,7 +133,7 @@ fn pods_are_desired_once_the_past_is_known() {
         assert_eq!(told(&near.pool), None, "the runtime has not told which pods it has");
         near.held.answer(|_| Arc::default());
         stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
-        assert_eq!(told(&near.pleg), Some((2, true)), "every observer is told");
+        assert_eq!([&near.probes, &near.status].map(told), [Some((2, true)); 2], "every observer is told");
         stage.until("the mirrors", || near.api.list::<Pod>().len() == 2).await;
         assert_eq!((near.evict.count(), near.events.count()), (0, 0));
     });
@@ -147,9 +154,9 @@ fn a_new_incarnation_asks_for_everything_and_removes_nothing() {
         stage.until("the sources to be asked", || near.sources.count() == 2).await;
         assert_eq!((near.workers.count(), near.statuses.count()), (2, 2));
         assert_eq!((near.observed.count(), near.pressure.count(), near.node.count() > 0), (1, 1, true));
-        actor.address().tell(ResendDesired).unwrap();
+        actor.address().tell(ResendDesired { receiver: "PodWorkerPool" }).unwrap();
         stage.pass(10 * SECOND).await;
-        assert!(near.pool.heard().iter().all(|told| !told.sources_ready), "absence means nothing yet");
+        assert!(told(&near.pool).is_none_or(|(_, is_complete)| !is_complete), "absence means nothing yet");
         tell_pods(&actor, 2);
         stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
         stage.pass(30 * SECOND).await;
@@ -180,13 +187,15 @@ fn a_pool_that_refuses_or_loses_the_question_is_asked_again() {
 fn an_observer_whose_mailbox_is_full_is_told_when_it_asks() {
     alone(async |stage| {
         let near = Neighbours::new(stage);
-        near.pleg.refuse();
+        near.probes.refuse();
         let actor = near.start(stage);
         tell_pods(&actor, 1);
         stage.until("the pods to be desired", || told(&near.pool) == Some((1, true))).await;
-        near.pleg.fall_silent();
-        actor.address().tell(ResendDesired).unwrap();
-        stage.until("it to be told", || told(&near.pleg) == Some((1, true))).await;
+        near.probes.fall_silent();
+        let heard = near.pool.count();
+        actor.address().tell(ResendDesired { receiver: "ProbeManager" }).unwrap();
+        stage.until("it to be told", || told(&near.probes) == Some((1, true))).await;
+        assert_eq!(near.pool.count(), heard, "nobody else is told again");
     });
 }
 

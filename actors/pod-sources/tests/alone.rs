@@ -11,8 +11,9 @@ use bridge_node::host::FakeStaticFiles;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{NodeObserved, Source};
 use messages::node_status::ResendNode;
-use messages::pod_manager::PodsChanged;
+use messages::pod_manager::{ApiPodsChanged, PodsChanged};
 use messages::pod_sources::ResendPods;
+use pod_set::PodSet;
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use stage::{Neighbour, Stage, alone, api_pod};
 use supervision::Supervised;
@@ -24,6 +25,7 @@ struct Neighbours {
     api: FakeApi,
     url: FakeManifestUrl,
     manager: Neighbour<PodsChanged>,
+    api_pods: Neighbour<ApiPodsChanged>,
     node: Neighbour<ResendNode>,
     events: Neighbour<RecordEvent>,
 }
@@ -41,6 +43,7 @@ impl Neighbours {
             api,
             url,
             manager: Neighbour::new("PodManager"),
+            api_pods: Neighbour::new("PodManager"),
             node: Neighbour::new("NodeStatus"),
             events: Neighbour::new("EventRecorder"),
         }
@@ -65,12 +68,20 @@ impl Neighbours {
             node: Some(self.node.address()),
             clock: stage.fakes.clock.clone(),
             manager: self.manager.address(),
+            api_pods: self.api_pods.address(),
             events: self.events.address(),
         }
     }
 
-    /// How many pods PodManager was last told of a source; nothing before the first time.
+    /// How many pods of a source PodManager knows of; nothing before it has been told.
     fn told(&self, source: Source) -> Option<usize> {
+        if source == Source::Api {
+            let mut set = PodSet::default();
+            for ApiPodsChanged(update) in self.api_pods.heard() {
+                set.take(update);
+            }
+            return set.is_known().then(|| set.len());
+        }
         let of_source = |told: &PodsChanged| (told.source == source).then(|| told.pods.len());
         self.manager.heard().iter().rev().find_map(of_source)
     }
@@ -123,6 +134,7 @@ fn a_new_incarnation_reads_every_source_again() {
         };
         let before = uid(&near);
         near.manager.take();
+        near.api_pods.take();
         near.node.take();
         stage.crash::<PodSources>().await;
         let files = || near.told(Source::File) == Some(1) && near.told(Source::Http) == Some(1);
@@ -140,14 +152,46 @@ fn a_manager_whose_mailbox_was_full_is_told_everything_when_it_asks() {
     alone(async |stage| {
         let near = Neighbours::new(stage);
         near.manager.refuse();
+        near.api_pods.refuse();
         let actor = near.start(stage);
         actor.address().tell(NodeObserved(None)).unwrap();
-        stage.until("all sources", || near.manager.refused().len() == 3).await;
+        let refused = || near.manager.refused().len() == 2 && near.api_pods.refused().len() == 1;
+        stage.until("all sources", refused).await;
         near.manager.fall_silent();
+        near.api_pods.fall_silent();
         actor.address().tell(ResendPods).unwrap();
-        stage.until("all sources again", || near.manager.count() == 3).await;
+        stage.until("all sources again", || near.manager.count() == 2 && near.api_pods.count() == 1).await;
         let told = [Source::File, Source::Http, Source::Api].map(|source| near.told(source));
         assert_eq!(told, [Some(1); 3]);
+    });
+}
+
+#[test]
+fn a_manager_that_had_no_room_is_told_of_manifests_again_and_sees_what_it_missed_of_the_api_servers_pods() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.manager.refuse();
+        let actor = near.start(stage);
+        actor.address().tell(NodeObserved(None)).unwrap();
+        stage.until("the pods", || near.manager.refused().len() == 2 && near.api_pods.count() > 0).await;
+        near.manager.fall_silent();
+        let mut set = PodSet::default();
+        stage.until("the API server's pods", || near.told(Source::Api) == Some(1)).await;
+        near.api_pods.take().into_iter().for_each(|told| drop(set.take(told.0)));
+        near.api_pods.refuse();
+        let mut another = (*api_pod(1).pod).clone();
+        another.metadata.uid = None;
+        near.api.put(&another);
+        let is_refused = || near.api_pods.refused().iter().any(|told| told.0.pod().is_some());
+        stage.until("another pod", is_refused).await;
+        near.api_pods.fall_silent();
+        let files = || near.told(Source::File) == Some(1) && near.told(Source::Http) == Some(1);
+        stage.until("the manifests", files).await;
+        stage.pass(61 * SECOND).await;
+        let taken: Vec<_> = near.api_pods.take().into_iter().map(|told| set.take(told.0)).collect();
+        assert!(taken.contains(&pod_set::Taken::Missed), "a digest shows it: {taken:?}");
+        actor.address().tell(ResendPods).unwrap();
+        stage.until("both pods", || near.told(Source::Api) == Some(2)).await;
     });
 }
 

@@ -350,7 +350,7 @@ impl Subsystem for StatusManager {
         self.restore(ctx);
         self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME });
         self.ask_workers(ctx);
-        ctx.tell_until_taken(&self.deps.observed, ResendObserved);
+        self.deps.observed.tell_level(ResendObserved);
         self.deps.verdicts.tell_level(ResendVerdicts);
         if let Some(node) = &self.deps.node {
             ctx.tell_until_taken(node, ResendNode);

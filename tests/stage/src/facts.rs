@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, PodObserved, Source, WorkerReport, WorkerReported, WorkerState,
+    DesiredPod, DesiredPods, DesiredPodsChanged, PodObserved, Source, WorkerReport, WorkerReported,
+    WorkerState,
 };
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
@@ -82,6 +83,12 @@ pub fn pods(count: usize) -> &'static [Arc<DesiredPod>] {
 /// The fact that so many of them are desired.
 pub fn desired(count: usize) -> DesiredPodsChanged {
     desired_of(pods(count))
+}
+
+/// PodManager's answer that so many of them are desired.
+pub fn desired_pods(count: usize) -> DesiredPods {
+    let pods = pods(count).iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone())).collect();
+    DesiredPods { pods: Arc::new(pods), sources_ready: true }
 }
 
 /// The fact that these are desired, and no others: newer than every such fact before.

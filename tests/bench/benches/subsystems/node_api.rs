@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use bench::alone::{Stage, Subject, Traffic, desired, wait};
+use bench::alone::{Stage, Subject, Traffic, desired_pods, wait};
 use bridge_io::Io;
 use bridge_serve::System;
 use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
@@ -44,7 +44,7 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let (health, read_only) = (free_port().await, free_port().await);
         let statuses: BTreeMap<_, _> =
-            desired(count).pods.keys().map(|uid| (uid.clone(), Arc::default())).collect();
+            desired_pods(count).pods.keys().map(|uid| (uid.clone(), Arc::default())).collect();
         let deps = NodeApiDeps {
             config: NodeApiConfig { health: Some(health), read_only: Some(read_only), secured: None },
             listeners: Arc::new(System::new(Io::current())),
@@ -52,7 +52,7 @@ impl Subject for Alone {
                 tree: stage.tree.clone(),
                 registry: Registry::new(),
                 probes: Registry::new(),
-                pods: AskPort::answering("PodManager", move |_| Some(desired(count))),
+                pods: AskPort::answering("PodManager", move |_| Some(desired_pods(count))),
                 statuses: AskPort::answering("StatusManager", move |_| Some(statuses.clone())),
                 events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),
             },

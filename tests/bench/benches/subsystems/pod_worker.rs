@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
 use bridge_http::probes::FakeProber;
-use messages::facts::{DesiredPod, DesiredPods, DesiredPodsChanged, PodObserved};
+use messages::facts::{DesiredPod, DesiredPodsChanged, PodObserved};
 use messages::pleg::PodTouched;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::{GetWorkers, ResendPod};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, runtime_well, wait};
-use messages::facts::{DesiredPods, DesiredPodsChanged, PodObserved, RuntimeObserved};
+use messages::facts::{DesiredPodsChanged, PodObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::status_manager::{GetPodStatus, GetPodStatuses};

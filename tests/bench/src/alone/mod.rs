@@ -8,7 +8,7 @@ mod stage;
 use std::time::{Duration, Instant};
 
 pub use self::stage::{Count, Stage};
-pub use ::stage::{IMAGE, desired, observed, pods, reported, runtime_pod, runtime_well, uid};
+pub use ::stage::{IMAGE, desired, desired_pods, observed, pods, reported, runtime_pod, runtime_well, uid};
 
 use floor::Floor;
 use report::{Figures, Report};
