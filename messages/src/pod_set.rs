@@ -44,6 +44,8 @@ pub struct GonePod {
 pub enum PodLevel<V> {
     /// It is in the set.
     Is(V),
+    /// It has not gone, but its writer cannot read it and knows nothing of it: that it is not shown means nothing.
+    Unread,
     /// It is not.
     Gone(GonePod),
 }

@@ -128,6 +128,8 @@ struct AllServices {
     known: Option<BTreeMap<Name, Arc<Service>>>,
     /// The same, as it is handed out: made when it is asked for after a change.
     shown: Option<Services>,
+    /// Those of the list that comes next that cannot be read.
+    unreadable: BTreeSet<Name>,
     waiting: Vec<Reply<Answer<Services>>>,
 }
 
@@ -136,6 +138,14 @@ impl AllServices {
     fn shown(&mut self) -> Option<Services> {
         let known = self.known.as_ref()?;
         Some(self.shown.get_or_insert_with(|| known.values().cloned().collect()).clone())
+    }
+
+    /// The whole list. Of services that cannot be read what was known goes on.
+    fn all(&mut self, listed: impl Iterator<Item = (Name, Arc<Service>)>) {
+        let before = self.known.take().unwrap_or_default();
+        let unreadable = std::mem::take(&mut self.unreadable);
+        let kept = before.into_iter().filter(|(name, _)| unreadable.contains(name));
+        self.known = Some(kept.chain(listed).collect());
     }
 }
 
@@ -256,8 +266,7 @@ impl ObjectCache {
         };
         match news {
             Followed::All(all) => {
-                let named = all.into_iter().map(|service| (name(&service), Arc::new(service)));
-                self.services.known = Some(named.collect());
+                self.services.all(all.into_iter().map(|service| (name(&service), Arc::new(service))));
             }
             Followed::Changed(service) => {
                 let known = self.services.known.get_or_insert_default();
@@ -269,6 +278,10 @@ impl ObjectCache {
             Followed::Unreadable(one) if one.said == Said::Gone => {
                 let known = self.services.known.get_or_insert_default();
                 known.remove(&(Arc::from(one.namespace), Arc::from(one.name)));
+            }
+            Followed::Unreadable(one) if one.said == Said::Listed => {
+                self.services.unreadable.insert((Arc::from(one.namespace), Arc::from(one.name)));
+                return;
             }
             Followed::Unreadable(_) => return,
             Followed::Trouble(error) => {

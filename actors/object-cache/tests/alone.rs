@@ -7,7 +7,7 @@ use std::time::Duration;
 use bridge_io::Io;
 use bridge_kube::Patch;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
-use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Service, Volume};
 use messages::facts::{DesiredPod, DesiredPodsChanged};
 use messages::object_cache::{GetSecret, GetServices, ObjectError, PodObjectsChanged};
 use messages::pod_manager::ResendDesired;
@@ -158,5 +158,34 @@ fn a_server_that_answers_429_is_asked_again_when_it_said() {
         stage.pass(10 * SECOND).await;
         assert_eq!(near.lists(), 2);
         secret(&actor).await.unwrap();
+    });
+}
+
+#[test]
+fn a_service_that_cannot_be_read_any_more_is_known_until_it_goes() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let put = |name: &str| {
+            let service = json!({ "metadata": { "name": name, "namespace": "default" }, "spec": {} });
+            near.api.put::<Service>(&serde_json::from_value(service).unwrap());
+        };
+        put("web");
+        let actor = near.start(stage);
+        let known = async |wanted: &[&str]| {
+            let services = ask(&actor, GetServices, 30 * SECOND).await.unwrap().unwrap();
+            let names: Vec<_> = services.iter().map(|service| service.metadata.name.as_deref()).collect();
+            names == wanted.iter().map(|name| Some(*name)).collect::<Vec<_>>()
+        };
+        assert!(known(&["web"]).await);
+        near.api.spoil::<Service>(Some("default"), "web", &json!({ "metadata": { "labels": { "n": 1 } } }));
+        let lists = near.api.count(Verb::List, "services");
+        near.api.expire_watches();
+        put("other");
+        stage.until("a new list", || near.api.count(Verb::List, "services") > lists).await;
+        stage.pass(SECOND).await;
+        assert!(known(&["other", "web"]).await);
+        near.api.delete::<Service>(Some("default"), "web", None);
+        stage.pass(SECOND).await;
+        assert!(known(&["other"]).await);
     });
 }

@@ -205,3 +205,21 @@ fn a_look_that_fails_is_repeated_until_its_touch_is_answered() {
         assert_eq!(near.events.count(), 1, "two failures, one complaint");
     });
 }
+
+#[test]
+fn a_runtime_that_is_away_is_asked_after_100_ms_doubling_to_5_s() {
+    alone(async |stage| {
+        stage.fakes.runtime.set_down(true);
+        let near = Neighbours::new();
+        let _actor = near.start(stage);
+        let mut asked = Vec::new();
+        while asked.len() < 9 {
+            let before = looks(stage, Rpc::ListPodSandbox);
+            stage.until("another list", || looks(stage, Rpc::ListPodSandbox) > before).await;
+            asked.push(tokio::time::Instant::now());
+        }
+        let waits: Vec<u128> =
+            asked.windows(2).map(|pair| (pair[1] - pair[0]).as_millis().next_multiple_of(100)).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    });
+}

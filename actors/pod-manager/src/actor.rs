@@ -217,7 +217,7 @@ impl PodManager {
 
     /// A pod of the API server has changed, come or gone. The work is that of one pod as long as none waits for anything.
     fn api_pod_changed(&mut self, uid: &PodUid, before: Option<&SourcePod>, ctx: &mut Ctx<Self>) {
-        let now = self.sources.of_api().get(uid).cloned();
+        let now = self.sources.one_of_api(uid).cloned();
         let mirrors = [before, now.as_ref()].map(|pod| pod.is_some_and(|pod| is_mirror(&pod.pod)));
         if mirrors.contains(&true) {
             self.mirrors.changed(before.map(|pod| &pod.pod), now.as_ref().map(|pod| &pod.pod));
@@ -231,7 +231,7 @@ impl PodManager {
                 self.tell_mirrors();
                 self.mirror(ctx);
             }
-            (_, _, [false, false]) if self.decide_again(uid, now, ctx) => {}
+            (_, _, [false, false]) if !self.sources.is_unread(uid) && self.decide_again(uid, now, ctx) => {}
             _ => self.decide(ctx),
         }
     }
@@ -514,7 +514,7 @@ impl Handler<ApiPodsChanged> for PodManager {
             Taken::Nothing => {}
             Taken::Pod(uid, before) => self.api_pod_changed(&uid, before.as_ref(), ctx),
             Taken::All(_) => {
-                self.mirrors.heard(self.sources.of_api().iter().map(|(_, pod)| &pod.pod));
+                self.mirrors.heard(self.sources.of_api().map(|(_, pod)| &pod.pod));
                 self.decide(ctx);
             }
             Taken::Missed => self.deps.sources.tell_level(ResendPods),

@@ -108,7 +108,7 @@ impl Decisions {
 
     /// Whether a pod runs or ran already.
     pub fn has_admitted(&self, uid: &PodUid, known: &Known) -> bool {
-        self.admitted.contains(uid) || (known.is_here(uid) && !self.rejected.contains_key(uid))
+        self.admitted.contains(uid) || (known.may_be_here(uid) && !self.rejected.contains_key(uid))
     }
 
     /// The pods that still have to end for critical ones.
@@ -250,8 +250,8 @@ impl Decisions {
 
     fn decide_one<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) {
         let uid = &candidate.pod_ref.uid;
-        if !round.known.has_heard_runtime() && !round.known.is_here(uid) {
-            // A pod that may run already must not be judged as a new one.
+        if !round.known.has_heard_runtime() && !round.known.may_be_here(uid) {
+            // What may run already is not judged as if it were new.
             round.outcome.ask_runtime = true;
             round.outcome.waiting += 1;
             return;
@@ -317,12 +317,29 @@ impl Decisions {
         Some(why)
     }
 
-    /// Admits a new pod (true), lets it wait (false), or refuses it.
+    /// Whether a pod is admitted now, later or not at all.
     fn admit<'a>(&mut self, candidate: &'a Candidate, round: &mut Round<'a, '_>) -> Result<bool, Rejection> {
         let (uid, pod) = (&candidate.pod_ref.uid, &candidate.pod.pod);
         if ends_anyway(pod) || round.known.is_here(uid) {
             return Ok(true);
         }
+        if round.known.has_heard_runtime() {
+            return self.admit_new(candidate, round);
+        }
+        // It may run: then it is not judged, and it is shown meanwhile. If not, it needs what a new pod needs. So what a
+        // new pod would be refused, wait for or let others end for waits until the runtime tells.
+        let fits = round.judge(candidate) == Verdict::Admit;
+        round.outcome.ask_runtime |= !fits;
+        Ok(fits)
+    }
+
+    /// Whether a pod that is not here is admitted now, later or not at all.
+    fn admit_new<'a>(
+        &mut self,
+        candidate: &'a Candidate,
+        round: &mut Round<'a, '_>,
+    ) -> Result<bool, Rejection> {
+        let uid = &candidate.pod_ref.uid;
         if let Some(preemption) = self.preemptions.get(uid) {
             if preemption.victims.is_empty() {
                 return Ok(true);
@@ -334,12 +351,11 @@ impl Decisions {
         if candidate.source == Source::Api && !round.known.node {
             return Ok(false);
         }
-        let others: Vec<&Pod> = round.active.iter().map(|other| &*other.pod.pod).collect();
-        if let Some(why) = pressure::refusal(pod, candidate.source, round.known.pressure.unwrap_or_default())
-        {
+        let pressure = round.known.pressure.unwrap_or_default();
+        if let Some(why) = pressure::refusal(&candidate.pod.pod, candidate.source, pressure) {
             return Err(why);
         }
-        match judge(pod, candidate.source, &round.room, &others, round.node, round.known.strict_groups) {
+        match round.judge(candidate) {
             Verdict::Admit => Ok(true),
             Verdict::AskAgain => Ok(false),
             Verdict::Reject(why) => Err(why),
@@ -379,7 +395,7 @@ struct Round<'a, 'k> {
     active: Vec<&'a Candidate>,
     /// What they take.
     room: Room,
-    /// What was taken before: whoever has not changed takes the same.
+    /// What the candidates took in the round before: an unchanged pod takes the same.
     before: Room,
     outcome: Outcome,
 }
@@ -388,6 +404,12 @@ impl<'a, 'k> Round<'a, 'k> {
     fn new(known: &'k Known, node: &'k NodeView) -> Self {
         let (room, before) = (Room::default(), Room::default());
         Self { known, node, active: Vec::new(), room, before, outcome: Outcome::default() }
+    }
+
+    /// Whether the pod fits beside those that take room so far.
+    fn judge(&self, Candidate { pod, source, .. }: &Candidate) -> Verdict {
+        let others: Vec<&Pod> = self.active.iter().map(|other| &*other.pod.pod).collect();
+        judge(&pod.pod, *source, &self.room, &others, self.node, self.known.strict_groups)
     }
 
     fn take_room(&mut self, candidate: &'a Candidate) {

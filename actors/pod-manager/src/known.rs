@@ -104,22 +104,24 @@ impl Known {
         })
     }
 
-    /// Whether the pod has a worker or something in the runtime, so that a kubelet of this node has admitted
-    /// it. The pod's status proves nothing, since other clients can write it; but the status of a static pod,
-    /// which is kept on this node, counts until the runtime answers. No answer does not mean that nothing
-    /// runs.
+    /// The pod has a worker or something in the runtime: some kubelet of this node has admitted it. What its status
+    /// says does not tell, since others can write that.
     pub fn is_here(&self, uid: &PodUid) -> bool {
         match (self.reports.get(uid), &self.held) {
             (Some(report), _) => !report.deleted,
             (None, Some(held)) => held.contains_key(uid),
-            (None, None) => {
-                let is_static = self.sources.get(uid).is_some_and(|source| *source != Source::Api);
-                is_static && self.ran.contains(uid)
-            }
+            (None, None) => false,
         }
     }
 
-    /// Whether nothing of the pod runs any more, and nothing will.
+    /// The pod is here, or may be: the status of a static pod is kept on the node, and the runtime is silent, which does
+    /// not mean that nothing runs. After a reboot nothing does.
+    pub fn may_be_here(&self, uid: &PodUid) -> bool {
+        let is_static = || self.sources.get(uid).is_some_and(|source| *source != Source::Api);
+        self.is_here(uid) || (self.held.is_none() && self.ran.contains(uid) && is_static())
+    }
+
+    /// Nothing of the pod runs any more, and nothing will.
     pub(crate) fn is_over(&self, uid: &PodUid, pod: &Pod) -> bool {
         match self.reports.get(uid) {
             Some(report) => report.state == WorkerState::Terminated,

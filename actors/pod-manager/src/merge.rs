@@ -19,6 +19,8 @@ pub struct Sources {
     api: PodSet<SourcePod>,
     /// How many of its pods have each full name, those left out that stand for static ones.
     names: BTreeMap<String, usize>,
+    /// Pods of the API server that cannot be read, as they were before PodSources restarted.
+    kept: BTreeMap<PodUid, SourcePod>,
 }
 
 /// A pod that is left out because another pod has its UID or full name.
@@ -57,12 +59,16 @@ impl Sources {
         self.statics.insert(source, pods);
     }
 
-    /// News of the API server's pods.
+    /// News of the API server's pods. What is known of a pod goes on while PodSources cannot read it.
     pub fn take_api(&mut self, update: PodSetUpdate<SourcePod>) -> Taken<SourcePod> {
-        let taken = self.api.take(update);
-        match &taken {
+        let mut taken = self.api.take(update);
+        match &mut taken {
             Taken::Nothing | Taken::Missed => {}
             Taken::Pod(uid, before) => {
+                if !self.api.is_unread(uid) {
+                    let kept = self.kept.remove(uid);
+                    *before = before.take().or(kept);
+                }
                 if let Some(name) = before.as_ref().and_then(own_name)
                     && let Some(count) = self.names.get_mut(&name)
                 {
@@ -75,14 +81,27 @@ impl Sources {
                     *self.names.entry(name).or_default() += 1;
                 }
             }
-            Taken::All(_) => {
+            Taken::All(before) => {
+                let known = |uid: &PodUid| before.get(uid).or_else(|| self.kept.get(uid)).cloned();
+                let unread = self.api.unread_uids();
+                self.kept = unread.filter_map(|uid| Some((uid.clone(), known(uid)?))).collect();
                 self.names.clear();
-                for name in self.api.iter().filter_map(|(_, pod)| own_name(pod)) {
+                for name in self.api.iter().chain(&self.kept).filter_map(|(_, pod)| own_name(pod)) {
                     *self.names.entry(name).or_default() += 1;
                 }
             }
         }
         taken
+    }
+
+    /// Pods of the API server that cannot be read and of which nothing is known: their absence means nothing.
+    pub fn unread(&self) -> impl Iterator<Item = &PodUid> {
+        self.api.unread_uids().filter(|uid| !self.kept.contains_key(*uid))
+    }
+
+    /// Whether the pod is one of those.
+    pub fn is_unread(&self, uid: &PodUid) -> bool {
+        self.api.is_unread(uid) && !self.kept.contains_key(uid)
     }
 
     /// No other pod of the API server has this one's full name.
@@ -96,8 +115,13 @@ impl Sources {
     }
 
     /// The API server's pods, as far as it has been heard.
-    pub fn of_api(&self) -> &PodSet<SourcePod> {
-        &self.api
+    pub fn of_api(&self) -> impl Iterator<Item = (&PodUid, &SourcePod)> {
+        self.api.iter().chain(&self.kept)
+    }
+
+    /// A pod of the API server, as far as it is known.
+    pub fn one_of_api(&self, uid: &PodUid) -> Option<&SourcePod> {
+        self.api.get(uid).or_else(|| self.kept.get(uid))
     }
 
     /// Whether every one of these sources has been heard.
@@ -115,7 +139,7 @@ impl Sources {
         let mut merged = Merged::default();
         let statics = self.statics.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
         // A mirror is no pod of its own: it stands for one that another source names.
-        let of_api = self.api.iter().filter(|(_, pod)| !is_mirror(&pod.pod));
+        let of_api = self.of_api().filter(|(_, pod)| !is_mirror(&pod.pod));
         let listed = statics.chain(of_api.map(|(_, pod)| (Source::Api, pod)));
         let mut listed: Vec<Candidate> = listed
             .map(|(source, pod)| {
@@ -227,6 +251,28 @@ mod tests {
         let all = sources(vec![created_at("1", 30), created_at("2", 10), pod("3", "c"), created_at("4", 20)]);
         assert_eq!(uids(&all.merge(known(&[]))), ["3", "2", "4", "1"]);
         assert_eq!(uids(&all.merge(known(&["1"]))), ["1", "3", "2", "4"]);
+    }
+
+    #[test]
+    fn a_pod_that_a_restarted_source_cannot_read_goes_on_as_it_was() {
+        let [old, other] = ["old", "other"].map(PodUid::new);
+        let mut sources = Sources::default();
+        sources.take_api(pod_set::snapshot(1, [(old.clone(), pod("old", "old"))], true));
+        let mut journal = pod_set::Journal::new(2);
+        journal.unread(&old);
+        journal.unread(&other);
+        journal.completed();
+        sources.take_api(journal.snapshot());
+        assert_eq!(uids(&sources.merge(known(&[]))), ["old"]);
+        assert_eq!(sources.unread().collect::<Vec<_>>(), [&other]);
+        assert!(sources.is_unread(&other) && !sources.is_unread(&old));
+        sources.take_api(journal.snapshot());
+        assert!(sources.one_of_api(&old).is_some(), "and again");
+        let changed = journal.put(&other, pod("other", "other"));
+        assert_eq!(sources.take_api(changed), Taken::Pod(other, None));
+        let gone = journal.remove(&old, GonePod::default()).unwrap();
+        assert_eq!(sources.take_api(gone), Taken::Pod(old, Some(pod("old", "old"))));
+        assert_eq!(uids(&sources.merge(known(&[]))), ["other"]);
     }
 
     #[test]

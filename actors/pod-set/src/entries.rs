@@ -34,7 +34,7 @@ fn mixed(number: u64) -> u64 {
 
 /// Whether a digest counts this entry. Any other pod is in no set, and a follower that has not heard of it holds the same.
 fn counts<V>(level: &PodLevel<V>) -> bool {
-    matches!(level, PodLevel::Is(_) | PodLevel::Gone(GonePod { superseded: true, .. }))
+    matches!(level, PodLevel::Is(_) | PodLevel::Unread | PodLevel::Gone(GonePod { superseded: true, .. }))
 }
 
 impl<V> Entries<V> {
@@ -100,8 +100,17 @@ impl<V> Entries<V> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&PodUid, &V)> {
         self.levels.iter().filter_map(|(uid, (_, level))| match level {
             PodLevel::Is(value) => Some((uid, value)),
-            PodLevel::Gone(_) => None,
+            PodLevel::Unread | PodLevel::Gone(_) => None,
         })
+    }
+
+    pub(crate) fn unread(&self) -> impl Iterator<Item = &PodUid> {
+        let unread = self.levels.iter().filter(|(_, (_, level))| matches!(level, PodLevel::Unread));
+        unread.map(|(uid, _)| uid)
+    }
+
+    pub(crate) fn is_unread(&self, uid: &PodUid) -> bool {
+        matches!(self.levels.get(uid), Some((_, PodLevel::Unread)))
     }
 
     pub(crate) fn len(&self) -> usize {

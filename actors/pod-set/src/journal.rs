@@ -31,9 +31,16 @@ impl<V: Clone> Journal<V> {
     pub fn remove(&mut self, uid: &PodUid, gone: GonePod) -> Option<PodSetUpdate<V>> {
         let is_news = match self.entries.gone(uid) {
             Some(known) => known != gone,
-            None => self.entries.get(uid).is_some() || gone != GonePod::default(),
+            None => {
+                self.entries.get(uid).is_some() || self.entries.is_unread(uid) || gone != GonePod::default()
+            }
         };
         is_news.then(|| self.change(uid, PodLevel::Gone(gone)))
+    }
+
+    /// The pod is there and cannot be read; no message if its followers know that already.
+    pub fn unread(&mut self, uid: &PodUid) -> Option<PodSetUpdate<V>> {
+        (!self.entries.is_unread(uid)).then(|| self.change(uid, PodLevel::Unread))
     }
 
     fn change(&mut self, uid: &PodUid, level: PodLevel<V>) -> PodSetUpdate<V> {
@@ -83,6 +90,11 @@ impl<V: Clone> Journal<V> {
     /// What is known of a pod that has left the set lately.
     pub fn gone(&self, uid: &PodUid) -> Option<GonePod> {
         self.entries.gone(uid)
+    }
+
+    /// The pods that are there and cannot be read, by UID.
+    pub fn unread_uids(&self) -> impl Iterator<Item = &PodUid> {
+        self.entries.unread()
     }
 
     /// How many pods are in the set.

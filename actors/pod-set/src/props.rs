@@ -48,6 +48,30 @@ fn a_change_is_one_pods_message() {
 }
 
 #[test]
+fn a_pod_that_cannot_be_read_is_neither_in_the_set_nor_removed() {
+    let (mut journal, mut set) = (Journal::new(1), PodSet::default());
+    journal.put(&uid(1), 10);
+    journal.completed();
+    set.take(journal.snapshot());
+    let unread = journal.unread(&uid(2)).expect("it is news");
+    assert!(journal.unread(&uid(2)).is_none());
+    let digest = PodSetUpdate::Digest(journal.digest());
+    assert_eq!(set.take(digest.clone()), Taken::Missed, "a digest tells of it");
+    assert_eq!(set.take(unread), Taken::Pod(uid(2), None));
+    assert_eq!(set.take(digest), Taken::Nothing);
+    assert!(set.is_unread(&uid(2)) && !set.contains(&uid(2)) && !set.is_removed(&uid(2)));
+    assert_eq!((set.len(), set.uids().collect::<Vec<_>>()), (1, vec![&uid(1)]));
+    let mut late = PodSet::default();
+    late.take(journal.snapshot());
+    assert_eq!(late.unread_uids().collect::<Vec<_>>(), [&uid(2)]);
+    set.take(journal.put(&uid(2), 20));
+    assert_eq!((set.get(&uid(2)), set.unread_uids().count()), (Some(&20), 0));
+    set.take(journal.unread(&uid(2)).expect("it is news"));
+    set.take(journal.remove(&uid(2), GonePod::default()).expect("it is news"));
+    assert!(set.is_removed(&uid(2)));
+}
+
+#[test]
 fn a_lost_change_is_found_by_the_digest() {
     let (mut journal, mut set) = (Journal::new(1), PodSet::default());
     set.take(journal.snapshot());
@@ -104,7 +128,7 @@ proptest! {
     /// writer has taken away before the follower's newest snapshot.
     #[test]
     fn a_follower_is_whole_after_one_digest(
-        steps in proptest::collection::vec((0u8..9, 0u8..6, any::<u32>(), proptest::bool::weighted(0.2)), 1..120),
+        steps in proptest::collection::vec((0u8..10, 0u8..6, any::<u32>(), proptest::bool::weighted(0.2)), 1..120),
     ) {
         let (mut incarnation, mut line) = (1, Line::default());
         let mut journal = Journal::new(incarnation);
@@ -131,6 +155,10 @@ proptest! {
                 6 => {
                     set = PodSet::default();
                     Some(journal.snapshot())
+                }
+                7 => {
+                    truth.remove(&uid);
+                    journal.unread(&uid)
                 }
                 _ => {
                     if let Some(update) = line.0.pop_front()

@@ -103,7 +103,8 @@ impl<V: Clone> PodSet<V> {
         self.generation.is_some()
     }
 
-    /// Every source of the set has been heard: absence means removal.
+    /// Every source of the set has been heard: absence means removal, but for pods that cannot be read
+    /// ([`PodSet::is_removed`]).
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -118,9 +119,21 @@ impl<V: Clone> PodSet<V> {
         self.get(uid).is_some()
     }
 
+    /// Whether the pod is there and its writer cannot read it.
+    pub fn is_unread(&self, uid: &PodUid) -> bool {
+        self.entries.is_unread(uid)
+    }
+
+    /// The pods that are there and that their writer cannot read, by UID.
+    pub fn unread_uids(&self) -> impl Iterator<Item = &PodUid> {
+        self.entries.unread()
+    }
+
     /// Whether the pod is known not to be in the set: absence means that once the set is complete, or if it was said.
     pub fn is_removed(&self, uid: &PodUid) -> bool {
-        !self.contains(uid) && (self.complete || self.entries.gone(uid).is_some_and(|gone| gone.superseded))
+        !self.contains(uid)
+            && !self.is_unread(uid)
+            && (self.complete || self.entries.gone(uid).is_some_and(|gone| gone.superseded))
     }
 
     /// What is known of a pod that has left the set lately.

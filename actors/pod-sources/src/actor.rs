@@ -305,7 +305,7 @@ impl PodSources {
                 let uid = PodUid::new(&one.uid);
                 match one.said {
                     Said::Listed => return self.api_pods.unreadable(uid),
-                    Said::Changed => return,
+                    Said::Changed => blame::for_pod(&uid, || self.api_pods.unread(&uid)),
                     Said::Gone => self.api_pods.forget(&uid, GonePod::default()),
                 }
             }

@@ -53,7 +53,8 @@ impl ApiPods {
         now: Timestamp,
     ) -> Option<PodSetUpdate<SourcePod>> {
         let before = self.journal.digest();
-        let mut listed = std::mem::take(&mut self.unreadable);
+        let unread = std::mem::take(&mut self.unreadable);
+        let mut listed = unread.clone();
         self.left_alone.clear();
         for pod in pods {
             let uid = PodRef::of(&pod).uid;
@@ -64,7 +65,11 @@ impl ApiPods {
             }
             listed.insert(uid);
         }
-        let gone: Vec<PodUid> = self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        for uid in &unread {
+            blame::for_pod(uid, || self.unread(uid));
+        }
+        let known = self.pods.keys().chain(self.journal.unread_uids());
+        let gone: Vec<PodUid> = known.filter(|uid| !listed.contains(*uid)).cloned().collect();
         for uid in &gone {
             let _named = blame::name(uid);
             self.forget(uid, GonePod::default());
@@ -76,6 +81,12 @@ impl ApiPods {
     /// Notes that a pod of the next list cannot be decoded: its last known version stays.
     pub fn unreadable(&mut self, uid: PodUid) {
         self.unreadable.insert(uid);
+    }
+
+    /// A pod cannot be read as it is now: what was known of it goes on. Returns the message that there is such a pod if
+    /// nothing was known, since its absence would mean that it has gone.
+    pub fn unread(&mut self, uid: &PodUid) -> Option<PodSetUpdate<SourcePod>> {
+        if self.pods.contains_key(uid) { None } else { self.journal.unread(uid) }
     }
 
     /// A pod is left alone: what was known of it goes on until it is [`ApiPods::let_in`]. Returns the message that tells
@@ -196,6 +207,7 @@ fn refused(pod: &Pod, known: Option<&SourcePod>, supported: &Supported) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use pod_set::PodSet;
     use serde_json::json;
 
     use super::*;
@@ -283,6 +295,30 @@ mod tests {
         assert!(pods.all(vec![plain("b")], &BTreeSet::new(), NOW).is_none());
         assert!(pods.all(vec![plain("b")], &BTreeSet::new(), NOW).is_some());
         assert_eq!(uids(&pods), ["b"]);
+    }
+
+    #[test]
+    fn a_pod_of_which_nothing_is_known_is_told_as_one_that_cannot_be_read_until_it_can_or_goes() {
+        let (mut pods, mut heard) = (nothing(), PodSet::default());
+        let unread =
+            |heard: &PodSet<SourcePod>| heard.unread_uids().map(ToString::to_string).collect::<Vec<_>>();
+        let list = |pods: &mut ApiPods, unreadable: &[&str], listed: &[&str]| {
+            unreadable.iter().for_each(|uid| pods.unreadable(PodUid::new(uid)));
+            pods.all(listed.iter().map(|uid| plain(uid)).collect(), &BTreeSet::new(), NOW)
+        };
+        heard.take(list(&mut pods, &["x", "y", "z"], &["a"]).unwrap());
+        assert_eq!((unread(&heard), heard.len()), (vec!["x".to_owned(), "y".to_owned(), "z".to_owned()], 1));
+        let removed = |heard: &PodSet<SourcePod>, uid| heard.is_removed(&PodUid::new(uid));
+        assert!(heard.is_complete() && !removed(&heard, "x") && removed(&heard, "b"));
+        assert!(list(&mut pods, &["x", "y", "z"], &["a"]).is_none(), "no news");
+        heard.take(pods.changed(plain("x"), NOW).unwrap());
+        heard.take(pods.gone(&plain("y")).unwrap());
+        assert_eq!((unread(&heard), heard.len(), removed(&heard, "y")), (vec!["z".to_owned()], 2, true));
+        heard.take(list(&mut pods, &["x"], &["a"]).unwrap());
+        assert_eq!((unread(&heard), heard.len(), removed(&heard, "z")), (vec![], 2, true), "x is known");
+        assert!(pods.unread(&PodUid::new("x")).is_none(), "what was known goes on");
+        heard.take(pods.unread(&PodUid::new("new")).unwrap());
+        assert_eq!(unread(&heard), ["new"]);
     }
 
     #[test]

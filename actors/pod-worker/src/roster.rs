@@ -383,9 +383,10 @@ impl Roster {
 /// Namespaces and names.
 type Names = BTreeSet<(Arc<str>, Arc<str>)>;
 
-/// Whether a pod that is not to run here is to end: it is refused, or its absence means removal.
+/// Whether a pod that is not to run here is to end: it is refused, or its absence means removal. A pod that cannot be read
+/// goes on as it is.
 fn is_unwanted(desired: &PodSet<Arc<DesiredPod>>, uid: &PodUid) -> bool {
-    desired.is_complete() || desired.is_removed(uid)
+    desired.is_removed(uid) || (desired.is_complete() && desired.contains(uid))
 }
 
 /// What is known of a pod that is gone, with the grace period that its deletion granted, which may be new to its worker.

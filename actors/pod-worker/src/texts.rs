@@ -254,6 +254,8 @@ mod tests {
 
     #[test]
     fn messages_are_upstreams() {
+        assert_eq!((created().reason, created().message.as_str()), ("Created", "Container created"));
+        assert_eq!((started().reason, started().message.as_str()), ("Started", "Container started"));
         assert_eq!(
             back_off("c", &pod_ref()).message,
             "Back-off restarting failed container c in pod web_ns(uid-1)"

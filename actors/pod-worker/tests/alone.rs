@@ -351,3 +351,45 @@ fn a_runtime_that_fails_is_told_of_and_asked_again() {
         assert!(near.reasons().contains(&"FailedCreatePodSandBox".to_owned()), "{:?}", near.reasons());
     });
 }
+
+#[test]
+fn nothing_is_done_on_a_look_from_before_the_last_change() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let (runtime, looks) = (stage.fakes.runtime.clone(), actor.address());
+        let in_time = {
+            let (runtime, looks) = (runtime.clone(), looks.clone());
+            move |touched: &PodTouched| drop(looks.tell(look(&runtime, touched)))
+        };
+        let late = {
+            let (runtime, looks) = (runtime.clone(), looks.clone());
+            move |touched: &PodTouched| {
+                drop(looks.tell(PodObserved { touch: 0, ..look(&runtime, touched) }));
+            }
+        };
+        near.pleg.answer(late);
+        tell_facts(&actor);
+        stage.pass(60 * SECOND).await;
+        assert!(near.pleg.count() >= 2, "Pleg is asked again");
+        assert_eq!(started(stage), (0, 0), "the runtime may have had something meanwhile");
+        near.pleg.answer(in_time.clone());
+        stage.until("the container to run", || runs(stage)).await;
+        stage.pass(5 * SECOND).await;
+        // It dies and is started anew; every look from then on shows it as it was when it was dead.
+        runtime.exit_container(&runtime.containers()[0].id, 1, false);
+        let next = |touched: &PodTouched| PodTouched { token: touched.token + 1, ..touched.clone() };
+        let dead = PodObserved { touch: 0, ..look(&runtime, &next(&near.pleg.last().unwrap())) };
+        let again = dead.clone();
+        near.pleg.answer(move |touched| {
+            drop(looks.tell(PodObserved { look: touched.token, ..again.clone() }));
+        });
+        actor.address().tell(dead).unwrap();
+        stage.until("the container to be started again", || started(stage) == (1, 2)).await;
+        stage.pass(120 * SECOND).await;
+        assert_eq!(started(stage), (1, 2), "what is dead there runs by now");
+        near.pleg.answer(in_time);
+        stage.pass(120 * SECOND).await;
+        assert_eq!((started(stage), runs(stage)), ((1, 2), true));
+    });
+}

@@ -136,7 +136,7 @@ impl ProbeManager {
             return;
         }
         let Some(desired) = self.desired.get(uid).cloned() else {
-            if self.desired.is_complete() {
+            if self.desired.is_removed(uid) {
                 self.not_desired(uid, ctx);
                 if !self.pods.contains_key(uid) && !self.observed.contains_key(uid) {
                     self.ending.remove(uid);
@@ -186,7 +186,7 @@ impl ProbeManager {
     }
 
     fn is_desired(&self, uid: &PodUid) -> bool {
-        !self.desired.is_complete() || self.desired.contains(uid)
+        !self.desired.is_removed(uid)
     }
 
     fn remove(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
@@ -214,11 +214,11 @@ impl ProbeManager {
     }
 
     fn drop_stale_checkpoints(&mut self, ctx: &mut Ctx<Self>) {
-        // The checkpoint of a quarantined pod stays until the pod is let in and takes it over.
+        // What is kept of a pod that is left alone, or that cannot be read, is not taken over yet.
         let (kept, stale): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(self.restored.get_or_insert_default())
                 .into_iter()
-                .partition(|(uid, _)| ctx.is_quarantined(uid));
+                .partition(|(uid, _)| ctx.is_quarantined(uid) || self.desired.is_unread(uid));
         self.restored = Some(kept);
         for uid in stale.into_keys() {
             self.forget_checkpoint(&uid, ctx);

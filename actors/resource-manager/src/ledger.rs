@@ -88,7 +88,7 @@ impl Ledger {
         if !self.desired.is_complete() {
             return Vec::new();
         }
-        let is_unwanted = |uid: &&PodUid| !self.desired.contains(uid);
+        let is_unwanted = |uid: &&PodUid| self.desired.is_removed(uid);
         let unwanted: BTreeSet<PodUid> = self.present.iter().filter(is_unwanted).cloned().collect();
         let orphans = unwanted.intersection(&self.suspects).cloned().collect();
         self.suspects = unwanted;
@@ -231,6 +231,19 @@ mod tests {
         ledger.made(&pod("new"));
         desire(&mut ledger, &["a", "new"], true);
         assert_eq!(ledger.listed(uids(&["a", "new"])), []);
+    }
+
+    #[test]
+    fn the_cgroup_of_a_pod_that_cannot_be_read_is_no_orphan() {
+        let (mut ledger, mut journal) = (Ledger::default(), Journal::new(1));
+        journal.unread(&PodUid::new("a"));
+        journal.completed();
+        ledger.desired(journal.snapshot());
+        let mut orphans = || {
+            ledger.listing_begins();
+            ledger.listed(uids(&["a", "old"]))
+        };
+        assert_eq!((orphans(), orphans()), (vec![], vec![PodUid::new("old")]));
     }
 
     #[test]

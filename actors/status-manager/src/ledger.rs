@@ -333,7 +333,7 @@ impl Ledger {
             return None;
         }
         let entry = self.pods.get_mut(uid)?;
-        if self.desired.is_complete() && entry.is_over() {
+        if self.desired.is_complete() && !self.desired.is_unread(uid) && entry.is_over() {
             self.pods.remove(uid);
             self.note_missing(uid);
             return Some(Change::Gone { uid: uid.clone() });

@@ -238,3 +238,31 @@ fn an_event_that_is_refused_holds_up_no_volume() {
         mount(&actor).await.unwrap().unwrap();
     });
 }
+
+#[test]
+fn what_an_earlier_incarnation_mounted_is_found_before_it_is_unmounted() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let mut in_memory = (*pod(0)).clone();
+        let volumes = Arc::make_mut(&mut in_memory.pod).spec.as_mut().and_then(|spec| spec.volumes.as_mut());
+        volumes.unwrap()[0].empty_dir.as_mut().unwrap().medium = Some("Memory".to_owned());
+        let in_memory = Arc::new(in_memory);
+        let desired = || desired_of(std::slice::from_ref(&in_memory));
+        actor.address().tell(desired()).unwrap();
+        let mount = MountVolumes { pod: in_memory.clone() };
+        ask(&actor, mount, 300 * SECOND).await.unwrap().unwrap();
+        let mounted =
+            || stage.fakes.disk.mounts().iter().filter(|at| at.path.starts_with(directory())).count();
+        assert_eq!(mounted(), 1);
+        stage.crash::<VolumeManager>().await;
+        actor.address().tell(desired()).unwrap();
+        stage.pass(60 * SECOND).await;
+        assert_eq!(mounted(), 1, "the pod goes on");
+        // Asked before the next incarnation has looked at anything.
+        stage.crash::<VolumeManager>().await;
+        let undo = UnmountVolumes { pod: in_memory.pod_ref.clone() };
+        ask(&actor, undo, 10 * SECOND).await.unwrap().unwrap();
+        assert_eq!((mounted(), stage.fakes.disk.kind(directory())), (0, None));
+    });
+}

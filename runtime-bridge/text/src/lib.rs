@@ -9,6 +9,7 @@
 
 pub mod image;
 mod json;
+mod lenient;
 mod node;
 mod scalar;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The tree of a text before it is decoded; it keeps numbers as they were written.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -116,13 +117,22 @@ impl Node {
             Self::Sequence(items) => format!("a list of {}", items.len()),
             Self::Mapping(entries) => match entries.as_slice() {
                 [] => "{}".to_owned(),
-                [(key, _), ..] => format!("a mapping of {} ({key}, ...)", entries.len()),
+                [(key, _), ..] => format!("a mapping of {} ({}, ...)", entries.len(), key_excerpt(key)),
             },
         }
     }
 }
 
-/// The place of a value in a document: `spec.containers[0].image`. The segments live on the stack of the walk.
+/// A key as messages show it: cut if it is longer than any that Kubernetes takes, so that the path of a value stays short.
+pub(crate) fn key_excerpt(key: &str) -> Cow<'_, str> {
+    const CHARS_MAX: usize = 400;
+    match key.char_indices().nth(CHARS_MAX) {
+        None => Cow::Borrowed(key),
+        Some((end, _)) => Cow::Owned(format!("{}...", &key[..end])),
+    }
+}
+
+/// Where in a document a value stands: `spec.containers[0].image`. The segments live on the stack of the walk.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'a> {
     /// The document itself.
@@ -137,9 +147,9 @@ impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
-            Self::Key(Path::Root, key) => f.write_str(key),
-            Self::Key(parent, key) if key.contains('.') => write!(f, "{parent}[{key}]"),
-            Self::Key(parent, key) => write!(f, "{parent}.{key}"),
+            Self::Key(Path::Root, key) => f.write_str(&key_excerpt(key)),
+            Self::Key(parent, key) if key.contains('.') => write!(f, "{parent}[{}]", key_excerpt(key)),
+            Self::Key(parent, key) => write!(f, "{parent}.{}", key_excerpt(key)),
             Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
         }
     }

@@ -1,51 +1,60 @@
 //! Reads YAML text into a tree: the first document, with aliases and merge keys expanded within a budget, so that a
 //! short text cannot grow to gigabytes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag};
 
-use crate::node::{Budget, DEPTH_MAX, Node, Number, TWICE_MAX};
-use crate::scalar;
+use crate::node::{Budget, DEPTH_MAX, Node, Number, TWICE_MAX, key_excerpt};
 use crate::{Text, TextError, Twice};
+use crate::{lenient, scalar};
 
 /// The number up to which further documents are counted.
 const DOCUMENTS_MAX: usize = 100;
+/// Most bytes that are read again after repairs of one text: 160 repairs of a manifest of 100 KiB.
+const READ_AGAIN_BYTES_MAX: usize = 16 << 20;
 
 /// Reads the first document and counts the later ones, which Kubernetes does not read either.
 pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
-    let mut builder = Builder::new(text);
-    let document = builder.document()?.unwrap_or(Node::Null);
-    let twice = std::mem::take(&mut builder.twice);
-    let mut further = 0;
-    while further < DOCUMENTS_MAX {
-        match builder.document() {
-            Ok(Some(node)) if node.is_null() => {}
-            Ok(Some(_)) => further += 1,
-            Ok(None) => break,
-            // A later document need not be valid, since it is not read; it counts all the same.
-            Err(_) => {
-                further += 1;
-                break;
-            }
-        }
+    let mut text = Cow::Borrowed(text);
+    let mut left = READ_AGAIN_BYTES_MAX;
+    loop {
+        let mut builder = Builder::new(&text);
+        let error = match builder.text() {
+            Ok(text) => return Ok(text),
+            Err(error) => error,
+        };
+        left = left.saturating_sub(text.len());
+        let refused = builder.refused.filter(|_| left > 0);
+        let Some(repaired) = refused.and_then(|refused| lenient::repaired(&text, &refused)) else {
+            return Err(error);
+        };
+        text = Cow::Owned(repaired);
     }
-    Ok(Text { document, further, twice })
+}
+
+/// What a value costs.
+#[derive(Clone, Copy)]
+struct Cost {
+    nodes: usize,
+    bytes: usize,
+    /// The levels of collections within each other; a scalar has none.
+    depth: usize,
 }
 
 /// An anchored value, and the cost of repeating it.
 struct Anchored {
     node: Node,
-    nodes: usize,
-    bytes: usize,
+    cost: Cost,
 }
 
 /// A collection that is not complete yet.
 struct Open {
     collection: Collection,
     anchor: usize,
-    nodes: usize,
-    bytes: usize,
+    /// What was spent before it, and the depth of its deepest value so far.
+    cost: Cost,
 }
 
 enum Collection {
@@ -70,6 +79,8 @@ struct Builder<'t> {
     open: Vec<Open>,
     line: usize,
     twice: Vec<Twice>,
+    /// Where and why the parser gave up.
+    refused: Option<ScanError>,
 }
 
 impl<'t> Builder<'t> {
@@ -82,14 +93,38 @@ impl<'t> Builder<'t> {
             open: Vec::new(),
             line: 1,
             twice: Vec::new(),
+            refused: None,
         }
+    }
+
+    fn text(&mut self) -> Result<Text, TextError> {
+        let document = self.document()?.unwrap_or(Node::Null);
+        let twice = std::mem::take(&mut self.twice);
+        let mut further = 0;
+        while further < DOCUMENTS_MAX {
+            match self.document() {
+                Ok(Some(node)) if node.is_null() => {}
+                Ok(Some(_)) => further += 1,
+                Ok(None) => break,
+                // What is not read need not be right; it is counted, since it is there.
+                Err(_) => {
+                    further += 1;
+                    break;
+                }
+            }
+        }
+        Ok(Text { document, further, twice })
     }
 
     fn error(&self, reason: impl Into<String>) -> TextError {
         TextError { reason: format!("line {}: {}", self.line, reason.into()), unfinished: false }
     }
 
-    /// Reads the next document; `None` at the end of the stream.
+    fn too_deep(&self) -> TextError {
+        self.error(format!("more than {DEPTH_MAX} levels deep"))
+    }
+
+    /// The next document, `None` at the end of the stream.
     fn document(&mut self) -> Result<Option<Node>, TextError> {
         self.open.clear();
         self.anchors.clear();
@@ -102,7 +137,9 @@ impl<'t> Builder<'t> {
                     self.line = marker.line();
                     // An open quote is reported at its beginning, other errors where they are noticed.
                     let unfinished = marker.index() >= self.end || error.info().contains("end of stream");
-                    return Err(TextError { unfinished, ..self.error(error.info()) });
+                    let told = TextError { unfinished, ..self.error(error.info()) };
+                    self.refused = Some(error);
+                    return Err(told);
                 }
             };
             self.line = span.start.line();
@@ -121,20 +158,23 @@ impl<'t> Builder<'t> {
                     return Ok(None);
                 }
                 let node = self.scalar(&text, style, tag.as_deref())?;
-                self.remember(anchor, &node, 1, text.len())?;
-                self.place(node)
+                self.remember(anchor, &node, Cost { nodes: 1, bytes: text.len(), depth: 0 })?;
+                self.place(node, 0)
             }
             Event::Alias(anchor) => {
                 let anchored = self
                     .anchors
                     .get(&anchor)
                     .ok_or_else(|| self.error("an alias stands inside the value that it names"))?;
-                let (nodes, bytes) = (anchored.nodes, anchored.bytes);
+                let Cost { nodes, bytes, depth } = anchored.cost;
+                if self.open.len() + depth > DEPTH_MAX {
+                    return Err(self.too_deep());
+                }
                 if self.budget.take(nodes, bytes).is_err() {
                     return Err(self.error("the aliases of this file expand beyond all bounds"));
                 }
                 let node = self.anchors[&anchor].node.clone();
-                self.place(node)
+                self.place(node, depth)
             }
             Event::SequenceStart(anchor, tag) => {
                 self.open(Collection::Sequence(Vec::new()), anchor, tag.as_deref(), "seq")
@@ -171,16 +211,16 @@ impl<'t> Builder<'t> {
             return Err(self.error("unknown tag"));
         }
         if self.open.len() >= DEPTH_MAX {
-            return Err(self.error(format!("more than {DEPTH_MAX} levels deep")));
+            return Err(self.too_deep());
         }
         let (nodes, bytes) = self.budget.spent();
         self.budget.take(1, 0).map_err(|reason| self.error(reason))?;
-        self.open.push(Open { collection, anchor, nodes, bytes });
+        self.open.push(Open { collection, anchor, cost: Cost { nodes, bytes, depth: 0 } });
         Ok(None)
     }
 
     fn close(&mut self) -> Result<Option<Node>, TextError> {
-        let Some(Open { collection, anchor, nodes, bytes }) = self.open.pop() else {
+        let Some(Open { collection, anchor, cost }) = self.open.pop() else {
             return Err(self.error("a collection ends that never began"));
         };
         let node = match collection {
@@ -195,55 +235,54 @@ impl<'t> Builder<'t> {
                 Node::Mapping(entries)
             }
         };
-        let (nodes_now, bytes_now) = self.budget.spent();
-        self.remember(anchor, &node, nodes_now - nodes, bytes_now - bytes)?;
-        self.place(node)
+        let (nodes, bytes) = self.budget.spent();
+        let depth = cost.depth + 1;
+        self.remember(anchor, &node, Cost { nodes: nodes - cost.nodes, bytes: bytes - cost.bytes, depth })?;
+        self.place(node, depth)
     }
 
-    /// Keeps a copy of an anchored value and charges it to the budget: nested anchors would else multiply a file's
-    /// size.
-    fn remember(&mut self, anchor: usize, node: &Node, nodes: usize, bytes: usize) -> Result<(), TextError> {
+    /// Keeps a copy of an anchored value, and pays for it: nested anchors would else multiply a file's size.
+    fn remember(&mut self, anchor: usize, node: &Node, cost: Cost) -> Result<(), TextError> {
         if anchor == 0 {
             return Ok(());
         }
-        self.budget.take(nodes, bytes).map_err(|reason| self.error(reason))?;
-        self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, bytes });
+        self.budget.take(cost.nodes, cost.bytes).map_err(|reason| self.error(reason))?;
+        self.anchors.insert(anchor, Anchored { node: node.clone(), cost });
         Ok(())
     }
-
     /// Takes a scalar as the key of the innermost mapping, if it awaits one.
     fn take_key(&mut self, text: &str, style: ScalarStyle) -> Result<bool, TextError> {
-        let parents = self.path();
-        let line = self.line;
         let Some(Open { collection: Collection::Mapping { seen, key: key @ None, .. }, .. }) =
             self.open.last_mut()
         else {
             return Ok(false);
         };
-        let fail = |reason| Err(TextError { reason: format!("line {line}: {reason}"), unfinished: false });
         if text == "<<" && style == ScalarStyle::Plain {
             *key = Some(Key::Merge);
             return Ok(true);
         }
         if text.is_empty() && style == ScalarStyle::Plain {
-            return fail("a key must be a string, not null".to_owned());
+            return Err(self.error("a key must be a string, not null"));
         }
         if seen.insert(text.to_owned()) {
             *key = Some(Key::Text(text.to_owned()));
             return Ok(true);
         }
-        let dot = if parents.is_empty() { "" } else { "." };
-        let path = format!("{parents}{dot}{text}");
-        if self.twice.len() == TWICE_MAX {
-            return fail(format!("{path}: more than {TWICE_MAX} fields are given twice"));
-        }
         *key = Some(Key::Again(text.to_owned(), self.twice.len()));
+        // The path is made for such a key only: keys may be as long as the text, and values as many.
+        let path = self.path();
+        if self.twice.len() == TWICE_MAX {
+            return Err(self.error(format!("{path}: more than {TWICE_MAX} fields are given twice")));
+        }
         self.twice.push(Twice { path, value: String::new() });
         Ok(true)
     }
 
-    /// Puts a value into the innermost open collection; returns it when it is the whole document.
-    fn place(&mut self, node: Node) -> Result<Option<Node>, TextError> {
+    /// Puts a value where it belongs; gives it back when it is the whole document.
+    fn place(&mut self, node: Node, depth: usize) -> Result<Option<Node>, TextError> {
+        if let Some(Open { cost, .. }) = self.open.last_mut() {
+            cost.depth = cost.depth.max(depth);
+        }
         let line = self.line;
         let fail = |reason: &str| TextError { reason: format!("line {line}: {reason}"), unfinished: false };
         match self.open.last_mut().map(|open| &mut open.collection) {
@@ -281,7 +320,7 @@ impl<'t> Builder<'t> {
                     if !path.is_empty() {
                         path.push('.');
                     }
-                    path.push_str(key);
+                    path.push_str(&key_excerpt(key));
                 }
                 Collection::Mapping { .. } => {}
             }
@@ -296,7 +335,7 @@ impl<'t> Builder<'t> {
                 _ => Node::String(text.to_owned()),
             });
         };
-        let wrong = || self.error(format!("{text:?} is no {}", tag.suffix));
+        let wrong = || self.error(format!("{:?} is no {}", key_excerpt(text), tag.suffix));
         if is_core(tag, "str") || (tag.handle.is_empty() && tag.suffix == "!") {
             return Ok(Node::String(text.to_owned()));
         }

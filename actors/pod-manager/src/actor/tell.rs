@@ -83,6 +83,10 @@ impl Told {
         self.statics.remove(uid);
         Updates { for_all: self.pods.remove(uid, gone), for_status: self.objects.remove(uid, gone) }
     }
+
+    fn unread(&mut self, uid: &PodUid) -> Updates {
+        Updates { for_all: self.pods.unread(uid), for_status: self.objects.unread(uid) }
+    }
 }
 
 /// What is told of a change.
@@ -97,8 +101,10 @@ impl PodManager {
     /// heard.
     pub(super) fn publish(&mut self, outcome: Outcome, ctx: &mut Ctx<Self>) {
         let mut updates = Vec::new();
-        let gone: Vec<PodUid> = self.told.pods().map(|(uid, _)| uid.clone()).collect();
-        let gone = gone.into_iter().filter(|uid| !outcome.pods.contains_key(uid));
+        let unread: BTreeSet<PodUid> = self.sources.unread().cloned().collect();
+        let told = self.told.pods().map(|(uid, _)| uid).chain(self.told.pods.unread_uids());
+        let told: Vec<PodUid> = told.cloned().collect();
+        let gone = told.into_iter().filter(|uid| !outcome.pods.contains_key(uid) && !unread.contains(uid));
         let unsuperseded = self.told.superseded.difference(&outcome.superseded).cloned();
         let superseded = outcome.superseded.iter().cloned();
         let absent: BTreeSet<PodUid> = gone.chain(unsuperseded).chain(superseded).collect();
@@ -106,6 +112,9 @@ impl PodManager {
             let _named = blame::name(uid);
             let superseded = outcome.superseded.contains(uid);
             updates.push(self.told.remove(uid, GonePod { superseded, ..self.gone(uid) }));
+        }
+        for uid in unread.iter().filter(|uid| !outcome.pods.contains_key(*uid)) {
+            updates.push(blame::for_pod(uid, || self.told.unread(uid)));
         }
         for (uid, desired) in outcome.pods {
             let _named = blame::name(&uid);

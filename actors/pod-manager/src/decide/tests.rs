@@ -144,6 +144,22 @@ fn after_a_restart_what_is_here_stays_and_all_else_is_judged_whatever_its_status
     assert_eq!(shown(&decisions.decide(&[runs], true, &mut known, &node())), ["runs"]);
 }
 
+#[test]
+fn what_ran_is_shown_while_the_runtime_is_silent_and_judged_as_new_if_it_is_not_here() {
+    let ran = status_of_kubelet("Running");
+    let statuses: BTreeMap<_, _> =
+        ["fits", "big", "runs"].map(|uid| (PodUid::new(uid), Arc::new(ran.clone()))).into();
+    let (mut decisions, mut known) = (Decisions::default(), Known::new(true, false));
+    decisions.restore(&mut known, &statuses);
+    let all = [cpu("fits", "1"), cpu("big", "3"), cpu("runs", "3"), cpu("new", "1m")];
+    let silent = decisions.decide(&all, false, &mut known, &node());
+    assert_eq!((shown(&silent), silent.waiting, silent.ask_runtime), (vec!["fits".to_owned()], 3, true));
+    assert!(silent.refused.is_empty() && silent.victims.is_empty());
+    known.runtime(&held(&[(&all[2], false)]));
+    let told = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!(shown(&told), ["big OutOfcpu", "fits", "new OutOfcpu", "runs"]);
+}
+
 fn unsupported(mut candidate: Candidate) -> Candidate {
     candidate.pod.refused =
         Some(Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: "spec.x".to_owned() });
@@ -459,7 +475,7 @@ fn what_is_left_alone_runs_on_or_waits_and_is_decided_when_it_is_let_in() {
 }
 
 proptest! {
-    /// Whoever is decided about alone is decided about as if all were looked at.
+    /// A pod that is decided about alone gets the decision of a round over all pods.
     #[test]
     fn a_pod_that_comes_changes_or_goes_is_decided_about_as_beside_all_others(
         events in prop::collection::vec((0u8..6, 0u8..4, 1u32..12), 1..40),

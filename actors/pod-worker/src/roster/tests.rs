@@ -143,6 +143,31 @@ fn absence_means_removal_only_when_all_sources_were_heard() {
 }
 
 #[test]
+fn a_pod_that_cannot_be_read_is_left_as_it_is_until_it_goes() {
+    let mut roster = Roster::default();
+    roster.desire(pods(&[desired("a", "a")], true));
+    for uid in ["x", "y"] {
+        roster.observe(&PodUid::new(uid), &observed(uid, uid));
+    }
+    assert_eq!(text(&roster.decide()), ["start a run", "start x orphan", "start y orphan"]);
+    // A new pool, which has only what a new PodManager tells.
+    let (mut roster, uid) = (Roster::default(), PodUid::new);
+    for pod in ["x", "y"] {
+        roster.observe(&uid(pod), &observed(pod, pod));
+    }
+    roster.adopt(&uid("a"));
+    let mut told = journal(&[], false);
+    for pod in ["a", "x"] {
+        told.unread(&uid(pod));
+    }
+    told.completed();
+    roster.desire(told.snapshot());
+    assert_eq!(text(&roster.decide()), ["start y orphan"]);
+    roster.desire(told.remove(&uid("x"), GonePod::default()).unwrap());
+    assert_eq!(text(&roster.decide()), ["start x orphan"]);
+}
+
+#[test]
 fn superseded_pods_end_whatever_other_sources_have_not_been_heard() {
     let mut roster = Roster::default();
     let superseding = |listed: &[Arc<DesiredPod>], uids: &[&str]| {

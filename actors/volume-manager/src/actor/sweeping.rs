@@ -38,14 +38,14 @@ impl VolumeManager {
             return ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         }
         let busy = self.asked_for.keys().chain(self.operations.keys());
-        let known = self.desired.uids().chain(busy).cloned().collect();
+        let known = self.desired.uids().chain(self.desired.unread_uids()).chain(busy).cloned().collect();
         let look = sweep::look(self.deps.ways.clone(), self.deps.held_pods.clone(), known);
         ctx.effect("look for orphans", None, look, |actor, looked, ctx| actor.looked(&looked, ctx));
     }
 
     fn looked(&mut self, looked: &Looked, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
-        let uids = || self.desired.uids().cloned().collect();
+        let uids = || self.desired.uids().chain(self.desired.unread_uids()).cloned().collect();
         let desired: Option<BTreeSet<PodUid>> = self.desired.is_complete().then(uids);
         let asked_for = self.asked_for.keys().chain(self.operations.keys()).cloned().collect();
         let known = Known {

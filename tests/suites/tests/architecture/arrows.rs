@@ -17,15 +17,16 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A workspace crate: its directory, its dependencies' names, dev and build included, and those of them that are not
-/// only for its tests.
-struct Crate {
-    directory: String,
+/// A workspace crate: its directory, the names of what it depends on, dev and build included, and of what it depends on
+/// not only for its tests.
+pub struct Crate {
+    pub directory: String,
     depends: Vec<String>,
     shipped_with: Vec<String>,
 }
 
-fn workspace() -> BTreeMap<String, Crate> {
+/// The workspace's crates by name.
+pub fn workspace() -> BTreeMap<String, Crate> {
     let metadata = cargo(&["metadata", "--format-version", "1", "--no-deps", "--offline"]);
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let root = root();

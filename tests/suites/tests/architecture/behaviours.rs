@@ -1,8 +1,10 @@
-//! `docs/behaviours.md`: a row that works names tests that exist, and every row that the source cites is on the page.
+//! `docs/behaviours.md`: a row that works is shown by tests that are where it says, and every row that the source cites is
+//! in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::{File, files, root};
+use crate::arrows;
+use crate::source::{File, directories, files, root};
 
 /// The page, relative to the workspace's root.
 const PAGE: &str = "docs/behaviours.md";
@@ -10,6 +12,8 @@ const PAGE: &str = "docs/behaviours.md";
 const HEADING: [&str; 4] = ["Row", "Behaviour", "State", "Shown by"];
 /// The directories of sources.
 const SOURCES: [&str; 5] = ["messages", "actors", "runtime-bridge", "bin", "tests"];
+/// Where suites lie, a directory each.
+const SUITES: &str = "tests/suites/tests";
 
 /// A row of the page.
 struct Row {
@@ -113,20 +117,36 @@ fn what_works_is_shown_by_a_test() {
     assert!(unshown.is_empty(), "{PAGE}: rows that work and name no test: {unshown:?}");
 }
 
+/// Where a crate's or a suite's tests lie. Suites lie beside each other, and one is called as the crate that it tests.
+fn homes() -> BTreeMap<String, Vec<String>> {
+    let mut homes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, member) in arrows::workspace() {
+        homes.entry(name).or_default().push(format!("{}/", member.directory));
+    }
+    for suite in directories(SUITES) {
+        homes.entry(suite.clone()).or_default().push(format!("{SUITES}/{suite}/"));
+    }
+    homes
+}
+
 #[test]
-fn the_tests_of_behaviours_are_there() {
-    let sources = sources();
-    let there: BTreeSet<&str> = sources.iter().flat_map(|file| names(&file.text)).collect();
+fn the_tests_of_behaviours_are_where_the_page_says() {
+    let (sources, homes) = (sources(), homes());
+    let there: BTreeSet<(&str, &str)> =
+        sources.iter().flat_map(|file| names(&file.text).map(|name| (name, file.path.as_str()))).collect();
     let mut missing = Vec::new();
     for row in rows() {
         for test in &row.tests {
-            let name = test.rsplit("::").next().unwrap_or_default();
-            if !there.contains(name) {
+            let (home, name) = test.split_once("::").unwrap_or_default();
+            let name = name.rsplit("::").next().unwrap_or_default();
+            let homes = homes.get(home).map(Vec::as_slice).unwrap_or_default();
+            let mut paths = there.range((name, "")..).take_while(|(found, _)| *found == name);
+            if !paths.any(|(_, path)| homes.iter().any(|home| path.starts_with(home))) {
                 missing.push(format!("{}: {test}", row.id));
             }
         }
     }
-    assert!(missing.is_empty(), "{PAGE}: tests that nobody finds in the sources: {missing:#?}");
+    assert!(missing.is_empty(), "{PAGE}: no such crate or suite, or it has no such test: {missing:#?}");
 }
 
 #[test]

@@ -271,3 +271,54 @@ fn one_pod_of_a_list_or_a_watch_that_cannot_be_read_is_named_and_the_others_go_o
         node.stop().await;
     });
 }
+
+#[test]
+fn a_pod_that_a_new_kubelet_cannot_read_runs_on_and_what_has_gone_ends() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = clustered(16);
+        for name in ["spoilt", "good", "orphan"] {
+            api.put(&pod(name, "serve"));
+        }
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("all", || ["spoilt", "good", "orphan"].iter().all(|n| is_ready(&status(&api, n)))).await;
+        let stops = || world.runtime.counts().get(&Rpc::StopContainer).copied().unwrap_or(0);
+        spoil(&api, "spoilt");
+        // A new PodSources has only the list; a new PodManager knows nothing of the pod either.
+        for actors in
+            [&["PodSources"][..], &["PodSources", "PodManager"], &["PodManager"], &["PodWorkerPool"]]
+        {
+            for actor in actors {
+                node.tree.kill(actor).expect("it is in the tree");
+            }
+            sandbox.pass(Duration::from_secs(90)).await;
+            assert_eq!((stops(), world.runtime.sandboxes().len()), (0, 3), "after {actors:?}");
+        }
+        node.stop().await;
+
+        api.delete::<Pod>(NS, "orphan", Some(0));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the end of what has gone", || world.runtime.sandboxes().len() == 2).await;
+        sandbox.pass(Duration::from_secs(300)).await;
+        assert_eq!((stops(), world.runtime.sandboxes().len()), (1, 2));
+        // Others come and go beside it.
+        api.put(&pod("later", "serve"));
+        until("a new pod", || is_ready(&status(&api, "later"))).await;
+        api.delete::<Pod>(NS, "later", None);
+        until("its end", || api.get::<Pod>(NS, "later").is_none()).await;
+        assert_eq!((stops(), world.runtime.sandboxes().len()), (2, 2));
+        let cured = Patch::Merge(json!({ "metadata": { "labels": { "number": "1" } } }));
+        api.change::<Pod>(NS, "spoilt", None, &cured);
+        sandbox.pass(Duration::from_secs(90)).await;
+        assert!(is_ready(&status(&api, "spoilt")));
+        assert_eq!((stops(), world.runtime.containers().len()), (2, 2), "taken over as it runs");
+        // Nothing is known of it, and it goes.
+        spoil(&api, "spoilt");
+        let node = node.restart(&settings(), Policy::default()).await;
+        sandbox.pass(Duration::from_secs(90)).await;
+        assert_eq!(world.runtime.sandboxes().len(), 2);
+        api.delete::<Pod>(NS, "spoilt", Some(0));
+        until("its end", || world.runtime.sandboxes().len() == 1).await;
+        node.stop().await;
+    });
+}
