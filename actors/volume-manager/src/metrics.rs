@@ -1,4 +1,4 @@
-//! Upstream's metrics of volumes (FEATURES 27).
+//! Upstream's metrics of volumes (row 22.1).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
