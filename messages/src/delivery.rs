@@ -42,7 +42,7 @@ pub enum Key {
 
 /// A message that travels between supervised actors.
 ///
-/// `Clone` lets the fault lab duplicate it; a message is data and cloning it must be cheap (`Arc` inside).
+/// `Clone` lets the fault `Duplicate` send it twice; a message is data and cloning it must be cheap (`Arc` inside).
 pub trait Delivery: actix::Message<Result: Send> + Clone + Debug + Send + 'static {
     /// The type's name, as metrics, dead letters, crash reports and fault orders show it.
     const NAME: &'static str;

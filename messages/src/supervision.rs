@@ -1,4 +1,4 @@
-//! The messages that supervision sends to other actors.
+//! The messages that supervision sends to other actors, and the faults that tests order.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct PodQuarantined {
 delivery!(PodQuarantined => (): Command, LatestPerKey,
     key = |m| crate::Key::Name(Arc::from(format!("{}/{}", m.subsystem, m.uid))));
 
-/// A fault to inject into an actor, in builds with the fault lab.
+/// A fault to inject into an actor, in builds with the feature `faults`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, tag = "fault")]
 pub enum Fault {

@@ -1,4 +1,4 @@
-//! Upstream's metrics of evictions (FEATURES 27).
+//! Upstream's metrics of evictions (row 22.1).
 
 use std::time::Duration;
 

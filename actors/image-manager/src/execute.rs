@@ -19,6 +19,7 @@ use bridge_text::image;
 use futures::future::join_all;
 use messages::image_manager::PresentImage;
 use messages::object_cache::GetSecret;
+use pod_rules::errors::aggregate;
 use supervision::AskPort;
 use tokio::time::Instant;
 
@@ -298,16 +299,6 @@ async fn pull_with<'a>(
     Err(Pulled::Failed { error: aggregate(errors), known })
 }
 
-/// Several errors in one text, in upstream's form: each once, in brackets if there are more than one.
-pub fn aggregate(errors: Vec<String>) -> String {
-    let mut seen = BTreeSet::new();
-    let mut distinct: Vec<String> = errors.into_iter().filter(|error| seen.insert(error.clone())).collect();
-    match distinct.len() {
-        0 | 1 => distinct.pop().unwrap_or_default(),
-        _ => format!("[{}]", distinct.join(", ")),
-    }
-}
-
 async fn inspect(
     images: Arc<dyn Images>,
     task: &PullTask,
@@ -334,17 +325,4 @@ pub fn present(image: Image) -> PresentImage {
 /// An image with the annotations of the pod that wants it, as upstream sends them.
 fn spec(image: &str, annotations: &BTreeMap<String, String>) -> ImageSpec {
     ImageSpec { image: image.to_owned(), annotations: annotations.clone(), ..ImageSpec::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_are_put_together_as_upstream_does() {
-        let errors = |all: &[&str]| aggregate(all.iter().map(|error| (*error).to_owned()).collect());
-        assert_eq!(errors(&["a"]), "a");
-        assert_eq!(errors(&["a", "a"]), "a");
-        assert_eq!(errors(&["a", "b", "a"]), "[a, b]");
-    }
 }

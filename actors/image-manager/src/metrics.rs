@@ -1,4 +1,4 @@
-//! Upstream's metrics of images (FEATURES 27).
+//! Upstream's metrics of images (row 22.1).
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! Sends: GetPods, GetStaticOf, GetPodStatuses, GetPodStatus, GetRuntimePods, GetRuntimePod, GetEvents.
 //! State (rebuilt from): none; every answer is asked for when a request comes.
 //! On crash: the listeners close and open again with the next incarnation.
-//! Never does: changes anything.
+//! Never does: changes anything itself: what a caller runs in a container is the caller's.
 
 mod access;
 mod actor;

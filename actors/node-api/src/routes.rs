@@ -1,4 +1,4 @@
-//! The routes of the health port and the read-only port, and their answers.
+//! The routes of the health port and the read-only port, and their answers; HTTPS serves these too, see `secured`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The routes of the HTTPS port, each behind authorisation (section 24 of the kubelet's endpoints).
+//! The routes of the HTTPS port, each behind authorisation (section 24 of docs/behaviours.md).
 
 use std::sync::Arc;
 

@@ -40,9 +40,9 @@ pub struct NodeStatusDeps {
     /// Configuration.
     pub config: Arc<NodeStatusConfig>,
     /// Registers the Node and posts its status.
-    pub heartbeat: Arc<dyn NodeObject>,
+    pub node: Arc<dyn NodeObject>,
     /// Follows the Node.
-    pub api: Arc<dyn Follow<Node>>,
+    pub node_watch: Arc<dyn Follow<Node>>,
     /// Lists the runtime's images.
     pub images: Arc<dyn ImageReads>,
     /// Tells the runtime the address range of pods.
@@ -240,7 +240,7 @@ impl NodeStatus {
         let made = registration::initial(&self.deps.config, &self.known());
         tracing::info!(node = %self.deps.config.name, "Attempting to register node");
         self.tell_addresses(&made.node);
-        let work = execute::register(self.deps.heartbeat.clone(), made.node);
+        let work = execute::register(self.deps.node.clone(), made.node);
         ctx.effect("register", None, work, move |actor, answer, ctx| {
             actor.registering = false;
             match answer {
@@ -258,7 +258,7 @@ impl NodeStatus {
                 Err(error) => {
                     actor.trouble("Unable to register node with API server", &error);
                     if actor.failures > 0 {
-                        actor.deps.heartbeat.redial();
+                        actor.deps.node.redial();
                     }
                     actor.failures = actor.failures.saturating_add(1);
                     actor.register(ctx);
@@ -407,7 +407,7 @@ impl Subsystem for NodeStatus {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         ctx.tell_until_taken(&self.deps.observed, ResendObserved);
         ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
-        let follow = self.deps.api.follow(Select::named(None, &self.deps.config.name));
+        let follow = self.deps.node_watch.follow(Select::named(None, &self.deps.config.name));
         ctx.stream("node", follow, Self::followed, |_, _| {
             tracing::warn!("The Node is no longer followed; each posting tells how it is");
         });

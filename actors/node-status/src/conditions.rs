@@ -13,6 +13,8 @@ use pod_rules::conditions::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, READY,
 use pod_rules::durations::GoDuration;
 use pod_rules::reasons::{KUBELET_NOT_READY, SUBSYSTEM_DORMANT};
 
+/// Understudy's own condition: a subsystem has given up and sleeps.
+pub const KUBELET_DEGRADED: &str = "KubeletDegraded";
 /// A runtime that has not been ready for this long counts as down.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
 /// A runtime that has not answered a list of everything for longer than this counts as unhealthy.
@@ -212,15 +214,19 @@ impl Setter<'_> {
 
     /// Sets KubeletDegraded. Only a node that ever had a dormant subsystem has it: other nodes look like upstream's.
     fn degraded(&mut self, dormant: &BTreeMap<Arc<str>, Arc<str>>) {
-        const KIND: &str = "KubeletDegraded";
         if dormant.is_empty() {
-            if self.find(KIND).is_some() {
-                self.set(KIND, word(false), "SubsystemsRunning", "all subsystems of the kubelet run");
+            if self.find(KUBELET_DEGRADED).is_some() {
+                self.set(
+                    KUBELET_DEGRADED,
+                    word(false),
+                    "SubsystemsRunning",
+                    "all subsystems of the kubelet run",
+                );
             }
             return;
         }
         let told: Vec<String> = dormant.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        self.set(KIND, word(true), SUBSYSTEM_DORMANT, &told.join("; "));
+        self.set(KUBELET_DEGRADED, word(true), SUBSYSTEM_DORMANT, &told.join("; "));
     }
 }
 

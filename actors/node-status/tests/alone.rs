@@ -56,8 +56,8 @@ impl Neighbours {
     async fn deps(&self, stage: &Stage<'_>) -> NodeStatusDeps {
         NodeStatusDeps {
             config: Arc::new(config().await),
-            heartbeat: Arc::new(self.api.client(&Io::current())),
-            api: Arc::new(self.api.client(&Io::current())),
+            node: Arc::new(self.api.client(&Io::current())),
+            node_watch: Arc::new(self.api.client(&Io::current())),
             images: stage.fakes.operations.clone(),
             runtime_configuration: stage.fakes.operations.clone(),
             addresses: Arc::new(FakeHostAddresses::default()),

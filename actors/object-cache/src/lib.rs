@@ -1,12 +1,12 @@
-//! **Duty.** What pods need of the API server besides themselves: secrets, config maps, runtime classes, services and
+//! Duty: what pods need of the API server besides themselves: secrets, config maps, runtime classes, services and
 //!   tokens, each read once for all actors that ask and kept current while a pod refers to it.
-//! **Receives.** DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
-//! **Sends.** PodObjectsChanged, ResendDesired; lists, watches and token requests through the bridge.
-//! **State (rebuilt from).** Objects (listed again when an actor asks), the pods that refer to them (PodManager sends
+//! Receives: DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
+//! Sends: PodObjectsChanged, ResendDesired; lists, watches and token requests through the bridge.
+//! State (rebuilt from): objects (listed again when an actor asks), the pods that refer to them (PodManager sends
 //! the
 //!   desired pods again), tokens (requested again).
-//! **On crash.** Watches end with the incarnation; the next ask opens them again.
-//! **Never does.** Watches an object that no pod refers to, keeps a secret longer than its pods, shows a token in a
+//! On crash: watches end with the incarnation; the next ask opens them again.
+//! Never does: watches an object that no pod refers to, keeps a secret longer than its pods, shows a token in a
 //! log.
 
 mod actor;

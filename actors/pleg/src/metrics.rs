@@ -1,4 +1,4 @@
-//! Pleg's metrics, under upstream's names (FEATURES 27.1).
+//! Pleg's metrics, under upstream's names (row 22.1).
 
 use prometheus::{Gauge, Histogram, HistogramOpts, IntGauge, IntGaugeVec, Opts, Registry};
 

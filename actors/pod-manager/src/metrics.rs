@@ -1,4 +1,4 @@
-//! PodManager's metrics, under upstream's names (FEATURES 27.1).
+//! PodManager's metrics, under upstream's names (row 22.1).
 
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 

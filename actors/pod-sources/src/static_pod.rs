@@ -1,5 +1,5 @@
-//! From a manifest to a static pod: identity, node and annotations of a pod that no API server has seen (FEATURES 1.2,
-//! 1.3).
+//! From a manifest to a static pod: identity, node and annotations of a pod that no API server has seen (rows 1.2
+//! and 1.3).
 
 mod identity;
 mod references;

@@ -19,11 +19,11 @@ mod probes;
 mod projected;
 mod resources;
 mod restart;
+mod retired_volume_sources;
 mod scheduling;
 mod security;
 mod selectors;
 mod spec;
-mod volume_sources;
 mod volumes;
 mod windows;
 

@@ -16,7 +16,7 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 const INITIAL: SignedDuration = SignedDuration::from_secs(10);
 /// The delays of a container that ran this long before it exited begin anew.
 const RESET_AFTER: SignedDuration = SignedDuration::from_secs(600);
-/// `maxContainerRestartPeriod` if it is not configured.
+/// The longest delay while the gate KubeletCrashLoopBackOffMax is off; while it is on, the configuration's default counts.
 pub const MAX_DEFAULT: SignedDuration = SignedDuration::from_secs(300);
 
 /// The shortest and the longest delay.

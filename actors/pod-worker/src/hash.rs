@@ -2,6 +2,7 @@
 //! that the other has started, without a restart.
 
 use k8s_openapi::api::core::v1::Container;
+use pod_rules::go_json;
 
 const FNV1A_32_OFFSET: u32 = 0x811c_9dc5;
 const FNV1A_32_PRIME: u32 = 0x0100_0193;
@@ -18,7 +19,7 @@ pub fn hash_text(hash: u64) -> String {
 
 /// FNV-1a 32 over the JSON text in the form in which Go's spew prints a byte slice: `([]uint8)[123 34 …]`.
 fn hash_of(name: &str, image: &str) -> u64 {
-    let json = format!("{{\"image\":{},\"name\":{}}}", go_json_string(image), go_json_string(name));
+    let json = format!("{{\"image\":{},\"name\":{}}}", go_json::string(image), go_json::string(name));
     let mut hash = Fnv1a(FNV1A_32_OFFSET);
     hash.write("([]uint8)[");
     for (index, byte) in json.bytes().enumerate() {
@@ -39,30 +40,6 @@ impl Fnv1a {
             self.0 = (self.0 ^ u32::from(byte)).wrapping_mul(FNV1A_32_PRIME);
         }
     }
-}
-
-/// A JSON string as Go's `json.Marshal` writes it: besides what JSON demands it escapes `<`, `>`, `&`, U+2028 and
-/// U+2029.
-fn go_json_string(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{0}'..='\u{1f}' => {
-                out.push_str(&format!("\\u{:04x}", u32::from(c)));
-            }
-            other => out.push(other),
-        }
-    }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
-//! **Duty.** One worker per pod UID brings the pod from desired to running, from unwanted to gone; the pool sees that
+//! Duty: one worker per pod UID brings the pod from desired to running, from unwanted to gone; the pool sees that
 //!   each pod has its worker and hands it every fact about the pod.
-//! **Receives.** Pool: `DesiredPodsChanged`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `WorkerReported`, `EvictPod`,
-//!   `ResendPod`, `ResendReports`, `NodeAddressesObserved`, `PodObjectsChanged`, `GetWorkers`. Worker, from the pool alone: `SyncPod`, `PodObserved`, `RuntimeObserved`,
-//!   `ProbeVerdict`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
-//! **Sends.** `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`, `PrepareSubpaths`, `GetPodStatus`, `WorkerReported`,
-//!   `GetServices`, `GetSecret`, `GetConfigMap`, `GetRuntimeClass`,
-//!   `RecordEvent`, resend requests; calls to the runtime through the bridge.
-//! **State (rebuilt from).** Desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager
+//! Receives: Pool: `DesiredPodsChanged`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `WorkerReported`, `EvictPod`,
+//!   `ResendPod`, `ResendReports`, `NodeAddressesObserved`, `PodObjectsChanged`, `GetWorkers`. Worker, from the pool alone:
+//!   `SyncPod`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
+//! Sends: Pool: `ResendDesired`, `ResendObserved`, `ResendVerdicts`, `ResendNode`, `RecordEvent`; what the worker receives.
+//!   Worker: `ResendPod` to the pool, `WorkerReported`, `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`,
+//!   `PrepareSubpaths`, `EnsurePodCgroup`, `RemovePodCgroup`, `GetPodStatus`, `GetServices`, `GetSecret`, `GetConfigMap`,
+//!   `GetRuntimeClass`, `RecordEvent`; calls to the runtime through the bridge.
+//! State (rebuilt from): desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager
 //!   resends), back-off (attempts and times in the runtime), whether a pod has ended (StatusManager).
-//! **On crash.** The pool adopts the living workers and sends them everything again. A worker first waits for its
+//! On crash: the pool adopts the living workers and sends them everything again. A worker first waits for its
 //!   predecessor's calls in flight, then for a look at the runtime; nothing is created before both, and no container
 //!   restarts.
-//! **Never does.** Touch a pod from two tasks at once, create anything once termination has begun, unmount before the
-//!   containers have died, write a pod's status.
+//! Never does: touches a pod from two tasks at once, creates anything once termination has begun, unmounts before the
+//!   containers have died, writes a pod's status.
 
 pub mod backoff;
 pub mod container_config;

@@ -1,4 +1,4 @@
-//! Metrics of the pool and its workers; names, labels and buckets are upstream's (section 27).
+//! Metrics of the pool and its workers; names, labels and buckets are upstream's (row 22.1).
 
 use prometheus::core::Collector;
 use prometheus::{

@@ -1,4 +1,4 @@
-//! When to try again (row 3.4).
+//! When a worker syncs again after an error (row 3.4); restarts of containers have delays of their own, in `backoff`.
 
 use std::time::Duration;
 

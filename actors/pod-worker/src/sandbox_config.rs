@@ -10,6 +10,7 @@ use bridge_cri::wire::{
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSecurityContext, SecurityContext};
 use messages::PodRef;
 use pod_rules::labels;
+use pod_rules::sysctls::with_dots;
 
 use crate::linux_resources::{overhead, sandbox_resources};
 use crate::node_rules::NodeRules;
@@ -106,22 +107,6 @@ fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let listed = of_pod.and_then(|of_pod| of_pod.sysctls.as_deref()).unwrap_or_default();
     listed.iter().map(|sysctl| (with_dots(&sysctl.name), sysctl.value.clone())).collect()
-}
-
-/// The name with dots as separators: the first dot or slash is the separator, so
-/// `net/ipv4/conf/eth0.1/forwarding` is `net.ipv4.conf.eth0/1.forwarding`.
-fn with_dots(name: &str) -> String {
-    match name.find(['.', '/']) {
-        Some(first) if name[first..].starts_with('/') => {
-            let swapped = |letter| match letter {
-                '/' => '.',
-                '.' => '/',
-                other => other,
-            };
-            name.chars().map(swapped).collect()
-        }
-        _ => name.to_owned(),
-    }
 }
 
 /// The labels by which the kubelet finds a pod's sandboxes and containers at the runtime.
@@ -278,7 +263,6 @@ mod tests {
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(config(&pod).linux.expect("always given").sysctls, expected.into());
-        assert_eq!(with_dots("plain"), "plain");
     }
 
     #[test]

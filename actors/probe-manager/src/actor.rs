@@ -22,12 +22,12 @@ use pod_set::{Looks, PodSet, Taken};
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
+use crate::checkpoint::{self, SavedPod};
 use crate::execute::{self, Ways};
 use crate::flying::Flying;
 use crate::lanes::{AllLanes, Lane, ProbeLimits};
 use crate::metrics::ProbeMetrics;
 use crate::pod::{At, Ended, Heard, PodProbes, ProbeName, Run};
-use crate::saved::{self, SavedPod};
 use crate::target::{self, Target};
 use crate::texts;
 use crate::timer::{ProbeKey, Timer};
@@ -205,7 +205,7 @@ impl ProbeManager {
     }
 
     fn forget_checkpoint(&self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        let removal = self.deps.checkpoints.remove(&saved::name(uid));
+        let removal = self.deps.checkpoints.remove(&checkpoint::name(uid));
         ctx.effect("remove checkpoint", Some(uid.clone()), removal, |_, removed, _| {
             if let Err(error) = removed {
                 tracing::warn!(%error, "the verdicts of a pod that is gone stay on disk until the next start");
@@ -254,7 +254,7 @@ impl ProbeManager {
             Err(error) => return tracing::error!(%uid, %error, "verdicts cannot be written as JSON"),
         };
         self.saved.insert(uid.clone(), now);
-        let save = self.deps.checkpoints.save(&saved::name(uid), &content);
+        let save = self.deps.checkpoints.save(&checkpoint::name(uid), &content);
         let uid = uid.clone();
         ctx.effect("save verdicts", Some(uid.clone()), save, move |actor, saved, ctx| {
             if let Err(error) = saved {
@@ -421,8 +421,8 @@ fn key_of(uid: &PodUid, name: &ProbeName) -> ProbeKey {
 /// Reads all checkpoints. A checkpoint that cannot be read is treated as absent; the others still count.
 async fn load(checkpoints: Arc<dyn CheckpointStore>) -> Result<BTreeMap<PodUid, SavedPod>, CheckpointError> {
     let mut all = BTreeMap::new();
-    for name in checkpoints.list(saved::PREFIX).await? {
-        let Some(uid) = saved::uid(&name) else { continue };
+    for name in checkpoints.list(checkpoint::PREFIX).await? {
+        let Some(uid) = checkpoint::uid(&name) else { continue };
         match checkpoints.load(&name).await {
             Ok(Some(content)) => match blame::for_pod(&uid, || serde_json::from_value(content)) {
                 Ok(pod) => drop(all.insert(uid, pod)),

@@ -1,17 +1,17 @@
-//! **Duty.** Runs the startup, liveness and readiness probes of all pods from one queue, and says what is settled.
-//! **Receives.** DesiredPodsChanged, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts.
-//! **Sends.** ProbeVerdict to PodWorkerPool and StatusManager; ResendDesired, ResendObserved, ResendReports; RecordEvent.
-//! **State (rebuilt from).** Probes (desired pods, container starts); verdicts (checkpoints `probe-results/<uid>`).
-//! **On crash.** Verdicts come back from their checkpoints; streaks and runs under way begin anew, so nothing flaps.
-//! **Never does.** Restarts a container, patches a status, or takes a probe that ran late for one that failed.
+//! Duty: runs the startup, liveness and readiness probes of all pods from one queue, and says what is settled.
+//! Receives: DesiredPodsChanged, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts.
+//! Sends: ProbeVerdict to PodWorkerPool and StatusManager; ResendDesired, ResendObserved, ResendReports; RecordEvent.
+//! State (rebuilt from): probes (desired pods, container starts); verdicts (checkpoints `probe-results/<uid>`).
+//! On crash: verdicts come back from their checkpoints; streaks and runs under way begin anew, so nothing flaps.
+//! Never does: restarts a container, patches a status, or takes a probe that ran late for one that failed.
 
 mod actor;
+mod checkpoint;
 mod execute;
 mod flying;
 mod lanes;
 mod metrics;
 mod pod;
-mod saved;
 mod schedule;
 mod target;
 mod texts;

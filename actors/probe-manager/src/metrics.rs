@@ -1,4 +1,4 @@
-//! Upstream's metrics of probes (FEATURES 27.4), and Understudy's own of lateness.
+//! Upstream's metrics of probes (row 22.4), and Understudy's own of lateness.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use messages::facts::{ContainerVerdict, DesiredPod, ProbeKind};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 use pod_rules::restart::is_sidecar;
 
-use crate::saved::{SavedPod, SavedVerdict};
+use crate::checkpoint::{SavedPod, SavedVerdict};
 use crate::schedule::{self, Blocked, LastRun, Running, Situation, Timing};
 use crate::verdict::{Streak, Thresholds};
 

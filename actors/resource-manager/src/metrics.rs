@@ -1,4 +1,4 @@
-//! ResourceManager's metrics, under upstream's names (FEATURES 27.1).
+//! ResourceManager's metrics, under upstream's names (row 22.1).
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ impl Drop for Named {
     }
 }
 
-/// Poison orders of the fault lab: pods for which every step panics in the actor that is being polled.
+/// Poison that tests have ordered: pods for which every step panics in the actor that is being polled.
 #[cfg(feature = "faults")]
 pub(crate) mod poison {
     use std::cell::RefCell;

@@ -15,7 +15,7 @@ pub(crate) enum Order {
     Observe(oneshot::Sender<Value>),
     /// Leave dormancy now.
     Revive,
-    /// Carry out a fault of the fault lab.
+    /// Carry out a fault that a test has ordered.
     #[cfg(feature = "faults")]
     Fault(messages::supervision::Fault),
 }

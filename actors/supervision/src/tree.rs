@@ -300,7 +300,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Orders a fault; only builds with the fault lab carry it out.
+    /// Orders a fault; only builds with the feature `faults` carry it out.
     #[cfg(feature = "faults")]
     pub fn inject(&self, actor: &str, fault: messages::supervision::Fault) -> Result<(), NoSuchActor> {
         self.find(actor)?.remote.order(Order::Fault(fault));

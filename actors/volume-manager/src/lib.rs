@@ -1,12 +1,12 @@
-//! **Duty.** The only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
-//! **Receives.** DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes.
-//! **Sends.** ResendDesired; GetHeldPods (before anything is cleaned away);
+//! Duty: the only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
+//! Receives: DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes.
+//! Sends: ResendDesired; GetHeldPods (before anything is cleaned away);
 //!   GetSecret, GetConfigMap, GetToken (what volumes show); RecordEvent (FailedMount);
 //!   OtherVolumesObserved.
-//! **State (rebuilt from).** Mounted volumes (`/proc/self/mountinfo`, pod directories); operations under way (asked
+//! State (rebuilt from): mounted volumes (`/proc/self/mountinfo`, pod directories); operations under way (asked
 //!   again).
-//! **On crash.** Operations run to their end in the bridge; askers learn that the answer is lost and ask again.
-//! **Never does.** Touches a volume of a plugin that it does not have, deletes across a mount, detaches lazily, or
+//! On crash: operations run to their end in the bridge; askers learn that the answer is lost and ask again.
+//! Never does: touches a volume of a plugin that it does not have, deletes across a mount, detaches lazily, or
 //!   removes the directory of a pod that a source, the runtime or a worker may still have.
 
 mod actor;

@@ -1,4 +1,4 @@
-//! Upstream's metrics of volumes (FEATURES 27).
+//! Upstream's metrics of volumes (row 22.1).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -89,6 +89,8 @@ impl VolumeMetrics {
         }
     }
 
+    /// The orphans that the last sweep has found, whatever became of them, and those among them whose removal has failed:
+    /// upstream counts in the same way, and the help is upstream's too.
     pub(crate) fn swept(&self, orphans: usize, failing: usize) {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         self.orphans.set(count(orphans));

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{
     PodSpec, Secret, SecretProjection, Volume, VolumeMount, VolumeProjection,
 };
 use messages::object_cache::{ObjectError, Token};
+use pod_rules::errors::aggregate;
 use pod_rules::volume_plugins;
 use pod_spec::downward::{Defaults, metadata_text, named_resource_text};
 use pod_spec::quantity::Quantity;
@@ -121,16 +122,6 @@ pub fn files(
         }
     }
     if errors.is_empty() { Ok(files) } else { Err(aggregate(errors)) }
-}
-
-/// Several errors in one text, in upstream's form: each once, in brackets if there are more than one.
-fn aggregate(errors: Vec<String>) -> String {
-    let mut seen = BTreeSet::new();
-    let mut distinct: Vec<String> = errors.into_iter().filter(|error| seen.insert(error.clone())).collect();
-    match distinct.len() {
-        0 | 1 => distinct.pop().unwrap_or_default(),
-        _ => format!("[{}]", distinct.join(", ")),
-    }
 }
 
 fn of_source(

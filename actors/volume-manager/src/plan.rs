@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
 use messages::PodUid;
 use messages::volume_manager::VolumeError;
 use pod_rules::volume_plugins::{EMPTY_DIR, HOST_PATH};
+use pod_rules::volumes;
 
 use crate::payload::{self, ObjectVolume};
 use crate::{huge_pages, memory};
@@ -204,8 +205,7 @@ fn of_objects(
 
 /// Whether the pod has volumes of objects, whose files change with the objects.
 pub fn shows_objects(pod: &Pod) -> bool {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.into_iter().any(|volume| payload::of(volume).is_some())
+    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(volumes::shows_objects)
 }
 
 fn empty_dir(

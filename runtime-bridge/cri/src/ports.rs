@@ -184,7 +184,8 @@ ports! {
         fn reopen_container_log(pod_uid: &str, container_id: &str) -> Reply<()>;
     }
 
-    /// The node's configuration that the runtime is given; for NodeStatus.
+    /// The node's configuration that the runtime is given; for NodeStatus. On a kubelet alone the process tells it once, at
+    /// its start.
     ///
     /// # Errors
     /// The runtime's answer, or that no answer came in time.

@@ -10,6 +10,7 @@ use bridge_cri::PullShare;
 use bridge_cri::wire::AuthConfig;
 use bridge_node::host::{DockerConfigFile, DockerConfigFormat};
 use k8s_openapi::api::core::v1::Secret;
+use pod_rules::go_json;
 use sha2::{Digest, Sha256};
 
 pub use keyring::Keyring;
@@ -72,7 +73,8 @@ impl Credential {
             ("registrytoken", &self.registry_token),
         ];
         let set = fields.iter().filter(|(_, text)| !text.is_empty());
-        let set: Vec<String> = set.map(|(name, text)| format!("\"{name}\":{}", go_json(text))).collect();
+        let set: Vec<String> =
+            set.map(|(name, text)| format!("\"{name}\":{}", go_json::string(text))).collect();
         let digest = Sha256::digest(format!("{{{}}}", set.join(",")));
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -99,28 +101,6 @@ impl Credential {
             of_source(|source| &source.name),
         ]
     }
-}
-
-/// A text as a JSON string in Go's form, which also escapes the characters that matter to HTML.
-fn go_json(text: &str) -> String {
-    let mut json = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\n' => json.push_str("\\n"),
-            '\r' => json.push_str("\\r"),
-            '\t' => json.push_str("\\t"),
-            '\u{8}' => json.push_str("\\b"),
-            '\u{c}' => json.push_str("\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
-                json.push_str(&format!("\\u{:04x}", c as u32));
-            }
-            c => json.push(c),
-        }
-    }
-    json.push('"');
-    json
 }
 
 /// The fingerprint of the pods that may share a pull: those of one namespace and one runtime handler with the
@@ -277,10 +257,6 @@ mod tests {
 
     #[test]
     fn hashes_are_upstreams() {
-        assert_eq!(
-            go_json("a<b>&\"\\\n\u{1}\u{2028}ü\u{7f}"),
-            "\"a\\u003cb\\u003e\\u0026\\\"\\\\\\n\\u0001\\u2028ü\u{7f}\""
-        );
         // sha256 of {"username":"me","password":"hush"}
         let source = Some(SecretSource::default());
         assert_eq!(Credential::for_tests("me", "hush", source.clone()).hash(), HASH);

@@ -48,7 +48,7 @@ impl NodeStatus {
         }
         self.posting = true;
         let patch = Patch::Strategic(patch(&before, &made.node));
-        let work = self.deps.heartbeat.patch_status(&self.deps.config.name, &patch);
+        let work = self.deps.node.patch_status(&self.deps.config.name, &patch);
         ctx.effect("post", None, work, move |actor, answer, ctx| actor.posted(answer, news, &made, ctx));
     }
 
@@ -89,7 +89,7 @@ impl NodeStatus {
         }
         if self.tries > 0 {
             // After two failures in a row the connection may be dead (row 20.1).
-            self.deps.heartbeat.redial();
+            self.deps.node.redial();
         }
         self.tries += 1;
         if self.tries < tries_max(error.is_transient()) {
@@ -104,7 +104,7 @@ impl NodeStatus {
 
     fn read(&mut self, ctx: &mut Ctx<Self>) {
         self.posting = true;
-        let work = self.deps.heartbeat.get(&self.deps.config.name);
+        let work = self.deps.node.get(&self.deps.config.name);
         ctx.effect("read", None, work, |actor, answer, ctx| match answer {
             Ok(node) => {
                 actor.problem = None;

@@ -5,6 +5,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::PodSpec;
 use messages::facts::Rejection;
+use pod_rules::sysctls::with_dots;
 
 /// The most bytes of a parameter's name.
 const NAME_BYTES_MAX: usize = 253;
@@ -109,7 +110,7 @@ impl SysctlAllowlist {
     }
 
     fn add(&mut self, pattern: &str) -> Result<(), PatternError> {
-        let name = normalized(pattern);
+        let name = with_dots(pattern);
         let (name, into) = match name.split_once('*') {
             Some((prefix, _)) => (prefix.to_owned(), &mut self.prefixes),
             None => (name, &mut self.names),
@@ -133,7 +134,7 @@ impl SysctlAllowlist {
     }
 
     fn check_one(&self, name: &str, spec: &PodSpec) -> Result<(), String> {
-        let name = normalized(name);
+        let name = with_dots(name);
         let by_prefix = || {
             self.prefixes.iter().find(|(prefix, _)| name.starts_with(*prefix)).map(|(_, namespace)| namespace)
         };
@@ -148,20 +149,6 @@ impl SysctlAllowlist {
         }
         Ok(())
     }
-}
-
-/// The name with dots between its segments. A name whose first separator is a slash has slashes between
-/// segments and dots inside them: the two are exchanged.
-fn normalized(name: &str) -> String {
-    if name.find(['.', '/']).is_none_or(|first| name.as_bytes()[first] == b'.') {
-        return name.to_owned();
-    }
-    let turn = |c| match c {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    };
-    name.chars().map(turn).collect()
 }
 
 fn is_pattern(text: &str) -> bool {

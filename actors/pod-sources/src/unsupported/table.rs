@@ -66,10 +66,11 @@ const POD: &[(&str, Rule)] = &[
     ("spec.securityContext.appArmorProfile", YES),
     ("spec.securityContext.seLinuxOptions", YES),
     ("spec.securityContext.sysctls", YES),
-    // A static pod has no service account, hence no token to mount.
+    // A static pod has no service account, hence no token to mount; of pods of the API server the API server has done what
+    // it says.
     ("spec.automountServiceAccountToken", NOT_OURS),
-    // Without an API server no services are known and there are no variables of services, whatever this says.
-    ("spec.enableServiceLinks", NOT_OURS),
+    // PodWorker reads it. Without an API server no services are known, and there are no variables of services.
+    ("spec.enableServiceLinks", YES),
     // Admission checks these.
     ("spec.affinity", YES),
     ("spec.nodeSelector", YES),
@@ -132,6 +133,7 @@ const CONTAINER: &[(&str, Rule)] = &[
     ("securityContext.appArmorProfile", YES),
     ("securityContext.seLinuxOptions", YES),
     ("lifecycle", WITHIN),
+    // A stop signal counts while ContainerStopSignals is on, and is ignored otherwise, as upstream.
     ("lifecycle.stopSignal", YES),
     ("terminationMessagePolicy", YES),
     ("stdin", YES),
@@ -141,7 +143,7 @@ const CONTAINER: &[(&str, Rule)] = &[
     ("volumeDevices", Rule::Empty),
     ("restartPolicy", YES),
     ("restartPolicyRules", YES),
-    // A TCP handler always fails, as in Kubernetes' own kubelet. A stop signal is not supported: its gate is off.
+    // A TCP handler always fails, as in Kubernetes' own kubelet.
     ("lifecycle.postStart", YES),
     ("lifecycle.preStop", YES),
     ("resizePolicy", Rule::Empty),

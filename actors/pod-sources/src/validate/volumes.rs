@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::field::{Errors, Path, items, text};
-use super::{claims, containers, names, paths, projected, volume_sources};
+use super::{claims, containers, names, paths, projected, retired_volume_sources};
 use pod_spec::quantity::Quantity;
 
 /// Validates all volumes; returns the valid ones by name.
@@ -96,7 +96,7 @@ fn sources(volume: &Volume, pod_name: &str, path: &Path, errors: &mut Errors) {
         return errors.required(path, "must specify a volume type");
     };
     let source_path = path.child(first);
-    if !volume_sources::validate(volume, first, path, errors) {
+    if !retired_volume_sources::validate(volume, first, path, errors) {
         current(volume, first, pod_name, path, &source_path, errors);
     }
     for other in given {

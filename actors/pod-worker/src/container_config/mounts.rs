@@ -1,8 +1,9 @@
 //! A container's mounts (rows 10.20, 10.21, 10.22, 10.29).
 
 use bridge_cri::wire::{Mount, MountPropagation};
-use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use messages::volume_manager::{MountedVolumes, Subpath};
+use pod_rules::volumes;
 
 use super::{ConfigError, ContainerSetting};
 use crate::env::Variables;
@@ -84,14 +85,8 @@ pub(super) fn mounts(
 
 /// Whether the volume shows objects: then it is mounted read-only, whatever the container's spec says.
 fn shows_objects(pod: &Pod, volume: &str) -> bool {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.into_iter().any(|one: &Volume| {
-        one.name == volume
-            && (one.secret.is_some()
-                || one.config_map.is_some()
-                || one.downward_api.is_some()
-                || one.projected.is_some())
-    })
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.any(|one| one.name == volume && volumes::shows_objects(one))
 }
 
 /// Whether the volume is a path of the host, which keeps its SELinux labels. All other volumes are the

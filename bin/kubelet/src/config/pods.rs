@@ -97,5 +97,6 @@ section! {
     }
 }
 
-/// The default of `maxContainerRestartPeriod` while its feature gate is on.
-pub const MAX_CONTAINER_RESTART_PERIOD: GoDuration = GoDuration::from_secs(300);
+/// The default of `maxContainerRestartPeriod` while its feature gate is on: the delay that counts without the gate, too.
+pub const MAX_CONTAINER_RESTART_PERIOD: GoDuration =
+    GoDuration::from_secs(pod_worker::backoff::MAX_DEFAULT.as_secs());

@@ -25,8 +25,8 @@ pub(super) fn wire(wiring: &Wiring<'_>, status: Seated<NodeStatus>, lease: Seate
     let addresses = address_observers(actors);
     let status_deps = NodeStatusDeps {
         config: membership.node.clone(),
-        heartbeat: Arc::new(cluster.heartbeat.clone()),
-        api: Arc::new(cluster.api.clone()),
+        node: Arc::new(cluster.heartbeat.clone()),
+        node_watch: Arc::new(cluster.api.clone()),
         images: wiring.operations.clone(),
         runtime_configuration: wiring.operations.clone(),
         addresses: bridge.addresses.clone(),

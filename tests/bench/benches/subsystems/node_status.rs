@@ -65,8 +65,8 @@ impl Subject for Alone {
         let (runtime, sinks): (Address<RuntimeObserved>, _) = (seat.address(), Count::default());
         let deps = NodeStatusDeps {
             config: Arc::new(config().await),
-            heartbeat: Arc::new(api.client(&Io::current())),
-            api: Arc::new(api.client(&Io::current())),
+            node: Arc::new(api.client(&Io::current())),
+            node_watch: Arc::new(api.client(&Io::current())),
             images: stage.operations.clone(),
             runtime_configuration: stage.operations.clone(),
             addresses: Arc::new(FakeHostAddresses::default()),

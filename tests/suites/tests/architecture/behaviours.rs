@@ -166,6 +166,15 @@ fn rows_that_the_source_cites_are_there() {
 }
 
 #[test]
+fn no_source_cites_another_list_of_features() {
+    // In two parts, so that this file does not cite it either.
+    let other = ["FEAT", "URES"].concat();
+    let citing: Vec<String> =
+        sources().into_iter().filter(|file| file.text.contains(&other)).map(|file| file.path).collect();
+    assert!(citing.is_empty(), "these cite no row of {PAGE}: {citing:?}");
+}
+
+#[test]
 fn citations_are_found_however_they_are_written() {
     let text = "//! One (row 5.3). 10.1 is none.\n/// Some (rows 4.1–4.3, 4.7), twice in a row: 5.4 too.\n\
                 //! More (rows 21.4 to 21.6,\n//! 30.6 and 2.2); row 16 is a section, row 7.1's no other.\n";

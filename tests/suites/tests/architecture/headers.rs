@@ -1,4 +1,5 @@
-//! Which actor receives which message: the headers of the actor crates and `messages::CATALOGUE` agree.
+//! Which actor receives and sends which message: the headers of the actor crates, `messages::CATALOGUE` and the addresses in
+//! their sources agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,15 +37,11 @@ fn header(text: &str) -> Result<BTreeMap<&'static str, String>, String> {
         if line.is_empty() {
             break;
         }
-        let plain = line.trim_start_matches("**");
         let opens = HEADERS
             .into_iter()
-            .find(|header| plain.strip_prefix(header).is_some_and(|rest| rest.starts_with(['.', ':'])));
+            .find_map(|header| Some((header, line.strip_prefix(header)?.strip_prefix(':')?.trim_start())));
         match (opens, found.last_mut()) {
-            (Some(header), _) => {
-                let rest = plain[header.len()..].trim_start_matches(['.', ':', '*', ' ']);
-                found.push((header, rest.to_owned()));
-            }
+            (Some((header, rest)), _) => found.push((header, rest.to_owned())),
             (None, Some((_, text))) => text.push_str(&format!(" {line}")),
             (None, None) => return Err("opens with something else".to_owned()),
         }
@@ -57,6 +54,13 @@ fn header(text: &str) -> Result<BTreeMap<&'static str, String>, String> {
         return Err(format!("says nothing after {empty}"));
     }
     Ok(found.into_iter().collect())
+}
+
+/// The messages for which a crate's code has addresses, `Address<M>` or `AskPort<From, M>`, as far as these are concrete.
+fn addressed(code: &str) -> BTreeSet<String> {
+    let types = ["Address<", "AskPort<"].into_iter().flat_map(|address| code.split(address).skip(1));
+    let message = |rest: &str| rest.split('>').next().and_then(|types| type_names(types).pop());
+    types.filter_map(message).collect()
 }
 
 /// The receivers that a file of `messages` declares.
@@ -114,6 +118,33 @@ fn the_headers_name_exactly_what_the_catalogue_lists() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_headers_name_exactly_what_the_actors_have_addresses_for() {
+    let all: BTreeSet<&str> = CATALOGUE.iter().flat_map(|(_, messages)| messages.iter().copied()).collect();
+    let known = |names: &mut dyn Iterator<Item = String>| -> BTreeSet<String> {
+        names.filter(|name| all.contains(name.as_str())).collect()
+    };
+    let mut wrong = Vec::new();
+    for (name, text) in actor_crates() {
+        let Ok(header) = header(&text) else { continue };
+        let told = known(&mut type_names(&header["Sends"]).into_iter());
+        let code: String = files(&format!("actors/{name}/src")).iter().map(|file| file.code()).collect();
+        let sent = known(&mut addressed(&code).into_iter());
+        if told != sent {
+            let (not_told, not_sent) = (sent.difference(&told), told.difference(&sent));
+            let (not_told, not_sent): (Vec<_>, Vec<_>) = (not_told.collect(), not_sent.collect());
+            wrong.push(format!("{name}: not in its header {not_told:?}, no address for {not_sent:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn addresses_are_found_with_their_messages() {
+    let code = "a: Address<ResendNode>, b: Vec<AskPort<Me, messages::pleg::GetHeldPods>>, c: Address<M>";
+    assert_eq!(addressed(code), BTreeSet::from(["GetHeldPods".to_owned(), "ResendNode".to_owned()]));
 }
 
 #[test]

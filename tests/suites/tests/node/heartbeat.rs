@@ -58,8 +58,8 @@ async fn beat(tree: &Tree) -> Heart {
     let operations = Arc::new(Operations::new(Arc::new(FakeRuntime::new(61)), Io::current(), metrics));
     let deps = NodeStatusDeps {
         config: Arc::new(config),
-        heartbeat: client.clone(),
-        api: client.clone(),
+        node: client.clone(),
+        node_watch: client.clone(),
         images: operations.clone(),
         runtime_configuration: operations,
         addresses: Arc::new(FakeHostAddresses::new(found)),

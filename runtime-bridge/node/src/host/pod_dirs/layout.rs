@@ -176,7 +176,7 @@ impl Layout {
         format!("{container}/{restart_count}.log")
     }
 
-    /// The legacy link to a container's log, `<pod>_<namespace>_<container>-<id>.log`, cut to 255 bytes (FEATURES
+    /// The legacy link to a container's log, `<pod>_<namespace>_<container>-<id>.log`, cut to 255 bytes (row
     /// 5.23); none where there are no links.
     pub fn legacy_link(
         &self,
