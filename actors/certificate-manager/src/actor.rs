@@ -19,16 +19,16 @@ use tokio::time::Instant;
 use crate::CertificateMetrics;
 use crate::execute::{Failure, RENEWED_WITHIN, Renewal, renew};
 use crate::rotation::{
-    AFTER_SUCCESS, FAILURES_MAX, Known, LOOK, LOST_AFTER, Next, deadline, is_outdated, names, next,
-    retry_wait,
+    AFTER_SUCCESS, CertificateState, FAILURES_MAX, LOOK, LOST_AFTER, Next, deadline, is_outdated, names,
+    next, retry_wait,
 };
 
 /// Set to the reason when the kubelet has to end: it has no valid client certificate, and the API server is reachable.
-pub type Lost = watch::Sender<Option<Arc<str>>>;
+pub type IdentityLost = watch::Sender<Option<Arc<str>>>;
 
 /// A certificate that CertificateManager keeps valid.
 #[derive(Clone, Debug)]
-pub struct Role {
+pub struct ManagedCertificate {
     /// Its purpose. There is at most one role for each.
     pub purpose: Purpose,
     /// Where its certificates and keys are stored.
@@ -47,13 +47,13 @@ pub struct CertificateManagerDeps {
     /// The node's name.
     pub node_name: String,
     /// The certificates to keep valid.
-    pub roles: Vec<Role>,
+    pub roles: Vec<ManagedCertificate>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
     /// NodeStatus, asked for the node's addresses; `None` if there is none.
     pub node: Option<Address<ResendNode>>,
     /// Where the end of the kubelet is requested.
-    pub lost: Lost,
+    pub lost: IdentityLost,
     /// Metrics.
     pub metrics: CertificateMetrics,
 }
@@ -66,7 +66,7 @@ pub enum Timer {
 }
 
 struct Kept {
-    role: Role,
+    role: ManagedCertificate,
     /// What the certificate must hold; `None` while that is unknown.
     subject: Option<Subject>,
     asking: Option<(EffectId, Subject)>,
@@ -89,7 +89,7 @@ pub struct CertificateManager {
 }
 
 impl Kept {
-    fn new(role: Role, node_name: &str) -> Self {
+    fn new(role: ManagedCertificate, node_name: &str) -> Self {
         let subject = match role.purpose {
             Purpose::Client => Some(Subject::node(node_name, Names::default())),
             Purpose::Serving => None,
@@ -134,7 +134,7 @@ impl Kept {
             );
             self.due = Some((number, at));
         }
-        let known = Known {
+        let known = CertificateState {
             leaf: pair.map(|pair| &pair.leaf),
             provisional: self.role.current.is_provisional(),
             deadline: self.due.map(|(_, at)| at),

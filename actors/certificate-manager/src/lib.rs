@@ -11,5 +11,5 @@ mod execute;
 mod metrics;
 pub mod rotation;
 
-pub use actor::{CertificateManager, CertificateManagerDeps, Lost, Role, Timer};
+pub use actor::{CertificateManager, CertificateManagerDeps, IdentityLost, ManagedCertificate, Timer};
 pub use metrics::CertificateMetrics;

@@ -63,7 +63,7 @@ pub fn satisfies(leaf: &Leaf, subject: &Subject) -> bool {
 
 /// The state of a role.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct CertificateState<'a> {
     /// The certificate that the kubelet presents.
     pub leaf: Option<&'a Leaf>,
     /// Whether it is to be replaced now, however long it is valid.
@@ -86,7 +86,7 @@ pub enum Next {
 }
 
 /// The next step of a role at this time.
-pub fn next(known: Known<'_>, now: Timestamp) -> Next {
+pub fn next(known: CertificateState<'_>, now: Timestamp) -> Next {
     let Some(subject) = known.subject else { return Next::Nothing };
     let good = known.leaf.is_some_and(|leaf| satisfies(leaf, subject)) && !known.provisional;
     match known.deadline.filter(|_| good) {
@@ -173,17 +173,21 @@ mod tests {
     fn it_is_asked_for_when_there_is_none_or_it_lacks_something_or_is_due() {
         let subject = Subject::node("n", Names::default());
         let held = leaf(0, 100);
-        let known =
-            Known { leaf: Some(&held), provisional: false, deadline: Some(at(80)), subject: Some(&subject) };
+        let known = CertificateState {
+            leaf: Some(&held),
+            provisional: false,
+            deadline: Some(at(80)),
+            subject: Some(&subject),
+        };
         assert_eq!(next(known, at(10)), Next::Wait(Duration::from_secs(70)));
         assert_eq!(next(known, at(80)), Next::Ask);
         assert_eq!(next(known, at(500)), Next::Ask);
-        assert_eq!(next(Known { leaf: None, deadline: None, ..known }, at(10)), Next::Ask);
-        assert_eq!(next(Known { provisional: true, ..known }, at(10)), Next::Ask);
-        assert_eq!(next(Known { subject: None, ..known }, at(500)), Next::Nothing);
+        assert_eq!(next(CertificateState { leaf: None, deadline: None, ..known }, at(10)), Next::Ask);
+        assert_eq!(next(CertificateState { provisional: true, ..known }, at(10)), Next::Ask);
+        assert_eq!(next(CertificateState { subject: None, ..known }, at(500)), Next::Nothing);
         let more = Names { dns: BTreeSet::new(), ips: ["10.0.0.1".parse().expect("an IP")].into() };
         let more = Subject::node("n", more);
-        assert_eq!(next(Known { subject: Some(&more), ..known }, at(10)), Next::Ask);
+        assert_eq!(next(CertificateState { subject: Some(&more), ..known }, at(10)), Next::Ask);
         let holder = Leaf { ips: more.names.ips.clone(), ..held.clone() };
         assert!(satisfies(&holder, &subject), "it may hold more");
         assert!(!satisfies(&Leaf { common_name: "system:node:o".to_owned(), ..holder }, &subject));

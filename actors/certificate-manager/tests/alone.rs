@@ -7,7 +7,9 @@ use std::time::Duration;
 use bridge_io::Io;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use bridge_tls::certificates::{CurrentPair, FakeAuthority, FakeCertificates, Purpose};
-use certificate_manager::{CertificateManager, CertificateManagerDeps, CertificateMetrics, Lost, Role};
+use certificate_manager::{
+    CertificateManager, CertificateManagerDeps, CertificateMetrics, IdentityLost, ManagedCertificate,
+};
 use k8s_openapi::api::core::v1::NodeAddress;
 use messages::facts::NodeAddressesObserved;
 use messages::node_status::ResendNode;
@@ -23,7 +25,7 @@ struct Neighbours {
     authority: FakeAuthority,
     store: FakeCertificates,
     current: CurrentPair,
-    lost: Lost,
+    lost: IdentityLost,
     node: Neighbour<ResendNode>,
 }
 
@@ -34,7 +36,7 @@ impl Neighbours {
             authority: FakeAuthority::default(),
             store: FakeCertificates::default(),
             current: CurrentPair::default(),
-            lost: Lost::default(),
+            lost: IdentityLost::default(),
             node: Neighbour::new("NodeStatus"),
         }
     }
@@ -44,7 +46,7 @@ impl Neighbours {
     }
 
     fn deps(&self, stage: &Stage<'_>) -> CertificateManagerDeps {
-        let role = Role {
+        let role = ManagedCertificate {
             purpose: Purpose::Serving,
             store: Arc::new(self.store.clone()),
             current: self.current.clone(),

@@ -12,7 +12,7 @@ use messages::event_recorder::{
 use supervision::{Ctx, Subsystem};
 use tokio::time::Instant;
 
-use crate::correlate::{Correlator, Verdict};
+use crate::correlate::{Correlation, Correlator};
 use crate::execute::send;
 use crate::metrics::EventMetrics;
 use crate::post::{Outbox, Sent};
@@ -20,7 +20,7 @@ use crate::ring::Ring;
 
 /// Where events are posted.
 #[derive(Clone, Debug)]
-pub struct PostTo {
+pub struct EventSink {
     /// The API server, with a rate limit of its own.
     pub api: Arc<dyn Events>,
     /// The node's name, which is the host of its events.
@@ -33,7 +33,7 @@ pub struct EventRecorderDeps {
     /// Wall time, for first and last times.
     pub clock: Arc<dyn Clock>,
     /// Where events are posted; `None` to keep them here only.
-    pub post: Option<PostTo>,
+    pub post: Option<EventSink>,
     /// Metrics.
     pub metrics: EventMetrics,
 }
@@ -72,7 +72,7 @@ impl EventRecorder {
 
     fn record(&mut self, event: &RecordEvent, annotations: Annotations, ctx: &mut Ctx<Self>) {
         match self.correlator.judge(event, self.deps.clock.now(), self.began.elapsed()) {
-            Verdict::Keep { key, event } => {
+            Correlation::Keep { key, event } => {
                 let event = RecordedEvent { annotations, ..*event };
                 self.deps.metrics.recorded.with_label_values(&[type_of(&event)]).inc();
                 // A repeated event is in the log already; its count is in the answer to GetEvents.
@@ -86,7 +86,7 @@ impl EventRecorder {
                 self.count_unsent();
                 self.send(ctx);
             }
-            Verdict::Drop => {
+            Correlation::Drop => {
                 self.deps.metrics.dropped.inc();
                 self.dropped += 1;
             }

@@ -75,7 +75,7 @@ pub struct EventKey {
 
 /// The fate of an event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum Correlation {
     /// The event is kept, and replaces the one with this key if there is one.
     Keep {
         /// Its key.
@@ -112,7 +112,7 @@ impl Default for Correlator {
 
 impl Correlator {
     /// Judges an event at wall time `now`; `uptime` is the time of any monotonic clock, for the rates.
-    pub fn judge(&mut self, event: &RecordEvent, now: Timestamp, uptime: Duration) -> Verdict {
+    pub fn judge(&mut self, event: &RecordEvent, now: Timestamp, uptime: Duration) -> Correlation {
         // Cut before anything of it is remembered.
         let event = &RecordEvent { message: bounded(&event.message), ..event.clone() };
         let subject = Subject::of(&event.object);
@@ -129,7 +129,7 @@ impl Correlator {
         seen.count = seen.count.saturating_add(1);
         let (count, first_seen) = (seen.count, seen.first);
         if !self.is_within_rate(&subject, uptime) {
-            return Verdict::Drop;
+            return Correlation::Drop;
         }
         let message = match combined {
             true => bounded(&Arc::from(format!("{COMBINED}{}", event.message))),
@@ -145,7 +145,7 @@ impl Correlator {
             last_seen: now,
             annotations: Arc::default(),
         });
-        Verdict::Keep { key, event }
+        Correlation::Keep { key, event }
     }
 
     fn is_combined(&mut self, key: &SimilarKey, message: &Arc<str>, uptime: Duration) -> bool {
@@ -208,7 +208,7 @@ mod tests {
             Self { correlator: Correlator::default(), second: 0 }
         }
 
-        fn judge(&mut self, event: &RecordEvent) -> Verdict {
+        fn judge(&mut self, event: &RecordEvent) -> Correlation {
             let uptime = Duration::from_secs(self.second);
             self.correlator.judge(event, start() + uptime, uptime)
         }
@@ -216,8 +216,8 @@ mod tests {
         /// Count and message of an event, if it is kept.
         fn kept(&mut self, event: &RecordEvent) -> Option<(u32, String)> {
             match self.judge(event) {
-                Verdict::Keep { event, .. } => Some((event.count, event.message.to_string())),
-                Verdict::Drop => None,
+                Correlation::Keep { event, .. } => Some((event.count, event.message.to_string())),
+                Correlation::Drop => None,
             }
         }
     }
@@ -226,9 +226,11 @@ mod tests {
     fn the_same_event_is_counted() {
         let mut clocked = Clocked::new();
         let backoff = event("web", "spec.containers{web}", "BackOff", "Back-off");
-        let Verdict::Keep { key, .. } = clocked.judge(&backoff) else { panic!("dropped") };
+        let Correlation::Keep { key, .. } = clocked.judge(&backoff) else { panic!("dropped") };
         clocked.second = 20;
-        let Verdict::Keep { key: again, event: kept } = clocked.judge(&backoff) else { panic!("dropped") };
+        let Correlation::Keep { key: again, event: kept } = clocked.judge(&backoff) else {
+            panic!("dropped")
+        };
         assert_eq!((again, kept.count), (key, 2));
         assert_eq!((kept.first_seen, kept.last_seen), (start(), start() + Duration::from_secs(20)));
         let other = event("web", "spec.containers{sidecar}", "BackOff", "Back-off");

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bridge_kube::{ApiError, Events, Patch};
 
-use crate::post::{Post, Sent};
+use crate::post::{EventWrite, Sent};
 
 /// Posts an event. If the server no longer has the event to update, it is created anew.
-pub(crate) async fn send(api: Arc<dyn Events>, post: Post) -> Sent {
+pub(crate) async fn send(api: Arc<dyn Events>, post: EventWrite) -> Sent {
     let outcome = match &post.change {
         None => api.create(&post.event).await,
         Some(change) => {

@@ -14,6 +14,6 @@ mod metrics;
 mod post;
 mod ring;
 
-pub use actor::{EventRecorder, EventRecorderDeps, PostTo};
-pub use correlate::{Correlator, EventKey, Verdict};
+pub use actor::{EventRecorder, EventRecorderDeps, EventSink};
+pub use correlate::{Correlation, Correlator, EventKey};
 pub use metrics::EventMetrics;

@@ -25,7 +25,7 @@ const COMPONENT: &str = "kubelet";
 
 /// An event to post.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Post {
+pub(crate) struct EventWrite {
     /// The event with its present count.
     pub(crate) event: Box<Event>,
     /// The patch for an event that the server has already; `None` to create it.
@@ -96,7 +96,7 @@ impl Outbox {
     }
 
     /// The next event to post; `None` if none waits, one is under way or a pause is.
-    pub(crate) fn next(&mut self) -> Option<Post> {
+    pub(crate) fn next(&mut self) -> Option<EventWrite> {
         if self.is_pausing || self.sending.is_some() {
             return None;
         }
@@ -156,7 +156,7 @@ impl Outbox {
         std::mem::take(&mut self.dropped)
     }
 
-    fn post(&mut self, key: &EventKey, event: &RecordedEvent) -> Option<Post> {
+    fn post(&mut self, key: &EventKey, event: &RecordedEvent) -> Option<EventWrite> {
         let about = reference(&event.object, &self.node)?;
         let nanos = event.first_seen.as_nanosecond().max(self.last_nanos + 1);
         let name = self.names.entry(key, || Name {
@@ -196,7 +196,7 @@ impl Outbox {
             reporting_instance: Some(self.node.clone()),
             ..Event::default()
         };
-        Some(Post { event: Box::new(event), change })
+        Some(EventWrite { event: Box::new(event), change })
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     use messages::{PodRef, PodUid};
 
     use super::*;
-    use crate::correlate::{Correlator, Verdict};
+    use crate::correlate::{Correlation, Correlator};
 
     fn pod(name: &str) -> EventObject {
         let pod = PodRef { uid: PodUid::new("u"), namespace: Arc::from("ns"), name: Arc::from(name) };
@@ -258,8 +258,8 @@ mod tests {
             message: Arc::from(message),
         };
         match correlator.judge(&event, Timestamp::UNIX_EPOCH, Duration::ZERO) {
-            Verdict::Keep { key, event } => outbox.put(key, *event),
-            Verdict::Drop => panic!("no flood"),
+            Correlation::Keep { key, event } => outbox.put(key, *event),
+            Correlation::Drop => panic!("no flood"),
         }
     }
 
@@ -280,7 +280,7 @@ mod tests {
     fn an_event_is_created_and_then_counted_up() {
         let (mut outbox, mut correlator) = outbox();
         put(&mut outbox, &mut correlator, pod("p"), "m");
-        let Post { event, change } = outbox.next().unwrap();
+        let EventWrite { event, change } = outbox.next().unwrap();
         assert_eq!(change, None);
         assert_eq!(
             (event.metadata.name.as_deref(), event.metadata.namespace.as_deref()),
@@ -292,7 +292,7 @@ mod tests {
         put(&mut outbox, &mut correlator, pod("p"), "m");
         assert_eq!(outbox.next(), None, "one is under way");
         assert_eq!(outbox.done(Sent::Taken), None);
-        let Post { event, change } = outbox.next().unwrap();
+        let EventWrite { event, change } = outbox.next().unwrap();
         assert_eq!(event.metadata.name.as_deref(), Some("p.1"));
         let at = "1970-01-01T00:00:00Z";
         assert_eq!(change, Some(json!({ "count": 3, "lastTimestamp": at, "message": "m" })));

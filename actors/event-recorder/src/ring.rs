@@ -52,7 +52,7 @@ mod tests {
     use messages::event_recorder::{EventObject, EventType, RecordEvent};
 
     use super::*;
-    use crate::correlate::{Correlator, Verdict};
+    use crate::correlate::{Correlation, Correlator};
 
     fn keep(ring: &mut Ring, correlator: &mut Correlator, path: usize) {
         let event = RecordEvent {
@@ -62,8 +62,8 @@ mod tests {
             message: Arc::from("message"),
         };
         match correlator.judge(&event, Timestamp::UNIX_EPOCH, Duration::ZERO) {
-            Verdict::Keep { key, event } => ring.keep(key, *event),
-            Verdict::Drop => panic!("no flood"),
+            Correlation::Keep { key, event } => ring.keep(key, *event),
+            Correlation::Drop => panic!("no flood"),
         }
     }
 

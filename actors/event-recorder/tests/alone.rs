@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bridge_io::Io;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
-use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
+use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, EventSink};
 use k8s_openapi::api::core::v1::Event;
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
 use stage::{Stage, alone, ask, pod};
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn deps(stage: &Stage<'_>, api: &FakeApi) -> EventRecorderDeps {
     EventRecorderDeps {
         clock: stage.fakes.clock.clone(),
-        post: Some(PostTo { api: Arc::new(api.client(&Io::current())), node: "node".to_owned() }),
+        post: Some(EventSink { api: Arc::new(api.client(&Io::current())), node: "node".to_owned() }),
         metrics: EventMetrics::new().unwrap(),
     }
 }

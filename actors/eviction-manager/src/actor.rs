@@ -22,7 +22,7 @@ use supervision::{Address, AskError, AskPort, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
 use crate::candidates;
-use crate::execute::{self, Measured, Ways};
+use crate::execute::{self, Backends, Measured};
 use crate::file_systems::FileSystems;
 use crate::local_storage::Limited;
 use crate::message::{Said, said};
@@ -62,7 +62,7 @@ pub struct EvictionManagerDeps {
     /// Configuration.
     pub config: Arc<EvictionConfig>,
     /// Measurements, and the actors that reclaim disk.
-    pub ways: Ways,
+    pub backends: Backends,
     /// The actors that are told of the node's pressure.
     pub observers: Vec<Address<PressureObserved>>,
     /// Asks PodManager after a restart which pressure was told last.
@@ -106,7 +106,7 @@ struct Shortage {
 }
 
 /// The evicted pod that EvictionManager waits for.
-struct Leaving {
+struct EvictedPod {
     pod: PodRef,
     stopped: bool,
 }
@@ -121,7 +121,7 @@ pub struct EvictionManager {
     /// The pressure as last told; `None` before the first measurement.
     pressure: Option<Pressure>,
     pub(crate) places: Option<RuntimePlaces>,
-    leaving: Option<Leaving>,
+    leaving: Option<EvictedPod>,
     /// Pods that were ended while they were left alone: nothing is heard of them, so others come next.
     ended_unseen: BTreeSet<PodUid>,
     /// Pods with limits of local storage.
@@ -175,7 +175,7 @@ impl EvictionManager {
     }
 
     fn measure(&mut self, ctx: &mut Ctx<Self>) {
-        let work = execute::measure(self.deps.ways.clone(), self.places.clone());
+        let work = execute::measure(self.deps.backends.clone(), self.places.clone());
         let measured_at = Instant::now();
         ctx.effect("measure", None, work, move |actor, measured, ctx| {
             actor.measured(measured, measured_at, ctx);
@@ -234,7 +234,7 @@ impl EvictionManager {
             self.look_for_victim(shortage, ctx);
             return;
         }
-        let work = execute::reclaim(self.deps.ways.clone(), reclaims, self.places.clone());
+        let work = execute::reclaim(self.deps.backends.clone(), reclaims, self.places.clone());
         ctx.effect(Effect::within("reclaim", LONG), None, work, move |actor, measured, ctx| {
             let observed = actor.learn(&measured);
             let thresholds = threshold::on(&actor.deps.config.thresholds, shortage.file_systems);
@@ -259,7 +259,7 @@ impl EvictionManager {
             self.later(ctx);
             return;
         }
-        let work = execute::pods(self.deps.ways.clone(), pods, shortage.threshold.signal.resource());
+        let work = execute::pods(self.deps.backends.clone(), pods, shortage.threshold.signal.resource());
         ctx.effect("measure pods", None, work, move |actor, mut measured, ctx| {
             measured.extend(left_alone.into_iter().map(|pod| Candidate { pod, usage: None }));
             actor.choose(&shortage, measured, ctx);
@@ -304,7 +304,7 @@ impl EvictionManager {
         if ctx.is_quarantined(uid) {
             self.ended_unseen.insert(uid.clone());
         }
-        self.leaving = Some(Leaving { pod: pod.pod_ref.clone(), stopped: false });
+        self.leaving = Some(EvictedPod { pod: pod.pod_ref.clone(), stopped: false });
         ctx.set_timer(Timer::Waited, candidates::stop_within(grace));
         self.follow(ctx);
     }

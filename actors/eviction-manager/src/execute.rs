@@ -35,7 +35,7 @@ const LAYERS_MAX: Duration = Duration::from_secs(10);
 
 /// Measurements, and the actors that reclaim disk.
 #[derive(Clone)]
-pub struct Ways {
+pub struct Backends {
     /// Measures the node and pods' files.
     pub stats: Arc<dyn NodeStats>,
     /// The runtime's figures of containers and file systems.
@@ -59,11 +59,11 @@ pub(crate) struct Measured {
 }
 
 /// Measures the node. The runtime is asked for its directories only until it has told them.
-pub(crate) async fn measure(ways: Ways, known: Option<RuntimePlaces>) -> Measured {
+pub(crate) async fn measure(backends: Backends, known: Option<RuntimePlaces>) -> Measured {
     let mut problem = None;
     let places = match known {
         Some(places) => Some(places),
-        None => match runtime_places(&*ways.runtime).await {
+        None => match runtime_places(&*backends.runtime).await {
             Ok(places) => Some(places),
             Err(text) => {
                 problem = Some(text);
@@ -71,7 +71,7 @@ pub(crate) async fn measure(ways: Ways, known: Option<RuntimePlaces>) -> Measure
             }
         },
     };
-    match ways.stats.node(places.clone().unwrap_or_default()).await {
+    match backends.stats.node(places.clone().unwrap_or_default()).await {
         Ok(mut usage) => {
             usage.problems.extend(problem);
             Measured { usage, places }
@@ -93,32 +93,40 @@ async fn runtime_places(runtime: &dyn RuntimeStats) -> Result<RuntimePlaces, Str
 }
 
 /// Has dead containers and unused images removed, and measures the node again.
-pub(crate) async fn reclaim(ways: Ways, reclaims: Reclaims, known: Option<RuntimePlaces>) -> Measured {
+pub(crate) async fn reclaim(
+    backends: Backends,
+    reclaims: Reclaims,
+    known: Option<RuntimePlaces>,
+) -> Measured {
     if reclaims.containers
-        && let Err(error) = ways.containers.ask(RemoveDeadContainers, RECLAIM_DEADLINE).await
+        && let Err(error) = backends.containers.ask(RemoveDeadContainers, RECLAIM_DEADLINE).await
     {
         tracing::warn!(%error, "Dead containers may be left");
     }
     if reclaims.images {
-        match ways.images.ask(DeleteUnusedImages, RECLAIM_DEADLINE).await {
+        match backends.images.ask(DeleteUnusedImages, RECLAIM_DEADLINE).await {
             Ok(deleted) => tracing::info!(deleted, "Unused images have been deleted"),
             Err(error) => tracing::warn!(%error, "Unused images may be left"),
         }
     }
-    measure(ways, known).await
+    measure(backends, known).await
 }
 
 /// Measures how much each pod uses of a resource, and what its eviction message needs.
-pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resource) -> Vec<Candidate> {
+pub(crate) async fn pods(
+    backends: Backends,
+    pods: Vec<Arc<DesiredPod>>,
+    resource: Resource,
+) -> Vec<Candidate> {
     let wanted = Wanted {
         memory: resource == Resource::Memory,
         disk: matches!(resource, Resource::EphemeralStorage | Resource::Inodes),
     };
-    let places = pods.iter().map(|pod| places(pod, &*ways.dirs)).collect();
-    let on_node = ways.stats.pods(places, wanted).await.unwrap_or_default();
+    let places = pods.iter().map(|pod| places(pod, &*backends.dirs)).collect();
+    let on_node = backends.stats.pods(places, wanted).await.unwrap_or_default();
     let mut in_runtime = match resource {
         Resource::Pids => BTreeMap::new(),
-        _ => container_uses(&*ways.runtime, None).await,
+        _ => container_uses(&*backends.runtime, None).await,
     };
     let mut candidates = Vec::new();
     for pod in pods {
@@ -135,7 +143,7 @@ pub(crate) async fn pods(ways: Ways, pods: Vec<Arc<DesiredPod>>, resource: Resou
             usage.memory_bytes = each.reduce(u64::saturating_add);
         }
         if resource == Resource::Pids {
-            usage.processes = ways.cgroups.pids(uid).await.map_or(0, |pids| pids.len() as u64);
+            usage.processes = backends.cgroups.pids(uid).await.map_or(0, |pids| pids.len() as u64);
         }
         candidates.push(Candidate { pod, usage: Some(usage) });
     }
@@ -194,28 +202,28 @@ pub(crate) struct Counted {
 /// Counts the files of a pod that its limits are about, for at most `time_max`. The runtime is asked only if containers
 /// have limits, and the node is measured only until it is known which disks it has.
 pub(crate) async fn count(
-    ways: Ways,
+    backends: Backends,
     pod: Arc<DesiredPod>,
     limits: Arc<Limits>,
     time_max: Duration,
     known: (Option<bool>, Option<RuntimePlaces>),
 ) -> Counted {
     let (mut one_disk, runtime) = known;
-    let mut places = places(&pod, &*ways.dirs);
+    let mut places = places(&pod, &*backends.dirs);
     places.volumes.retain(|name, _| limits.wants_volume(name));
     if !limits.wants_containers() {
         places.logs.clear();
     }
     // Without a result, any number of files may have been missed.
-    let disk = ways.stats.disk(places, time_max).await;
+    let disk = backends.stats.disk(places, time_max).await;
     let disk = disk.unwrap_or_else(|_| PodDisk { cut: true, ..PodDisk::default() });
     let mut usage = PodUse { volumes: disk.volumes, ..PodUse::default() };
     if limits.wants_containers() {
         let uid = pod.pod_ref.uid.as_str();
-        let told = tokio::time::timeout(LAYERS_MAX, container_uses(&*ways.runtime, Some(uid))).await;
+        let told = tokio::time::timeout(LAYERS_MAX, container_uses(&*backends.runtime, Some(uid))).await;
         usage.containers = told.ok().and_then(|mut all| all.remove(uid)).unwrap_or_default();
         if one_disk.is_none() {
-            one_disk = FileSystems::is_one_disk(&measure(ways, runtime).await.usage);
+            one_disk = FileSystems::is_one_disk(&measure(backends, runtime).await.usage);
         }
     }
     for (name, logs) in disk.logs {

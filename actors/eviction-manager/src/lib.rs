@@ -26,7 +26,7 @@ mod usage;
 mod watch;
 
 pub use actor::{EvictionConfig, EvictionManager, EvictionManagerDeps, Timer};
-pub use execute::Ways;
+pub use execute::Backends;
 pub use metrics::EvictionMetrics;
 pub use rounds::Lane;
 pub use signal::Signal;

@@ -20,7 +20,7 @@ use crate::message::Said;
 use crate::rounds::{Lane, Next, Rounds};
 
 /// A pod and its limits, which end it.
-struct Known {
+struct KnownPod {
     pod: Arc<DesiredPod>,
     limits: Arc<Limits>,
 }
@@ -29,7 +29,7 @@ struct Known {
 #[derive(Default)]
 pub(crate) struct Limited {
     /// Of those that are desired.
-    pods: BTreeMap<PodUid, Known>,
+    pods: BTreeMap<PodUid, KnownPod>,
     rounds: Rounds,
     /// Whether images and layers lie on the node's own disk; `None` while that is unknown.
     one_disk: Option<bool>,
@@ -69,7 +69,7 @@ impl EvictionManager {
             // One that is left alone is not counted, and looked at when it is let in.
             let desired = self.desired.get(&uid);
             let limits = desired.and_then(|pod| ctx.for_pod(&uid, |_| limits_of(pod)).flatten());
-            let known = desired.zip(limits).map(|(pod, limits)| Known { pod: pod.clone(), limits });
+            let known = desired.zip(limits).map(|(pod, limits)| KnownPod { pod: pod.clone(), limits });
             let before = match known {
                 Some(known) => self.limited.pods.insert(uid.clone(), known),
                 None => self.limited.pods.remove(&uid),
@@ -113,7 +113,7 @@ impl EvictionManager {
         };
         let Some((pod, limits)) = self.limited.limits(&uid) else { return };
         let known = (self.limited.one_disk, self.places.clone());
-        let work = execute::count(self.deps.ways.clone(), pod, limits, lane.time_max(), known);
+        let work = execute::count(self.deps.backends.clone(), pod, limits, lane.time_max(), known);
         ctx.effect("count files", Some(uid.clone()), work, move |actor, counted, ctx| {
             actor.counted(lane, &uid, &counted, began, ctx);
         });

@@ -23,7 +23,7 @@ pub(crate) struct Watch {
 
 /// The result of a measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Judged {
+pub(crate) struct Assessment {
     /// The node's pressure: the conditions seen now or within `transition`.
     pub(crate) pressure: Pressure,
     /// The thresholds to act against now, the most urgent first.
@@ -48,7 +48,7 @@ impl Watch {
         observed: &Observations,
         transition: Duration,
         now: Duration,
-    ) -> Judged {
+    ) -> Assessment {
         let mut passed = met(thresholds, observed, false);
         for threshold in met(&self.unresolved, observed, true) {
             if !passed.contains(&threshold) {
@@ -70,7 +70,7 @@ impl Watch {
         let mut due = self.unresolved.clone();
         // Memory is the most urgent; the others keep the order of the configuration.
         due.sort_by_key(|threshold| threshold.signal.resource() != Resource::Memory);
-        Judged { pressure: self.pressure(transition, now), due }
+        Assessment { pressure: self.pressure(transition, now), due }
     }
 
     fn pressure(&self, transition: Duration, now: Duration) -> Pressure {

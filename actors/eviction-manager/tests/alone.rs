@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bridge_node::stats::{FakeStats, PodUsage};
 use eviction_manager::{
-    EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds, Ways,
+    Backends, EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds,
 };
 use messages::event_recorder::{RecordAnnotatedEvent, RecordEvent};
 use messages::eviction_manager::ResendPressure;
@@ -73,7 +73,7 @@ impl Neighbours {
                 soft_grace_seconds_max: 0,
                 local_storage: true,
             }),
-            ways: Ways {
+            backends: Backends {
                 stats: Arc::new(self.stats.clone()),
                 runtime: fakes.operations.clone(),
                 dirs: fakes.dirs.clone(),

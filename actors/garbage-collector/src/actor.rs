@@ -17,7 +17,7 @@ use messages::runtime::{ContainerState, RuntimePod};
 use pod_set::{Looks, PodSet, Taken};
 use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, reply_later};
 
-use crate::execute::{self, Collected, Known, Ways};
+use crate::execute::{self, Backends, Collected, KnownPods};
 use crate::plan::{GcPolicy, dead_of_all, garbage};
 
 /// Upstream's period of collections (row 19.12).
@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(3600);
 #[derive(Clone)]
 pub struct GarbageCollectorDeps {
     /// The runtime and the disk.
-    pub ways: Ways,
+    pub backends: Backends,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// How many dead containers may stay.
@@ -114,8 +114,8 @@ impl GarbageCollector {
         };
         let all = self.observed.values().flat_map(|pod| &pod.containers);
         let alive = all.filter(|c| c.state != ContainerState::Exited).map(|c| c.id.to_string());
-        let known = Known { pods: self.known(), containers: alive.collect() };
-        let work = execute::collect(self.deps.ways.clone(), garbage, known);
+        let known = KnownPods { pods: self.known(), containers: alive.collect() };
+        let work = execute::collect(self.deps.backends.clone(), garbage, known);
         ctx.effect(Effect::within("collect", LONG), None, work, Self::collected);
     }
 

@@ -17,7 +17,7 @@ const ERRORS_MAX: usize = 5;
 
 /// The effects of a collection.
 #[derive(Clone)]
-pub struct Ways {
+pub struct Backends {
     /// Removes containers and sandboxes in the runtime.
     pub pods: Arc<dyn PodRemoval>,
     /// Log directories and links.
@@ -26,7 +26,7 @@ pub struct Ways {
 
 /// The pods and containers that a collection has to spare.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownPods {
     /// The pods whose logs may still be wanted.
     pub pods: BTreeSet<PodUid>,
     /// Containers that have not exited: their logs may be about to be rotated.
@@ -63,11 +63,11 @@ impl Collected {
 }
 
 /// Removes the garbage.
-pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
+pub async fn collect(backends: Backends, garbage: Garbage, known: KnownPods) -> Collected {
     let mut collected = Collected::default();
     let mut kept = BTreeSet::new();
     for container in &garbage.containers {
-        match blame::work_for_pod(&container.pod.uid, remove_container(&ways, container)).await {
+        match blame::work_for_pod(&container.pod.uid, remove_container(&backends, container)).await {
             Ok(()) => {
                 collected.removed += 1;
                 collected.touched.insert(container.pod.uid.clone());
@@ -83,8 +83,8 @@ pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
         let uid = sandbox.pod.as_str();
         // The sandbox usually is stopped already; removing one that is not would leave its network behind.
         let removal = async {
-            ways.pods.stop_pod_sandbox(uid, &sandbox.id).await?;
-            ways.pods.remove_pod_sandbox(uid, &sandbox.id).await
+            backends.pods.stop_pod_sandbox(uid, &sandbox.id).await?;
+            backends.pods.remove_pod_sandbox(uid, &sandbox.id).await
         };
         match blame::work_for_pod(&sandbox.pod, removal).await {
             Ok(()) => {
@@ -94,25 +94,25 @@ pub async fn collect(ways: Ways, garbage: Garbage, known: Known) -> Collected {
             Err(error) => collected.failed(&format!("sandbox {} of pod {uid}", sandbox.id), &error),
         }
     }
-    tidy_logs(&*ways.dirs, &known, &mut collected).await;
+    tidy_logs(&*backends.dirs, &known, &mut collected).await;
     collected
 }
 
-async fn remove_container(ways: &Ways, dead: &DeadContainer) -> Result<(), String> {
+async fn remove_container(backends: &Backends, dead: &DeadContainer) -> Result<(), String> {
     let (pod, uid) = (&dead.pod, dead.pod.uid.as_str());
     if dead.unknown {
-        let stopped = ways.pods.stop_container(uid, &dead.id, GRACE_SECONDS).await;
+        let stopped = backends.pods.stop_container(uid, &dead.id, GRACE_SECONDS).await;
         stopped.map_err(|error| error.to_string())?;
     }
-    let unlinked = ways.dirs.remove_legacy_link(&pod.namespace, &pod.name, &dead.name, &dead.id).await;
+    let unlinked = backends.dirs.remove_legacy_link(&pod.namespace, &pod.name, &dead.name, &dead.id).await;
     unlinked.map_err(|error| error.to_string())?;
     let (namespace, name) = (&pod.namespace, &pod.name);
-    let logs = ways.dirs.remove_container_logs(namespace, name, uid, &dead.name, dead.attempt).await;
+    let logs = backends.dirs.remove_container_logs(namespace, name, uid, &dead.name, dead.attempt).await;
     logs.map_err(|error| error.to_string())?;
-    ways.pods.remove_container(uid, &dead.id).await.map_err(|error| error.to_string())
+    backends.pods.remove_container(uid, &dead.id).await.map_err(|error| error.to_string())
 }
 
-async fn tidy_logs(dirs: &dyn PodDirs, known: &Known, collected: &mut Collected) {
+async fn tidy_logs(dirs: &dyn PodDirs, known: &KnownPods, collected: &mut Collected) {
     match dirs.list_pod_log_dirs().await {
         Ok(found) => {
             for dir in found.into_iter().filter(|dir| !known.pods.contains(&PodUid::new(&dir.uid))) {

@@ -12,5 +12,5 @@ mod execute;
 mod plan;
 
 pub use actor::{GarbageCollector, GarbageCollectorDeps, Timer};
-pub use execute::Ways;
+pub use execute::Backends;
 pub use plan::GcPolicy;

@@ -62,7 +62,7 @@ pub struct Garbage {
 
 /// The state of a pod's worker, as far as garbage depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum WorkerStanding {
     /// The worker syncs the pod, and itself limits the instances of each container, as soon as one dies.
     Runs,
     /// The worker is ending the pod.
@@ -74,12 +74,12 @@ enum Standing {
     Gone,
 }
 
-fn standing(report: &WorkerReport) -> Standing {
+fn standing(report: &WorkerReport) -> WorkerStanding {
     match report.state {
-        WorkerState::Syncing => Standing::Runs,
-        WorkerState::Terminated if report.released && report.deleted => Standing::Gone,
-        WorkerState::Terminated if report.released => Standing::Finished,
-        WorkerState::Terminating | WorkerState::Terminated => Standing::Ends,
+        WorkerState::Syncing => WorkerStanding::Runs,
+        WorkerState::Terminated if report.released && report.deleted => WorkerStanding::Gone,
+        WorkerState::Terminated if report.released => WorkerStanding::Finished,
+        WorkerState::Terminating | WorkerState::Terminated => WorkerStanding::Ends,
     }
 }
 
@@ -114,22 +114,22 @@ pub fn garbage(
     policy: &GcPolicy,
     now: Timestamp,
 ) -> Garbage {
-    let pods: Vec<(&PodUid, &RuntimePod, Standing)> = observed
+    let pods: Vec<(&PodUid, &RuntimePod, WorkerStanding)> = observed
         .iter()
         .filter_map(|(uid, pod)| Some((uid, &**pod, standing(reports.get(uid)?))))
-        .filter(|(_, _, standing)| *standing != Standing::Ends)
+        .filter(|(_, _, standing)| *standing != WorkerStanding::Ends)
         .collect();
     let mut garbage = Garbage::default();
     let mut units = Units::new();
     for (uid, pod, standing) in &pods {
         let _named = blame::name(uid);
         for container in pod.containers.iter().filter(|c| is_dead(c, *standing) && is_old(c, policy, now)) {
-            if *standing == Standing::Gone {
+            if *standing == WorkerStanding::Gone {
                 garbage.containers.push(dead(pod, container));
                 continue;
             }
             let newest = pod.latest(&container.name).is_some_and(|latest| latest.id == container.id);
-            let stays = *standing == Standing::Runs && newest;
+            let stays = *standing == WorkerStanding::Runs && newest;
             units.entry((uid, &container.name)).or_default().push(Candidate { pod, container, stays });
         }
     }
@@ -137,7 +137,8 @@ pub fn garbage(
         unit.sort_by_key(|candidate| std::cmp::Reverse(candidate.container.created_at));
     }
     if let Some(max) = policy.per_container_max {
-        let finished = |uid: &PodUid| reports.get(uid).is_some_and(|r| standing(r) == Standing::Finished);
+        let finished =
+            |uid: &PodUid| reports.get(uid).is_some_and(|r| standing(r) == WorkerStanding::Finished);
         for (_, unit) in units.iter_mut().filter(|((uid, _), _)| finished(uid)) {
             keep_newest(unit, max, &mut garbage);
         }
@@ -149,12 +150,12 @@ pub fn garbage(
     garbage
 }
 
-fn is_dead(container: &RuntimeContainer, standing: Standing) -> bool {
+fn is_dead(container: &RuntimeContainer, standing: WorkerStanding) -> bool {
     match container.state {
         ContainerState::Running => false,
         ContainerState::Exited => true,
         // A running pod's worker may be about to start a created container, and stops one in an unknown state.
-        ContainerState::Created | ContainerState::Unknown => standing != Standing::Runs,
+        ContainerState::Created | ContainerState::Unknown => standing != WorkerStanding::Runs,
     }
 }
 
@@ -202,13 +203,13 @@ fn hold_node_to(max: usize, mut units: Units<'_>, garbage: &mut Garbage) {
 }
 
 /// Dead sandboxes without containers, except the newest one of a pod that is not gone.
-fn sandboxes(pods: &[(&PodUid, &RuntimePod, Standing)], removed: &[DeadContainer]) -> Vec<DeadSandbox> {
+fn sandboxes(pods: &[(&PodUid, &RuntimePod, WorkerStanding)], removed: &[DeadContainer]) -> Vec<DeadSandbox> {
     let removed: BTreeSet<&str> = removed.iter().map(|container| &*container.id).collect();
     let mut sandboxes = Vec::new();
     for (uid, pod, standing) in pods {
         let left = pod.containers.iter().filter(|container| !removed.contains(&*container.id));
         let used: BTreeSet<&str> = left.map(|container| &*container.sandbox_id).collect();
-        let kept = usize::from(*standing != Standing::Gone);
+        let kept = usize::from(*standing != WorkerStanding::Gone);
         let superseded = pod.sandboxes.iter().skip(kept).filter(|s| !s.ready && !used.contains(&*s.id));
         sandboxes.extend(superseded.map(|s| DeadSandbox { pod: (*uid).clone(), id: s.id.clone() }));
     }
@@ -274,7 +275,7 @@ mod tests {
     }
 
     impl World {
-        fn pod(mut self, uid: &str, standing: Standing, containers: Vec<RuntimeContainer>) -> Self {
+        fn pod(mut self, uid: &str, standing: WorkerStanding, containers: Vec<RuntimeContainer>) -> Self {
             let pod = PodRef { uid: PodUid::new(uid), namespace: Arc::from("n"), name: Arc::from(uid) };
             let mut runtime = RuntimePod::absent(pod.clone());
             runtime.sandboxes = vec![
@@ -287,16 +288,16 @@ mod tests {
             let report = WorkerReport {
                 pod: pod.clone(),
                 state: match standing {
-                    Standing::Runs => WorkerState::Syncing,
-                    Standing::Ends => WorkerState::Terminating,
-                    Standing::Finished | Standing::Gone => WorkerState::Terminated,
+                    WorkerStanding::Runs => WorkerState::Syncing,
+                    WorkerStanding::Ends => WorkerState::Terminating,
+                    WorkerStanding::Finished | WorkerStanding::Gone => WorkerState::Terminated,
                 },
-                released: matches!(standing, Standing::Finished | Standing::Gone),
+                released: matches!(standing, WorkerStanding::Finished | WorkerStanding::Gone),
                 starting: Arc::default(),
                 replaced: Arc::default(),
                 waiting: Arc::default(),
                 failed: None,
-                deleted: standing == Standing::Gone,
+                deleted: standing == WorkerStanding::Gone,
                 blocked_on: None,
             };
             self.observed.insert(pod.uid.clone(), Arc::new(runtime));
@@ -323,10 +324,10 @@ mod tests {
     #[test]
     fn dead_empty_superseded_sandboxes_go() {
         for (standing, expected) in [
-            (Standing::Runs, vec!["dead"]),
-            (Standing::Finished, vec!["dead"]),
-            (Standing::Gone, vec!["newest", "used", "dead"]),
-            (Standing::Ends, vec![]),
+            (WorkerStanding::Runs, vec!["dead"]),
+            (WorkerStanding::Finished, vec!["dead"]),
+            (WorkerStanding::Gone, vec!["newest", "used", "dead"]),
+            (WorkerStanding::Ends, vec![]),
         ] {
             let mut world = World::default().pod("u", standing, vec![exited("a", 0, 1)]);
             assert_eq!(world.sandboxes(), expected, "{standing:?}");
@@ -337,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_logs_of_a_pod_past_its_deadline_stay_until_it_is_deleted() {
-        let mut world = World::default().pod("d", Standing::Finished, vec![exited("a", 0, 1)]);
+        let mut world = World::default().pod("d", WorkerStanding::Finished, vec![exited("a", 0, 1)]);
         let report = Arc::make_mut(world.reports.values_mut().next().unwrap());
         report.failed =
             Some(Rejection { reason: "DeadlineExceeded".to_owned(), message: "too long".to_owned() });
@@ -352,7 +353,7 @@ mod tests {
     fn a_finished_pod_is_held_to_the_limit_per_container_and_its_worker_does_so_before() {
         let instances =
             || vec![exited("a", 2, 30), exited("a", 1, 20), exited("a", 0, 10), exited("b", 0, 10)];
-        let mut world = World::default().pod("f", Standing::Finished, instances());
+        let mut world = World::default().pod("f", WorkerStanding::Finished, instances());
         assert_eq!(world.containers(), ["a0", "a1"]);
         for (max, expected) in
             [(Some(2), vec!["a0"]), (Some(0), vec!["a0", "a1", "a2", "b0"]), (None, vec![])]
@@ -360,7 +361,7 @@ mod tests {
             world.policy.per_container_max = max;
             assert_eq!(world.containers(), expected, "{max:?}");
         }
-        for standing in [Standing::Runs, Standing::Ends] {
+        for standing in [WorkerStanding::Runs, WorkerStanding::Ends] {
             assert_eq!(
                 World::default().pod("r", standing, instances()).containers(),
                 [""; 0],
@@ -373,7 +374,8 @@ mod tests {
     fn of_what_is_gone_nothing_stays_and_what_may_run_is_stopped() {
         let unknown = instance("b", 0, 1, ContainerState::Unknown);
         let running = instance("c", 0, 1, ContainerState::Running);
-        let mut world = World::default().pod("g", Standing::Gone, vec![exited("a", 0, 99), unknown, running]);
+        let mut world =
+            World::default().pod("g", WorkerStanding::Gone, vec![exited("a", 0, 99), unknown, running]);
         let found = world.garbage().containers;
         assert_eq!(
             found.iter().map(|c| (&*c.id, c.unknown)).collect::<Vec<_>>(),
@@ -388,8 +390,11 @@ mod tests {
         let finished = vec![exited("a", 2, 30), exited("a", 1, 20), exited("a", 0, 10), exited("b", 0, 40)];
         let running =
             vec![instance("c", 2, 50, ContainerState::Running), exited("c", 1, 5), exited("d", 0, 1)];
-        let mut world =
-            World::default().pod("f", Standing::Finished, finished).pod("r", Standing::Runs, running);
+        let mut world = World::default().pod("f", WorkerStanding::Finished, finished).pod(
+            "r",
+            WorkerStanding::Runs,
+            running,
+        );
         world.policy.per_container_max = None;
         for (max, expected) in [
             (6, vec![]),
@@ -415,7 +420,7 @@ mod tests {
             let policy = GcPolicy { min_age: Duration::ZERO, per_container_max: per_container, containers_max: node };
             let mut world = World { policy, ..World::default() };
             for (number, (standing, instances)) in pods.into_iter().enumerate() {
-                let standing = [Standing::Runs, Standing::Ends, Standing::Finished, Standing::Gone][usize::from(standing)];
+                let standing = [WorkerStanding::Runs, WorkerStanding::Ends, WorkerStanding::Finished, WorkerStanding::Gone][usize::from(standing)];
                 let mut containers: Vec<_> = instances.iter().enumerate().map(|(attempt, (name, state, second))| {
                     let state = [ContainerState::Created, ContainerState::Running, ContainerState::Exited, ContainerState::Unknown][usize::from(*state)];
                     instance(&format!("p{number}c{name}-"), u32::try_from(attempt).unwrap(), *second, state)
@@ -432,11 +437,11 @@ mod tests {
                     let gone = removed.contains(&(uid.clone(), container.id.clone()));
                     let newest = pod.latest(&container.name).unwrap().id == container.id;
                     prop_assert!(!gone || container.state != ContainerState::Running);
-                    prop_assert!(!gone || standing != Standing::Ends);
-                    prop_assert!(!(gone && standing == Standing::Runs && newest));
-                    if !gone && standing != Standing::Ends && is_dead(container, standing) {
+                    prop_assert!(!gone || standing != WorkerStanding::Ends);
+                    prop_assert!(!(gone && standing == WorkerStanding::Runs && newest));
+                    if !gone && standing != WorkerStanding::Ends && is_dead(container, standing) {
                         left += 1;
-                        newest_of_running += usize::from(standing == Standing::Runs && newest);
+                        newest_of_running += usize::from(standing == WorkerStanding::Runs && newest);
                     }
                 }
             }

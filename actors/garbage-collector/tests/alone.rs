@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bridge_cri::fake::Fault;
 use bridge_cri::{CriErrorKind, Rpc};
-use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy, Ways};
+use garbage_collector::{Backends, GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, WorkerReported, WorkerState};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
@@ -46,7 +46,7 @@ impl Neighbours {
     fn deps(&self, stage: &Stage<'_>) -> GarbageCollectorDeps {
         let fakes = &stage.fakes;
         GarbageCollectorDeps {
-            ways: Ways { pods: fakes.operations.clone(), dirs: fakes.dirs.clone() },
+            backends: Backends { pods: fakes.operations.clone(), dirs: fakes.dirs.clone() },
             clock: fakes.clock.clone(),
             policy: GcPolicy::default(),
             manager: self.manager.address(),

@@ -23,8 +23,8 @@ use crate::backoff::{BackoffKey, Backoffs, USUAL};
 use crate::credentials::{self, Credential};
 use crate::execute::{self, PullEnded, PullMeans, PullTask, Pulled, SecretsRead};
 use crate::metrics::ImageMetrics;
-use crate::policy::{self, Action, Event, Failed};
-use crate::pulls::{Asked, Kept, Owner, PullKey, PullLimits, Pulls, QueueFull};
+use crate::policy::{self, Action, Event, FailedAsk};
+use crate::pulls::{Asked, Owner, PullFate, PullKey, PullLimits, Pulls, QueueFull};
 use crate::records::{Intents, Verification};
 use crate::throttle::{self, ThrottlePolicy};
 
@@ -80,7 +80,7 @@ pub struct ImageManagerDeps {
 }
 
 /// An ask for an image, with its credentials and the reply that is owed.
-struct Asker {
+struct ImageAsker {
     ask: EnsureImage,
     since: Instant,
     reply: Reply<Answer>,
@@ -115,7 +115,7 @@ pub struct ImageManager {
     origin: Instant,
     throttle: TokenBucket,
     backoffs: Backoffs,
-    pulls: Pulls<Asker>,
+    pulls: Pulls<ImageAsker>,
     running: BTreeMap<PullKey, Running>,
     sweeping: bool,
     /// The problems of the node's credential files that were logged last, so that each is logged once.
@@ -125,7 +125,7 @@ pub struct ImageManager {
     /// The pulls whose outcome is not recorded.
     intents: Intents,
     /// The asks that came before the records of earlier processes were read; `None` once they are read.
-    early: Option<Vec<(Asker, String)>>,
+    early: Option<Vec<(ImageAsker, String)>>,
 }
 
 impl ImageManager {
@@ -176,14 +176,14 @@ impl ImageManager {
         });
     }
 
-    fn refuse(&self, asker: Asker, failed: Failed) {
+    fn refuse(&self, asker: ImageAsker, failed: FailedAsk) {
         self.record(&asker.ask, failed.event);
         asker.reply.send(Err(failed.error));
     }
 
     /// The asker's secrets have been read: records an event for those that are missing, then looks for the
     /// image.
-    fn secrets_read(&mut self, mut asker: Asker, image: String, read: SecretsRead, ctx: &mut Ctx<Self>) {
+    fn secrets_read(&mut self, mut asker: ImageAsker, image: String, read: SecretsRead, ctx: &mut Ctx<Self>) {
         if !read.missing.is_empty() {
             self.record_about_pod(&asker.ask, policy::secrets_missing(&read.missing));
         }
@@ -192,7 +192,7 @@ impl ImageManager {
         self.look(asker, image, ctx);
     }
 
-    fn look(&mut self, asker: Asker, image: String, ctx: &mut Ctx<Self>) {
+    fn look(&mut self, asker: ImageAsker, image: String, ctx: &mut Ctx<Self>) {
         if let Some(early) = &mut self.early {
             return early.push((asker, image));
         }
@@ -208,7 +208,7 @@ impl ImageManager {
 
     fn looked(
         &mut self,
-        asker: Asker,
+        asker: ImageAsker,
         image: String,
         seen: Result<Option<Image>, CriError>,
         ctx: &mut Ctx<Self>,
@@ -240,8 +240,8 @@ impl ImageManager {
 
     /// An asker that asked before and gave up takes its earlier place again, so that people see one wait. Any
     /// other asker is returned.
-    fn resume(&mut self, asker: Asker, key: &PullKey) -> Option<Asker> {
-        let same = |other: &&mut Asker| {
+    fn resume(&mut self, asker: ImageAsker, key: &PullKey) -> Option<ImageAsker> {
+        let same = |other: &&mut ImageAsker| {
             other.ask.pod.uid == asker.ask.pod.uid
                 && other.ask.field_path == asker.ask.field_path
                 && !other.reply.is_wanted()
@@ -253,7 +253,7 @@ impl ImageManager {
     }
 
     /// Queues a pull of the image for this asker, or lets the asker join one.
-    fn want(&mut self, asker: Asker, image: String, ctx: &mut Ctx<Self>) {
+    fn want(&mut self, asker: ImageAsker, image: String, ctx: &mut Ctx<Self>) {
         let share = match &asker.credentials {
             Ok(credentials) => credentials::share(&asker.ask.pod.namespace, "", credentials),
             Err(error) => {
@@ -360,8 +360,9 @@ impl ImageManager {
             for asker in self.pulls.askers_mut(&key) {
                 asker.gone = if asker.reply.is_wanted() { None } else { asker.gone.or(Some(now)) };
             }
-            let waits = |asker: &Asker| asker.gone.is_none_or(|gone| now.duration_since(gone) < UNWANTED);
-            if self.pulls.keep(&key, waits) == Kept::Cancel {
+            let waits =
+                |asker: &ImageAsker| asker.gone.is_none_or(|gone| now.duration_since(gone) < UNWANTED);
+            if self.pulls.keep(&key, waits) == PullFate::Cancel {
                 if let Some(pull) = self.running.remove(&key) {
                     // The effect goes first: it would take the cancelled call for a failure, and try the next
                     // credential.
@@ -396,7 +397,7 @@ impl ImageManager {
     /// The pulls as `/supervision` shows them: image, state, times in seconds, and the containers that wait.
     fn shown(&self) -> Vec<serde_json::Value> {
         let deadline = Deadlines::default().pull;
-        let pull = |(key, askers): (&PullKey, &[Asker])| {
+        let pull = |(key, askers): (&PullKey, &[ImageAsker])| {
             let running = self.running.get(key);
             let waiting = askers.iter().take(SHOWN_MAX).map(|asker| {
                 serde_json::json!({
@@ -424,7 +425,7 @@ impl ImageManager {
         self.backoffs.forget_stale(self.now());
     }
 
-    fn answer(&mut self, asker: Asker, pulled: &Pulled) {
+    fn answer(&mut self, asker: ImageAsker, pulled: &Pulled) {
         let image = &asker.ask.image;
         match pulled {
             Pulled::Done { image: present, bytes, took, .. } => {
@@ -497,7 +498,7 @@ impl actix::Handler<EnsureImage> for ImageManager {
     fn handle(&mut self, ask: EnsureImage, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         let credentials = Ok(Arc::default());
-        let asker = Asker { ask, since: Instant::now(), reply, gone: None, credentials };
+        let asker = ImageAsker { ask, since: Instant::now(), reply, gone: None, credentials };
         match image::with_default_tag(&asker.ask.image) {
             Err(error) => {
                 self.deps.metrics.asked(asker.ask.policy, None, None);

@@ -53,7 +53,7 @@ fn event(event_type: EventType, reason: &'static str, message: String) -> Event 
 
 /// The failure of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailedAsk {
     /// The event to record.
     pub event: Event,
     /// The answer to the asker.
@@ -68,18 +68,18 @@ fn millis(wait: Duration) -> Option<u64> {
 }
 
 /// The image's name is invalid. Only a change of the pod helps.
-pub fn invalid_name(image: &str, cause: &NameError) -> Failed {
+pub fn invalid_name(image: &str, cause: &NameError) -> FailedAsk {
     let message = format!("Failed to apply default image tag {image:?}: {cause}");
-    Failed {
+    FailedAsk {
         event: event(EventType::Warning, "InspectFailed", message.clone()),
         error: ImageError { reason: "InvalidImageName".to_owned(), message, retry_after_ms: None },
     }
 }
 
 /// The runtime could not say whether the image is there.
-pub fn inspect_failed(image: &str, cause: &str) -> Failed {
+pub fn inspect_failed(image: &str, cause: &str) -> FailedAsk {
     let message = format!("Failed to inspect image {image:?}: {cause}");
-    Failed {
+    FailedAsk {
         event: event(EventType::Warning, "InspectFailed", message.clone()),
         error: ImageError {
             reason: "ImageInspectError".to_owned(),
@@ -90,9 +90,9 @@ pub fn inspect_failed(image: &str, cause: &str) -> Failed {
 }
 
 /// The policy is `Never` and the image is not there. An administrator may yet load it.
-pub fn never_pull(image: &str) -> Failed {
+pub fn never_pull(image: &str) -> FailedAsk {
     let message = format!("Container image {image:?} is not present with pull policy of Never");
-    Failed {
+    FailedAsk {
         event: event(EventType::Warning, "ErrImageNeverPull", message.clone()),
         error: ImageError {
             reason: "ErrImageNeverPull".to_owned(),
@@ -103,9 +103,9 @@ pub fn never_pull(image: &str) -> Failed {
 }
 
 /// A pull failed a short while ago, and the back-off is in force.
-pub fn backing_off(image: &str, waiting: &Waiting) -> Failed {
+pub fn backing_off(image: &str, waiting: &Waiting) -> FailedAsk {
     let message = format!("Back-off pulling image {image:?}");
-    Failed {
+    FailedAsk {
         event: event(EventType::Normal, BACK_OFF, message.clone()),
         error: ImageError {
             reason: IMAGE_PULL_BACK_OFF.to_owned(),
@@ -117,8 +117,8 @@ pub fn backing_off(image: &str, waiting: &Waiting) -> Failed {
 
 /// A secret that the pod names for its pulls cannot be understood, so no pull is tried, as upstream has it.
 /// Upstream makes the whole error the reason; here the reason is one of the fixed ones.
-pub fn secret_broken(image: &str, error: &str) -> Failed {
-    Failed {
+pub fn secret_broken(image: &str, error: &str) -> FailedAsk {
+    FailedAsk {
         event: event(EventType::Warning, FAILED, format!("Failed to pull image {image:?}: {error}")),
         error: ImageError {
             reason: ERR_IMAGE_PULL.to_owned(),
@@ -130,18 +130,18 @@ pub fn secret_broken(image: &str, error: &str) -> Failed {
 
 /// The intent of a pull cannot be recorded, so no pull begins: without it any pod could use the image
 /// afterwards.
-pub fn not_intended(image: &str, error: &str) -> Failed {
+pub fn not_intended(image: &str, error: &str) -> FailedAsk {
     let message = format!("Failed to record image pull intent for container image {image:?}: {error}");
-    Failed {
+    FailedAsk {
         event: event(EventType::Warning, FAILED, message.clone()),
         error: ImageError { reason: ERR_IMAGE_PULL.to_owned(), message, retry_after_ms: millis(LOOK_AGAIN) },
     }
 }
 
 /// Too many pulls wait. No pull was tried, so no back-off begins.
-pub fn queue_full(image: &str) -> Failed {
+pub fn queue_full(image: &str) -> FailedAsk {
     let message = format!("Failed to pull image {image:?}: too many image pulls are waiting");
-    Failed {
+    FailedAsk {
         event: event(EventType::Warning, FAILED, message.clone()),
         error: ImageError { reason: ERR_IMAGE_PULL.to_owned(), message, retry_after_ms: millis(LOOK_AGAIN) },
     }
@@ -169,9 +169,9 @@ pub fn remembered(reason: &str, message: &str) -> String {
 ///
 /// The asker is told to ask again after half of the wait, at most after 10 s: it then gets `ImagePullBackOff`
 /// once, with the rest of the wait.
-pub fn pull_failed(image: &str, error: &str, wait: Duration) -> Failed {
+pub fn pull_failed(image: &str, error: &str, wait: Duration) -> FailedAsk {
     let (reason, message) = classify(image, error);
-    Failed {
+    FailedAsk {
         event: event(EventType::Warning, FAILED, format!("Failed to pull image {image:?}: {error}")),
         error: ImageError {
             reason: reason.to_owned(),

@@ -73,7 +73,7 @@ pub enum Asked<A> {
 
 /// What became of a pull after askers have given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum PullFate {
     /// At least one asker still waits for it.
     Wanted,
     /// No asker waits for it. It had not begun, and is out of the queue.
@@ -230,20 +230,20 @@ impl<A> Pulls<A> {
     }
 
     /// Removes the askers of a pull for which `waits` is false.
-    pub fn keep(&mut self, key: &PullKey, waits: impl FnMut(&A) -> bool) -> Kept {
-        let Some(pull) = self.pulls.get_mut(key) else { return Kept::Wanted };
+    pub fn keep(&mut self, key: &PullKey, waits: impl FnMut(&A) -> bool) -> PullFate {
+        let Some(pull) = self.pulls.get_mut(key) else { return PullFate::Wanted };
         pull.askers.retain(waits);
         if !pull.askers.is_empty() {
-            return Kept::Wanted;
+            return PullFate::Wanted;
         }
         let queued = self.turn.iter().position(|queued| queued == key);
         self.finished(key);
         match queued {
             Some(place) => {
                 self.turn.remove(place);
-                Kept::Unqueued
+                PullFate::Unqueued
             }
-            None => Kept::Cancel,
+            None => PullFate::Cancel,
         }
     }
 

@@ -15,7 +15,7 @@ use messages::pleg::ResendObserved;
 use pod_set::Looks;
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 
-use crate::execute::{self, Looked, Turned, Ways};
+use crate::execute::{self, Backends, Looked, RotationOutcome};
 use crate::plan::{LogRotation, Need, Writer, writers};
 use crate::queue::Queue;
 
@@ -28,7 +28,7 @@ const LONG: Duration = Duration::from_secs(3600);
 #[derive(Clone)]
 pub struct LogManagerDeps {
     /// The runtime, and the files of logs.
-    pub ways: Ways,
+    pub backends: Backends,
     /// Wall time, from which rotated files are named.
     pub clock: Arc<dyn Clock>,
     /// How logs are rotated.
@@ -45,7 +45,7 @@ pub enum Timer {
 }
 
 /// A rotated file that is to be compressed.
-type Aside = (LogPlace, String);
+type RotatedFile = (LogPlace, String);
 
 /// LogManager: keeps logs from growing without end.
 pub struct LogManager {
@@ -54,10 +54,10 @@ pub struct LogManager {
     looks: Looks,
     /// By the container's ID.
     turns: Queue<Arc<str>, (Writer, Need)>,
-    compressions: Queue<Aside, PodUid>,
+    compressions: Queue<RotatedFile, PodUid>,
     /// Rotated files that were far too large, since the last look: readers have until the next look to finish with
     /// them.
-    oversized: BTreeMap<Aside, PodUid>,
+    oversized: BTreeMap<RotatedFile, PodUid>,
     /// Problems as last logged, by container ID.
     problems: BTreeMap<Arc<str>, String>,
     rotated: u64,
@@ -89,7 +89,7 @@ impl LogManager {
             ctx.set_timer(Timer::Look, self.deps.rotation.interval);
             return;
         }
-        let work = execute::look(self.deps.ways.clone(), all, bytes_max);
+        let work = execute::look(self.deps.backends.clone(), all, bytes_max);
         ctx.effect("look at logs", None, work, Self::looked);
     }
 
@@ -125,7 +125,7 @@ impl LogManager {
             let files_max = self.deps.rotation.files_max;
             let now = self.deps.clock.now();
             let pod = Some(writer.pod.uid.clone());
-            let work = execute::turn(self.deps.ways.clone(), writer.clone(), need, files_max, now);
+            let work = execute::turn(self.deps.backends.clone(), writer.clone(), need, files_max, now);
             ctx.effect("rotate a log", pod, work, move |actor, turned, ctx| {
                 actor.turned(&writer, need, turned, ctx);
             });
@@ -136,7 +136,7 @@ impl LogManager {
                 self.compressions.ended(&(log, name));
                 continue;
             }
-            let work = execute::compress(self.deps.ways.clone(), log.clone(), name.clone());
+            let work = execute::compress(self.deps.backends.clone(), log.clone(), name.clone());
             ctx.effect(
                 Effect::within("compress a log", LONG),
                 Some(pod),
@@ -154,11 +154,17 @@ impl LogManager {
         }
     }
 
-    fn turned(&mut self, writer: &Writer, need: Need, turned: Result<Turned, String>, ctx: &mut Ctx<Self>) {
+    fn turned(
+        &mut self,
+        writer: &Writer,
+        need: Need,
+        turned: Result<RotationOutcome, String>,
+        ctx: &mut Ctx<Self>,
+    ) {
         self.turns.ended(&writer.container);
         let pod = &writer.pod.uid;
         match turned {
-            Ok(Turned::Rotated { aside, compress }) => {
+            Ok(RotationOutcome::Rotated { aside, compress }) => {
                 self.rotated += 1;
                 tracing::debug!(pod = %writer.pod, container = writer.log.container, aside, "A log was put aside");
                 self.compressions.retain(|(log, name)| *log != writer.log || compress.contains(name));
@@ -170,7 +176,7 @@ impl LogManager {
                 }
                 self.told(writer, Ok(()));
             }
-            Ok(Turned::Reopened | Turned::Later) => self.told(writer, Ok(())),
+            Ok(RotationOutcome::Reopened | RotationOutcome::Later) => self.told(writer, Ok(())),
             Err(problem) => self.told(writer, Err(problem)),
         }
         self.go_on(ctx);

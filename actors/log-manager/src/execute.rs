@@ -15,7 +15,7 @@ const REOPEN_MAX: Duration = Duration::from_secs(10);
 
 /// The effects of rotating.
 #[derive(Clone)]
-pub struct Ways {
+pub struct Backends {
     /// Tells the runtime, which writes logs, to reopen one.
     pub runtime: Arc<dyn LogReopen>,
     /// The files of logs.
@@ -32,10 +32,10 @@ pub(crate) struct Looked {
 }
 
 /// Measures all logs in one call.
-pub(crate) async fn look(ways: Ways, writers: Vec<Writer>, bytes_max: u64) -> Looked {
+pub(crate) async fn look(backends: Backends, writers: Vec<Writer>, bytes_max: u64) -> Looked {
     let places = writers.iter().map(|writer| writer.log.clone()).collect();
     // The call as a whole fails only when the kubelet is ending.
-    let sizes = ways.logs.sizes(places).await.unwrap_or_default();
+    let sizes = backends.logs.sizes(places).await.unwrap_or_default();
     let mut looked = Looked::default();
     for (writer, size) in writers.into_iter().zip(sizes) {
         let _named = blame::name(&writer.pod.uid.clone());
@@ -49,7 +49,7 @@ pub(crate) async fn look(ways: Ways, writers: Vec<Writer>, bytes_max: u64) -> Lo
 
 /// The result of a rotation.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turned {
+pub(crate) enum RotationOutcome {
     /// The runtime has reopened the log.
     Reopened,
     /// The log has been rotated.
@@ -65,38 +65,45 @@ pub(crate) enum Turned {
 
 /// Rotates or reopens a log.
 pub(crate) async fn turn(
-    ways: Ways,
+    backends: Backends,
     writer: Writer,
     need: Need,
     files_max: usize,
     now: Timestamp,
-) -> Result<Turned, String> {
+) -> Result<RotationOutcome, String> {
     match need {
-        Need::Reopen => reopen(&ways, &writer).await.map(|()| Turned::Reopened),
-        Need::Rotate { .. } => rotate(&ways, &writer, files_max, now).await,
+        Need::Reopen => reopen(&backends, &writer).await.map(|()| RotationOutcome::Reopened),
+        Need::Rotate { .. } => rotate(&backends, &writer, files_max, now).await,
     }
 }
 
-async fn rotate(ways: &Ways, writer: &Writer, files_max: usize, now: Timestamp) -> Result<Turned, String> {
+async fn rotate(
+    backends: &Backends,
+    writer: &Writer,
+    files_max: usize,
+    now: Timestamp,
+) -> Result<RotationOutcome, String> {
     let text = |error: LogError| error.to_string();
     let log = &writer.log;
-    let beside = ways.logs.rotated(log).await.map_err(text)?;
+    let beside = backends.logs.rotated(log).await.map_err(text)?;
     let time = now.strftime("%Y%m%d-%H%M%S").to_string();
-    let Some(planned) = rotation(&log.file, &beside, files_max, &time) else { return Ok(Turned::Later) };
-    ways.logs.remove(log, planned.remove).await.map_err(text)?;
-    ways.logs.rename(log, &log.file, &planned.aside).await.map_err(text)?;
-    if let Err(error) = reopen(ways, writer).await {
+    let Some(planned) = rotation(&log.file, &beside, files_max, &time) else {
+        return Ok(RotationOutcome::Later);
+    };
+    backends.logs.remove(log, planned.remove).await.map_err(text)?;
+    backends.logs.rename(log, &log.file, &planned.aside).await.map_err(text)?;
+    if let Err(error) = reopen(backends, writer).await {
         // If the runtime has begun a new file meanwhile, that one is not replaced.
-        return match ways.logs.rename(log, &planned.aside, &log.file).await {
+        return match backends.logs.rename(log, &planned.aside, &log.file).await {
             Ok(()) => Err(error),
             Err(stays) => Err(format!("{error}; it stays {}: {stays}", planned.aside)),
         };
     }
-    Ok(Turned::Rotated { aside: planned.aside, compress: planned.compress })
+    Ok(RotationOutcome::Rotated { aside: planned.aside, compress: planned.compress })
 }
 
-async fn reopen(ways: &Ways, writer: &Writer) -> Result<(), String> {
-    let reopened = ways.runtime.reopen_container_log(writer.pod.uid.as_str(), &writer.container);
+async fn reopen(backends: &Backends, writer: &Writer) -> Result<(), String> {
+    let reopened = backends.runtime.reopen_container_log(writer.pod.uid.as_str(), &writer.container);
     match tokio::time::timeout(REOPEN_MAX, reopened).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(format!("the runtime does not begin another log: {error}")),
@@ -105,7 +112,7 @@ async fn reopen(ways: &Ways, writer: &Writer) -> Result<(), String> {
 }
 
 /// Compresses one file.
-pub(crate) async fn compress(ways: Ways, log: LogPlace, name: String) -> Result<bool, String> {
-    let compressed = ways.logs.compress(&log, &name).await.map_err(|error| error.to_string())?;
+pub(crate) async fn compress(backends: Backends, log: LogPlace, name: String) -> Result<bool, String> {
+    let compressed = backends.logs.compress(&log, &name).await.map_err(|error| error.to_string())?;
     Ok(compressed == Compressed::Done)
 }

@@ -12,5 +12,5 @@ mod plan;
 mod queue;
 
 pub use actor::{LogManager, LogManagerDeps, Timer};
-pub use execute::Ways;
+pub use execute::Backends;
 pub use plan::LogRotation;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bridge_cri::fake::Fault;
 use bridge_cri::{CriErrorKind, Rpc};
 use bridge_node::host::FakeContainerLogs;
-use log_manager::{LogManager, LogManagerDeps, LogRotation, Ways};
+use log_manager::{Backends, LogManager, LogManagerDeps, LogRotation};
 use messages::facts::PodObserved;
 use messages::pleg::ResendObserved;
 use stage::{Neighbour, Stage, alone, observed, pod};
@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn deps(stage: &Stage<'_>, pleg: &Neighbour<ResendObserved>) -> LogManagerDeps {
     let fakes = &stage.fakes;
     LogManagerDeps {
-        ways: Ways {
+        backends: Backends {
             runtime: fakes.operations.clone(),
             logs: Arc::new(FakeContainerLogs::new(fakes.disk.clone())),
         },

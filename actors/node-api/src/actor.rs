@@ -13,7 +13,7 @@ use supervision::{Ctx, Effect, Subsystem};
 use crate::access::Access;
 use crate::containers::Containers;
 use crate::routes::{Answers, health_routes, read_only_routes};
-use crate::secured::{Offers, secured_routes};
+use crate::secured::{HttpsOffers, secured_routes};
 
 /// A listener that cannot be opened is tried again this often.
 const RETRY: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub struct Secured {
     /// Finds pods' containers and reaches into them.
     pub containers: Containers,
     /// Which routes the HTTPS port has.
-    pub offers: Offers,
+    pub offers: HttpsOffers,
 }
 
 /// NodeApi's configuration, effects and ports.

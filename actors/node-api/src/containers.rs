@@ -17,7 +17,7 @@ use bridge_cri::{CriError, CriErrorKind, ExecSync, RuntimeReads, Streaming};
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_node::host::LogFile;
-use bridge_serve::{Connection, Patience, StreamProxy, Target};
+use bridge_serve::{Connection, StallTimeout, StreamProxy, Target};
 use messages::PodUid;
 use messages::facts::{DesiredPod, Source};
 use messages::pleg::{GetRuntimePod, GetRuntimePods};
@@ -191,7 +191,7 @@ impl Containers {
         &self,
         named: &Named,
         query: &[(String, String)],
-        patience: &Patience,
+        patience: &StallTimeout,
     ) -> Result<Response, Response> {
         let options = log_options(query, self.clock.now(), self.split_streams).map_err(|refused| {
             let (code, text) = refused.answer();

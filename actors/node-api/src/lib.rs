@@ -20,4 +20,4 @@ pub use access::{Access, AccessConfig};
 pub use actor::{NodeApi, NodeApiConfig, NodeApiDeps, Secured};
 pub use containers::Containers;
 pub use routes::{Answers, health_routes, read_only_routes};
-pub use secured::{Offers, secured_routes};
+pub use secured::{HttpsOffers, secured_routes};

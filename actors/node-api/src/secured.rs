@@ -18,7 +18,7 @@ use crate::routes::{ASK_DEADLINE, Answers, json, read_only_routes, unavailable};
 
 /// Which routes the HTTPS port offers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Offers {
+pub struct HttpsOffers {
     /// `enableDebuggingHandlers`: logs, exec, attach, port-forward and the list of running pods.
     pub debugging: bool,
     /// `enableSystemLogHandler`: the machine's logs, which are not offered yet.
@@ -28,14 +28,19 @@ pub struct Offers {
 }
 
 /// All routes of the HTTPS port, each guarded.
-pub fn secured_routes(answers: Answers, containers: Containers, offers: &Offers, access: Access) -> Router {
+pub fn secured_routes(
+    answers: Answers,
+    containers: Containers,
+    offers: &HttpsOffers,
+    access: Access,
+) -> Router {
     let routes = read_only_routes(answers);
     let routes =
         if offers.debugging { routes.merge(debugging(containers, offers)) } else { routes.merge(disabled()) };
     routes.layer(from_fn_with_state(access, guard))
 }
 
-fn debugging(containers: Containers, offers: &Offers) -> Router {
+fn debugging(containers: Containers, offers: &HttpsOffers) -> Router {
     let configz = offers.configz.clone();
     let routes = Router::new()
         .route("/runningpods", get(running_pods))

@@ -26,7 +26,7 @@ use crate::cadence::{Reports, jittered, registration_wait};
 use crate::conditions::RuntimeState;
 use crate::execute::Registered;
 use crate::images::{RuntimeImage, listed};
-use crate::status::Known;
+use crate::status::NodeInput;
 use crate::{execute, registration};
 
 /// Period of asking the runtime for its images.
@@ -153,8 +153,8 @@ impl NodeStatus {
         }
     }
 
-    fn known(&self) -> Known<'_> {
-        Known {
+    fn known(&self) -> NodeInput<'_> {
+        NodeInput {
             now: self.deps.clock.now(),
             elapsed: self.began.elapsed(),
             runtime: &self.runtime,

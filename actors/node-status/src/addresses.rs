@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 
 /// The configuration of the node's addresses.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct AddressSettings<'a> {
     /// The Node's name, which may be an address itself.
     pub name: &'a str,
     /// `--node-ip`.
@@ -45,7 +45,7 @@ fn not_usable(ip: IpAddr, found: &FoundAddresses) -> Option<String> {
 /// # Errors
 /// No address was found, or a configured one is not this machine's; the Node then keeps its addresses.
 pub fn addresses(
-    told: Told<'_>,
+    told: AddressSettings<'_>,
     found: &FoundAddresses,
     before: &[NodeAddress],
 ) -> Result<Vec<NodeAddress>, String> {
@@ -107,7 +107,7 @@ mod tests {
 
     fn chosen(name: &str, node_ips: &[&str], found: &FoundAddresses) -> Result<Vec<String>, String> {
         let node_ips: Vec<IpAddr> = node_ips.iter().map(|text| ip(text)).collect();
-        let told = Told { name, node_ips: &node_ips, external_cloud: false };
+        let told = AddressSettings { name, node_ips: &node_ips, external_cloud: false };
         let list = addresses(told, found, &[])?;
         Ok(list.into_iter().map(|a| format!("{} {}", a.type_, a.address)).collect())
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn an_external_cloud_has_the_last_word() {
-        let told = Told { name: "n", node_ips: &[], external_cloud: true };
+        let told = AddressSettings { name: "n", node_ips: &[], external_cloud: true };
         assert_eq!(addresses(told, &found(), &[]), Ok(vec![address("Hostname", "n")]));
         let set = vec![address("ExternalIP", "1.2.3.4")];
         assert_eq!(addresses(told, &found(), &set), Ok(set));

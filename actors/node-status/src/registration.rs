@@ -9,7 +9,7 @@ use pod_rules::labels;
 use pod_rules::taints::NO_SCHEDULE;
 
 use crate::NodeStatusConfig;
-use crate::status::{Known, Updated, is_extended, updated};
+use crate::status::{NodeInput, Updated, is_extended, updated};
 
 /// Tells the controller manager to attach volumes.
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -20,7 +20,7 @@ fn labels(config: &NodeStatusConfig) -> BTreeMap<String, String> {
 }
 
 /// The Node to create if the cluster has none of this name.
-pub fn initial(config: &NodeStatusConfig, known: &Known<'_>) -> Updated {
+pub fn initial(config: &NodeStatusConfig, known: &NodeInput<'_>) -> Updated {
     let cloud = config.external_cloud.then(|| Taint {
         key: "node.cloudprovider.kubernetes.io/uninitialized".to_owned(),
         value: Some("true".to_owned()),
@@ -104,7 +104,7 @@ mod tests {
 
     fn first(config: &NodeStatusConfig) -> Node {
         let (runtime, dormant) = (RuntimeState::default(), BTreeMap::new());
-        let known = Known {
+        let known = NodeInput {
             now: jiff::Timestamp::UNIX_EPOCH,
             elapsed: std::time::Duration::ZERO,
             runtime: &runtime,

@@ -16,7 +16,7 @@ use pod_rules::labels;
 use pod_spec::resources::{is_huge_pages, is_native};
 
 use crate::NodeStatusConfig;
-use crate::addresses::{Told, addresses};
+use crate::addresses::{AddressSettings, addresses};
 use crate::conditions::{self, RuntimeState};
 
 /// The annotation with `--node-ip`, for an external cloud provider.
@@ -28,7 +28,7 @@ const NOT_SHOWN: &str = "pid";
 
 /// The facts from which the status is computed.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct NodeInput<'a> {
     /// Wall time.
     pub now: Timestamp,
     /// Time since the fixed moment to which the times of `runtime` refer.
@@ -63,7 +63,7 @@ pub struct Updated {
 }
 
 /// The Node with its status computed. Only the kubelet's own fields differ from `before`.
-pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> Updated {
+pub fn updated(before: &Node, config: &NodeStatusConfig, known: &NodeInput<'_>) -> Updated {
     let mut made = Updated { node: before.clone(), ..Updated::default() };
     let labels = made.node.metadata.labels.get_or_insert_default();
     labels.insert(labels::OS.to_owned(), labels::LINUX.to_owned());
@@ -72,8 +72,11 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &Known<'_>) -> U
 
     let mut status = made.node.status.take().unwrap_or_default();
     if let Some(found) = known.found {
-        let told =
-            Told { name: &config.name, node_ips: &config.node_ips, external_cloud: config.external_cloud };
+        let told = AddressSettings {
+            name: &config.name,
+            node_ips: &config.node_ips,
+            external_cloud: config.external_cloud,
+        };
         match addresses(told, found, status.addresses.as_deref().unwrap_or_default()) {
             Ok(list) => status.addresses = Some(list),
             Err(problem) => made.problems.push(problem),
@@ -238,7 +241,7 @@ pub(crate) mod tests {
             default_routes: vec!["10.0.0.9".parse().expect("an address")],
             ..FoundAddresses::default()
         };
-        let known = Known {
+        let known = NodeInput {
             now: Timestamp::from_second(second).expect("a timestamp"),
             elapsed: Duration::ZERO,
             runtime: &runtime,

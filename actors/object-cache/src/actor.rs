@@ -20,8 +20,8 @@ use pod_set::{PodSet, Taken};
 use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
+use crate::object_store::{Kind, Lookup, Name, ObjectStore};
 use crate::references::{self, References};
-use crate::shelf::{Got, Kind, Name, Shelf};
 use crate::tokens::{Issued, TokenKey};
 
 /// Longest wait for an object that has not been read yet.
@@ -31,9 +31,9 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// At most so many asks wait for one token, or for the services.
 const WAITING_MAX: usize = 256;
 
-type Answer<T> = Result<T, ObjectError>;
+type ObjectAnswer<T> = Result<T, ObjectError>;
 type Services = Arc<[Arc<Service>]>;
-type ShelfOf<K> = Shelf<K, EffectId, Reply<Answer<Arc<K>>>>;
+type StoreOf<K> = ObjectStore<K, EffectId, Reply<ObjectAnswer<Arc<K>>>>;
 
 /// ObjectCache's effects and addresses.
 #[derive(Clone)]
@@ -60,20 +60,20 @@ pub enum Timer {
 }
 
 /// A kind of objects that the actor keeps.
-trait Kept: Object {
+trait CachedKind: Object {
     const KIND: Kind;
     const FOLLOW: &'static str;
-    fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self>;
+    fn object_store(actor: &mut ObjectCache) -> &mut StoreOf<Self>;
     fn never_changes(&self) -> bool;
     /// There is nothing new in `other` for pods: the metadata of an object say nothing to them.
     fn says_the_same(&self, other: &Self) -> bool;
 }
 
-impl Kept for Secret {
+impl CachedKind for Secret {
     const KIND: Kind = Kind::Secret;
     const FOLLOW: &'static str = "follow a secret";
 
-    fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self> {
+    fn object_store(actor: &mut ObjectCache) -> &mut StoreOf<Self> {
         &mut actor.secrets
     }
 
@@ -86,11 +86,11 @@ impl Kept for Secret {
     }
 }
 
-impl Kept for ConfigMap {
+impl CachedKind for ConfigMap {
     const KIND: Kind = Kind::ConfigMap;
     const FOLLOW: &'static str = "follow a config map";
 
-    fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self> {
+    fn object_store(actor: &mut ObjectCache) -> &mut StoreOf<Self> {
         &mut actor.config_maps
     }
 
@@ -103,11 +103,11 @@ impl Kept for ConfigMap {
     }
 }
 
-impl Kept for RuntimeClass {
+impl CachedKind for RuntimeClass {
     const KIND: Kind = Kind::RuntimeClass;
     const FOLLOW: &'static str = "follow a runtime class";
 
-    fn shelf(actor: &mut ObjectCache) -> &mut ShelfOf<Self> {
+    fn object_store(actor: &mut ObjectCache) -> &mut StoreOf<Self> {
         &mut actor.runtime_classes
     }
 
@@ -130,7 +130,7 @@ struct AllServices {
     shown: Option<Services>,
     /// Those of the list that comes next that cannot be read.
     unreadable: BTreeSet<Name>,
-    waiting: Vec<Reply<Answer<Services>>>,
+    waiting: Vec<Reply<ObjectAnswer<Services>>>,
 }
 
 impl AllServices {
@@ -154,16 +154,16 @@ impl AllServices {
 struct Tokens {
     issued: Option<Issued>,
     /// Asks that wait for the next token; while there are any, a request to the API server is under way.
-    waiting: Vec<Reply<Answer<Token>>>,
+    waiting: Vec<Reply<ObjectAnswer<Token>>>,
 }
 
 /// ObjectCache: reads the objects that pods refer to, once for all askers.
 pub struct ObjectCache {
     deps: ObjectCacheDeps,
     origin: Instant,
-    secrets: ShelfOf<Secret>,
-    config_maps: ShelfOf<ConfigMap>,
-    runtime_classes: ShelfOf<RuntimeClass>,
+    secrets: StoreOf<Secret>,
+    config_maps: StoreOf<ConfigMap>,
+    runtime_classes: StoreOf<RuntimeClass>,
     services: AllServices,
     tokens: BTreeMap<TokenKey, Tokens>,
     desired: PodSet<Arc<DesiredPod>>,
@@ -177,9 +177,9 @@ impl ObjectCache {
         Self {
             deps,
             origin: Instant::now(),
-            secrets: Shelf::new(Kind::Secret),
-            config_maps: Shelf::new(Kind::ConfigMap),
-            runtime_classes: Shelf::new(Kind::RuntimeClass),
+            secrets: ObjectStore::new(Kind::Secret),
+            config_maps: ObjectStore::new(Kind::ConfigMap),
+            runtime_classes: ObjectStore::new(Kind::RuntimeClass),
             services: AllServices::default(),
             tokens: BTreeMap::new(),
             desired: PodSet::default(),
@@ -187,19 +187,19 @@ impl ObjectCache {
         }
     }
 
-    fn get<K: Kept>(&mut self, name: Name, reply: Reply<Answer<Arc<K>>>, ctx: &mut Ctx<Self>)
+    fn get<K: CachedKind>(&mut self, name: Name, reply: Reply<ObjectAnswer<Arc<K>>>, ctx: &mut Ctx<Self>)
     where
         dyn PodObjects: Follow<K>,
     {
         let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone(K::KIND.word(), &name))) };
         let now = self.origin.elapsed();
-        match K::shelf(self).get(&name, reply, now) {
-            Got::Known(reply, answer) => reply.send(answer),
-            Got::Full(reply) => reply.send(Err(K::KIND.not_synced())),
-            Got::Waits(true) => ctx.set_timer(Timer::Patience(K::KIND, name.clone()), PATIENCE),
-            Got::Waits(false) => {}
+        match K::object_store(self).get(&name, reply, now) {
+            Lookup::Known(reply, answer) => reply.send(answer),
+            Lookup::Full(reply) => reply.send(Err(K::KIND.not_synced())),
+            Lookup::Waits(true) => ctx.set_timer(Timer::Patience(K::KIND, name.clone()), PATIENCE),
+            Lookup::Waits(false) => {}
         }
-        if K::shelf(self).needs_watch(&name) {
+        if K::object_store(self).needs_watch(&name) {
             let namespace = Some(&*name.0).filter(|namespace| !namespace.is_empty());
             let stream = Follow::<K>::follow(&*api, Select::named(namespace, &name.1));
             let (of_news, of_end) = (name.clone(), name.clone());
@@ -207,17 +207,17 @@ impl ObjectCache {
                 K::FOLLOW,
                 stream,
                 move |actor: &mut Self, news, ctx| actor.heard::<K>(&of_news, news, ctx),
-                move |actor, _| K::shelf(actor).set_watch(&of_end, None),
+                move |actor, _| K::object_store(actor).set_watch(&of_end, None),
             );
-            K::shelf(self).set_watch(&name, Some(watch));
+            K::object_store(self).set_watch(&name, Some(watch));
         }
     }
 
-    fn heard<K: Kept>(&mut self, name: &Name, news: Followed<K>, ctx: &mut Ctx<Self>) {
+    fn heard<K: CachedKind>(&mut self, name: &Name, news: Followed<K>, ctx: &mut Ctx<Self>) {
         if let Followed::Trouble(error) = &news {
             tracing::warn!(%error, namespace = &*name.0, name = &*name.1, "{} may be out of date", K::KIND.word());
         }
-        let heard = K::shelf(self).heard(name, news, K::never_changes, K::says_the_same);
+        let heard = K::object_store(self).heard(name, news, K::never_changes, K::says_the_same);
         if let Some(watch) = heard.unneeded {
             ctx.cancel_effect(watch);
         }
@@ -247,8 +247,8 @@ impl ObjectCache {
         self.references.set(uid, objects.unwrap_or_default());
     }
 
-    fn give_up<K: Kept>(&mut self, name: &Name) {
-        for reply in K::shelf(self).give_up(name) {
+    fn give_up<K: CachedKind>(&mut self, name: &Name) {
+        for reply in K::object_store(self).give_up(name) {
             reply.send(Err(K::KIND.not_synced()));
         }
     }
@@ -301,7 +301,7 @@ impl ObjectCache {
         }
     }
 
-    fn request_token(&mut self, ask: &GetToken, reply: Reply<Answer<Token>>, ctx: &mut Ctx<Self>) {
+    fn request_token(&mut self, ask: &GetToken, reply: Reply<ObjectAnswer<Token>>, ctx: &mut Ctx<Self>) {
         let key = TokenKey::of(ask);
         let account = key.account.clone();
         let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone("token of", &account))) };
@@ -483,7 +483,7 @@ impl actix::Handler<DesiredPodsChanged> for ObjectCache {
 }
 
 impl actix::Handler<GetSecret> for ObjectCache {
-    type Result = ReplyLater<Answer<Arc<Secret>>>;
+    type Result = ReplyLater<ObjectAnswer<Arc<Secret>>>;
 
     fn handle(&mut self, ask: GetSecret, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
@@ -493,7 +493,7 @@ impl actix::Handler<GetSecret> for ObjectCache {
 }
 
 impl actix::Handler<GetConfigMap> for ObjectCache {
-    type Result = ReplyLater<Answer<Arc<ConfigMap>>>;
+    type Result = ReplyLater<ObjectAnswer<Arc<ConfigMap>>>;
 
     fn handle(&mut self, ask: GetConfigMap, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
@@ -503,7 +503,7 @@ impl actix::Handler<GetConfigMap> for ObjectCache {
 }
 
 impl actix::Handler<GetRuntimeClass> for ObjectCache {
-    type Result = ReplyLater<Answer<Arc<RuntimeClass>>>;
+    type Result = ReplyLater<ObjectAnswer<Arc<RuntimeClass>>>;
 
     fn handle(&mut self, ask: GetRuntimeClass, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
@@ -513,7 +513,7 @@ impl actix::Handler<GetRuntimeClass> for ObjectCache {
 }
 
 impl actix::Handler<GetToken> for ObjectCache {
-    type Result = ReplyLater<Answer<Token>>;
+    type Result = ReplyLater<ObjectAnswer<Token>>;
 
     fn handle(&mut self, ask: GetToken, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
@@ -523,7 +523,7 @@ impl actix::Handler<GetToken> for ObjectCache {
 }
 
 impl actix::Handler<GetServices> for ObjectCache {
-    type Result = ReplyLater<Answer<Services>>;
+    type Result = ReplyLater<ObjectAnswer<Services>>;
 
     fn handle(&mut self, _: GetServices, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();

@@ -10,9 +10,9 @@
 //! log.
 
 mod actor;
+mod object_store;
 mod references;
-mod shelf;
 mod tokens;
 
 pub use actor::{ObjectCache, ObjectCacheDeps, Timer};
-pub use shelf::{Kind, Name};
+pub use object_store::{Kind, Name};

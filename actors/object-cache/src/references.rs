@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, Pod, PodSpec, Volume};
 use messages::PodUid;
 
-use crate::shelf::{Kind, Name};
+use crate::object_store::{Kind, Name};
 
 /// What pods refer to, and which pods refer to an object.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,9 +48,9 @@ impl References {
 
 /// What one pod refers to.
 #[derive(Default)]
-struct Found<'a>(BTreeSet<(Kind, &'a str)>);
+struct ObjectsOfPod<'a>(BTreeSet<(Kind, &'a str)>);
 
-impl<'a> Found<'a> {
+impl<'a> ObjectsOfPod<'a> {
     fn add(&mut self, kind: Kind, name: &'a str) {
         if !name.is_empty() {
             self.0.insert((kind, name));
@@ -97,7 +97,7 @@ pub fn of(pod: &Pod) -> BTreeSet<(Kind, Name)> {
     if pod_rules::phases::pod_has_ended(pod) {
         return BTreeSet::new();
     }
-    let mut found = Found::default();
+    let mut found = ObjectsOfPod::default();
     pod.spec.iter().for_each(|spec| found.spec(spec));
     let namespace: Arc<str> = Arc::from(pod.metadata.namespace.as_deref().unwrap_or_default());
     let within = |kind| if kind == Kind::RuntimeClass { Arc::from("") } else { namespace.clone() };

@@ -24,7 +24,7 @@ use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, blame, rep
 use tokio::time::Instant;
 
 use self::health::Version;
-use crate::inspect::{self, Found, Unseen};
+use crate::inspect::{self, FailedLook, Found};
 use crate::metrics::PlegMetrics;
 use crate::observe;
 use crate::schedule::{Look, Schedule};
@@ -325,7 +325,7 @@ impl Pleg {
         }
     }
 
-    fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, Unseen>, ctx: &mut Ctx<Self>) {
+    fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, FailedLook>, ctx: &mut Ctx<Self>) {
         ctx.cancel_timer(&Timer::Slow(uid.clone()));
         self.looking.remove(uid);
         match found {
@@ -337,7 +337,7 @@ impl Pleg {
                 self.schedule.done(uid);
                 self.learn(uid, token, found, ctx);
             }
-            Err(Unseen { pod, error }) => {
+            Err(FailedLook { pod, error }) => {
                 let runtime_is_well = self.health.as_ref().is_some_and(|health| health.ready);
                 if runtime_is_well {
                     self.complain(pod, &error);

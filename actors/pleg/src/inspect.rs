@@ -24,7 +24,7 @@ pub struct Found {
 }
 
 /// A look that failed.
-pub struct Unseen {
+pub struct FailedLook {
     /// The pod, once the lists have named it: then the runtime has failed to tell the status of one of its objects.
     pub pod: Option<PodRef>,
     /// The call that failed.
@@ -66,8 +66,8 @@ pub async fn look(
     lists: Lists,
     known: Option<Arc<RuntimePod>>,
     ended: BTreeSet<Arc<str>>,
-) -> Result<Found, Unseen> {
-    let listed = lists.await.map_err(|error| Unseen { pod: None, error })?;
+) -> Result<Found, FailedLook> {
+    let listed = lists.await.map_err(|error| FailedLook { pod: None, error })?;
     let of_pod =
         |labels: &BTreeMap<String, String>| labels.get(POD_UID).is_some_and(|label| label == uid.as_str());
     let sandboxes: Vec<&wire::PodSandbox> = listed.sandboxes.iter().filter(|s| of_pod(&s.labels)).collect();
@@ -79,7 +79,7 @@ pub async fn look(
         .or_else(|| containers.iter().find_map(|c| observe::pod_of(&c.labels)))
         .or_else(|| known.as_ref().map(|known| known.pod.clone()))
         .unwrap_or_else(|| PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") });
-    let unseen = |error| Unseen { pod: Some(name.clone()), error };
+    let unseen = |error| FailedLook { pod: Some(name.clone()), error };
     let mut found = Found { pod: RuntimePod::absent(name.clone()), pids: Vec::new() };
 
     let known_sandboxes: BTreeMap<&str, &RuntimeSandbox> =

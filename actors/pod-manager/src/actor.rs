@@ -35,10 +35,10 @@ use supervision::{Address, AskError, AskPort, Ctx, Subsystem, blame};
 use crate::admission::{NodeView, counted_as, preemption};
 use crate::decide::{Decisions, Outcome, Victim};
 use crate::execute::{self, Done, MirrorError};
-use crate::known::Known;
 use crate::merge::{Candidate, Duplicate, Sources};
 use crate::metrics::PodManagerMetrics;
 use crate::mirror::{Mirrors, Step};
+use crate::reported::ReportedFacts;
 use tell::Told;
 
 /// How long PodManager waits for an answer before it asks again.
@@ -105,7 +105,7 @@ pub struct PodManager {
     deps: PodManagerDeps,
     sources: Sources,
     decisions: Decisions,
-    known: Known,
+    known: ReportedFacts,
     mirrors: Mirrors,
     /// The node that pods are admitted to, with its present labels and taints.
     node: NodeView,
@@ -135,7 +135,7 @@ impl PodManager {
             node_uid: None,
             sources: Sources::default(),
             decisions: Decisions::default(),
-            known: Known::new(deps.node.is_none(), deps.api.is_some()),
+            known: ReportedFacts::new(deps.node.is_none(), deps.api.is_some()),
             mirrors: Mirrors::default(),
             heard: Heard::default(),
             told: Told::new(0),

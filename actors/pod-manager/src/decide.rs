@@ -16,9 +16,9 @@ use pod_rules::phases;
 use pod_rules::reasons::REJECTED_PREFIX;
 use supervision::blame;
 
-use crate::admission::{NodeView, Room, Verdict, judge, preemption, pressure};
-use crate::known::Known;
+use crate::admission::{AdmissionVerdict, NodeView, Room, judge, preemption, pressure};
 use crate::merge::Candidate;
+use crate::reported::ReportedFacts;
 
 /// The least time that PodManager waits for a pod that it ends, in seconds (row 4.6).
 const WAIT_SECONDS_MIN: i64 = 10;
@@ -83,7 +83,7 @@ pub struct Decisions {
 impl Decisions {
     /// Restores the decisions of earlier incarnations from the statuses: which pods were refused, and which
     /// have ended.
-    pub fn restore(&mut self, known: &mut Known, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) {
+    pub fn restore(&mut self, known: &mut ReportedFacts, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) {
         for (uid, status) in statuses {
             let _named = blame::name(uid);
             let message = status.message.as_deref().and_then(|message| message.strip_prefix(REJECTED_PREFIX));
@@ -107,7 +107,7 @@ impl Decisions {
     }
 
     /// Whether a pod runs or ran already.
-    pub fn has_admitted(&self, uid: &PodUid, known: &Known) -> bool {
+    pub fn has_admitted(&self, uid: &PodUid, known: &ReportedFacts) -> bool {
         self.admitted.contains(uid) || (known.may_be_here(uid) && !self.rejected.contains_key(uid))
     }
 
@@ -130,7 +130,7 @@ impl Decisions {
         &mut self,
         candidates: &[Candidate],
         all: bool,
-        known: &mut Known,
+        known: &mut ReportedFacts,
         node: &NodeView,
     ) -> Outcome {
         let listed: BTreeSet<&PodUid> = candidates.iter().map(|candidate| &candidate.pod_ref.uid).collect();
@@ -184,7 +184,7 @@ impl Decisions {
     pub fn decide_again(
         &mut self,
         candidate: &Candidate,
-        known: &mut Known,
+        known: &mut ReportedFacts,
         node: &NodeView,
     ) -> Option<Outcome> {
         let uid = &candidate.pod_ref.uid;
@@ -200,7 +200,7 @@ impl Decisions {
     pub fn decide_new(
         &mut self,
         candidate: &Candidate,
-        known: &mut Known,
+        known: &mut ReportedFacts,
         node: &NodeView,
     ) -> Option<Outcome> {
         let is_enough = candidate.source == Source::Api
@@ -214,7 +214,7 @@ impl Decisions {
         Some(self.decide_beside(candidate, known, node)).filter(|outcome| outcome.waiting == 0)
     }
 
-    fn decide_beside(&mut self, candidate: &Candidate, known: &Known, node: &NodeView) -> Outcome {
+    fn decide_beside(&mut self, candidate: &Candidate, known: &ReportedFacts, node: &NodeView) -> Outcome {
         let mut round = Round::new(known, node);
         round.room = std::mem::take(&mut self.room);
         round.room.remove(&candidate.pod_ref.uid);
@@ -224,7 +224,7 @@ impl Decisions {
     }
 
     /// The pod may have come to its end, or may not have after all, while none waits.
-    pub fn settle(&mut self, uid: &PodUid, pod: Option<&Arc<Pod>>, known: &Known) {
+    pub fn settle(&mut self, uid: &PodUid, pod: Option<&Arc<Pod>>, known: &ReportedFacts) {
         let takes_room = |pod: &&Arc<Pod>| {
             self.admitted.contains(uid) && !known.is_over(uid, pod) && !self.victims().contains(uid)
         };
@@ -235,7 +235,7 @@ impl Decisions {
     }
 
     /// A pod of the API server is gone, while none waits. Whether that was all: if not, all have to be looked at.
-    pub fn forget(&mut self, uid: &PodUid, known: &mut Known) -> bool {
+    pub fn forget(&mut self, uid: &PodUid, known: &mut ReportedFacts) -> bool {
         if !self.preemptions.is_empty() {
             return false;
         }
@@ -328,7 +328,7 @@ impl Decisions {
         }
         // It may run: then it is not judged, and it is shown meanwhile. If not, it needs what a new pod needs. So what a
         // new pod would be refused, wait for or let others end for waits until the runtime tells.
-        let fits = round.judge(candidate) == Verdict::Admit;
+        let fits = round.judge(candidate) == AdmissionVerdict::Admit;
         round.outcome.ask_runtime |= !fits;
         Ok(fits)
     }
@@ -356,17 +356,19 @@ impl Decisions {
             return Err(why);
         }
         match round.judge(candidate) {
-            Verdict::Admit => Ok(true),
-            Verdict::AskAgain => Ok(false),
-            Verdict::Reject(why) => Err(why),
-            Verdict::AskNode(why) if !round.known.fetches_node || round.known.fetched_for.contains(uid) => {
+            AdmissionVerdict::Admit => Ok(true),
+            AdmissionVerdict::AskAgain => Ok(false),
+            AdmissionVerdict::Reject(why) => Err(why),
+            AdmissionVerdict::AskNode(why)
+                if !round.known.fetches_node || round.known.fetched_for.contains(uid) =>
+            {
                 Err(why)
             }
-            Verdict::AskNode(_) => {
+            AdmissionVerdict::AskNode(_) => {
                 round.outcome.ask_node.insert(uid.clone());
                 Ok(false)
             }
-            Verdict::Preempt { victims, resource } => {
+            AdmissionVerdict::Preempt { victims, resource } => {
                 let victims: Vec<&Candidate> = victims.into_iter().map(|index| round.active[index]).collect();
                 let uids: BTreeSet<PodUid> =
                     victims.iter().map(|victim| victim.pod_ref.uid.clone()).collect();
@@ -389,7 +391,7 @@ impl Decisions {
 
 /// The state of one round of decisions.
 struct Round<'a, 'k> {
-    known: &'k Known,
+    known: &'k ReportedFacts,
     node: &'k NodeView,
     /// The candidates that take room of the node so far.
     active: Vec<&'a Candidate>,
@@ -401,13 +403,13 @@ struct Round<'a, 'k> {
 }
 
 impl<'a, 'k> Round<'a, 'k> {
-    fn new(known: &'k Known, node: &'k NodeView) -> Self {
+    fn new(known: &'k ReportedFacts, node: &'k NodeView) -> Self {
         let (room, before) = (Room::default(), Room::default());
         Self { known, node, active: Vec::new(), room, before, outcome: Outcome::default() }
     }
 
     /// Whether the pod fits beside those that take room so far.
-    fn judge(&self, Candidate { pod, source, .. }: &Candidate) -> Verdict {
+    fn judge(&self, Candidate { pod, source, .. }: &Candidate) -> AdmissionVerdict {
         let others: Vec<&Pod> = self.active.iter().map(|other| &*other.pod.pod).collect();
         judge(&pod.pod, *source, &self.room, &others, self.node, self.known.strict_groups)
     }

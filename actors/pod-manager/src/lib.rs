@@ -16,10 +16,10 @@ mod actor;
 pub mod admission;
 mod decide;
 mod execute;
-mod known;
 mod merge;
 mod metrics;
 pub mod mirror;
+mod reported;
 mod same;
 
 pub use actor::{PodManager, PodManagerConfig, PodManagerDeps};

@@ -1,4 +1,4 @@
-//! PURE: merges the sources' pods into the candidates, in the order in which they are admitted.
+//! PURE: from what the sources say to the pods in question, in the order in which they are admitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,45 +11,44 @@ use pod_rules::origin::is_mirror;
 use pod_set::{PodSet, Taken};
 use supervision::blame;
 
-/// The newest pods of each source.
+/// What the sources have said so far.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// Of files and URLs, in the order in which these list them.
     statics: BTreeMap<Source, Arc<Vec<SourcePod>>>,
     api: PodSet<SourcePod>,
+    /// Pods of the API server that cannot be read, as they were before.
+    kept: BTreeMap<PodUid, SourcePod>,
     /// How many of its pods have each full name, those left out that stand for static ones.
     names: BTreeMap<String, usize>,
-    /// Pods of the API server that cannot be read, as they were before PodSources restarted.
-    kept: BTreeMap<PodUid, SourcePod>,
 }
 
-/// A pod that is left out because another pod has its UID or full name.
+/// A pod that no source may name twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duplicate {
     /// The pod that is left out.
     pub pod: PodRef,
-    /// The source that named it.
+    /// The source that named it again.
     pub source: Source,
 }
 
-/// A pod that a source names and that no other pod keeps out.
+/// A pod that some source wants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Namespace, name and UID of the pod.
+    /// Identity.
     pub pod_ref: PodRef,
-    /// The pod as the source gives it.
+    /// As the source gives it.
     pub pod: SourcePod,
-    /// The source that named it.
+    /// The source.
     pub source: Source,
 }
 
-/// The result of a merge.
+/// What a merge gives.
 #[derive(Debug, Default, PartialEq)]
 pub struct Merged {
-    /// Every pod once: those that run already, then the others by time of creation, then in the order of the
-    /// sources (row 3.5).
+    /// Every pod once: those that run already, then by creation, then as the sources list them (row 3.5).
     pub candidates: Vec<Candidate>,
-    /// Pods left out because another pod has their UID or full name.
+    /// Pods left out since another one has their UID or full name.
     pub duplicates: Vec<Duplicate>,
 }
 
@@ -62,13 +61,10 @@ impl Sources {
     /// News of the API server's pods. What is known of a pod goes on while PodSources cannot read it.
     pub fn take_api(&mut self, update: PodSetUpdate<SourcePod>) -> Taken<SourcePod> {
         let mut taken = self.api.take(update);
-        match &mut taken {
+        self.keep_unread(&mut taken);
+        match &taken {
             Taken::Nothing | Taken::Missed => {}
             Taken::Pod(uid, before) => {
-                if !self.api.is_unread(uid) {
-                    let kept = self.kept.remove(uid);
-                    *before = before.take().or(kept);
-                }
                 if let Some(name) = before.as_ref().and_then(own_name)
                     && let Some(count) = self.names.get_mut(&name)
                 {
@@ -77,21 +73,37 @@ impl Sources {
                         self.names.remove(&name);
                     }
                 }
-                if let Some(name) = self.api.get(uid).and_then(own_name) {
+                if let Some(name) = self.one_of_api(uid).and_then(own_name) {
                     *self.names.entry(name).or_default() += 1;
                 }
             }
-            Taken::All(before) => {
-                let known = |uid: &PodUid| before.get(uid).or_else(|| self.kept.get(uid)).cloned();
-                let unread = self.api.unread_uids();
-                self.kept = unread.filter_map(|uid| Some((uid.clone(), known(uid)?))).collect();
+            Taken::All(_) => {
+                let names: Vec<String> = self.of_api().filter_map(|(_, pod)| own_name(pod)).collect();
                 self.names.clear();
-                for name in self.api.iter().chain(&self.kept).filter_map(|(_, pod)| own_name(pod)) {
+                for name in names {
                     *self.names.entry(name).or_default() += 1;
                 }
             }
         }
         taken
+    }
+
+    /// Keeps what was known of pods that cannot be read, and hands it out as what was before with the next news of them.
+    fn keep_unread(&mut self, taken: &mut Taken<SourcePod>) {
+        match taken {
+            Taken::All(before) => {
+                let known = |uid: &PodUid| before.get(uid).or_else(|| self.kept.get(uid)).cloned();
+                let unread = self.api.unread_uids();
+                self.kept = unread.filter_map(|uid| Some((uid.clone(), known(uid)?))).collect();
+            }
+            Taken::Pod(uid, before) => {
+                *before = before.take().or_else(|| self.kept.remove(uid));
+                if let Some(before) = before.as_ref().filter(|_| self.api.is_unread(uid)) {
+                    self.kept.insert(uid.clone(), before.clone());
+                }
+            }
+            Taken::Nothing | Taken::Missed => {}
+        }
     }
 
     /// Pods of the API server that cannot be read and of which nothing is known: their absence means nothing.
@@ -109,7 +121,7 @@ impl Sources {
         self.names.get(&pod.full_name()).is_none_or(|count| *count <= 1)
     }
 
-    /// What is known of a pod that the API server no longer has. Only the API server tells the end of a pod.
+    /// What is known of a pod that the API server has no more. Only its pods have an end that somebody tells.
     pub fn gone(&self, uid: &PodUid) -> Option<GonePod> {
         self.api.gone(uid)
     }
@@ -124,7 +136,7 @@ impl Sources {
         self.api.get(uid).or_else(|| self.kept.get(uid))
     }
 
-    /// Whether every one of these sources has been heard.
+    /// Every one of these has been heard.
     pub fn heard_all(&self, expected: &[Source]) -> bool {
         expected.iter().all(|source| match source {
             Source::Api => self.api.is_complete(),
@@ -132,9 +144,9 @@ impl Sources {
         })
     }
 
-    /// Every pod once. `is_known` tells of pods that run or ran already: a new pod takes neither the UID nor
-    /// the name of such a pod. Pods of the API server and static pods have separate names: neither keeps the
-    /// other out.
+    /// Every pod once. `is_known` tells of those that run or ran already: a new one takes neither the place nor the name
+    /// of one that has it. A pod of the API server has its name there and takes it from no static one, nor that one from
+    /// it.
     pub fn merge(&self, is_known: impl Fn(&PodUid) -> bool) -> Merged {
         let mut merged = Merged::default();
         let statics = self.statics.iter().flat_map(|(source, pods)| pods.iter().map(|pod| (*source, pod)));
@@ -147,7 +159,7 @@ impl Sources {
                 blame::for_pod(&pod_ref.uid.clone(), || Candidate { pod_ref, pod: pod.clone(), source })
             })
             .collect();
-        // A static pod has no time of creation: among static pods the order of their sources decides.
+        // A static pod has no time of creation: among them the order of their sources decides.
         listed.sort_by_key(|candidate| (!is_known(&candidate.pod_ref.uid), created(&candidate.pod)));
         let (mut uids, mut names) = (BTreeSet::new(), BTreeSet::new());
         for candidate in listed {
@@ -284,7 +296,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the sources list: names and UIDs are unique, and every pod is a candidate or a duplicate.
+        /// Whatever is listed: names and UIDs are unique, and nothing is lost without a word.
         #[test]
         fn merged_pods_are_unique_and_accounted_for(
             listed in prop::collection::vec((0u8..6, 0u8..4), 0..12),

@@ -23,8 +23,8 @@ use pod_set::Digests;
 use supervision::{Address, Ctx, Subsystem, blame};
 
 use crate::api_pods::ApiPods;
-use crate::fetched::{Fetched, Taken};
-use crate::manifests::{Good, Manifests, Problem, Why, cut};
+use crate::fetched::{FetchOutcome, Fetched};
+use crate::manifests::{GoodManifest, Manifests, Problem, ReadReason, cut};
 use crate::restart_rules::RestartRules;
 use crate::static_pod::{self, static_pods};
 use crate::unsupported::{Supported, unsupported};
@@ -98,8 +98,8 @@ pub struct PodSources {
     manifests: Manifests,
     read: bool,
     /// Why the files are being read, and why they are to be read again after that.
-    reading: Option<Why>,
-    again: Option<Why>,
+    reading: Option<ReadReason>,
+    again: Option<ReadReason>,
     path_problem: Option<String>,
     fetched: Fetched,
     fetch_failures: u32,
@@ -133,7 +133,7 @@ impl PodSources {
         }
     }
 
-    fn read(&mut self, why: Why, ctx: &mut Ctx<Self>) {
+    fn read(&mut self, why: ReadReason, ctx: &mut Ctx<Self>) {
         let Some(path) = &self.deps.config.path else { return };
         if self.reading.is_some() {
             self.again = self.again.max(Some(why));
@@ -144,8 +144,8 @@ impl PodSources {
     }
 
     fn have_read(&mut self, files: Result<Vec<ManifestFile>, StaticFilesError>, ctx: &mut Ctx<Self>) {
-        let why = self.reading.take().unwrap_or(Why::Written);
-        if why == Why::Listing {
+        let why = self.reading.take().unwrap_or(ReadReason::Written);
+        if why == ReadReason::Listing {
             ctx.set_timer(Timer::Read, self.deps.config.check);
         }
         match files {
@@ -172,11 +172,11 @@ impl PodSources {
         }
     }
 
-    fn take(&mut self, files: Vec<ManifestFile>, why: Why) {
+    fn take(&mut self, files: Vec<ManifestFile>, why: ReadReason) {
         // If the path is itself a file, there is no listing: while the file is wrong nothing is known of its pod, and
         // the last one stays.
         let is_file = matches!(&files[..], [file] if Some(&file.path) == self.deps.config.path.as_ref());
-        let why = if is_file { Why::Written } else { why };
+        let why = if is_file { ReadReason::Written } else { why };
         let files = files
             .into_iter()
             .map(|file| (file.path.display().to_string(), file.content.map_err(|error| error.to_string())))
@@ -216,8 +216,8 @@ impl PodSources {
         };
         let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
         match self.fetched.take(body, |bytes| contained(&url, || pods_of(&url, bytes, &node, seen))) {
-            Taken::Unchanged => self.could_fetch(&url),
-            Taken::Pods(Good { pods, ignored }) => {
+            FetchOutcome::Unchanged => self.could_fetch(&url),
+            FetchOutcome::Pods(GoodManifest { pods, ignored }) => {
                 self.could_fetch(&url);
                 self.url_problem = None;
                 if let Some(fields) = ignored {
@@ -225,11 +225,11 @@ impl PodSources {
                 }
                 self.tell(Source::Http, pods);
             }
-            Taken::Emptied => {
+            FetchOutcome::Emptied => {
                 self.tell(Source::Http, Vec::new());
                 self.could_not_fetch(&url, format!("zero-length data received from {url}"), false);
             }
-            Taken::Wrong { message, kept } => {
+            FetchOutcome::Wrong { message, kept } => {
                 self.could_fetch(&url);
                 let message = cut(&message);
                 self.report(&Problem { path: url, message: message.clone(), kept });
@@ -392,15 +392,24 @@ impl PodSources {
 
 /// The result of `read`, in which a panic is an error. A manifest that makes the reader panic has no pod yet that could
 /// be quarantined: it counts as wrong, and the other manifests are read.
-fn contained<T>(origin: &str, read: impl FnOnce() -> Result<Good<T>, String>) -> Result<Good<T>, String> {
+fn contained<T>(
+    origin: &str,
+    read: impl FnOnce() -> Result<GoodManifest<T>, String>,
+) -> Result<GoodManifest<T>, String> {
     supervision::contained(read).unwrap_or_else(|panic| Err(format!("{origin}: cannot be read: {panic}")))
 }
 
 /// The pod of a manifest file, or all that is wrong with it.
-fn one_pod(path: &str, bytes: &[u8], node: &str, seen: jiff::Timestamp) -> Result<Good<SourcePod>, String> {
-    let Good { pods, ignored } = pods_from(&static_pod::Source::File(path.to_owned()), bytes, node, seen)?;
+fn one_pod(
+    path: &str,
+    bytes: &[u8],
+    node: &str,
+    seen: jiff::Timestamp,
+) -> Result<GoodManifest<SourcePod>, String> {
+    let GoodManifest { pods, ignored } =
+        pods_from(&static_pod::Source::File(path.to_owned()), bytes, node, seen)?;
     let pod = pods.into_iter().next().ok_or_else(|| format!("{path}: holds no pod"))?;
-    Ok(Good { pods: pod, ignored })
+    Ok(GoodManifest { pods: pod, ignored })
 }
 
 /// All pods of a URL's manifest, or what is wrong with the first wrong pod.
@@ -409,7 +418,7 @@ fn pods_of(
     bytes: &[u8],
     node: &str,
     seen: jiff::Timestamp,
-) -> Result<Good<Vec<SourcePod>>, String> {
+) -> Result<GoodManifest<Vec<SourcePod>>, String> {
     pods_from(&static_pod::Source::Http(url.to_owned()), bytes, node, seen)
 }
 
@@ -418,7 +427,7 @@ fn pods_from(
     bytes: &[u8],
     node: &str,
     seen: jiff::Timestamp,
-) -> Result<Good<Vec<SourcePod>>, String> {
+) -> Result<GoodManifest<Vec<SourcePod>>, String> {
     let decoded = static_pods(bytes, source, node, seen).map_err(|error| error.to_string())?;
     if decoded.ignored_documents > 0 {
         tracing::warn!(
@@ -429,7 +438,7 @@ fn pods_from(
     }
     let fields: Vec<String> = decoded.ignored_fields.iter().map(ToString::to_string).collect();
     let ignored = (!fields.is_empty()).then(|| format!("{}: {}", source.origin(), fields.join("; ")));
-    Ok(Good { pods: decoded.pods.into_iter().map(source_pod).collect(), ignored })
+    Ok(GoodManifest { pods: decoded.pods.into_iter().map(source_pod).collect(), ignored })
 }
 
 fn source_pod(pod: Pod) -> SourcePod {
@@ -455,14 +464,14 @@ impl Subsystem for PodSources {
             ctx.stream(
                 "manifests changed",
                 changes,
-                |actor, (), ctx| actor.read(Why::Written, ctx),
+                |actor, (), ctx| actor.read(ReadReason::Written, ctx),
                 |_, _| {
                     tracing::warn!(
                         "Static pod manifests are no longer watched; they are read at every check"
                     );
                 },
             );
-            self.read(Why::Listing, ctx);
+            self.read(ReadReason::Listing, ctx);
         }
         self.api_pods = ApiPods::new(ctx.incarnation(), self.deps.config.restart_rules);
         ctx.set_timer(Timer::Digest, self.digests.told());
@@ -472,7 +481,7 @@ impl Subsystem for PodSources {
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
-            Timer::Read => self.read(Why::Listing, ctx),
+            Timer::Read => self.read(ReadReason::Listing, ctx),
             Timer::Fetch => self.fetch(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),

@@ -3,15 +3,15 @@
 
 use messages::facts::SourcePod;
 
-use crate::manifests::Good;
+use crate::manifests::GoodManifest;
 
 /// The effect of a GET.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Taken {
+pub enum FetchOutcome {
     /// The manifest has not changed.
     Unchanged,
     /// The manifest's pods, and its fields that have no effect.
-    Pods(Good<Vec<SourcePod>>),
+    Pods(GoodManifest<Vec<SourcePod>>),
     /// The body was empty: there are no pods any more, which is worth a warning.
     Emptied,
     /// The manifest is wrong.
@@ -35,26 +35,26 @@ impl Fetched {
     pub fn take(
         &mut self,
         body: Vec<u8>,
-        decode: impl FnOnce(&[u8]) -> Result<Good<Vec<SourcePod>>, String>,
-    ) -> Taken {
+        decode: impl FnOnce(&[u8]) -> Result<GoodManifest<Vec<SourcePod>>, String>,
+    ) -> FetchOutcome {
         if body.is_empty() {
             // The next body counts as changed, even if it equals the one before this.
             self.bytes = None;
             self.pods = Some(Vec::new());
-            return Taken::Emptied;
+            return FetchOutcome::Emptied;
         }
         if self.bytes.as_ref() == Some(&body) {
-            return Taken::Unchanged;
+            return FetchOutcome::Unchanged;
         }
         let decoded = decode(&body);
         self.bytes = Some(body);
         match decoded {
             Ok(good) => {
                 self.pods = Some(good.pods.clone());
-                Taken::Pods(good)
+                FetchOutcome::Pods(good)
             }
             Err(message) => {
-                Taken::Wrong { message, kept: self.pods.as_ref().is_some_and(|pods| !pods.is_empty()) }
+                FetchOutcome::Wrong { message, kept: self.pods.as_ref().is_some_and(|pods| !pods.is_empty()) }
             }
         }
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::manifests::runnable;
 
-    fn decode(bytes: &[u8]) -> Result<Good<Vec<SourcePod>>, String> {
+    fn decode(bytes: &[u8]) -> Result<GoodManifest<Vec<SourcePod>>, String> {
         let text = std::str::from_utf8(bytes).unwrap();
         if text == "bad" {
             return Err("spec.containers: Required value".to_owned());
@@ -82,7 +82,7 @@ mod tests {
             pod.metadata.name = Some(name.to_owned());
             runnable(pod)
         };
-        Ok(Good { pods: text.split(' ').map(named).collect(), ignored: None })
+        Ok(GoodManifest { pods: text.split(' ').map(named).collect(), ignored: None })
     }
 
     fn names(fetched: &Fetched) -> Option<Vec<&str>> {
@@ -93,30 +93,37 @@ mod tests {
     fn unchanged_bytes_are_not_decoded_again() {
         let mut fetched = Fetched::default();
         assert_eq!(names(&fetched), None, "not heard yet");
-        assert!(matches!(fetched.take(b"a b".to_vec(), decode), Taken::Pods(good) if good.pods.len() == 2));
-        assert_eq!(fetched.take(b"a b".to_vec(), |_| panic!("decoded again")), Taken::Unchanged);
-        assert!(matches!(fetched.take(b"b".to_vec(), decode), Taken::Pods(good) if good.pods.len() == 1));
+        assert!(
+            matches!(fetched.take(b"a b".to_vec(), decode), FetchOutcome::Pods(good) if good.pods.len() == 2)
+        );
+        assert_eq!(fetched.take(b"a b".to_vec(), |_| panic!("decoded again")), FetchOutcome::Unchanged);
+        assert!(
+            matches!(fetched.take(b"b".to_vec(), decode), FetchOutcome::Pods(good) if good.pods.len() == 1)
+        );
     }
 
     #[test]
     fn a_wrong_manifest_keeps_the_pods_and_is_told_once() {
         let mut fetched = Fetched::default();
-        let wrong = |kept| Taken::Wrong { message: "spec.containers: Required value".to_owned(), kept };
+        let wrong =
+            |kept| FetchOutcome::Wrong { message: "spec.containers: Required value".to_owned(), kept };
         assert_eq!(fetched.take(b"bad".to_vec(), decode), wrong(false));
         assert_eq!(names(&fetched), None, "still not heard");
         fetched.take(b"a".to_vec(), decode);
         assert_eq!(fetched.take(b"bad".to_vec(), decode), wrong(true));
-        assert_eq!(fetched.take(b"bad".to_vec(), decode), Taken::Unchanged);
+        assert_eq!(fetched.take(b"bad".to_vec(), decode), FetchOutcome::Unchanged);
         assert_eq!(names(&fetched), Some(vec!["a"]));
     }
 
     #[test]
     fn nothing_served_means_no_pods_and_what_was_before_is_news_again() {
         let mut fetched = Fetched::default();
-        assert_eq!(fetched.take(Vec::new(), decode), Taken::Emptied);
+        assert_eq!(fetched.take(Vec::new(), decode), FetchOutcome::Emptied);
         assert_eq!(names(&fetched), Some(vec![]), "heard");
         fetched.take(b"a".to_vec(), decode);
-        assert_eq!(fetched.take(Vec::new(), decode), Taken::Emptied);
-        assert!(matches!(fetched.take(b"a".to_vec(), decode), Taken::Pods(good) if good.pods.len() == 1));
+        assert_eq!(fetched.take(Vec::new(), decode), FetchOutcome::Emptied);
+        assert!(
+            matches!(fetched.take(b"a".to_vec(), decode), FetchOutcome::Pods(good) if good.pods.len() == 1)
+        );
     }
 }

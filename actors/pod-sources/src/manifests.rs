@@ -28,7 +28,7 @@ pub struct Problem {
 
 /// The content of a good manifest.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Good<T> {
+pub struct GoodManifest<T> {
     /// The manifest's pod or pods.
     pub pods: T,
     /// The manifest's fields that have no effect, with the file; `None` if there are none.
@@ -49,7 +49,7 @@ pub struct Reading {
 
 /// Why files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
+pub enum ReadReason {
     /// A file was written.
     Written,
     /// The period of listings is over.
@@ -75,8 +75,8 @@ impl Manifests {
     pub fn read(
         &mut self,
         files: Vec<(String, Result<Vec<u8>, String>)>,
-        why: Why,
-        mut pod: impl FnMut(&str, &[u8]) -> Result<Good<SourcePod>, String>,
+        why: ReadReason,
+        mut pod: impl FnMut(&str, &[u8]) -> Result<GoodManifest<SourcePod>, String>,
     ) -> Reading {
         let mut before = std::mem::take(&mut self.by_path);
         let mut reading = Reading::default();
@@ -84,7 +84,7 @@ impl Manifests {
             let known = before.remove(&path);
             let manifest = match known {
                 Some(mut known) if known.content == content => {
-                    if let Some(wrong) = known.wrong.as_ref().filter(|_| why == Why::Listing)
+                    if let Some(wrong) = known.wrong.as_ref().filter(|_| why == ReadReason::Listing)
                         && known.pod.take().is_some()
                     {
                         let message = wrong.clone();
@@ -98,7 +98,7 @@ impl Manifests {
                         Err(error) => Err(format!("{path}: {error}")),
                     };
                     match decoded {
-                        Ok(Good { pods, ignored }) => {
+                        Ok(GoodManifest { pods, ignored }) => {
                             reading.ignored.extend(ignored.map(|ignored| (path.clone(), cut(&ignored))));
                             Manifest { content, pod: Some(pods), wrong: None }
                         }
@@ -140,7 +140,7 @@ pub fn runnable(pod: Pod) -> SourcePod {
 mod tests {
     use super::*;
 
-    fn decode(path: &str, bytes: &[u8]) -> Result<Good<SourcePod>, String> {
+    fn decode(path: &str, bytes: &[u8]) -> Result<GoodManifest<SourcePod>, String> {
         let text = std::str::from_utf8(bytes).unwrap();
         if text == "bad" {
             return Err(format!("{path}: spec.containers: Required value"));
@@ -148,7 +148,7 @@ mod tests {
         let mut pod = Pod::default();
         pod.metadata.name = Some(text.to_owned());
         let ignored = text.contains("odd").then(|| format!("{path}: odd"));
-        Ok(Good { pods: runnable(pod), ignored })
+        Ok(GoodManifest { pods: runnable(pod), ignored })
     }
 
     fn files(list: &[(&str, &str)]) -> Vec<(String, Result<Vec<u8>, String>)> {
@@ -162,8 +162,9 @@ mod tests {
     #[test]
     fn unchanged_manifests_are_the_same_objects() {
         let mut manifests = Manifests::default();
-        let first = manifests.read(files(&[("a", "one")]), Why::Listing, decode);
-        let second = manifests.read(files(&[("a", "one")]), Why::Listing, |_, _| panic!("decoded again"));
+        let first = manifests.read(files(&[("a", "one")]), ReadReason::Listing, decode);
+        let second =
+            manifests.read(files(&[("a", "one")]), ReadReason::Listing, |_, _| panic!("decoded again"));
         assert!(Arc::ptr_eq(&first.pods[0].pod, &second.pods[0].pod));
     }
 
@@ -171,12 +172,12 @@ mod tests {
     fn a_manifest_that_goes_bad_keeps_its_pod_until_a_listing_finds_it_so() {
         let mut manifests = Manifests::default();
         let (good, bad) = (files(&[("a", "one"), ("b", "two")]), files(&[("a", "bad"), ("b", "two")]));
-        manifests.read(good.clone(), Why::Listing, decode);
+        manifests.read(good.clone(), ReadReason::Listing, decode);
         for (why, pods, told) in [
-            (Why::Written, vec!["one", "two"], Some(true)),
-            (Why::Written, vec!["one", "two"], None),
-            (Why::Listing, vec!["two"], Some(false)),
-            (Why::Listing, vec!["two"], None),
+            (ReadReason::Written, vec!["one", "two"], Some(true)),
+            (ReadReason::Written, vec!["one", "two"], None),
+            (ReadReason::Listing, vec!["two"], Some(false)),
+            (ReadReason::Listing, vec!["two"], None),
         ] {
             let reading = manifests.read(bad.clone(), why, decode);
             assert_eq!(names(&reading), pods, "{why:?}");
@@ -184,10 +185,10 @@ mod tests {
             assert_eq!(kept, Vec::from_iter(told), "{why:?}");
             assert!(reading.problems.iter().all(|problem| problem.message.contains("spec.containers")));
         }
-        assert_eq!(names(&manifests.read(good, Why::Written, decode)), ["one", "two"], "mended");
+        assert_eq!(names(&manifests.read(good, ReadReason::Written, decode)), ["one", "two"], "mended");
         let removed = files(&[("b", "two")]);
         assert_eq!(
-            names(&manifests.read(removed, Why::Written, decode)),
+            names(&manifests.read(removed, ReadReason::Written, decode)),
             ["two"],
             "a removed file is a removed pod"
         );
@@ -196,19 +197,19 @@ mod tests {
     #[test]
     fn what_a_listing_is_the_first_to_see_may_be_a_file_that_is_being_written() {
         let mut manifests = Manifests::default();
-        manifests.read(files(&[("a", "one")]), Why::Listing, decode);
-        assert_eq!(names(&manifests.read(files(&[("a", "bad")]), Why::Listing, decode)), ["one"]);
+        manifests.read(files(&[("a", "one")]), ReadReason::Listing, decode);
+        assert_eq!(names(&manifests.read(files(&[("a", "bad")]), ReadReason::Listing, decode)), ["one"]);
         let gone: [&str; 0] = [];
-        assert_eq!(names(&manifests.read(files(&[("a", "bad")]), Why::Listing, decode)), gone);
+        assert_eq!(names(&manifests.read(files(&[("a", "bad")]), ReadReason::Listing, decode)), gone);
     }
 
     #[test]
     fn fields_without_effect_are_told_once() {
         let mut manifests = Manifests::default();
-        let reading = manifests.read(files(&[("a", "odd")]), Why::Listing, decode);
+        let reading = manifests.read(files(&[("a", "odd")]), ReadReason::Listing, decode);
         assert_eq!(reading.ignored, [("a".to_owned(), "a: odd".to_owned())]);
         assert_eq!((names(&reading), reading.problems.len()), (vec!["odd"], 0));
-        assert_eq!(manifests.read(files(&[("a", "odd")]), Why::Listing, decode).ignored, []);
+        assert_eq!(manifests.read(files(&[("a", "odd")]), ReadReason::Listing, decode).ignored, []);
     }
 
     #[test]
@@ -216,7 +217,7 @@ mod tests {
         let mut manifests = Manifests::default();
         let reading = manifests.read(
             vec![("a".to_owned(), Err("it is not a regular file".to_owned()))],
-            Why::Listing,
+            ReadReason::Listing,
             decode,
         );
         assert_eq!(reading.problems[0].message, "a: it is not a regular file");

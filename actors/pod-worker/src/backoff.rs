@@ -61,7 +61,7 @@ fn signed(wait: Duration) -> SignedDuration {
 
 /// Whether and when a container may be restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StartDecision {
     /// The container may start at once.
     Start,
     /// The container may not start before `until`.
@@ -95,21 +95,21 @@ impl CrashBackoff {
     }
 
     /// Whether the container `name`, with this hash in its spec, may start now.
-    pub fn verdict(&self, pod: &RuntimePod, name: &str, hash: u64, now: Timestamp) -> Verdict {
+    pub fn verdict(&self, pod: &RuntimePod, name: &str, hash: u64, now: Timestamp) -> StartDecision {
         let Some(finished) = last_exit(pod, name).and_then(|exit| exit.finished_at) else {
-            return Verdict::Start;
+            return StartDecision::Start;
         };
-        let Some(entry) = self.entry(pod, name, hash) else { return Verdict::Start };
+        let Some(entry) = self.entry(pod, name, hash) else { return StartDecision::Start };
         if finished.duration_since(entry.started) > RESET_AFTER {
-            return Verdict::Start;
+            return StartDecision::Start;
         }
         if finished > now {
             // The clock was set back after the exit: the time since the exit is unknown, and it may take for
             // ever until the clock is past the exit again. One restart comes early.
-            return Verdict::Start;
+            return StartDecision::Start;
         }
         let until = finished.saturating_add(entry.delay).unwrap_or(Timestamp::MAX);
-        if now < until { Verdict::Wait { until, delay: entry.delay } } else { Verdict::Start }
+        if now < until { StartDecision::Wait { until, delay: entry.delay } } else { StartDecision::Start }
     }
 
     /// Notes that an instance of the container has been started, as the next after those in `pod`.
@@ -199,12 +199,12 @@ mod tests {
             let pod = runtime_pod(instances.clone());
             if index > 0 {
                 let kept = match book.verdict(&pod, "c", HASH, at(now)) {
-                    Verdict::Start => 0,
-                    Verdict::Wait { until, .. } => until.duration_since(at(now)).as_secs(),
+                    StartDecision::Start => 0,
+                    StartDecision::Wait { until, .. } => until.duration_since(at(now)).as_secs(),
                 };
                 delays.push(kept);
                 now += kept;
-                assert_eq!(book.verdict(&pod, "c", HASH, at(now)), Verdict::Start);
+                assert_eq!(book.verdict(&pod, "c", HASH, at(now)), StartDecision::Start);
             }
             book.started(&pod, "c", HASH, at(now));
             let mut instance = exited("c", attempt, now, now + run, 1);
@@ -239,7 +239,7 @@ mod tests {
         crashed.hash = Some(HASH);
         let verdict = book.verdict(&runtime_pod(vec![crashed]), "c", HASH, at(3));
         let delay = SignedDuration::from_secs(1);
-        assert_eq!(verdict, Verdict::Wait { until: at(4), delay });
+        assert_eq!(verdict, StartDecision::Wait { until: at(4), delay });
     }
 
     #[test]
@@ -253,8 +253,8 @@ mod tests {
         let mut book = CrashBackoff::new(BackoffBounds::default());
         let pod = runtime_pod(vec![exited("c", 4, 0, 1, 1)]);
         book.started(&pod, "c", HASH, at(2));
-        assert!(matches!(book.verdict(&pod, "c", HASH, at(2)), Verdict::Wait { .. }));
-        assert_eq!(book.verdict(&pod, "c", HASH + 1, at(2)), Verdict::Start);
+        assert!(matches!(book.verdict(&pod, "c", HASH, at(2)), StartDecision::Wait { .. }));
+        assert_eq!(book.verdict(&pod, "c", HASH + 1, at(2)), StartDecision::Start);
     }
 
     proptest! {

@@ -35,7 +35,6 @@ pub mod node_rules;
 pub mod plan;
 pub mod pool;
 pub mod retry;
-pub mod roster;
 pub mod sandbox_config;
 mod security_groups;
 pub mod spec;
@@ -43,6 +42,7 @@ pub mod step;
 pub mod termination;
 pub mod texts;
 pub mod worker;
+pub mod worker_registry;
 
 pub use backoff::BackoffBounds;
 pub use deps::{FaultPoint, PodWorkerConfig, PodWorkerDeps, PodWorkerPoolDeps, ReadResolvConf};

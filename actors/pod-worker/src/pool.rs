@@ -21,9 +21,9 @@ use supervision::{Child, ChildSpec, Ctx, Subsystem, blame};
 
 use crate::deps::PodWorkerPoolDeps;
 use crate::dns::check_resolv_conf;
-use crate::roster::{Order, Roster};
 use crate::texts::check_limits_for_resolv_conf;
 use crate::worker::PodWorker;
+use crate::worker_registry::{Order, WorkerRegistry};
 
 /// The most messages that may wait for one worker: messages replace older ones of their kind, so this is
 /// ample.
@@ -45,7 +45,7 @@ pub enum Timer {
 /// The pool of all pod workers.
 pub struct PodWorkerPool {
     deps: PodWorkerPoolDeps,
-    roster: Roster,
+    worker_registry: WorkerRegistry,
     children: BTreeMap<PodUid, Child<PodWorker>>,
     /// Pods whose worker is over and may not have ended yet.
     ending: BTreeSet<PodUid>,
@@ -62,7 +62,7 @@ impl PodWorkerPool {
     pub fn new(deps: PodWorkerPoolDeps) -> Self {
         Self {
             deps,
-            roster: Roster::default(),
+            worker_registry: WorkerRegistry::default(),
             children: BTreeMap::new(),
             ending: BTreeSet::new(),
             health: None,
@@ -85,12 +85,12 @@ impl PodWorkerPool {
     }
 
     fn sync(&self, uid: &PodUid, pod: PodRef, want: Want) {
-        self.forward(uid, SyncPod { pod, want, trusts_end: self.roster.trusts_end(uid) });
+        self.forward(uid, SyncPod { pod, want, trusts_end: self.worker_registry.trusts_end(uid) });
     }
 
     fn act(&mut self, ctx: &mut Ctx<Self>) {
-        self.roster.leave_alone(ctx.quarantined());
-        for order in self.roster.decide() {
+        self.worker_registry.leave_alone(ctx.quarantined());
+        for order in self.worker_registry.decide() {
             let _named = blame::name(order.uid());
             match order {
                 Order::Start(pod, want) => self.start(pod, want, ctx),
@@ -113,7 +113,7 @@ impl PodWorkerPool {
         if self.ending.contains(&uid) {
             // The new worker would be taken for its predecessor, which has not ended. The timer that waits
             // for that end starts it.
-            self.roster.not_started(&uid);
+            self.worker_registry.not_started(&uid);
             return;
         }
         let (worker, name) = (self.deps.worker.clone(), uid.clone());
@@ -144,8 +144,8 @@ impl PodWorkerPool {
     }
 
     fn forget(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
-        if self.roster.is_desired(&uid) {
-            let label = if self.roster.is_static(&uid) { "true" } else { "" };
+        if self.worker_registry.is_desired(&uid) {
+            let label = if self.worker_registry.is_static(&uid) { "true" } else { "" };
             self.deps.worker.metrics.restarted_pods.with_label_values(&[label]).inc();
         }
         self.children.remove(&uid);
@@ -163,7 +163,7 @@ impl PodWorkerPool {
         let ended: Vec<PodUid> = self.ending.iter().filter(ended).cloned().collect();
         for uid in &ended {
             self.ending.remove(uid);
-            self.roster.touch(uid);
+            self.worker_registry.touch(uid);
         }
         if !self.ending.is_empty() {
             ctx.set_timer(Timer::Ending, ENDING_PAUSE);
@@ -174,7 +174,7 @@ impl PodWorkerPool {
     /// Tells every worker's newest report to all followers, and sets a timer to repeat that when one refused.
     fn resend_reports(&self, ctx: &mut Ctx<Self>) {
         let mut refused = false;
-        for (uid, report) in self.roster.reports() {
+        for (uid, report) in self.worker_registry.reports() {
             let _named = blame::name(&uid);
             for address in &self.deps.worker.reports {
                 let reported = WorkerReported { uid: uid.clone(), report: report.clone() };
@@ -204,7 +204,7 @@ impl PodWorkerPool {
 
     fn count(&self) {
         let gauge = &self.deps.worker.metrics.working_pods;
-        for ((lifecycle, config, fixed), count) in self.roster.counts() {
+        for ((lifecycle, config, fixed), count) in self.worker_registry.counts() {
             gauge.with_label_values(&[lifecycle, config, fixed]).set(count);
         }
     }
@@ -220,7 +220,7 @@ impl Subsystem for PodWorkerPool {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         for (uid, child) in ctx.children::<PodWorker>() {
-            blame::for_pod(&uid, || self.roster.adopt(&uid));
+            blame::for_pod(&uid, || self.worker_registry.adopt(&uid));
             self.children.insert(uid, child);
         }
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
@@ -240,12 +240,12 @@ impl Subsystem for PodWorkerPool {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
-        self.roster.touch(pod);
+        self.worker_registry.touch(pod);
         self.act(ctx);
     }
 
     fn observe(&self) -> serde_json::Value {
-        let counts = self.roster.counts();
+        let counts = self.worker_registry.counts();
         let of = |state: &str| -> i64 {
             counts.iter().filter(|((lifecycle, _, _), _)| *lifecycle == state).map(|(_, count)| count).sum()
         };
@@ -263,7 +263,7 @@ impl Handler<DesiredPodsChanged> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
-        if self.roster.desire(update) {
+        if self.worker_registry.desire(update) {
             self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         }
         self.act(ctx);
@@ -278,8 +278,8 @@ impl Handler<PodObserved> for PodWorkerPool {
         if !self.looks.is_newest(&uid, fact.look) {
             return;
         }
-        self.roster.observe(&uid, &fact.state);
-        if self.roster.has(&uid) {
+        self.worker_registry.observe(&uid, &fact.state);
+        if self.worker_registry.has(&uid) {
             self.observed.insert(uid.clone(), fact.clone());
             self.forward(&uid, fact);
         } else if !fact.state.is_absent() {
@@ -325,7 +325,7 @@ impl Handler<ProbeVerdict> for PodWorkerPool {
 
     fn handle(&mut self, fact: ProbeVerdict, _ctx: &mut Ctx<Self>) {
         let uid = fact.uid.clone();
-        if self.roster.has(&uid) {
+        if self.worker_registry.has(&uid) {
             self.verdicts.insert(uid.clone(), fact.clone());
             self.forward(&uid, fact);
         }
@@ -336,7 +336,7 @@ impl Handler<WorkerReported> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, fact: WorkerReported, ctx: &mut Ctx<Self>) {
-        if self.roster.report(&fact.uid, &fact.report) {
+        if self.worker_registry.report(&fact.uid, &fact.report) {
             self.act(ctx);
         }
     }
@@ -347,7 +347,7 @@ impl Handler<EvictPod> for PodWorkerPool {
 
     fn handle(&mut self, order: EvictPod, _ctx: &mut Ctx<Self>) {
         let uid = order.uid.clone();
-        if self.roster.has(&uid) {
+        if self.worker_registry.has(&uid) {
             self.evictions.insert(uid.clone(), order.clone());
             self.forward(&uid, order);
         }
@@ -368,7 +368,7 @@ impl Handler<ResendPod> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, request: ResendPod, _ctx: &mut Ctx<Self>) {
-        if let Some((pod, want)) = self.roster.goal(&request.uid) {
+        if let Some((pod, want)) = self.worker_registry.goal(&request.uid) {
             self.sync(&request.uid, pod, want);
         }
         self.tell_all_but_goal(&request.uid);
@@ -387,6 +387,6 @@ impl Handler<GetWorkers> for PodWorkerPool {
     type Result = MessageResult<GetWorkers>;
 
     fn handle(&mut self, _: GetWorkers, _ctx: &mut Ctx<Self>) -> Self::Result {
-        MessageResult(self.roster.reports())
+        MessageResult(self.worker_registry.reports())
     }
 }

@@ -10,12 +10,12 @@ use messages::runtime::{RuntimeHealth, RuntimePod};
 
 use crate::backoff::CrashBackoff;
 use crate::lifecycle::Lifecycle;
-use crate::plan::{Finished, Inputs, Known, PodPlan, plan};
+use crate::plan::{AttemptHistory, Finished, Inputs, PodPlan, plan};
 use crate::termination::{TerminationPlan, terminate};
 
 /// All facts of a worker that has no task under way.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub struct ReconcileInput<'a> {
     /// The state of the pod's lifecycle.
     pub lifecycle: &'a Lifecycle,
     /// The pod as it was last desired; absent for a pod that only the runtime has.
@@ -37,7 +37,7 @@ pub struct Situation<'a> {
     /// The restart delays.
     pub backoff: &'a CrashBackoff,
     /// The results of earlier attempts.
-    pub known: &'a Known,
+    pub known: &'a AttemptHistory,
     /// Sandboxes that have been stopped and that the runtime still has.
     pub stopped_sandboxes: &'a BTreeSet<Arc<str>>,
     /// The end of the pause after a failure that concerns the whole pod: until then there is no step.
@@ -83,7 +83,7 @@ pub enum Step {
 }
 
 /// Decides the next step.
-pub fn next(situation: &Situation<'_>) -> Step {
+pub fn next(situation: &ReconcileInput<'_>) -> Step {
     let lifecycle = situation.lifecycle;
     if lifecycle.released() {
         return if situation.gone && lifecycle.deleted() { Step::End } else { Step::Rest(None) };
@@ -119,7 +119,7 @@ pub fn next(situation: &Situation<'_>) -> Step {
     }
 }
 
-fn sync(situation: &Situation<'_>, pod: &Pod, observed: &RuntimePod) -> Step {
+fn sync(situation: &ReconcileInput<'_>, pod: &Pod, observed: &RuntimePod) -> Step {
     let Some(health) = situation.health.filter(|health| health.ready) else {
         return Step::Rest(None);
     };
@@ -178,7 +178,7 @@ mod tests {
         }
 
         fn next(&self) -> Step {
-            next(&Situation {
+            next(&ReconcileInput {
                 lifecycle: &self.lifecycle,
                 pod: self.pod.as_ref(),
                 gone: self.gone,
@@ -189,7 +189,7 @@ mod tests {
                 health: self.health.as_ref(),
                 verdicts: &BTreeMap::new(),
                 backoff: &CrashBackoff::new(BackoffBounds::default()),
-                known: &Known::default(),
+                known: &AttemptHistory::default(),
                 stopped_sandboxes: &self.stopped,
                 retry_at: self.retry_at,
                 dead_kept: 1,

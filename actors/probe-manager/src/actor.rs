@@ -23,15 +23,15 @@ use supervision::{Address, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
 use crate::checkpoint::{self, SavedPod};
-use crate::execute::{self, Ways};
-use crate::flying::Flying;
+use crate::execute::{self, Backends};
 use crate::lanes::{AllLanes, Lane, ProbeLimits};
 use crate::metrics::ProbeMetrics;
-use crate::pod::{At, Ended, Heard, PodProbes, ProbeName, Run};
+use crate::pod::{At, PodProbes, ProbeName, ProbeRun, RunChange, RunEnd};
+use crate::running::RunningProbe;
 use crate::target::{self, Target};
 use crate::texts;
 use crate::timer::{ProbeKey, Timer};
-use crate::verdict::{Answer, Unasked};
+use crate::verdict::{NoAnswer, ProbeAnswer};
 
 /// Pause before ProbeManager tells refused verdicts again.
 const PUBLISH_AGAIN: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ const LONG: Duration = Duration::from_secs(3600);
 #[derive(Clone)]
 pub struct ProbeManagerDeps {
     /// HTTP, TCP, gRPC and commands in containers.
-    pub ways: Ways,
+    pub backends: Backends,
     /// Where verdicts are checkpointed.
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Wall time and randomness.
@@ -75,7 +75,7 @@ pub struct ProbeManager {
     deps: ProbeManagerDeps,
     origin: Instant,
     lanes: AllLanes,
-    flying: BTreeMap<PodUid, BTreeMap<ProbeName, Flying>>,
+    running: BTreeMap<PodUid, BTreeMap<ProbeName, RunningProbe>>,
     pods: BTreeMap<PodUid, PodProbes>,
     /// The newest facts, also of pods that are not desired yet, or not any more.
     desired: PodSet<Arc<DesiredPod>>,
@@ -93,7 +93,7 @@ impl ProbeManager {
     pub fn new(deps: ProbeManagerDeps) -> Self {
         Self {
             lanes: AllLanes::new(deps.limits),
-            flying: BTreeMap::new(),
+            running: BTreeMap::new(),
             deps,
             origin: Instant::now(),
             pods: BTreeMap::new(),
@@ -295,16 +295,16 @@ impl ProbeManager {
         self.deps.metrics.traffic(self.lanes.in_flight(), self.lanes.waiting());
     }
 
-    fn run(&mut self, lane: Lane, uid: PodUid, name: ProbeName, run: Run, ctx: &mut Ctx<Self>) {
+    fn run(&mut self, lane: Lane, uid: PodUid, name: ProbeName, run: ProbeRun, ctx: &mut Ctx<Self>) {
         let began = self.origin.elapsed();
         self.deps.metrics.began(began.saturating_sub(run.due));
         let target = self.target(&uid, &run);
-        let (ways, id, timeout) = (self.deps.ways.clone(), run.container_id.clone(), run.timeout);
+        let (backends, id, timeout) = (self.deps.backends.clone(), run.container_id.clone(), run.timeout);
         let asker = Arc::from(uid.as_str());
         let work = async move {
             match target {
-                Ok(target) => execute::run(ways, target, id, asker, timeout).await,
-                Err(message) => Answer::Errored { why: Unasked::Unknown, message },
+                Ok(target) => execute::run(backends, target, id, asker, timeout).await,
+                Err(message) => ProbeAnswer::Errored { why: NoAnswer::Unknown, message },
             }
         };
         let (pod, probe, container_id) = (uid.clone(), name.clone(), run.container_id.clone());
@@ -318,34 +318,34 @@ impl ProbeManager {
                 actor.pump(&uid, ctx);
             },
         );
-        self.flying.entry(pod).or_default().insert(probe, Flying { effect, lane, container_id });
+        self.running.entry(pod).or_default().insert(probe, RunningProbe { effect, lane, container_id });
     }
 
     /// A probe is not in flight any more.
     fn landed(&mut self, uid: &PodUid, name: &ProbeName) {
-        let Some(flying) = self.flying.get_mut(uid) else { return };
-        if let Some(one) = flying.remove(name) {
+        let Some(running) = self.running.get_mut(uid) else { return };
+        if let Some(one) = running.remove(name) {
             self.lanes.ended(one.lane, uid);
         }
-        if flying.is_empty() {
-            self.flying.remove(uid);
+        if running.is_empty() {
+            self.running.remove(uid);
         }
     }
 
     /// Ends the pod's probes in flight that would not count any more: they free their lanes, and could hang for long.
     fn give_up(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let probes = self.pods.get(uid);
-        let counts = |name: &ProbeName, one: &Flying| {
+        let counts = |name: &ProbeName, one: &RunningProbe| {
             probes.is_some_and(|probes| probes.awaits(name, &one.container_id))
         };
-        let flying = self.flying.get(uid).into_iter().flatten();
+        let running = self.running.get(uid).into_iter().flatten();
         let vain: Vec<ProbeName> =
-            flying.filter(|(name, one)| !counts(name, one)).map(|(name, _)| name.clone()).collect();
+            running.filter(|(name, one)| !counts(name, one)).map(|(name, _)| name.clone()).collect();
         if vain.is_empty() {
             return;
         }
         for name in vain {
-            if let Some(one) = self.flying.get(uid).and_then(|flying| flying.get(&name)) {
+            if let Some(one) = self.running.get(uid).and_then(|running| running.get(&name)) {
                 ctx.cancel_effect(one.effect);
             }
             self.landed(uid, &name);
@@ -356,7 +356,7 @@ impl ProbeManager {
         self.pump(uid, ctx);
     }
 
-    fn target(&self, uid: &PodUid, run: &Run) -> Result<Target, String> {
+    fn target(&self, uid: &PodUid, run: &ProbeRun) -> Result<Target, String> {
         let probes = self.pods.get(uid).ok_or("the pod is gone")?;
         let desired = probes.desired();
         let host_network = desired.pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or(false);
@@ -379,29 +379,29 @@ impl ProbeManager {
         &mut self,
         uid: &PodUid,
         name: &ProbeName,
-        run: &Run,
+        run: &ProbeRun,
         began: Duration,
-        answer: &Answer,
+        answer: &ProbeAnswer,
         ctx: &mut Ctx<Self>,
     ) {
         let at = self.origin.elapsed();
         let Some(probes) = self.pods.get_mut(uid) else { return };
         let pod = probes.desired().pod_ref.clone();
         let heard =
-            probes.ended(name, &run.container_id, Ended { due: run.due, at, passed: answer.passed() });
-        if heard != Heard::Dropped {
+            probes.ended(name, &run.container_id, RunEnd { due: run.due, at, passed: answer.passed() });
+        if heard != RunChange::Dropped {
             if let Some(passed) = answer.passed() {
                 self.deps.metrics.answered(&pod, &name.0, name.1, passed, at.saturating_sub(began));
             }
             self.record(pod, run, texts::event(name.1, answer));
         }
-        if heard == Heard::Changed {
+        if heard == RunChange::Changed {
             self.publish(uid, ctx);
         }
         self.settled(uid, ctx);
     }
 
-    fn record(&self, pod: PodRef, run: &Run, event: Option<texts::Event>) {
+    fn record(&self, pod: PodRef, run: &ProbeRun, event: Option<texts::Event>) {
         let Some(event) = event else { return };
         let object = EventObject::Pod { pod, field_path: run.field_path.as_str().into() };
         // No probe waits for an event.

@@ -12,7 +12,7 @@ use bridge_http::probes::{
 
 use crate::target::Target;
 use crate::texts;
-use crate::verdict::{Answer, TRIES_ON_ERROR, Unasked};
+use crate::verdict::{NoAnswer, ProbeAnswer, TRIES_ON_ERROR};
 
 /// At most so many bytes of a command's output are kept.
 const OUTPUT_BYTES_MAX: usize = 10 * 1024;
@@ -22,7 +22,7 @@ const RUNTIME_SLACK: Duration = Duration::from_secs(10);
 
 /// The effects through which probes run.
 #[derive(Clone)]
-pub struct Ways {
+pub struct Backends {
     /// Runs commands in containers.
     pub exec: Arc<dyn ExecSync>,
     /// Probes over HTTP, TCP and gRPC.
@@ -32,31 +32,33 @@ pub struct Ways {
 /// Runs a probe. If the container could not be asked, it is tried again at once, at most [`TRIES_ON_ERROR`] times in
 /// all.
 pub async fn run(
-    ways: Ways,
+    backends: Backends,
     target: Target,
     container_id: Arc<str>,
     asker: Arc<str>,
     timeout: Duration,
-) -> Answer {
+) -> ProbeAnswer {
     let mut tries = 1;
     loop {
-        let answer = run_once(&ways, &target, &container_id, &asker, timeout).await;
+        let answer = run_once(&backends, &target, &container_id, &asker, timeout).await;
         match &answer {
-            Answer::Errored { why, .. } if *why != Unasked::NoRuntime && tries < TRIES_ON_ERROR => tries += 1,
+            ProbeAnswer::Errored { why, .. } if *why != NoAnswer::NoRuntime && tries < TRIES_ON_ERROR => {
+                tries += 1
+            }
             _ => return answer,
         }
     }
 }
 
 async fn run_once(
-    ways: &Ways,
+    backends: &Backends,
     target: &Target,
     container_id: &str,
     asker: &Arc<str>,
     timeout: Duration,
-) -> Answer {
+) -> ProbeAnswer {
     match target {
-        Target::Exec { command } => exec(ways, container_id, command, timeout).await,
+        Target::Exec { command } => exec(backends, container_id, command, timeout).await,
         Target::Http { scheme, host, port, path, headers } => {
             let scheme = match scheme.as_str() {
                 "http" => Scheme::Http,
@@ -72,53 +74,53 @@ async fn run_once(
                 timeout,
                 asker: asker.clone(),
             };
-            reported(ways.prober.http_get(probe)).await
+            reported(backends.prober.http_get(probe)).await
         }
         Target::Tcp { host, port } => {
             let probe = TcpProbe { host: host.clone(), port: *port, timeout, asker: asker.clone() };
-            reported(ways.prober.tcp(probe)).await
+            reported(backends.prober.tcp(probe)).await
         }
         Target::Grpc { host, port, service } => {
             let probe = GrpcProbe { host: host.clone(), port: *port, service: service.clone(), timeout };
-            reported(ways.prober.grpc(probe)).await
+            reported(backends.prober.grpc(probe)).await
         }
     }
 }
 
-fn unasked(message: String) -> Answer {
-    Answer::Errored { why: Unasked::Unknown, message }
+fn unasked(message: String) -> ProbeAnswer {
+    ProbeAnswer::Errored { why: NoAnswer::Unknown, message }
 }
 
-async fn reported(probe: impl Future<Output = Result<ProbeReport, ProbeError>>) -> Answer {
+async fn reported(probe: impl Future<Output = Result<ProbeReport, ProbeError>>) -> ProbeAnswer {
     match probe.await {
         Ok(ProbeReport { outcome, output }) => match outcome {
-            ProbeOutcome::Success => Answer::Success,
-            ProbeOutcome::Warning => Answer::Warning { output },
-            ProbeOutcome::Failure => Answer::Failure { output },
+            ProbeOutcome::Success => ProbeAnswer::Success,
+            ProbeOutcome::Warning => ProbeAnswer::Warning { output },
+            ProbeOutcome::Failure => ProbeAnswer::Failure { output },
             ProbeOutcome::Unknown => unasked(output),
         },
-        Err(ProbeError::Body(message)) => Answer::Errored { why: Unasked::BrokenOff, message },
+        Err(ProbeError::Body(message)) => ProbeAnswer::Errored { why: NoAnswer::BrokenOff, message },
         Err(error @ ProbeError::NotRun(_)) => unasked(error.to_string()),
     }
 }
 
-async fn exec(ways: &Ways, container_id: &str, command: &[String], timeout: Duration) -> Answer {
+async fn exec(backends: &Backends, container_id: &str, command: &[String], timeout: Duration) -> ProbeAnswer {
     let timeout_s = timeout.as_secs();
     let request = ExecSyncRequest {
         container_id: container_id.to_owned(),
         cmd: command.to_vec(),
         timeout: i64::try_from(timeout_s).unwrap_or(i64::MAX),
     };
-    let call = ways.exec.exec_sync(request);
+    let call = backends.exec.exec_sync(request);
     match tokio::time::timeout(timeout + RUNTIME_SLACK, call).await {
-        Err(_elapsed) => Answer::Errored {
-            why: Unasked::NoRuntime,
+        Err(_elapsed) => ProbeAnswer::Errored {
+            why: NoAnswer::NoRuntime,
             message: format!("the container runtime did not answer within {:?}", timeout + RUNTIME_SLACK),
         },
-        Ok(Ok(answer)) if answer.exit_code == 0 => Answer::Success,
-        Ok(Ok(answer)) => Answer::Failure { output: output(answer.stdout, &answer.stderr) },
+        Ok(Ok(answer)) if answer.exit_code == 0 => ProbeAnswer::Success,
+        Ok(Ok(answer)) => ProbeAnswer::Failure { output: output(answer.stdout, &answer.stderr) },
         Ok(Err(error)) if error.kind == CriErrorKind::DeadlineExceeded => {
-            Answer::Failure { output: texts::command_timed_out(command, timeout_s) }
+            ProbeAnswer::Failure { output: texts::command_timed_out(command, timeout_s) }
         }
         Ok(Err(error)) => unasked(error.status_text()),
     }

@@ -203,24 +203,24 @@ mod tests {
         ) {
             let limits = ProbeLimits { network_in_flight_max: 3, exec_in_flight_max: 2 };
             let mut lanes = AllLanes::new(limits);
-            let mut flying: Vec<(Lane, PodUid)> = Vec::new();
+            let mut running: Vec<(Lane, PodUid)> = Vec::new();
             for (step, n, exec, pod) in steps {
                 let lane = if exec { Lane::Exec } else { Lane::Network };
                 let key = of(&pod.to_string(), n);
                 match step {
                     0 | 1 => lanes.wait(lane, Duration::from_secs(u64::from(n)), key),
-                    2 => if let Some((lane, pod)) = flying.pop() { lanes.ended(lane, &pod) },
+                    2 => if let Some((lane, pod)) = running.pop() { lanes.ended(lane, &pod) },
                     _ => lanes.forget(&key),
                 }
                 for pod in (0..3).map(|pod: u8| PodUid::new(&pod.to_string())) {
                     while let Some((lane, key)) = lanes.next(&pod) {
                         prop_assert!(!lanes.waits(&key) && key.pod == pod);
-                        flying.push((lane, key.pod));
+                        running.push((lane, key.pod));
                     }
-                    let of_pod = |lane| flying.iter().filter(|one| **one == (lane, pod.clone())).count();
+                    let of_pod = |lane| running.iter().filter(|one| **one == (lane, pod.clone())).count();
                     prop_assert!(of_pod(Lane::Exec) <= 2 && of_pod(Lane::Network) <= 3);
                 }
-                prop_assert_eq!(lanes.in_flight(), flying.len());
+                prop_assert_eq!(lanes.in_flight(), running.len());
             }
         }
     }

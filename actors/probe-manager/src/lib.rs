@@ -8,10 +8,10 @@
 mod actor;
 mod checkpoint;
 mod execute;
-mod flying;
 mod lanes;
 mod metrics;
 mod pod;
+mod running;
 mod schedule;
 mod target;
 mod texts;
@@ -19,7 +19,7 @@ mod timer;
 mod verdict;
 
 pub use actor::{ProbeManager, ProbeManagerDeps};
-pub use execute::Ways;
+pub use execute::Backends;
 pub use lanes::ProbeLimits;
 pub use metrics::ProbeMetrics;
 pub use timer::Timer;

@@ -12,7 +12,7 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 use pod_rules::restart::is_sidecar;
 
 use crate::checkpoint::{SavedPod, SavedVerdict};
-use crate::schedule::{self, Blocked, LastRun, Running, Situation, Timing};
+use crate::schedule::{self, Blocked, LastRun, Running, ScheduleInput, Timing};
 use crate::verdict::{Streak, Thresholds};
 
 /// Defaults of row 7.1, for pods that no API server has defaulted.
@@ -45,7 +45,7 @@ pub type ProbeName = (String, ProbeKind);
 
 /// A run of a probe that begins.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Run {
+pub struct ProbeRun {
     /// The container instance.
     pub container_id: Arc<str>,
     /// The probe, from the container's spec.
@@ -62,7 +62,7 @@ pub struct Run {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct RunEnd {
     /// When it should have begun.
     pub due: Duration,
     /// When it had ended.
@@ -73,7 +73,7 @@ pub struct Ended {
 
 /// The effect of an ended run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum RunChange {
     /// The run was about an instance that is gone or is being stopped, and does not count.
     Dropped,
     /// The run counts, and the verdicts are as before.
@@ -103,7 +103,7 @@ struct ContainerProbes {
     added: Duration,
     field_path: String,
     instance: Option<Instance>,
-    /// See [`Situation::freed`].
+    /// See [`ScheduleInput::freed`].
     freed: Duration,
     probes: BTreeMap<ProbeKind, ProbeState>,
 }
@@ -186,9 +186,9 @@ impl ContainerProbes {
         !self.probes.contains_key(&ProbeKind::Startup) || verdict.startup == Some(true)
     }
 
-    fn situation(&self, kind: ProbeKind, probe: &ProbeState, terminating: bool) -> Situation {
+    fn situation(&self, kind: ProbeKind, probe: &ProbeState, terminating: bool) -> ScheduleInput {
         let instance = self.instance.as_ref();
-        Situation {
+        ScheduleInput {
             kind,
             timing: probe.timing,
             running: instance.and_then(|instance| instance.running),
@@ -373,14 +373,14 @@ impl PodProbes {
     }
 
     /// Begins a run of the probe, if it is due.
-    pub fn begin(&mut self, name: &ProbeName) -> Option<Run> {
+    pub fn begin(&mut self, name: &ProbeName) -> Option<ProbeRun> {
         let due = self.due(name).ok()?;
         let container = self.containers.get_mut(&name.0)?;
         let container_id = container.instance.as_ref()?.verdict.container_id.clone();
         let probe = container.probes.get_mut(&name.1)?;
         probe.under_way = true;
         probe.brought_forward = None;
-        Some(Run {
+        Some(ProbeRun {
             container_id,
             probe: probe.spec.clone(),
             container: container.spec.clone(),
@@ -410,21 +410,21 @@ impl PodProbes {
     }
 
     /// Takes the result of a run. It counts only for the instance that was asked, while that instance runs.
-    pub fn ended(&mut self, name: &ProbeName, container_id: &str, ended: Ended) -> Heard {
-        let Some(container) = self.containers.get_mut(&name.0) else { return Heard::Dropped };
-        let Some(instance) = &mut container.instance else { return Heard::Dropped };
-        let Some(probe) = container.probes.get_mut(&name.1) else { return Heard::Dropped };
+    pub fn ended(&mut self, name: &ProbeName, container_id: &str, ended: RunEnd) -> RunChange {
+        let Some(container) = self.containers.get_mut(&name.0) else { return RunChange::Dropped };
+        let Some(instance) = &mut container.instance else { return RunChange::Dropped };
+        let Some(probe) = container.probes.get_mut(&name.1) else { return RunChange::Dropped };
         if &*instance.verdict.container_id != container_id || !probe.under_way {
-            return Heard::Dropped;
+            return RunChange::Dropped;
         }
         probe.under_way = false;
         probe.last = Some(LastRun { due: ended.due, ended: ended.at });
         let stopped = self.terminating && name.1 != ProbeKind::Readiness;
         if stopped || instance.running.is_none() {
-            return Heard::Dropped;
+            return RunChange::Dropped;
         }
         let settled = ended.passed.and_then(|passed| probe.streak.count(passed, probe.thresholds));
-        let Some(settled) = settled else { return Heard::Unchanged };
+        let Some(settled) = settled else { return RunChange::Unchanged };
         let before = instance.verdict.clone();
         match name.1 {
             ProbeKind::Readiness => instance.verdict.readiness = Some(settled),
@@ -442,7 +442,7 @@ impl PodProbes {
             container.freed = ended.at;
             container.bring_readiness_forward(self.terminating, ended.at);
         }
-        if changed { Heard::Changed } else { Heard::Unchanged }
+        if changed { RunChange::Changed } else { RunChange::Unchanged }
     }
 
     /// The verdicts by container name.

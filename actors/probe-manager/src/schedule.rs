@@ -23,7 +23,7 @@ pub struct Timing {
 
 /// Everything that the time of a probe's next run depends on. Times are durations since one fixed moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Situation {
+pub struct ScheduleInput {
     /// The kind of the probe.
     pub kind: ProbeKind,
     /// The probe's delay and period.
@@ -91,8 +91,8 @@ pub enum Blocked {
 ///
 /// # Errors
 /// [`Blocked`], if it is not due until a fact changes.
-pub fn next(situation: &Situation) -> Result<Duration, Blocked> {
-    let Situation { kind, timing, started, .. } = *situation;
+pub fn next(situation: &ScheduleInput) -> Result<Duration, Blocked> {
+    let ScheduleInput { kind, timing, started, .. } = *situation;
     if situation.under_way {
         return Err(Blocked::UnderWay);
     }
@@ -134,7 +134,7 @@ fn tick_from(first: Duration, period: Duration, earliest: Duration) -> Duration 
 ///
 /// # Errors
 /// [`Blocked`] as for [`next`].
-pub fn next_on_fact(situation: &Situation, ready: bool, now: Duration) -> Result<Duration, Blocked> {
+pub fn next_on_fact(situation: &ScheduleInput, ready: bool, now: Duration) -> Result<Duration, Blocked> {
     let due = next(situation)?;
     if situation.kind != ProbeKind::Readiness || ready {
         return Ok(due);
@@ -167,8 +167,8 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    fn situation(kind: ProbeKind) -> Situation {
-        Situation {
+    fn situation(kind: ProbeKind) -> ScheduleInput {
+        ScheduleInput {
             kind,
             timing: Timing { initial_delay: secs(0), period: secs(10) },
             running: Some(Running { seen: secs(100), age: secs(0) }),
@@ -232,7 +232,7 @@ mod tests {
             (Readiness, true, false, false, false, Err(Blocked::NotRunning)),
         ] {
             let running = running.then_some(Running { seen: secs(100), age: secs(0) });
-            let case = Situation { started, terminating, on_hold, running, ..situation(kind) };
+            let case = ScheduleInput { started, terminating, on_hold, running, ..situation(kind) };
             assert_eq!(next(&case), expected, "{case:?}");
         }
     }
@@ -259,7 +259,7 @@ mod tests {
         probe.spread = secs(9);
         assert_eq!(
             next_on_fact(
-                &Situation { timing: Timing { initial_delay: secs(0), ..probe.timing }, ..probe },
+                &ScheduleInput { timing: Timing { initial_delay: secs(0), ..probe.timing }, ..probe },
                 false,
                 secs(102)
             ),
@@ -283,7 +283,7 @@ mod tests {
             let kind = if readiness { ProbeKind::Readiness } else { ProbeKind::Liveness };
             let spread = spread(secs(period), secs(age), random);
             prop_assert!(spread <= secs(period));
-            let mut probe = Situation {
+            let mut probe = ScheduleInput {
                 timing: Timing { initial_delay: secs(delay), period: secs(period) },
                 running: Some(Running { seen: secs(seen), age: secs(ran) }),
                 spread,

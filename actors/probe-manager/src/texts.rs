@@ -6,7 +6,7 @@ use messages::event_recorder::EventType;
 use messages::facts::ProbeKind;
 use pod_rules::durations::GoDuration;
 
-use crate::verdict::{Answer, Unasked};
+use crate::verdict::{NoAnswer, ProbeAnswer};
 
 /// An event about a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,16 +29,16 @@ pub fn kind_name(kind: ProbeKind) -> &'static str {
 }
 
 /// The event for an answer; `None` for success.
-pub fn event(kind: ProbeKind, answer: &Answer) -> Option<Event> {
+pub fn event(kind: ProbeKind, answer: &ProbeAnswer) -> Option<Event> {
     let kind = kind_name(kind);
     let (reason, message) = match answer {
-        Answer::Success => return None,
-        Answer::Warning { output } => ("ProbeWarning", format!("{kind} probe warning: {output}")),
-        Answer::Failure { output } => ("Unhealthy", format!("{kind} probe failed: {output}")),
-        Answer::Errored { why, message } => {
+        ProbeAnswer::Success => return None,
+        ProbeAnswer::Warning { output } => ("ProbeWarning", format!("{kind} probe warning: {output}")),
+        ProbeAnswer::Failure { output } => ("Unhealthy", format!("{kind} probe failed: {output}")),
+        ProbeAnswer::Errored { why, message } => {
             let state = match why {
-                Unasked::Unknown | Unasked::NoRuntime => "unknown",
-                Unasked::BrokenOff => "failure",
+                NoAnswer::Unknown | NoAnswer::NoRuntime => "unknown",
+                NoAnswer::BrokenOff => "failure",
             };
             ("Unhealthy", format!("{kind} probe errored and resulted in {state} state: {message}"))
         }
@@ -58,19 +58,20 @@ mod tests {
 
     #[test]
     fn events_are_upstreams() {
-        let text = |kind, answer: Answer| event(kind, &answer).map(|event| (event.reason, event.message));
-        assert_eq!(text(ProbeKind::Liveness, Answer::Success), None);
+        let text =
+            |kind, answer: ProbeAnswer| event(kind, &answer).map(|event| (event.reason, event.message));
+        assert_eq!(text(ProbeKind::Liveness, ProbeAnswer::Success), None);
         assert_eq!(
             text(
                 ProbeKind::Liveness,
-                Answer::Failure { output: "HTTP probe failed with statuscode: 500".to_owned() }
+                ProbeAnswer::Failure { output: "HTTP probe failed with statuscode: 500".to_owned() }
             ),
             Some(("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 500".to_owned()))
         );
         assert_eq!(
             text(
                 ProbeKind::Readiness,
-                Answer::Errored { why: Unasked::Unknown, message: "no such port".to_owned() }
+                ProbeAnswer::Errored { why: NoAnswer::Unknown, message: "no such port".to_owned() }
             ),
             Some((
                 "Unhealthy",
@@ -78,7 +79,10 @@ mod tests {
             ))
         );
         assert_eq!(
-            text(ProbeKind::Startup, Answer::Warning { output: "Probe terminated redirects".to_owned() }),
+            text(
+                ProbeKind::Startup,
+                ProbeAnswer::Warning { output: "Probe terminated redirects".to_owned() }
+            ),
             Some(("ProbeWarning", "Startup probe warning: Probe terminated redirects".to_owned()))
         );
         let command: Vec<String> = ["sh", "-c", "sleep 9"].map(str::to_owned).to_vec();

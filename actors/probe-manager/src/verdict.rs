@@ -2,7 +2,7 @@
 
 /// The result of one run of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ProbeAnswer {
     /// The container passed.
     Success,
     /// The container passed, with something odd about the answer.
@@ -18,7 +18,7 @@ pub enum Answer {
     /// The container could not be asked, or not to the end. That says nothing about the container.
     Errored {
         /// The kind of error.
-        why: Unasked,
+        why: NoAnswer,
         /// The error's text.
         message: String,
     },
@@ -26,7 +26,7 @@ pub enum Answer {
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unasked {
+pub enum NoAnswer {
     /// The probe could not be sent.
     Unknown,
     /// An answer had begun and could not be read to its end.
@@ -35,7 +35,7 @@ pub enum Unasked {
     NoRuntime,
 }
 
-impl Answer {
+impl ProbeAnswer {
     /// Whether the container passed; `None` if there is no answer.
     pub fn passed(&self) -> Option<bool> {
         match self {
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn warnings_pass_and_errors_say_nothing() {
-        assert_eq!(Answer::Warning { output: String::new() }.passed(), Some(true));
-        assert_eq!(Answer::Errored { why: Unasked::Unknown, message: String::new() }.passed(), None);
+        assert_eq!(ProbeAnswer::Warning { output: String::new() }.passed(), Some(true));
+        assert_eq!(ProbeAnswer::Errored { why: NoAnswer::Unknown, message: String::new() }.passed(), None);
     }
 
     proptest! {

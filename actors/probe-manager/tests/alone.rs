@@ -12,7 +12,7 @@ use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
-use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics, Ways};
+use probe_manager::{Backends, ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use stage::{Neighbour, Stage, alone, desired, observed, pod};
 use supervision::Supervised;
 
@@ -53,7 +53,7 @@ impl Neighbours {
     fn deps(&self, stage: &Stage<'_>) -> ProbeManagerDeps {
         let fakes = &stage.fakes;
         ProbeManagerDeps {
-            ways: Ways { exec: fakes.operations.clone(), prober: Arc::new(self.prober.clone()) },
+            backends: Backends { exec: fakes.operations.clone(), prober: Arc::new(self.prober.clone()) },
             checkpoints: fakes.checkpoints.clone(),
             kubelet_started: fakes.clock.now(),
             clock: fakes.clock.clone(),

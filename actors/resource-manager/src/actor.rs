@@ -18,9 +18,9 @@ use supervision::{Address, AskPort, Ctx, Effect, ReplyLater, Subsystem, reply_la
 
 use crate::capacity::Amounts;
 use crate::execute::{Executor, tell};
-use crate::ledger::Ledger;
 use crate::metrics::ResourceMetrics;
 use crate::node::{Enforcement, ReservedCgroup, enforcements};
+use crate::pod_cgroups::PodCgroups;
 use crate::values::{PodRules, class_values, pod_values};
 
 /// Upstream's periods: of the update of classes, and of new attempts to enforce after a failure (rows 14.4, 14.7).
@@ -89,7 +89,7 @@ pub enum Timer {
 pub struct ResourceManager {
     deps: ResourceManagerDeps,
     executor: Executor,
-    ledger: Ledger,
+    pod_cgroups: PodCgroups,
     /// The node's cgroups that are not enforced yet.
     unenforced: Vec<Enforcement>,
     /// `Some` while the classes' values are being written; `Some(true)` if they have to be written again after that.
@@ -111,7 +111,7 @@ impl ResourceManager {
         Self {
             deps,
             executor,
-            ledger: Ledger::default(),
+            pod_cgroups: PodCgroups::default(),
             unenforced,
             updating: None,
             held: None,
@@ -158,7 +158,7 @@ impl ResourceManager {
             return;
         }
         let values = [QosClass::Burstable, QosClass::BestEffort]
-            .map(|qos| (qos, class_values(qos, self.ledger.burstable_millis())));
+            .map(|qos| (qos, class_values(qos, self.pod_cgroups.burstable_millis())));
         if self.held.as_ref() == Some(&values) {
             return;
         }
@@ -179,14 +179,14 @@ impl ResourceManager {
         if std::mem::replace(&mut self.listing, true) {
             return;
         }
-        self.ledger.listing_begins();
+        self.pod_cgroups.listing_begins();
         let listed = self.deps.cgroups.list_pod_cgroups();
         ctx.effect("list", None, listed, |actor, listed, ctx| {
             let orphans = match listed {
                 Ok(found) => {
                     let found: BTreeSet<PodUid> = found.iter().map(|pod| PodUid::new(&pod.uid)).collect();
-                    actor.ledger.leave_alone(ctx.quarantined());
-                    let mut orphans = actor.ledger.listed(found);
+                    actor.pod_cgroups.leave_alone(ctx.quarantined());
+                    let mut orphans = actor.pod_cgroups.listed(found);
                     // The next listing finds them again, once they are let in.
                     orphans.retain(|uid| !ctx.is_quarantined(uid));
                     orphans
@@ -213,7 +213,7 @@ impl ResourceManager {
     /// Removes the cgroups of these unknown pods, one after the other. Since a removal may take long, each is checked again
     /// just before its turn: its pod may have come back.
     fn remove_orphans(&mut self, mut orphans: Vec<PodUid>, held: Option<HeldPods>, ctx: &mut Ctx<Self>) {
-        while orphans.pop_if(|uid| !self.ledger.is_orphan(uid) || ctx.is_quarantined(uid)).is_some() {}
+        while orphans.pop_if(|uid| !self.pod_cgroups.is_orphan(uid) || ctx.is_quarantined(uid)).is_some() {}
         let Some(uid) = orphans.pop() else {
             self.listing = false;
             return;
@@ -225,7 +225,7 @@ impl ResourceManager {
         ctx.effect(Effect::within("orphan", LONG), Some(uid.clone()), work, move |actor, gone, ctx| {
             if gone {
                 actor.orphans_removed += 1;
-                actor.ledger.removed(&uid);
+                actor.pod_cgroups.removed(&uid);
             }
             actor.remove_orphans(orphans, held, ctx);
         });
@@ -275,7 +275,7 @@ impl Subsystem for ResourceManager {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
-        self.ledger.settle(pod);
+        self.pod_cgroups.settle(pod);
         if self.deps.config.per_qos {
             self.update_classes(ctx);
         }
@@ -283,7 +283,7 @@ impl Subsystem for ResourceManager {
 
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({
-            "pods": self.ledger.present(),
+            "pods": self.pod_cgroups.present(),
             "unenforced": self.unenforced.iter().map(|one| &one.cgroup).collect::<Vec<_>>(),
             "orphansRemoved": self.orphans_removed,
         })
@@ -293,8 +293,8 @@ impl Subsystem for ResourceManager {
 impl Handler<DesiredPodsChanged> for ResourceManager {
     type Result = ();
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
-        self.ledger.leave_alone(ctx.quarantined());
-        if self.ledger.desired(update) {
+        self.pod_cgroups.leave_alone(ctx.quarantined());
+        if self.pod_cgroups.desired(update) {
             self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         }
         if self.deps.config.per_qos {
@@ -320,7 +320,7 @@ impl Handler<EnsurePodCgroup> for ResourceManager {
                 return later;
             }
         };
-        self.ledger.made(&pod);
+        self.pod_cgroups.made(&pod);
         self.update_classes(ctx);
         let values = pod_values(&pod.pod, &self.deps.config.pods);
         let (executor, uid) = (self.executor.clone(), pod.pod_ref.uid.clone());
@@ -347,7 +347,7 @@ impl Handler<RemovePodCgroup> for ResourceManager {
         let work = async move { executor.kill_and_remove(&remove.pod.uid).await };
         ctx.effect(Effect::within("remove", LONG), Some(uid.clone()), work, move |actor, removed, ctx| {
             if removed.is_ok() {
-                actor.ledger.removed(&uid);
+                actor.pod_cgroups.removed(&uid);
                 if actor.deps.config.per_qos {
                     actor.update_classes(ctx);
                 }

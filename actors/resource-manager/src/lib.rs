@@ -10,9 +10,9 @@
 mod actor;
 pub mod capacity;
 mod execute;
-mod ledger;
 mod metrics;
 mod node;
+mod pod_cgroups;
 mod values;
 
 pub use actor::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, Timer};

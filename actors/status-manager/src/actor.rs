@@ -27,10 +27,10 @@ use pod_set::Looks;
 use supervision::{Address, AskError, AskPort, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};
-use crate::ledger::{Change, Heard, Ledger};
 use crate::metrics::StatusMetrics;
 use crate::publish::{self, Outcome, Publisher};
 use crate::restore::{Restored, restore};
+use crate::status_cache::{Change, Heard, PodStatusCache};
 
 /// How long StatusManager waits for a fact before it asks for the fact again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ struct Waiting {
 /// The single writer of pod status.
 pub struct StatusManager {
     deps: StatusManagerDeps,
-    ledger: Ledger,
+    status_cache: PodStatusCache,
     looks: Looks,
     writes: Writes,
     publisher: Publisher,
@@ -115,7 +115,8 @@ impl StatusManager {
     /// An incarnation without facts.
     pub fn new(deps: StatusManagerDeps) -> Self {
         Self {
-            ledger: Ledger::new(deps.host_ips.clone()).telling_ready_to_start(deps.ready_to_start_condition),
+            status_cache: PodStatusCache::new(deps.host_ips.clone())
+                .telling_ready_to_start(deps.ready_to_start_condition),
             looks: Looks::default(),
             writes: Writes::default(),
             publisher: Publisher::default(),
@@ -163,13 +164,13 @@ impl StatusManager {
             self.deps.metrics.checkpoint("load", "ok");
             blame::for_pod(uid, || self.writes.restored(uid, status));
         }
-        let touched = self.ledger.restored(restored.statuses);
+        let touched = self.status_cache.restored(restored.statuses);
         self.compute_soon(touched, ctx);
         for Waiting { uid, reply } in self.waiting.take().into_iter().flatten() {
-            reply.send(self.ledger.status(&uid));
+            reply.send(self.status_cache.status(&uid));
         }
         for reply in std::mem::take(&mut self.waiting_for_all) {
-            reply.send(self.ledger.statuses());
+            reply.send(self.status_cache.statuses());
         }
     }
 
@@ -188,14 +189,14 @@ impl StatusManager {
     /// Adds the condition Quarantined to the last status of a pod that StatusManager itself has quarantined; nothing
     /// else of it is computed.
     fn say_quarantined(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        if self.ledger.say_quarantined(uid, self.deps.clock.now()) {
+        if self.status_cache.say_quarantined(uid, self.deps.clock.now()) {
             self.deps.metrics.changes.inc();
         }
         self.tell_api(uid, ctx);
     }
 
     fn compute(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        let step = match self.ledger.compute(uid, self.deps.clock.now()) {
+        let step = match self.status_cache.compute(uid, self.deps.clock.now()) {
             None => None,
             Some(Change::Gone { uid }) => self.writes.gone(&uid),
             Some(Change::Told { pod, status }) => {
@@ -219,7 +220,7 @@ impl StatusManager {
         if self.deps.api.is_none() {
             return;
         }
-        match self.ledger.publication(uid) {
+        match self.status_cache.publication(uid) {
             Some(publication) => self.publisher.told(uid, publication),
             None => self.publisher.forget(uid),
         }
@@ -303,14 +304,14 @@ impl StatusManager {
 
     /// Sets the timer that asks again for facts lost on the way; without missing facts there is no timer.
     fn ask_later(&mut self, ctx: &mut Ctx<Self>) {
-        if !self.is_asking && self.ledger.is_missing_facts() {
+        if !self.is_asking && self.status_cache.is_missing_facts() {
             self.is_asking = true;
             ctx.set_timer(Timer::Ask, ASK_AGAIN);
         }
     }
 
     fn ask(&mut self, ctx: &mut Ctx<Self>) {
-        let missing = self.ledger.missing();
+        let missing = self.status_cache.missing();
         // Lost: the next round asks again.
         self.deps.verdicts.tell_level(ResendVerdicts);
         if missing.desired {
@@ -333,7 +334,7 @@ impl StatusManager {
 fn fill_reports(actor: &mut StatusManager, answer: WorkersAnswer, ctx: &mut Ctx<StatusManager>) {
     // Without an answer the next round asks again.
     for (uid, report) in answer.into_iter().flatten() {
-        if blame::for_pod(&uid, || actor.ledger.report_if_unknown(&uid, report)) {
+        if blame::for_pod(&uid, || actor.status_cache.report_if_unknown(&uid, report)) {
             actor.compute_soon(vec![uid], ctx);
         }
     }
@@ -395,7 +396,7 @@ impl Subsystem for StatusManager {
     }
 
     fn observe(&self) -> serde_json::Value {
-        let (pods, phases) = self.ledger.phases();
+        let (pods, phases) = self.status_cache.phases();
         let (under_way, problems) = self.writes.problems();
         let (telling, untold) = self.publisher.counts();
         serde_json::json!({
@@ -416,7 +417,7 @@ impl Subsystem for StatusManager {
 impl Handler<DesiredPodsChanged> for StatusManager {
     type Result = ();
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
-        match self.ledger.desired(update) {
+        match self.status_cache.desired(update) {
             Heard::Compute(touched) => self.compute_soon(touched, ctx),
             Heard::Missed => self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME }),
         }
@@ -426,7 +427,7 @@ impl Handler<DesiredPodsChanged> for StatusManager {
 impl Handler<MirrorPods> for StatusManager {
     type Result = ();
     fn handle(&mut self, mirrors: MirrorPods, ctx: &mut Ctx<Self>) {
-        let touched = self.ledger.mirrors(&mirrors.pods);
+        let touched = self.status_cache.mirrors(&mirrors.pods);
         self.compute_soon(touched, ctx);
     }
 }
@@ -434,7 +435,7 @@ impl Handler<MirrorPods> for StatusManager {
 impl Handler<NodeAddressesObserved> for StatusManager {
     type Result = ();
     fn handle(&mut self, fact: NodeAddressesObserved, ctx: &mut Ctx<Self>) {
-        let touched = self.ledger.addresses(fact.host_ips());
+        let touched = self.status_cache.addresses(fact.host_ips());
         self.compute_soon(touched, ctx);
     }
 }
@@ -442,7 +443,7 @@ impl Handler<NodeAddressesObserved> for StatusManager {
 impl Handler<RuntimeObserved> for StatusManager {
     type Result = ();
     fn handle(&mut self, RuntimeObserved(health): RuntimeObserved, ctx: &mut Ctx<Self>) {
-        let touched = self.ledger.runtime(&health);
+        let touched = self.status_cache.runtime(&health);
         self.compute_soon(touched, ctx);
     }
 }
@@ -453,7 +454,7 @@ impl Handler<PodObserved> for StatusManager {
         if !self.looks.is_newest(&observed.uid, observed.look) {
             return;
         }
-        self.ledger.observed(&observed.uid, observed.state);
+        self.status_cache.observed(&observed.uid, observed.state);
         self.compute(&observed.uid, ctx);
     }
 }
@@ -461,7 +462,7 @@ impl Handler<PodObserved> for StatusManager {
 impl Handler<WorkerReported> for StatusManager {
     type Result = ();
     fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
-        self.ledger.reported(&reported.uid, reported.report);
+        self.status_cache.reported(&reported.uid, reported.report);
         self.compute(&reported.uid, ctx);
     }
 }
@@ -469,7 +470,7 @@ impl Handler<WorkerReported> for StatusManager {
 impl Handler<ProbeVerdict> for StatusManager {
     type Result = ();
     fn handle(&mut self, verdict: ProbeVerdict, ctx: &mut Ctx<Self>) {
-        self.ledger.verdicts(&verdict.uid, verdict.containers);
+        self.status_cache.verdicts(&verdict.uid, verdict.containers);
         self.compute(&verdict.uid, ctx);
     }
 }
@@ -477,7 +478,7 @@ impl Handler<ProbeVerdict> for StatusManager {
 impl Handler<PodQuarantined> for StatusManager {
     type Result = ();
     fn handle(&mut self, quarantined: PodQuarantined, ctx: &mut Ctx<Self>) {
-        self.ledger.quarantined(&quarantined.uid, quarantined.subsystem, quarantined.panic);
+        self.status_cache.quarantined(&quarantined.uid, quarantined.subsystem, quarantined.panic);
         self.compute_soon(vec![quarantined.uid], ctx);
     }
 }
@@ -487,7 +488,7 @@ impl Handler<GetPodStatus> for StatusManager {
     fn handle(&mut self, query: GetPodStatus, _ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         match &mut self.waiting {
-            None => reply.send(self.ledger.status(&query.uid)),
+            None => reply.send(self.status_cache.status(&query.uid)),
             Some(waiting) if waiting.len() < WAITING_MAX => waiting.push(Waiting { uid: query.uid, reply }),
             Some(_) => drop(reply),
         }
@@ -498,7 +499,7 @@ impl Handler<GetPodStatus> for StatusManager {
 impl Handler<GetPodStatuses> for StatusManager {
     type Result = MessageResult<GetPodStatuses>;
     fn handle(&mut self, _: GetPodStatuses, _ctx: &mut Ctx<Self>) -> Self::Result {
-        MessageResult(self.ledger.statuses())
+        MessageResult(self.status_cache.statuses())
     }
 }
 
@@ -507,7 +508,7 @@ impl Handler<GetKnownStatuses> for StatusManager {
     fn handle(&mut self, _: GetKnownStatuses, _ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         if self.waiting.is_none() {
-            reply.send(self.ledger.statuses());
+            reply.send(self.status_cache.statuses());
         } else if self.waiting_for_all.len() < WAITING_MAX {
             self.waiting_for_all.push(reply);
         }

@@ -19,7 +19,6 @@ mod effective;
 mod facts;
 mod finish;
 mod in_place;
-mod ledger;
 mod merge;
 mod metrics;
 mod phase;
@@ -30,6 +29,7 @@ mod restore;
 #[cfg(test)]
 mod scenes;
 mod spec;
+mod status_cache;
 
 pub use actor::{StatusManager, StatusManagerDeps, Timer};
 pub use compute::compute;

@@ -10,9 +10,9 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, Runtime
 use proptest::prelude::*;
 
 use crate::conditions::INITIALIZED;
-use crate::ledger::Ledger;
 use crate::phase::Phase;
 use crate::scenes::*;
+use crate::status_cache::PodStatusCache;
 use crate::{PodFacts, compute};
 
 const NAMES: [&str; 4] = ["init", "side", "main", "other"];
@@ -192,33 +192,35 @@ fn forward(before: &PodStatus, after: &PodStatus) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn tell(ledger: &mut Ledger, fact: &Fact) {
+fn tell(status_cache: &mut PodStatusCache, fact: &Fact) {
     let uid = PodUid::new("uid-1");
     match fact.clone() {
         Fact::Desired(pod) => {
-            ledger.desired(pod_set::snapshot(1, [(uid.clone(), pod)], true));
+            status_cache.desired(pod_set::snapshot(1, [(uid.clone(), pod)], true));
         }
-        Fact::Observed(pod) => ledger.observed(&uid, pod),
-        Fact::Reported(report) => ledger.reported(&uid, report),
-        Fact::Verdicts(verdicts) => ledger.verdicts(&uid, verdicts),
-        Fact::Quarantined(on) => ledger.quarantined(&uid, Arc::from("Pleg"), on.then(|| Arc::from("panic"))),
+        Fact::Observed(pod) => status_cache.observed(&uid, pod),
+        Fact::Reported(report) => status_cache.reported(&uid, report),
+        Fact::Verdicts(verdicts) => status_cache.verdicts(&uid, verdicts),
+        Fact::Quarantined(on) => {
+            status_cache.quarantined(&uid, Arc::from("Pleg"), on.then(|| Arc::from("panic")))
+        }
         Fact::Runtime => {
             let name = Arc::from("containerd");
-            drop(ledger.runtime(&RuntimeHealth { name, ..RuntimeHealth::default() }));
+            drop(status_cache.runtime(&RuntimeHealth { name, ..RuntimeHealth::default() }));
         }
         Fact::Restart => {}
     }
-    ledger.compute(&uid, at(500));
+    status_cache.compute(&uid, at(500));
 }
 
 /// The final status after these facts have come in this order on top of `known`.
 fn end(known: Option<&PodStatus>, facts: &[Fact]) -> Option<PodStatus> {
     let uid = PodUid::new("uid-1");
-    let mut ledger = Ledger::new(node().host_ips);
+    let mut status_cache = PodStatusCache::new(node().host_ips);
     let restored = known.map(|status| (uid.clone(), status.clone())).into_iter().collect();
-    ledger.restored(restored);
-    facts.iter().for_each(|fact| tell(&mut ledger, fact));
-    let mut status = ledger.status(&uid).map(|s| (*s).clone());
+    status_cache.restored(restored);
+    facts.iter().for_each(|fact| tell(&mut status_cache, fact));
+    let mut status = status_cache.status(&uid).map(|s| (*s).clone());
     for conditions in status.iter_mut().flat_map(|s| &mut s.conditions) {
         // A pod that was once told to be initialized stays so, and whether it was told depends on the order of facts.
         conditions.retain(|condition| condition.type_ != INITIALIZED);

@@ -11,8 +11,8 @@ use messages::{Delivery, WhenFull};
 
 use crate::cell::Cell;
 use crate::context::Subsystem;
+use crate::envelope::{Entry, Typed};
 use crate::mailbox::{Label, Mailbox, Posted, Refusal};
-use crate::parcel::{Entry, Typed};
 
 /// Why an ask got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,12 +113,12 @@ impl<M: Delivery> Address<M> {
 }
 
 /// The receiving end of an address: the mailbox and the cell of an actor of type `A`.
-pub(crate) struct Door<A: Subsystem> {
+pub(crate) struct MailboxHandle<A: Subsystem> {
     pub mailbox: Arc<Mailbox<A>>,
     pub cell: Arc<Cell>,
 }
 
-impl<A, M> Post<M> for Door<A>
+impl<A, M> Post<M> for MailboxHandle<A>
 where
     A: Subsystem + Handler<M>,
     M: Delivery,
@@ -133,7 +133,7 @@ where
         let mut message = Some((message, asker));
         let posted = self.mailbox.post(label, M::WHEN_FULL, |label, older| {
             let (mut message, asker) = message.take().expect("the mailbox builds an entry at most once");
-            if let Some(older) = older.and_then(|older| older.parcel.message().downcast_ref::<M>()) {
+            if let Some(older) = older.and_then(|older| older.envelope.message().downcast_ref::<M>()) {
                 message.absorb(older);
             }
             Entry {
@@ -141,7 +141,7 @@ where
                 kind: M::KIND,
                 key: label.key,
                 pod: label.pod,
-                parcel: Box::new(Typed { message, asker }),
+                envelope: Box::new(Typed { message, asker }),
             }
         });
         match (posted, message) {

@@ -19,13 +19,13 @@ use tokio_util::time::{DelayQueue, delay_queue};
 
 use crate::cell::{Cell, Crash, State, Vitality};
 use crate::context::{Ctx, Subsystem};
-use crate::events::What;
+use crate::events::EventKind;
 use crate::mailbox::Mailbox;
 use crate::orders::Order;
 use crate::panics::{self, PanicReport};
 use crate::pump::{Lane, Pump};
 use crate::quarantine::Panics;
-use crate::restart::{Culprit, RestartHistory, Verdict};
+use crate::restart::{Culprit, RestartDecision, RestartHistory};
 use crate::tree::{Spec, Tree};
 
 /// The parts of an actor that outlive its incarnations.
@@ -75,7 +75,7 @@ pub(crate) async fn supervise<A: Subsystem>(seat: Seat<A>) {
     let seat = &driver.seat;
     if seat.cell.state() != State::Failed {
         seat.cell.set_state(State::Stopped);
-        seat.tree.emit(&seat.cell, What::Stopped);
+        seat.tree.emit(&seat.cell, EventKind::Stopped);
     }
     seat.cell.counters.dropped_many(seat.mailbox.close());
     seat.tree.ended(&seat.cell);
@@ -118,8 +118,8 @@ impl<A: Subsystem> Driver<A> {
         };
         seat.cell.end();
         seat.cell.set_state(State::Running);
-        seat.tree.emit(&seat.cell, What::Started { incarnation: number });
-        let exit = Life { driver: self, body: &mut body, stall: None }.await;
+        seat.tree.emit(&seat.cell, EventKind::Started { incarnation: number });
+        let exit = IncarnationFuture { driver: self, body: &mut body, stall: None }.await;
         // Terminated before the drop: dropping a live context would poll the actor once more, in a state that
         // a panic may have left broken.
         body.ctx().parts().terminate();
@@ -152,7 +152,7 @@ impl<A: Subsystem> Driver<A> {
             place,
         };
         self.seat.cell.crashed(crash.clone());
-        self.seat.tree.emit(&self.seat.cell, What::Crashed(crash));
+        self.seat.tree.emit(&self.seat.cell, EventKind::Crashed(crash));
         let culprit = match (&panic, &pod) {
             // A child stands for one pod already: its restart budget does what a quarantine would.
             (Some(report), Some(pod)) if self.seat.spec.vitality != Vitality::Child => {
@@ -161,20 +161,22 @@ impl<A: Subsystem> Driver<A> {
             _ => Culprit::Actor,
         };
         match self.history.crashed(&self.seat.spec.restart, started, now, culprit) {
-            Verdict::Restart(delay) => {
+            RestartDecision::Restart(delay) => {
                 self.seat.cell.set_state(State::Restarting);
                 if !self.wait(delay, false).await {
                     return false;
                 }
             }
             // No stream of broken pods ends the process; it goes on no faster than this.
-            Verdict::Exhausted if culprit == Culprit::Pod && self.seat.spec.vitality == Vitality::Vital => {
+            RestartDecision::Exhausted
+                if culprit == Culprit::Pod && self.seat.spec.vitality == Vitality::Vital =>
+            {
                 self.seat.cell.set_state(State::Restarting);
                 if !self.wait(self.seat.spec.restart.backoff_max, false).await {
                     return false;
                 }
             }
-            Verdict::Exhausted => {
+            RestartDecision::Exhausted => {
                 if !self.exhausted().await {
                     return false;
                 }
@@ -182,7 +184,7 @@ impl<A: Subsystem> Driver<A> {
         }
         self.seat.cell.restarts.fetch_add(1, Ordering::Relaxed);
         let down_ms = now.elapsed().as_millis() as u64;
-        self.seat.tree.emit(&self.seat.cell, What::Restarted { down_ms });
+        self.seat.tree.emit(&self.seat.cell, EventKind::Restarted { down_ms });
         true
     }
 
@@ -201,7 +203,7 @@ impl<A: Subsystem> Driver<A> {
             }
             self.seat.tree.emit(
                 &self.seat.cell,
-                What::Quarantined { pod: pod.clone(), panic: report.clone(), seconds: length.as_secs() },
+                EventKind::Quarantined { pod: pod.clone(), panic: report.clone(), seconds: length.as_secs() },
             );
         }
         match (blame.counts, was_quarantined) {
@@ -214,14 +216,14 @@ impl<A: Subsystem> Driver<A> {
     async fn exhausted(&mut self) -> bool {
         if self.seat.spec.vitality == Vitality::Vital {
             self.seat.cell.set_state(State::Failed);
-            self.seat.tree.emit(&self.seat.cell, What::Failed);
+            self.seat.tree.emit(&self.seat.cell, EventKind::Failed);
             return false;
         }
         self.seat.cell.set_state(State::Dormant);
         // Messages would wait here for minutes: dropping them tells askers at once that no answer comes.
         self.seat.cell.counters.dropped_many(self.seat.mailbox.clear());
         let retry = self.seat.spec.dormant_retry;
-        self.seat.tree.emit(&self.seat.cell, What::Dormant { retry_seconds: retry.as_secs() });
+        self.seat.tree.emit(&self.seat.cell, EventKind::Dormant { retry_seconds: retry.as_secs() });
         if !self.wait(retry, true).await {
             return false;
         }
@@ -283,19 +285,19 @@ impl<A: Subsystem> Driver<A> {
             self.seat.cell.quarantined(&pod, None);
             self.seat.cell.counters.dropped_many(self.seat.mailbox.release(&pod));
             self.lane.borrow_mut().released.push(pod.clone());
-            self.seat.tree.emit(&self.seat.cell, What::Released { pod });
+            self.seat.tree.emit(&self.seat.cell, EventKind::Released { pod });
         }
     }
 }
 
 /// The future that polls one incarnation until it ends.
-struct Life<'a, A: Subsystem> {
+struct IncarnationFuture<'a, A: Subsystem> {
     driver: &'a mut Driver<A>,
     body: &'a mut ContextFut<A, Ctx<A>>,
     stall: Option<Pin<Box<Sleep>>>,
 }
 
-impl<A: Subsystem> Life<'_, A> {
+impl<A: Subsystem> IncarnationFuture<'_, A> {
     fn orders(&mut self) -> Option<Exit> {
         while let Some(order) = self.driver.seat.mailbox.take_order() {
             match order {
@@ -332,7 +334,7 @@ impl<A: Subsystem> Life<'_, A> {
     }
 }
 
-impl<A: Subsystem> Future for Life<'_, A> {
+impl<A: Subsystem> Future for IncarnationFuture<'_, A> {
     type Output = Exit;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit> {

@@ -16,13 +16,13 @@ pub struct SupervisionEvent {
     pub at_ms: u64,
     /// What happened.
     #[serde(flatten)]
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// The kinds of events. Log, `/supervision` and the tree's observers show them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
-pub enum What {
+pub enum EventKind {
     /// An incarnation has started and takes messages.
     Started {
         /// The number of the incarnation, from 1.
@@ -101,8 +101,8 @@ pub struct Failure {
 pub(crate) fn trace(event: &SupervisionEvent) {
     let actor = event.actor.as_str();
     match &event.what {
-        What::Started { incarnation } => tracing::debug!(actor, incarnation, "Actor started"),
-        What::Crashed(crash) => tracing::error!(
+        EventKind::Started { incarnation } => tracing::debug!(actor, incarnation, "Actor started"),
+        EventKind::Crashed(crash) => tracing::error!(
             actor,
             incarnation = crash.incarnation,
             handling = crash.handling,
@@ -111,11 +111,11 @@ pub(crate) fn trace(event: &SupervisionEvent) {
             pod = crash.pod.as_ref().map_or("", PodUid::as_str),
             "Actor crashed"
         ),
-        What::Restarted { down_ms } => tracing::warn!(actor, down_ms, "Actor restarted"),
-        What::Dormant { retry_seconds } => {
+        EventKind::Restarted { down_ms } => tracing::warn!(actor, down_ms, "Actor restarted"),
+        EventKind::Dormant { retry_seconds } => {
             tracing::error!(actor, retry_seconds, "Actor is above its restart limit and goes dormant");
         }
-        What::ChildrenDormant { dormant, reason } => {
+        EventKind::ChildrenDormant { dormant, reason } => {
             tracing::error!(
                 actor,
                 dormant,
@@ -123,18 +123,18 @@ pub(crate) fn trace(event: &SupervisionEvent) {
                 "Many of the actor's children are above their restart limit"
             );
         }
-        What::ChildrenAwake => tracing::info!(actor, "The actor's children are well but for a few"),
-        What::Failed => tracing::error!(actor, "Vital actor is above its restart limit"),
-        What::Stopped => tracing::debug!(actor, "Actor stopped"),
-        What::Quarantined { pod, panic, seconds } => {
+        EventKind::ChildrenAwake => tracing::info!(actor, "The actor's children are well but for a few"),
+        EventKind::Failed => tracing::error!(actor, "Vital actor is above its restart limit"),
+        EventKind::Stopped => tracing::debug!(actor, "Actor stopped"),
+        EventKind::Quarantined { pod, panic, seconds } => {
             tracing::error!(actor, %pod, %panic, seconds, "Pod quarantined in this subsystem");
         }
-        What::Released { pod } => tracing::info!(actor, %pod, "Pod released from quarantine"),
-        What::EffectOverdue { effect, pod, seconds } => {
+        EventKind::Released { pod } => tracing::info!(actor, %pod, "Pod released from quarantine"),
+        EventKind::EffectOverdue { effect, pod, seconds } => {
             let pod = pod.as_ref().map_or("", PodUid::as_str);
             tracing::error!(actor, effect, pod, seconds, "An effect has not ended in its time");
         }
-        What::ThreadBlocked { seconds, handling } => {
+        EventKind::ThreadBlocked { seconds, handling } => {
             tracing::error!(actor, seconds, handling, "The actor's thread has not come back");
         }
     }

@@ -6,7 +6,7 @@ use std::task::Context;
 
 use crate::cell::Cell;
 use crate::context::Subsystem;
-use crate::parcel::Entry;
+use crate::envelope::Entry;
 use crate::pump::Lane;
 
 #[cfg(feature = "faults")]
@@ -172,7 +172,7 @@ mod armed {
                             kind: entry.kind,
                             key: None,
                             pod: entry.pod.clone(),
-                            parcel: entry.parcel.duplicate(),
+                            envelope: entry.envelope.duplicate(),
                         });
                         met = Some(entry);
                         count

@@ -9,8 +9,8 @@ use messages::{Key, PodUid, WhenFull};
 use tokio::sync::Notify;
 
 use crate::context::Subsystem;
+use crate::envelope::Entry;
 use crate::orders::Order;
-use crate::parcel::Entry;
 
 /// The most observations, and the most faults, that wait in the control lane; more are refused. Each other
 /// order waits at most once.
@@ -408,7 +408,7 @@ impl<A: Subsystem> Queue<A> {
                 self.waiting -= 1;
                 self.singles -= usize::from(entry.is_single());
                 // A dropped ask tells its asker that the answer is lost.
-                if entry.parcel.is_ask() {
+                if entry.envelope.is_ask() {
                     dropped.push(entry);
                 } else {
                     dropped.extend(held.insert((entry.name, entry.key.clone()), entry));

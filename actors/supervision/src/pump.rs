@@ -18,11 +18,11 @@ use tokio::time::Instant;
 use crate::blame;
 use crate::context::{Ctx, Subsystem};
 use crate::effects::Failed;
-use crate::events::What;
+use crate::envelope::Entry;
+use crate::events::EventKind;
 use crate::faults::Faults;
 use crate::mailbox::Mailbox;
 use crate::panics::PanicReport;
-use crate::parcel::Entry;
 use crate::streams::Flowed;
 
 /// Pieces of work done in one poll before the thread's other actors run.
@@ -76,7 +76,7 @@ impl<A: Subsystem> Pump<A> {
             done += 1;
             if let Err(Failed::Overdue(within)) = &effect.then {
                 let (effect, pod) = (effect.name, effect.pod.clone());
-                ctx.tree.emit(&ctx.cell, What::EffectOverdue { effect, pod, seconds: within.as_secs() });
+                ctx.tree.emit(&ctx.cell, EventKind::EffectOverdue { effect, pod, seconds: within.as_secs() });
             }
             let of = effect.pod.clone();
             work(actor, ctx, lane, effect.name, effect.pod, |actor, ctx| match effect.then {
@@ -164,13 +164,13 @@ impl<A: Subsystem> Pump<A> {
             let fresh = delayed.is_none();
             let Some(entry) = delayed.or_else(|| self.mailbox.pop()) else { break };
             done += 1;
-            if entry.kind == Kind::Query && entry.parcel.asker_gone() {
+            if entry.kind == Kind::Query && entry.envelope.asker_gone() {
                 ctx.cell.counters.skipped();
                 continue;
             }
             let met = if fresh { self.lane.borrow_mut().faults.meet(entry, &ctx.cell) } else { Some(entry) };
-            let Some(Entry { name, pod, parcel, .. }) = met else { continue };
-            work(actor, ctx, &self.lane, name, pod, |actor, ctx| parcel.handle(actor, ctx));
+            let Some(Entry { name, pod, envelope, .. }) = met else { continue };
+            work(actor, ctx, &self.lane, name, pod, |actor, ctx| envelope.handle(actor, ctx));
         }
         done
     }

@@ -42,7 +42,7 @@ const BLAMED_MAX: usize = 128;
 
 /// What to do about a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RestartDecision {
     /// Start a new incarnation after this delay.
     Restart(Duration),
     /// The actor is above its restart limit.
@@ -87,7 +87,7 @@ impl RestartHistory {
         started: Instant,
         now: Instant,
         culprit: Culprit,
-    ) -> Verdict {
+    ) -> RestartDecision {
         if now.duration_since(started) >= policy.healthy_after {
             self.clear();
         }
@@ -100,15 +100,15 @@ impl RestartHistory {
             counted.pop_front();
         }
         if counted.len() >= max {
-            return Verdict::Exhausted;
+            return RestartDecision::Exhausted;
         }
         counted.push_back(now);
         if culprit != Culprit::Actor {
-            return Verdict::Restart(Duration::ZERO);
+            return RestartDecision::Restart(Duration::ZERO);
         }
         self.series = self.series.saturating_add(1);
         let delay = Backoff::doubling(policy.backoff_initial, policy.backoff_max).after(self.series);
-        Verdict::Restart(self.jittered(delay))
+        RestartDecision::Restart(self.jittered(delay))
     }
 
     /// Forgets all crashes, when a dormant actor is tried again.
@@ -140,10 +140,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn millis(verdict: Verdict) -> u128 {
+    fn millis(verdict: RestartDecision) -> u128 {
         match verdict {
-            Verdict::Restart(delay) => delay.as_millis(),
-            Verdict::Exhausted => panic!("exhausted"),
+            RestartDecision::Restart(delay) => delay.as_millis(),
+            RestartDecision::Exhausted => panic!("exhausted"),
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
         }
         assert_eq!(
             history.crashed(&policy, start, start + Duration::from_secs(6), Culprit::Actor),
-            Verdict::Exhausted
+            RestartDecision::Exhausted
         );
     }
 
@@ -187,16 +187,16 @@ mod tests {
         let start = Instant::now();
         for _ in 0..BLAMED_MAX {
             let verdict = history.crashed(&policy, start, start, Culprit::Pod);
-            assert_eq!(verdict, Verdict::Restart(Duration::ZERO));
+            assert_eq!(verdict, RestartDecision::Restart(Duration::ZERO));
         }
         assert!(
             millis(history.crashed(&policy, start, start, Culprit::Actor)) <= 100,
             "nor a place in the series"
         );
-        assert_eq!(history.crashed(&policy, start, start, Culprit::Pod), Verdict::Exhausted);
+        assert_eq!(history.crashed(&policy, start, start, Culprit::Pod), RestartDecision::Exhausted);
         let later = start + policy.window;
         let verdict = history.crashed(&policy, later, later, Culprit::Pod);
-        assert_eq!(verdict, Verdict::Restart(Duration::ZERO));
+        assert_eq!(verdict, RestartDecision::Restart(Duration::ZERO));
     }
 
     #[test]
@@ -206,11 +206,14 @@ mod tests {
         let start = Instant::now();
         for _ in 0..5 {
             let verdict = history.crashed(&policy, start, start, Culprit::QuarantinedPod);
-            assert_eq!(verdict, Verdict::Restart(Duration::ZERO));
+            assert_eq!(verdict, RestartDecision::Restart(Duration::ZERO));
         }
-        assert_eq!(history.crashed(&policy, start, start, Culprit::QuarantinedPod), Verdict::Exhausted);
+        assert_eq!(
+            history.crashed(&policy, start, start, Culprit::QuarantinedPod),
+            RestartDecision::Exhausted
+        );
         let restart = history.crashed(&policy, start, start, Culprit::Actor);
-        assert!(matches!(restart, Verdict::Restart(_)), "its own crashes have their own count");
+        assert!(matches!(restart, RestartDecision::Restart(_)), "its own crashes have their own count");
     }
 
     proptest! {
@@ -222,7 +225,7 @@ mod tests {
             let (mut now, mut granted) = (start, Vec::new());
             for gap in gaps {
                 now += Duration::from_millis(gap);
-                if let Verdict::Restart(delay) = history.crashed(&policy, start, now, Culprit::Actor) {
+                if let RestartDecision::Restart(delay) = history.crashed(&policy, start, now, Culprit::Actor) {
                     prop_assert!(delay <= policy.backoff_max);
                     granted.push(now);
                 }

@@ -15,12 +15,12 @@ use tokio::time::Instant;
 
 mod children;
 
-use crate::address::{Address, Door};
+use crate::address::{Address, MailboxHandle};
 use crate::ask::{AskPort, Asker};
 use crate::cell::{Cell, Crash, State, Vitality};
 use crate::context::{Ctx, Subsystem};
 use crate::driver::{Seat, supervise};
-use crate::events::{Failure, SupervisionEvent, What, trace};
+use crate::events::{EventKind, Failure, SupervisionEvent, trace};
 use crate::mailbox::Mailbox;
 use crate::orders::Order;
 use crate::panics;
@@ -163,7 +163,7 @@ impl<A: Subsystem> Supervised<A> {
         A: Handler<M>,
     {
         self.cell.receives(M::NAME);
-        Address::new(Arc::new(Door { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
+        Address::new(Arc::new(MailboxHandle { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
     }
 
     /// The port by which actors of type `F` ask with one message type; the tree notes the edge ([`Tree::asks`]).
@@ -173,7 +173,7 @@ impl<A: Subsystem> Supervised<A> {
     {
         self.cell.receives(M::NAME);
         self.cell.asked_by(F::NAME);
-        AskPort::new(Arc::new(Door { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
+        AskPort::new(Arc::new(MailboxHandle { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
     }
 
     /// The actor's name in the tree.
@@ -348,7 +348,7 @@ impl Tree {
         })
     }
 
-    pub(crate) fn emit(&self, cell: &Cell, what: What) {
+    pub(crate) fn emit(&self, cell: &Cell, what: EventKind) {
         let event = SupervisionEvent {
             actor: cell.name.clone(),
             at_ms: self.0.born.elapsed().as_millis() as u64,
@@ -359,7 +359,7 @@ impl Tree {
             let mut events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
             // Starts and normal ends of children are left out: they would push crashes out of the record.
             if cell.vitality != Vitality::Child
-                || !matches!(what, What::Started { incarnation: 1 } | What::Stopped)
+                || !matches!(what, EventKind::Started { incarnation: 1 } | EventKind::Stopped)
             {
                 if events.len() == EVENTS_MAX {
                     events.pop_front();
@@ -375,8 +375,10 @@ impl Tree {
             }
         }
         match what {
-            What::Failed => self.fail(Failure { actor: cell.name.clone(), reason: last_words(cell) }),
-            What::Dormant { .. } | What::Started { .. } | What::Stopped => self.judge_children(cell, &what),
+            EventKind::Failed => self.fail(Failure { actor: cell.name.clone(), reason: last_words(cell) }),
+            EventKind::Dormant { .. } | EventKind::Started { .. } | EventKind::Stopped => {
+                self.judge_children(cell, &what)
+            }
             _ => {}
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cell::{State, Vitality};
-use crate::events::{Failure, What};
+use crate::events::{EventKind, Failure};
 use crate::tree::Tree;
 
 /// When a silent thread is reported, and when the process is ended.
@@ -106,7 +106,7 @@ fn watch(
                 let (actor, handling) = culprit();
                 let handling =
                     if actor == cell.name { handling.to_owned() } else { format!("{handling} of {actor}") };
-                tree.emit(&cell, What::ThreadBlocked { seconds: quiet.as_secs(), handling });
+                tree.emit(&cell, EventKind::ThreadBlocked { seconds: quiet.as_secs(), handling });
             }
         }
         if well {

@@ -21,7 +21,7 @@ use supervision::{Address, AskPort, Ctx, Effect, Reply, Subsystem, blame};
 use tokio::time::Instant;
 
 use crate::backoff::MountBackoff;
-use crate::execute::{self, Leave, MountOutcome, Timed, UnmountOutcome, Ways};
+use crate::execute::{self, Backends, DirectoryEnd, MountOutcome, Timed, UnmountOutcome};
 use crate::metrics::{Operation, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
 use crate::orphans::{Orphans, SweepPolicy};
@@ -49,7 +49,7 @@ pub struct VolumeManagerDeps {
     /// How often orphaned directories are looked for, and how long each is kept.
     pub sweep: SweepPolicy,
     /// The effects on mounts and directories.
-    pub ways: Ways,
+    pub backends: Backends,
     /// The recorder of events.
     pub events: Address<RecordEvent>,
     /// Pleg, which is asked which pods the runtime holds before a directory is removed.
@@ -73,14 +73,14 @@ pub enum Timer {
     Refresh,
 }
 
-enum Asker {
+enum MountAsker {
     Mount(Reply<MountAnswer>),
     Unmount(Reply<UnmountAnswer>),
     /// No worker waits: an orphan is cleaned away, or volumes are refreshed.
     Sweep,
 }
 
-impl Asker {
+impl MountAsker {
     fn refuse(self, error: VolumeError) {
         match self {
             Self::Mount(reply) => {
@@ -103,7 +103,7 @@ struct Mounted {
 pub struct VolumeManager {
     deps: VolumeManagerDeps,
     origin: Instant,
-    operations: BTreeMap<PodUid, Operations<Asker>>,
+    operations: BTreeMap<PodUid, Operations<MountAsker>>,
     /// Pods of which a worker has asked for mounts that are not undone yet.
     asked_for: BTreeMap<PodUid, Arc<DesiredPod>>,
     mounted: BTreeMap<PodUid, Mounted>,
@@ -144,26 +144,26 @@ impl VolumeManager {
 
     /// Which part of a pod's directory stays when its volumes are undone: the endings, while the pod is still
     /// listed.
-    fn leave(&mut self, uid: &PodUid) -> Leave {
+    fn leave(&mut self, uid: &PodUid) -> DirectoryEnd {
         let stays =
             self.desired.get(uid).is_some_and(|desired| desired.pod.metadata.deletion_timestamp.is_none());
         if stays {
             self.ended.insert(uid.clone());
-            Leave::Endings
+            DirectoryEnd::Endings
         } else {
             self.ended.remove(uid);
-            Leave::Nothing
+            DirectoryEnd::Nothing
         }
     }
 
     /// Removes what was left of a pod that has ended, if it is listed no longer.
     fn forget_ended(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if !self.desired.contains(uid) && self.ended.remove(uid) {
-            self.ask(uid.clone(), Kind::Unmount, Asker::Sweep, ctx);
+            self.ask(uid.clone(), Kind::Unmount, MountAsker::Sweep, ctx);
         }
     }
 
-    fn ask(&mut self, uid: PodUid, kind: Kind, asker: Asker, ctx: &mut Ctx<Self>) {
+    fn ask(&mut self, uid: PodUid, kind: Kind, asker: MountAsker, ctx: &mut Ctx<Self>) {
         match self.operations.entry(uid.clone()).or_default().ask(kind, asker) {
             Asked::Begin => self.begin(uid, kind, ctx),
             Asked::Waits => {}
@@ -176,12 +176,12 @@ impl VolumeManager {
 
     fn begin(&mut self, uid: PodUid, kind: Kind, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Slow(uid.clone()), SLOW);
-        let ways = self.deps.ways.clone();
+        let backends = self.deps.backends.clone();
         let pod = Some(uid.clone());
         match (kind, self.asked_for.get(&uid)) {
             (Kind::Mount, Some(desired)) => {
                 let held = self.backoff.held(&uid, self.origin.elapsed());
-                let mount = execute::mount(ways, uid.clone(), desired.pod.clone(), held);
+                let mount = execute::mount(backends, uid.clone(), desired.pod.clone(), held);
                 // A pod has as many volumes as its author likes: each has its own deadline, and the pod alone waits.
                 ctx.effect(Effect::lasting("mount volumes"), pod, mount, move |actor, outcome, ctx| {
                     actor.mounted(uid, outcome, ctx)
@@ -192,7 +192,7 @@ impl VolumeManager {
             (Kind::Unmount, _) => {
                 self.backoff.forget(&uid);
                 let leave = self.leave(&uid);
-                let unmount = execute::unmount(ways, uid.clone(), leave);
+                let unmount = execute::unmount(backends, uid.clone(), leave);
                 // What a pod has filled is removed at low priority, after what other pods have filled.
                 ctx.effect(Effect::lasting("unmount volumes"), pod, unmount, move |actor, outcome, ctx| {
                     actor.unmounted(uid, &outcome, ctx);
@@ -202,7 +202,7 @@ impl VolumeManager {
     }
 
     /// The pod's operation is over: begins the next one, and returns the askers of the one that is over.
-    fn ended(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) -> Vec<Asker> {
+    fn ended(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) -> Vec<MountAsker> {
         ctx.cancel_timer(&Timer::Slow(uid.clone()));
         let Some(operations) = self.operations.get_mut(uid) else { return Vec::new() };
         let (askers, next) = operations.ended();
@@ -227,13 +227,13 @@ impl VolumeManager {
         if self.operations.contains_key(uid) {
             self.changed.insert(uid.clone());
         } else {
-            self.ask(uid.clone(), Kind::Refresh, Asker::Sweep, ctx);
+            self.ask(uid.clone(), Kind::Refresh, MountAsker::Sweep, ctx);
         }
     }
 
     fn begin_refresh(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
         let Some(desired) = self.desired.get(&uid).cloned() else { return drop(self.ended(&uid, ctx)) };
-        let refresh = execute::refresh(self.deps.ways.clone(), uid.clone(), desired.pod.clone());
+        let refresh = execute::refresh(self.deps.backends.clone(), uid.clone(), desired.pod.clone());
         let refreshing = Effect::lasting("refresh volumes");
         ctx.effect(refreshing, Some(uid.clone()), refresh, move |actor, errors, ctx| {
             for error in &errors {
@@ -279,7 +279,7 @@ impl VolumeManager {
             }
         };
         for asker in self.ended(&uid, ctx) {
-            if let Asker::Mount(reply) = asker {
+            if let MountAsker::Mount(reply) = asker {
                 reply.send(answer.clone());
             }
         }
@@ -305,9 +305,9 @@ impl VolumeManager {
         }
         for asker in self.ended(&uid, ctx) {
             match asker {
-                Asker::Unmount(reply) => reply.send(done.clone()),
-                Asker::Sweep => self.swept(&uid, done),
-                Asker::Mount(_) => {}
+                MountAsker::Unmount(reply) => reply.send(done.clone()),
+                MountAsker::Sweep => self.swept(&uid, done),
+                MountAsker::Mount(_) => {}
             }
         }
     }
@@ -386,7 +386,7 @@ impl VolumeManager {
         for asker in askers {
             let error = VolumeError { volume: String::new(), message: message.to_owned() };
             match asker {
-                Asker::Mount(reply) => {
+                MountAsker::Mount(reply) => {
                     let (unmounted, retry_after_ms) = (unmounted.clone(), millis(REFUSED_PAUSE));
                     reply.send(Err(VolumesNotReady { error, unmounted, retry_after_ms }));
                 }
@@ -417,7 +417,7 @@ impl Subsystem for VolumeManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let reconstruct = execute::reconstruct(self.deps.ways.clone());
+        let reconstruct = execute::reconstruct(self.deps.backends.clone());
         ctx.effect("reconstruct volumes", None, reconstruct, |actor, found, _| match found {
             Ok(found) => {
                 actor
@@ -444,7 +444,7 @@ impl Subsystem for VolumeManager {
             }
         });
         if ctx.incarnation() == 1 {
-            let swap = self.deps.ways.mounts.swap();
+            let swap = self.deps.backends.mounts.swap();
             ctx.effect("look at swap", None, swap, |actor, swap, _| actor.see_swap(swap));
         }
         self.look_for_others(ctx);

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::objects::Objects;
 use crate::others;
 use crate::payload::ObjectVolume;
-use crate::plan::{self, Node, Step, VolumePlan};
+use crate::plan::{self, PlanInput, Step, VolumePlan};
 
 /// The kernel's default mode of a tmpfs: every user may write, and may remove only its own files.
 const TMPFS_MODE: u32 = 0o1777;
@@ -32,7 +32,7 @@ const VOLUME_WITHIN: Duration = Duration::from_secs(120);
 
 /// What mounting and unmounting goes through.
 #[derive(Clone, Debug)]
-pub struct Ways {
+pub struct Backends {
     /// The mounts and the directories of volumes.
     pub mounts: Arc<dyn Mounts>,
     /// The pods' own directories.
@@ -79,7 +79,7 @@ fn failed(volume: &str) -> impl Fn(&dyn std::fmt::Display) -> VolumeError {
 
 /// Mounts every volume that a container of the pod uses, except those in `held`.
 pub async fn mount(
-    ways: Ways,
+    backends: Backends,
     uid: PodUid,
     pod: Arc<Pod>,
     held: BTreeMap<String, VolumeError>,
@@ -92,46 +92,46 @@ pub async fn mount(
         errors: vec![failed("")(&no_pod_directories(error))],
         ..MountOutcome::default()
     };
-    let pod_dir = match ways.pod_dirs.ensure_pod_dirs(uid.as_str()).await {
+    let pod_dir = match backends.pod_dirs.ensure_pod_dirs(uid.as_str()).await {
         Ok(pod_dir) => pod_dir,
         Err(error) => return broken(&error),
     };
-    let mounts = match ways.mounts.list_below(&pod_dir).await {
+    let mounts = match backends.mounts.list_below(&pod_dir).await {
         Ok(mounts) => mounts,
         Err(error) => return broken(&error),
     };
     let mut outcome = MountOutcome { held, ..MountOutcome::default() };
-    for planned in plan::mount(&uid, &pod, node(&ways), &mounts) {
+    for planned in plan::mount(&uid, &pod, node(&backends), &mounts) {
         match planned {
             Ok(volume) if outcome.held.contains_key(&volume.name) => {}
             Err(error) if outcome.held.contains_key(&error.volume) => {}
-            Ok(volume) => mount_one(&ways, &pod, volume, &mut outcome).await,
+            Ok(volume) => mount_one(&backends, &pod, volume, &mut outcome).await,
             Err(error) => outcome.errors.push(error),
         }
     }
     outcome
 }
 
-fn node(ways: &Ways) -> Node<'_> {
-    Node {
-        layout: ways.pod_dirs.layout(),
-        allocatable_memory_bytes: ways.allocatable_memory_bytes,
-        in_cluster: ways.objects.in_cluster,
+fn node(backends: &Backends) -> PlanInput<'_> {
+    PlanInput {
+        layout: backends.pod_dirs.layout(),
+        allocatable_memory_bytes: backends.allocatable_memory_bytes,
+        in_cluster: backends.objects.in_cluster,
     }
 }
 
 /// Refreshes the files of the pod's volumes of objects. Only volumes that have shown files before are
 /// touched, so that nothing is made for a pod whose volumes are undone or not mounted yet. Returns the errors
 /// by volume.
-pub async fn refresh(ways: Ways, uid: PodUid, pod: Arc<Pod>) -> Vec<VolumeError> {
+pub async fn refresh(backends: Backends, uid: PodUid, pod: Arc<Pod>) -> Vec<VolumeError> {
     let mut errors = Vec::new();
-    let Ok(pod_dir) = ways.pod_dirs.layout().pod(uid.as_str()) else { return errors };
+    let Ok(pod_dir) = backends.pod_dirs.layout().pod(uid.as_str()) else { return errors };
     // Without the list of mounts a tmpfs could be mounted on top of the existing one.
-    let Ok(mounts) = ways.mounts.list_below(&pod_dir).await else { return errors };
-    for volume in plan::mount(&uid, &pod, node(&ways), &mounts).into_iter().flatten() {
+    let Ok(mounts) = backends.mounts.list_below(&pod_dir).await else { return errors };
+    for volume in plan::mount(&uid, &pod, node(&backends), &mounts).into_iter().flatten() {
         let Some(objects) = &volume.objects else { continue };
-        if let Ok(true) = ways.mounts.is_projected(&volume.host_path).await
-            && let Err(error) = in_time(show(&ways, &pod, &volume, objects)).await
+        if let Ok(true) = backends.mounts.is_projected(&volume.host_path).await
+            && let Err(error) = in_time(show(&backends, &pod, &volume, objects)).await
         {
             errors.push(failed(&volume.name)(&error));
         }
@@ -164,9 +164,15 @@ async fn in_time<T, E: From<Late>>(work: impl Future<Output = Result<T, E>>) -> 
 }
 
 /// Writes the present objects into a volume. They are fetched first, so that without them nothing is touched.
-async fn show(ways: &Ways, pod: &Pod, volume: &VolumePlan, objects: &ObjectVolume) -> Result<(), ShowError> {
-    let projection = ways.objects.projection(objects, &volume.name, pod).await.map_err(ShowError::Objects)?;
-    let mounts = ways.mounts.as_ref();
+async fn show(
+    backends: &Backends,
+    pod: &Pod,
+    volume: &VolumePlan,
+    objects: &ObjectVolume,
+) -> Result<(), ShowError> {
+    let projection =
+        backends.objects.projection(objects, &volume.name, pod).await.map_err(ShowError::Objects)?;
+    let mounts = backends.mounts.as_ref();
     let in_place = mounts.is_projected(&volume.host_path).await?
         && !volume.steps.iter().any(|step| matches!(step, Step::MountTmpfs { .. }));
     if !in_place {
@@ -180,13 +186,13 @@ async fn show(ways: &Ways, pod: &Pod, volume: &VolumePlan, objects: &ObjectVolum
     Ok(())
 }
 
-async fn mount_one(ways: &Ways, pod: &Pod, volume: VolumePlan, outcome: &mut MountOutcome) {
+async fn mount_one(backends: &Backends, pod: &Pod, volume: VolumePlan, outcome: &mut MountOutcome) {
     let began = Instant::now();
     let done = match &volume.objects {
-        Some(objects) => match in_time(show(ways, pod, &volume, objects)).await {
+        Some(objects) => match in_time(show(backends, pod, &volume, objects)).await {
             Ok(()) => Ok(()),
             // A volume that was there stays as it was: no pod is held up by an object that has gone since.
-            Err(error) => match in_time(is_projected(ways, &volume)).await {
+            Err(error) => match in_time(is_projected(backends, &volume)).await {
                 Ok(true) => {
                     outcome.stale.push(failed(&volume.name)(&error));
                     Ok(())
@@ -194,7 +200,7 @@ async fn mount_one(ways: &Ways, pod: &Pod, volume: VolumePlan, outcome: &mut Mou
                 _ => Err(error),
             },
         },
-        None => in_time(async { Ok(set_up(ways.mounts.as_ref(), &volume).await?) }).await,
+        None => in_time(async { Ok(set_up(backends.mounts.as_ref(), &volume).await?) }).await,
     };
     let plugin = volume.plugin.to_owned();
     outcome.timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
@@ -207,8 +213,8 @@ async fn mount_one(ways: &Ways, pod: &Pod, volume: VolumePlan, outcome: &mut Mou
     }
 }
 
-async fn is_projected(ways: &Ways, volume: &VolumePlan) -> Result<bool, ShowError> {
-    Ok(ways.mounts.is_projected(&volume.host_path).await?)
+async fn is_projected(backends: &Backends, volume: &VolumePlan) -> Result<bool, ShowError> {
+    Ok(backends.mounts.is_projected(&volume.host_path).await?)
 }
 
 async fn set_up(mounts: &dyn Mounts, volume: &VolumePlan) -> Result<(), MountError> {
@@ -242,7 +248,7 @@ async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
 
 /// Which part of a pod's directory stays when nothing is mounted below it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum DirectoryEnd {
     /// The whole directory is removed.
     Nothing,
     /// The files about how its containers ended stay: the pod is still listed, and a later kubelet reads
@@ -264,20 +270,20 @@ pub struct UnmountOutcome {
 
 /// Undoes every mount below the pod's directory and removes the part of it that `leave` does not keep. If a
 /// mount stays, or a volume belongs to another kubelet's plugin, nothing is removed.
-pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> UnmountOutcome {
+pub async fn unmount(backends: Backends, uid: PodUid, leave: DirectoryEnd) -> UnmountOutcome {
     let mut timed = Vec::new();
-    let of_others = match other_volumes(ways.clone(), Some(uid.clone())).await {
+    let of_others = match other_volumes(backends.clone(), Some(uid.clone())).await {
         Ok(found) => others::refusal(&found),
         Err(error) => return UnmountOutcome { done: Err(failed("")(&error)), of_others: false, timed },
     };
     if let Some(refusal) = of_others {
         return UnmountOutcome { done: Err(refusal), of_others: true, timed };
     }
-    let mut done = unmount_all(&ways, &uid, &mut timed).await;
+    let mut done = unmount_all(&backends, &uid, &mut timed).await;
     if done.is_ok() {
         let removed = match leave {
-            Leave::Nothing => ways.pod_dirs.remove_pod_dir(uid.as_str()),
-            Leave::Endings => ways.pod_dirs.empty_pod_dir(uid.as_str()),
+            DirectoryEnd::Nothing => backends.pod_dirs.remove_pod_dir(uid.as_str()),
+            DirectoryEnd::Endings => backends.pod_dirs.empty_pod_dir(uid.as_str()),
         };
         done = removed.await.map_err(|error| failed("")(&error));
     }
@@ -288,18 +294,21 @@ pub async fn unmount(ways: Ways, uid: PodUid, leave: Leave) -> UnmountOutcome {
 ///
 /// # Errors
 /// The directories cannot be read.
-pub async fn other_volumes(ways: Ways, uid: Option<PodUid>) -> Result<Vec<OtherVolume>, PodDirsError> {
-    ways.pod_dirs.other_volumes(uid.as_ref().map(PodUid::as_str), volume_plugins::ALL).await
+pub async fn other_volumes(
+    backends: Backends,
+    uid: Option<PodUid>,
+) -> Result<Vec<OtherVolume>, PodDirsError> {
+    backends.pod_dirs.other_volumes(uid.as_ref().map(PodUid::as_str), volume_plugins::ALL).await
 }
 
-async fn unmount_all(ways: &Ways, uid: &PodUid, timed: &mut Vec<Timed>) -> Result<(), VolumeError> {
+async fn unmount_all(backends: &Backends, uid: &PodUid, timed: &mut Vec<Timed>) -> Result<(), VolumeError> {
     let of_pod = failed("");
-    let pod_dir = ways.pod_dirs.layout().pod(uid.as_str()).map_err(|error| of_pod(&error))?;
-    let mounts = ways.mounts.list_below(&pod_dir).await.map_err(|error| of_pod(&error))?;
+    let pod_dir = backends.pod_dirs.layout().pod(uid.as_str()).map_err(|error| of_pod(&error))?;
+    let mounts = backends.mounts.list_below(&pod_dir).await.map_err(|error| of_pod(&error))?;
     for path in plan::unmount(&pod_dir, &mounts) {
         let began = Instant::now();
         let volume = plan::volume_at(&pod_dir, &path);
-        let done = ways.mounts.unmount(&path).await;
+        let done = backends.mounts.unmount(&path).await;
         if let Some((plugin, _)) = &volume {
             timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
         }
@@ -316,19 +325,19 @@ async fn unmount_all(ways: &Ways, uid: &PodUid, timed: &mut Vec<Timed>) -> Resul
 /// # Errors
 /// [`VolumeError`] with upstream's text, which says nothing about the node's files; the log has the cause.
 pub async fn prepare_subpaths(
-    ways: Ways,
+    backends: Backends,
     ask: PrepareSubpaths,
 ) -> Result<BTreeMap<usize, String>, VolumeError> {
     let mut ready = BTreeMap::new();
     for subpath in &ask.subpaths {
-        let target = prepare_subpath(&ways, &ask, subpath).await?;
+        let target = prepare_subpath(&backends, &ask, subpath).await?;
         ready.insert(subpath.index, target);
     }
     Ok(ready)
 }
 
 async fn prepare_subpath(
-    ways: &Ways,
+    backends: &Backends,
     ask: &PrepareSubpaths,
     subpath: &Subpath,
 ) -> Result<String, VolumeError> {
@@ -340,15 +349,15 @@ async fn prepare_subpath(
         VolumeError { volume, message }
     };
     let (uid, volume) = (pod.uid.as_str(), Path::new(&subpath.volume_path));
-    let layout = ways.pod_dirs.layout();
+    let layout = backends.pod_dirs.layout();
     let target = layout.pod_subpath(uid, &subpath.volume, container, subpath.index);
     let target = target.map_err(|error| failed("prepare subPath", &error))?;
     let path = Path::new(&subpath.path);
     let made: Result<_, ShowError> =
-        in_time(async { Ok(ways.mounts.make_subpath(volume, path).await?) }).await;
+        in_time(async { Ok(backends.mounts.make_subpath(volume, path).await?) }).await;
     made.map_err(|error| failed("create subPath directory", &error))?;
     let bound: Result<_, ShowError> =
-        in_time(async { Ok(ways.mounts.bind_subpath(volume, path, &target).await?) }).await;
+        in_time(async { Ok(backends.mounts.bind_subpath(volume, path, &target).await?) }).await;
     bound.map_err(|error| failed("prepare subPath", &error))?;
     Ok(target.to_string_lossy().into_owned())
 }
@@ -366,9 +375,9 @@ pub struct Found {
 ///
 /// # Errors
 /// [`VolumeError`] when the machine's mounts cannot be read.
-pub async fn reconstruct(ways: Ways) -> Result<BTreeMap<PodUid, Found>, VolumeError> {
-    let pods = ways.pod_dirs.layout().pods();
-    let mounts = ways.mounts.list_below(&pods).await.map_err(|error| failed("")(&error))?;
+pub async fn reconstruct(backends: Backends) -> Result<BTreeMap<PodUid, Found>, VolumeError> {
+    let pods = backends.pod_dirs.layout().pods();
+    let mounts = backends.mounts.list_below(&pods).await.map_err(|error| failed("")(&error))?;
     Ok(volumes_of(&pods, &mounts))
 }
 
@@ -394,8 +403,8 @@ fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, Found> {
 ///
 /// # Errors
 /// [`VolumeError`] when the directories cannot be listed.
-pub async fn pods_on_disk(ways: &Ways) -> Result<BTreeSet<PodUid>, VolumeError> {
-    let uids = ways.pod_dirs.list_pod_uids().await.map_err(|error| failed("")(&error))?;
+pub async fn pods_on_disk(backends: &Backends) -> Result<BTreeSet<PodUid>, VolumeError> {
+    let uids = backends.pod_dirs.list_pod_uids().await.map_err(|error| failed("")(&error))?;
     Ok(uids.iter().map(|uid| PodUid::new(uid)).collect())
 }
 
@@ -403,8 +412,8 @@ pub async fn pods_on_disk(ways: &Ways) -> Result<BTreeSet<PodUid>, VolumeError> 
 ///
 /// # Errors
 /// [`VolumeError`] when the mounts cannot be read.
-pub async fn all_mounts(ways: &Ways) -> Result<Vec<MountPoint>, VolumeError> {
-    ways.mounts.list_below(Path::new("/")).await.map_err(|error| failed("")(&error))
+pub async fn all_mounts(backends: &Backends) -> Result<Vec<MountPoint>, VolumeError> {
+    backends.mounts.list_below(Path::new("/")).await.map_err(|error| failed("")(&error))
 }
 
 #[cfg(test)]

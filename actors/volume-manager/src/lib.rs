@@ -24,7 +24,7 @@ mod plan;
 mod sweep;
 
 pub use actor::{Timer, VolumeManager, VolumeManagerDeps};
-pub use execute::Ways;
+pub use execute::Backends;
 pub use metrics::VolumeMetrics;
 pub use objects::Objects;
 pub use orphans::SweepPolicy;

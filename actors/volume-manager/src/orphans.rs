@@ -26,7 +26,7 @@ impl Default for SweepPolicy {
 
 /// The facts about the pods of the node at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownPods<'a> {
     /// The desired pods, with the rejected ones; `None` before every source has been heard.
     pub desired: Option<&'a BTreeSet<PodUid>>,
     /// The pods that the runtime holds; `None` if Pleg did not answer.
@@ -39,7 +39,7 @@ pub struct Known<'a> {
 
 /// Why a directory is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeepReason {
     /// Not every source of facts has answered.
     NotSure,
     /// A source, the runtime or a worker has the pod.
@@ -68,9 +68,9 @@ impl Orphans {
         &mut self,
         on_disk: &BTreeSet<PodUid>,
         pods_dir: &Path,
-        known: Known<'_>,
+        known: KnownPods<'_>,
         now: Duration,
-    ) -> BTreeMap<PodUid, Result<(), Kept>> {
+    ) -> BTreeMap<PodUid, Result<(), KeepReason>> {
         self.since.retain(|uid, _| on_disk.contains(uid));
         let mut judge = |uid: &PodUid| blame::for_pod(uid, || self.judge_one(uid, pods_dir, known, now));
         on_disk.iter().map(|uid| (uid.clone(), judge(uid))).collect()
@@ -80,23 +80,23 @@ impl Orphans {
         &mut self,
         uid: &PodUid,
         pods_dir: &Path,
-        known: Known<'_>,
+        known: KnownPods<'_>,
         now: Duration,
-    ) -> Result<(), Kept> {
+    ) -> Result<(), KeepReason> {
         let (Some(desired), Some(in_runtime)) = (known.desired, known.in_runtime) else {
             self.since.remove(uid);
-            return Err(Kept::NotSure);
+            return Err(KeepReason::NotSure);
         };
         if desired.contains(uid) || in_runtime.contains(uid) || known.asked_for.contains(uid) {
             self.since.remove(uid);
-            return Err(Kept::Known);
+            return Err(KeepReason::Known);
         }
         let since = *self.since.entry(uid.clone()).or_insert(now);
         if now.saturating_sub(since) < self.quiet {
-            return Err(Kept::Recent);
+            return Err(KeepReason::Recent);
         }
         if known.mounts.iter().any(|mount| mounted_elsewhere(mount, uid, pods_dir)) {
-            return Err(Kept::InUse);
+            return Err(KeepReason::InUse);
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ mod tests {
 
     const PODS: &str = "/var/lib/kubelet/pods";
 
-    fn judge(orphans: &mut Orphans, known: Known<'_>, now: u64) -> Result<(), Kept> {
+    fn judge(orphans: &mut Orphans, known: KnownPods<'_>, now: u64) -> Result<(), KeepReason> {
         let verdicts = orphans.judge(&set(&["u"]), Path::new(PODS), known, secs(now));
         verdicts[&PodUid::new("u")]
     }
@@ -149,25 +149,28 @@ mod tests {
     #[test]
     fn a_directory_goes_two_minutes_after_nobody_knows_it() {
         let (nobody, somebody) = (set(&[]), set(&["u"]));
-        let known = Known {
+        let known = KnownPods {
             desired: Some(&nobody),
             in_runtime: Some(&nobody),
             asked_for: &nobody,
             mounts: &[mount(PODS, "/var/lib/kubelet/pods")],
         };
         let mut orphans = Orphans::new(SweepPolicy::default());
-        assert_eq!(judge(&mut orphans, Known { desired: None, ..known }, 0), Err(Kept::NotSure));
-        assert_eq!(judge(&mut orphans, Known { in_runtime: None, ..known }, 500), Err(Kept::NotSure));
-        assert_eq!(judge(&mut orphans, known, 1000), Err(Kept::Recent));
-        assert_eq!(judge(&mut orphans, known, 1119), Err(Kept::Recent));
+        assert_eq!(judge(&mut orphans, KnownPods { desired: None, ..known }, 0), Err(KeepReason::NotSure));
+        assert_eq!(
+            judge(&mut orphans, KnownPods { in_runtime: None, ..known }, 500),
+            Err(KeepReason::NotSure)
+        );
+        assert_eq!(judge(&mut orphans, known, 1000), Err(KeepReason::Recent));
+        assert_eq!(judge(&mut orphans, known, 1119), Err(KeepReason::Recent));
         assert_eq!(judge(&mut orphans, known, 1120), Ok(()));
         for spoken in [
-            Known { desired: Some(&somebody), ..known },
-            Known { in_runtime: Some(&somebody), ..known },
-            Known { asked_for: &somebody, ..known },
+            KnownPods { desired: Some(&somebody), ..known },
+            KnownPods { in_runtime: Some(&somebody), ..known },
+            KnownPods { asked_for: &somebody, ..known },
         ] {
-            assert_eq!(judge(&mut orphans, spoken, 2000), Err(Kept::Known));
-            assert_eq!(judge(&mut orphans, known, 2001), Err(Kept::Recent));
+            assert_eq!(judge(&mut orphans, spoken, 2000), Err(KeepReason::Known));
+            assert_eq!(judge(&mut orphans, known, 2001), Err(KeepReason::Recent));
         }
     }
 
@@ -175,21 +178,21 @@ mod tests {
     fn what_is_mounted_elsewhere_from_it_keeps_it() {
         let nobody = set(&[]);
         for (path, root, expected) in [
-            ("/run/x", "/var/lib/kubelet/pods/u/volumes/p/v", Err(Kept::InUse)),
-            ("/run/x", "/kubelet/pods/u", Err(Kept::InUse)),
+            ("/run/x", "/var/lib/kubelet/pods/u/volumes/p/v", Err(KeepReason::InUse)),
+            ("/run/x", "/kubelet/pods/u", Err(KeepReason::InUse)),
             ("/run/x", "/var/lib/kubelet/pods/other/u", Ok(())),
             ("/var/lib/kubelet/pods/u/volumes/p/v", "/var/lib/kubelet/pods/u/x", Ok(())),
             ("/run/x", "/", Ok(())),
         ] {
             let mounts = [mount(path, root)];
-            let known = Known {
+            let known = KnownPods {
                 desired: Some(&nobody),
                 in_runtime: Some(&nobody),
                 asked_for: &nobody,
                 mounts: &mounts,
             };
             let mut orphans = Orphans::new(SweepPolicy::default());
-            assert_eq!(judge(&mut orphans, known, 0), Err(Kept::Recent));
+            assert_eq!(judge(&mut orphans, known, 0), Err(KeepReason::Recent));
             assert_eq!(judge(&mut orphans, known, 500), expected, "{path} {root}");
         }
     }
@@ -205,7 +208,7 @@ mod tests {
             let (mut now, mut quiet_since) = (0, None);
             for (gap, [desired, in_runtime], asked) in steps {
                 now += gap;
-                let known = Known {
+                let known = KnownPods {
                     desired: desired.map(pick),
                     in_runtime: in_runtime.map(pick),
                     asked_for: pick(asked),

@@ -92,9 +92,9 @@ pub enum Fetched {
 type Files = BTreeMap<String, ProjectedFile>;
 
 /// How many more bytes a volume may hold.
-struct Room(usize);
+struct SizeBudget(usize);
 
-impl Room {
+impl SizeBudget {
     fn take(&mut self, bytes: Vec<u8>) -> Result<SecretContent, String> {
         let too_much = || format!("the volume's files would have more than {VOLUME_BYTES_MAX} bytes");
         self.0 = self.0.checked_sub(bytes.len()).ok_or_else(too_much)?;
@@ -114,7 +114,7 @@ pub fn files(
 ) -> Result<Files, String> {
     let mut files = Files::new();
     let mut errors = Vec::new();
-    let mut room = Room(VOLUME_BYTES_MAX);
+    let mut room = SizeBudget(VOLUME_BYTES_MAX);
     for (source, fetched) in volume.sources.iter().zip(fetched) {
         match of_source(source, fetched, volume.default_mode, pod, allocatable, &mut room) {
             Ok(more) => files.extend(more),
@@ -130,7 +130,7 @@ fn of_source(
     default_mode: i32,
     pod: &Pod,
     allocatable: &BTreeMap<String, Quantity>,
-    room: &mut Room,
+    room: &mut SizeBudget,
 ) -> Result<Files, String> {
     match (source, fetched) {
         (VolumeProjection { secret: Some(wanted), .. }, Fetched::Secret(secret)) => {
@@ -190,7 +190,7 @@ fn keyed<'a>(
     bytes: impl Fn(&str) -> Option<Vec<u8>>,
     default_mode: i32,
     missing: Option<&dyn Fn(&str) -> String>,
-    room: &mut Room,
+    room: &mut SizeBudget,
 ) -> Result<Files, String> {
     let mut file = |bytes: Vec<u8>, mode: i32| {
         Ok::<_, String>(ProjectedFile { content: room.take(bytes)?, mode: bits(mode), owner: None })
@@ -221,7 +221,7 @@ fn downward(
     default_mode: i32,
     pod: &Pod,
     allocatable: &BTreeMap<String, Quantity>,
-    room: &mut Room,
+    room: &mut SizeBudget,
 ) -> Result<Files, String> {
     let mut files = Files::new();
     let mut errors = Vec::new();

@@ -82,7 +82,7 @@ pub struct VolumePlan {
 
 /// The facts about the node that plans depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Node<'a> {
+pub struct PlanInput<'a> {
     /// The paths of the kubelet's directories.
     pub layout: &'a Layout,
     /// Memory that pods may have on this node, in bytes.
@@ -96,7 +96,7 @@ pub struct Node<'a> {
 pub fn mount(
     uid: &PodUid,
     pod: &Pod,
-    node: Node<'_>,
+    node: PlanInput<'_>,
     mounts: &[MountPoint],
 ) -> Vec<Result<VolumePlan, VolumeError>> {
     let Some(spec) = &pod.spec else { return Vec::new() };
@@ -134,7 +134,7 @@ fn mount_one(
     volume: &Volume,
     pod: &Pod,
     uid: &PodUid,
-    node: Node<'_>,
+    node: PlanInput<'_>,
     mounts: &[MountPoint],
 ) -> Result<VolumePlan, VolumeError> {
     let failed = |message: String| VolumeError { volume: volume.name.clone(), message };
@@ -188,7 +188,7 @@ fn of_objects(
     objects: ObjectVolume,
     pod: &Pod,
     uid: &PodUid,
-    node: Node<'_>,
+    node: PlanInput<'_>,
     mounts: &[MountPoint],
 ) -> Result<VolumePlan, String> {
     let path = node.layout.pod_volume(uid.as_str(), objects.plugin, &volume.name);
@@ -213,7 +213,7 @@ fn empty_dir(
     source: &EmptyDirVolumeSource,
     pod: &Pod,
     uid: &PodUid,
-    node: Node<'_>,
+    node: PlanInput<'_>,
     mounts: &[MountPoint],
 ) -> Result<VolumePlan, String> {
     let path =
@@ -325,7 +325,7 @@ mod tests {
         mount(
             &PodUid::new("u"),
             &pod(volumes),
-            Node { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: false },
+            PlanInput { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: false },
             mounts,
         )
     }
@@ -379,7 +379,7 @@ mod tests {
         let context = PodSecurityContext { fs_group: Some(1234), ..PodSecurityContext::default() };
         pod.spec.as_mut().expect("spec").security_context = Some(context);
         let layout = layout();
-        let node = Node { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: false };
+        let node = PlanInput { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: false };
         let plans = mount(&PodUid::new("u"), &pod, node, &[]);
         let steps = |n: usize| plans[n].clone().expect("it can be mounted").steps;
         let group = Step::SetGroup { path: V.into(), gid: 1234 };
@@ -423,7 +423,7 @@ mod tests {
     fn a_volume_of_objects_is_a_directory_and_a_secret_one_in_memory() {
         let plan = |volume: serde_json::Value, mounts: &[MountPoint]| {
             let layout = layout();
-            let node = Node { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: true };
+            let node = PlanInput { layout: &layout, allocatable_memory_bytes: 1 << 30, in_cluster: true };
             let volume = serde_json::from_value(volume).expect("a volume");
             mount(&PodUid::new("u"), &pod(vec![volume]), node, mounts).remove(0).expect("it can be mounted")
         };

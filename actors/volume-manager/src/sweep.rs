@@ -10,7 +10,7 @@ use messages::pleg::GetHeldPods;
 use supervision::AskPort;
 
 use crate::actor::VolumeManager;
-use crate::execute::{self, Ways};
+use crate::execute::{self, Backends};
 
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -27,11 +27,11 @@ pub struct Looked {
 
 /// Looks once. If the disk or the mounts cannot be read the result is empty, so that nothing is removed.
 pub async fn look(
-    ways: Ways,
+    backends: Backends,
     runtime: AskPort<VolumeManager, GetHeldPods>,
     known: BTreeSet<PodUid>,
 ) -> Looked {
-    let on_disk = match execute::pods_on_disk(&ways).await {
+    let on_disk = match execute::pods_on_disk(&backends).await {
         Ok(on_disk) => on_disk,
         Err(error) => {
             tracing::warn!(error = error.message, "cannot look for directories of pods that are gone");
@@ -44,7 +44,7 @@ pub async fn look(
     }
     let in_runtime = runtime.ask(GetHeldPods, RUNTIME_DEADLINE).await.ok();
     let in_runtime = in_runtime.map(|pods| pods.keys().cloned().collect());
-    match execute::all_mounts(&ways).await {
+    match execute::all_mounts(&backends).await {
         Ok(mounts) => Looked { unknown, in_runtime, mounts },
         Err(error) => {
             tracing::warn!(

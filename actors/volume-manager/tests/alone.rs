@@ -14,7 +14,7 @@ use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{MountVolumes, MountedVolumes, UnmountVolumes, VolumesNotReady};
 use stage::{Neighbour, Stage, alone, ask, desired, desired_of, pod};
 use supervision::{AskError, Supervised};
-use volume_manager::{Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
+use volume_manager::{Backends, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -49,7 +49,7 @@ impl Neighbours {
         let fakes = &stage.fakes;
         VolumeManagerDeps {
             sweep: SweepPolicy { every: 10 * SECOND, quiet: 20 * SECOND },
-            ways: Ways {
+            backends: Backends {
                 mounts: fakes.mounts.clone(),
                 pod_dirs: fakes.dirs.clone(),
                 allocatable_memory_bytes: 8 << 30,

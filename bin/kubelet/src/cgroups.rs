@@ -24,7 +24,7 @@ const VERSION_1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and
 
 /// The runtime's answer about the cgroup driver.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum DriverAnswer {
     /// The runtime uses this driver.
     Driver(CgroupDriver),
     /// The runtime does not have the RPC (containerd before 2.0) or leaves the driver out: the configuration decides.
@@ -39,12 +39,14 @@ pub enum Told {
 }
 
 /// Asks the runtime for the cgroup driver (row 14.2), a few times if it cannot be reached.
-pub async fn ask_driver(runtime: &dyn Runtime) -> Told {
+pub async fn ask_driver(runtime: &dyn Runtime) -> DriverAnswer {
     let mut attempt = 1;
     loop {
         match ask_once(runtime).await {
             // A runtime that hangs would delay the start by a minute.
-            Told::Silent(error) if attempt < ATTEMPTS && error.kind != CriErrorKind::DeadlineExceeded => {
+            DriverAnswer::Silent(error)
+                if attempt < ATTEMPTS && error.kind != CriErrorKind::DeadlineExceeded =>
+            {
                 attempt += 1;
                 tokio::time::sleep(PAUSE).await;
             }
@@ -53,18 +55,18 @@ pub async fn ask_driver(runtime: &dyn Runtime) -> Told {
     }
 }
 
-async fn ask_once(runtime: &dyn Runtime) -> Told {
+async fn ask_once(runtime: &dyn Runtime) -> DriverAnswer {
     match runtime.runtime_config(RuntimeConfigRequest {}).await {
         Ok(config) => match config.linux.map(|linux| linux.cgroup_driver) {
-            None => Told::Nothing { outdated: false },
+            None => DriverAnswer::Nothing { outdated: false },
             Some(driver) => match wire::CgroupDriver::try_from(driver) {
-                Ok(wire::CgroupDriver::Systemd) => Told::Driver(CgroupDriver::Systemd),
-                Ok(wire::CgroupDriver::Cgroupfs) => Told::Driver(CgroupDriver::Cgroupfs),
-                Err(_) => Told::Unknown(driver),
+                Ok(wire::CgroupDriver::Systemd) => DriverAnswer::Driver(CgroupDriver::Systemd),
+                Ok(wire::CgroupDriver::Cgroupfs) => DriverAnswer::Driver(CgroupDriver::Cgroupfs),
+                Err(_) => DriverAnswer::Unknown(driver),
             },
         },
-        Err(error) if error.is_unimplemented() => Told::Nothing { outdated: true },
-        Err(error) => Told::Silent(error),
+        Err(error) if error.is_unimplemented() => DriverAnswer::Nothing { outdated: true },
+        Err(error) => DriverAnswer::Silent(error),
     }
 }
 
@@ -75,8 +77,8 @@ pub async fn disagreement(runtime: Arc<dyn Runtime>, assumed: CgroupDriver) -> C
     loop {
         tokio::time::sleep(PAUSE).await;
         match ask_once(&*runtime).await {
-            Told::Silent(_) => {}
-            Told::Driver(driver) if driver != assumed => return driver,
+            DriverAnswer::Silent(_) => {}
+            DriverAnswer::Driver(driver) if driver != assumed => return driver,
             _ => return std::future::pending().await,
         }
     }
@@ -87,7 +89,7 @@ pub async fn disagreement(runtime: Arc<dyn Runtime>, assumed: CgroupDriver) -> C
 /// # Errors
 /// The runtime states an unknown driver.
 pub fn settle_driver(
-    told: Told,
+    told: DriverAnswer,
     configured: &str,
     registry: &Registry,
 ) -> anyhow::Result<(CgroupDriver, bool)> {
@@ -96,20 +98,20 @@ pub fn settle_driver(
         _ => CgroupDriver::Cgroupfs,
     };
     match told {
-        Told::Driver(driver) => {
+        DriverAnswer::Driver(driver) => {
             tracing::info!(
                 cgroupDriver = driver.as_str(),
                 "Using cgroup driver setting received from the CRI runtime"
             );
             Ok((driver, false))
         }
-        Told::Nothing { outdated } => {
+        DriverAnswer::Nothing { outdated } => {
             if outdated {
                 losing_support(registry).context("register a metric")?;
             }
             Ok((configured, false))
         }
-        Told::Silent(error) => {
+        DriverAnswer::Silent(error) => {
             tracing::warn!(
                 %error,
                 cgroupDriver = configured.as_str(),
@@ -117,7 +119,7 @@ pub fn settle_driver(
             );
             Ok((configured, true))
         }
-        Told::Unknown(driver) => Err(anyhow!("runtime returned an unknown cgroup driver {driver}")),
+        DriverAnswer::Unknown(driver) => Err(anyhow!("runtime returned an unknown cgroup driver {driver}")),
     }
 }
 

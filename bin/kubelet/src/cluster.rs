@@ -16,7 +16,7 @@ use crate::api_client::connect_settings;
 use crate::config::{FeatureGates, KubeletConfiguration, SettingError};
 use crate::identity::Identified;
 use crate::load::Loaded;
-use crate::wiring::{Cluster, Membership, Role, Settings};
+use crate::wiring::{Cluster, ManagedCertificate, Membership, Settings};
 
 /// The longest time of a call; watches have their own.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
@@ -65,15 +65,15 @@ pub fn certificates(
     cluster: &Cluster,
     identified: Identified,
     serving: Option<(Arc<dyn CertificateStore>, CurrentPair)>,
-) -> Vec<Role> {
-    let client = identified.renewed.map(|renewed| Role {
+) -> Vec<ManagedCertificate> {
+    let client = identified.renewed.map(|renewed| ManagedCertificate {
         purpose: Purpose::Client,
         store: renewed.store,
         current: renewed.current,
         api: Arc::new(cluster.api.clone()),
         bootstrap: renewed.bootstrap.map(|api| Arc::new(api) as _),
     });
-    let serving = serving.map(|(store, current)| Role {
+    let serving = serving.map(|(store, current)| ManagedCertificate {
         purpose: Purpose::Serving,
         store,
         current,

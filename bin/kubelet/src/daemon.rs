@@ -32,7 +32,7 @@ use crate::config::validation::Host;
 use crate::load::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wait::wait;
-use crate::wiring::{self, Bridge, Lost, Node, Places, Settings};
+use crate::wiring::{self, Bridge, IdentityLost, Node, Places, Settings};
 use crate::{cgroups, cluster, identity, pod_cidr, serving, settings, start};
 
 /// The threads for sockets; blocking calls have threads of their own.
@@ -172,8 +172,8 @@ fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<()> {
     if facts.is_swap_on() {
         tracing::info!(swaps = facts.swaps.trim(), "Swap is on");
     }
-    let surroundings = start::Surroundings { facts, cgroup_v2: Host::probe().cgroup_v2 };
-    let verdict = start::check(loaded, &surroundings);
+    let host_facts = start::HostFacts { facts, cgroup_v2: Host::probe().cgroup_v2 };
+    let verdict = start::check(loaded, &host_facts);
     for warning in verdict.warnings {
         tracing::warn!("{warning}");
     }
@@ -279,7 +279,7 @@ fn bridge(
         cluster,
         serving: serving::tls(loaded, &node, &io, clock.clone(), pair)?,
         certificates,
-        lost: Lost::default(),
+        lost: IdentityLost::default(),
         io,
     })
 }
@@ -403,7 +403,7 @@ async fn until_the_end(
     node: &Node,
     mut signals: Signals,
     wrong_driver: impl Future<Output = CgroupDriver>,
-    lost: &Lost,
+    lost: &IdentityLost,
 ) -> ExitCode {
     let mut lost = lost.subscribe();
     tokio::select! {

@@ -10,7 +10,7 @@ use bridge_node::cgroups::CgroupDriver;
 use bridge_reviews::ReviewTtls;
 use bridge_tls::certificates::{CertificateStore, CurrentPair, DirCertificates, Purpose};
 use bridge_tls::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
-use node_api::{AccessConfig, Offers};
+use node_api::{AccessConfig, HttpsOffers};
 
 use crate::config::KubeletConfiguration;
 use crate::config::gates::FeatureGates;
@@ -41,7 +41,7 @@ pub fn server(
             allowed: authorization.webhook.cache_authorized_ttl.as_std(),
             refused: authorization.webhook.cache_unauthorized_ttl.as_std(),
         },
-        offers: Offers {
+        offers: HttpsOffers {
             debugging: server.enable_debugging_handlers,
             system_logs: server.enable_system_log_handler,
             configz: Arc::new(config.to_json()),

@@ -13,7 +13,7 @@ use crate::load::Loaded;
 
 /// The machine on which the kubelet is to start.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct HostFacts {
     /// The machine's swap and CPUs.
     pub facts: StartFacts,
     /// Whether the machine has only the unified cgroup hierarchy.
@@ -22,14 +22,14 @@ pub struct Surroundings {
 
 /// The reasons not to start, and the warnings about a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct StartupFindings {
     /// The reasons not to start, each naming its field; empty if the kubelet may start.
     pub refusals: Vec<SettingError>,
     /// Warnings for the log.
     pub warnings: Vec<String>,
 }
 
-impl Verdict {
+impl StartupFindings {
     fn refuse(
         &mut self,
         broken: bool,
@@ -44,8 +44,8 @@ impl Verdict {
 }
 
 /// Whether the kubelet may start on this machine.
-pub fn check(loaded: &Loaded, machine: &Surroundings) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check(loaded: &Loaded, machine: &HostFacts) -> StartupFindings {
+    let mut verdict = StartupFindings::default();
     server::check(loaded, &mut verdict);
     resources::check(loaded, machine, &mut verdict);
     process(loaded, &mut verdict);
@@ -60,7 +60,7 @@ fn has_api(loaded: &Loaded) -> bool {
 }
 
 /// Checks flags that need each other, or accept one value only.
-fn process(loaded: &Loaded, verdict: &mut Verdict) {
+fn process(loaded: &Loaded, verdict: &mut StartupFindings) {
     let flags = &loaded.flags;
     verdict.refuse(flags.root_dir.is_empty(), "--root-dir", "", || "invalid root directory \"\"".to_owned());
     verdict.refuse(
@@ -78,7 +78,7 @@ fn process(loaded: &Loaded, verdict: &mut Verdict) {
     });
 }
 
-fn pods(loaded: &Loaded, verdict: &mut Verdict) {
+fn pods(loaded: &Loaded, verdict: &mut StartupFindings) {
     let config = &loaded.config;
     let sync = config.sources.sync_frequency;
     verdict.refuse(sync.as_nanos() <= 0, "syncFrequency", sync, || "invalid sync frequency".to_owned());
@@ -129,7 +129,7 @@ fn is_pod_cidr(text: &str) -> bool {
 }
 
 /// Refuses pods' memory on a disk: with swap their limits would not hold, and their secrets would stay on the disk.
-fn swap(loaded: &Loaded, machine: &Surroundings, verdict: &mut Verdict) {
+fn swap(loaded: &Loaded, machine: &HostFacts, verdict: &mut StartupFindings) {
     let pods = &loaded.config.pods;
     verdict.refuse(pods.fail_swap_on && machine.facts.is_swap_on(), "failSwapOn", true, || {
         format!(

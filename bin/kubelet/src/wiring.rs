@@ -34,7 +34,9 @@ use supervision::{Tree, TreeCollector};
 use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
-pub use parts::{Bridge, Cluster, Lost, Membership, Places, Role, ServerSettings, Settings};
+pub use parts::{
+    Bridge, Cluster, IdentityLost, ManagedCertificate, Membership, Places, ServerSettings, Settings,
+};
 
 /// The parts from which each subsystem's `wire` takes its actor's dependencies.
 struct Wiring<'a> {

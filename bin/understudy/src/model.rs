@@ -122,7 +122,7 @@ mod tests {
 
     use messages::event_recorder::{EventObject, EventType, RecordedEvent};
     use messages::{PodRef, PodUid};
-    use supervision::{SupervisionEvent, What};
+    use supervision::{EventKind, SupervisionEvent};
 
     use super::*;
 
@@ -161,7 +161,7 @@ mod tests {
             place: Some("a.rs:1:2".to_owned()),
         };
         let event =
-            SupervisionEvent { actor: "Pleg".to_owned(), at_ms: 5, what: What::Crashed(crash.clone()) };
+            SupervisionEvent { actor: "Pleg".to_owned(), at_ms: 5, what: EventKind::Crashed(crash.clone()) };
         let actor = serde_json::json!({
             "name": "Pleg", "kind": "Pleg", "vitality": "vital", "state": supervision::State::Restarting,
             "incarnation": 2, "restarts": 1, "lastCrash": crash, "mailboxDepth": 3, "mailboxBound": 1024,

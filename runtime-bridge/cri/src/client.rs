@@ -96,7 +96,7 @@ impl CriClient {
     }
 
     /// Runs a call on the I/O runtime until `deadline`.
-    fn call<T, F>(&self, rpc: Rpc, fate: Fate, deadline: Duration, call: F) -> Reply<T>
+    fn call<T, F>(&self, rpc: Rpc, fate: AbandonedCall, deadline: Duration, call: F) -> Reply<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<tonic::Response<T>, tonic::Status>> + Send + 'static,
@@ -123,8 +123,8 @@ impl CriClient {
                 drop(answer.send(outcome));
             });
             let _ended_with_asker = match fate {
-                Fate::EndsWithAsker => Some(AbortOnDropHandle::new(task)),
-                Fate::OutlivesAsker => None,
+                AbandonedCall::EndsWithAsker => Some(AbortOnDropHandle::new(task)),
+                AbandonedCall::OutlivesAsker => None,
             };
             answered.await.unwrap_or_else(|_| {
                 let message = "the call's task ended early".to_owned();
@@ -137,20 +137,20 @@ impl CriClient {
 
 /// Whether a call ends when its caller drops the future.
 #[derive(Clone, Copy)]
-enum Fate {
+enum AbandonedCall {
     EndsWithAsker,
     OutlivesAsker,
 }
 
 macro_rules! fate {
     (read) => {
-        Fate::EndsWithAsker
+        AbandonedCall::EndsWithAsker
     };
     (pull) => {
-        Fate::EndsWithAsker
+        AbandonedCall::EndsWithAsker
     };
     (mutate) => {
-        Fate::OutlivesAsker
+        AbandonedCall::OutlivesAsker
     };
 }
 
@@ -190,7 +190,7 @@ macro_rules! client_calls {
                 let rpc = Rpc::GetContainerEvents;
                 let mut client = self.runtime.clone();
                 let call = async move { client.get_container_events(message).await };
-                let opened = self.call(rpc, Fate::EndsWithAsker, self.deadlines.of(rpc), call);
+                let opened = self.call(rpc, AbandonedCall::EndsWithAsker, self.deadlines.of(rpc), call);
                 async move {
                     let events = opened.await?;
                     Ok(events.map(move |event| event.map_err(|status| CriError::from_status(rpc, &status))).boxed())

@@ -49,7 +49,7 @@ mod client;
 mod deadlines;
 mod error;
 mod exits;
-mod flights;
+mod in_flight;
 mod metrics;
 mod operations;
 pub mod ports;
@@ -64,7 +64,7 @@ pub use client::{CriClient, CriClientError, Endpoints, MESSAGE_BYTES_MAX};
 pub use deadlines::Deadlines;
 pub use error::{CriError, CriErrorKind};
 pub use exits::{ExitWatchError, ExitWatcher, Exited, PidfdWatcher, container_pid};
-pub use flights::{InFlight, PullShare};
+pub use in_flight::{InFlight, PullShare};
 pub use metrics::CriMetrics;
 pub use operations::{EnsureError, Ensured, KUBELET_API_VERSION, Operations};
 pub use ports::{

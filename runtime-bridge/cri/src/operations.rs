@@ -9,7 +9,7 @@ use prost::Message as _;
 use tokio::time::Instant;
 
 use super::error::{CriError, CriErrorKind};
-use super::flights::{Flights, InFlight, Key, Outcome, PullShare, Same};
+use super::in_flight::{InFlight, InFlightCalls, Key, Outcome, PullShare, Same};
 use super::metrics::CriMetrics;
 use super::rpc::{Rpc, for_each_rpc};
 use super::runtime::{ContainerEvents, Reply, Runtime};
@@ -102,7 +102,7 @@ impl EnsureError {
 #[derive(Clone)]
 pub struct Operations {
     calls: Calls,
-    flights: Arc<Flights>,
+    in_flight: Arc<InFlightCalls>,
 }
 
 /// The runtime with every call counted and timed.
@@ -172,19 +172,19 @@ impl Operations {
     /// Calls to `runtime`, run on `io` and counted in `metrics`.
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>, io: Io, metrics: CriMetrics) -> Self {
-        Self { calls: Calls { runtime, metrics }, flights: Flights::new(io) }
+        Self { calls: Calls { runtime, metrics }, in_flight: InFlightCalls::new(io) }
     }
 
     /// The mutating calls of a pod that have not ended. Pulls belong to no pod.
     #[must_use]
     pub fn in_flight(&self, pod_uid: &str) -> Vec<InFlight> {
-        self.flights.of_pod(pod_uid)
+        self.in_flight.of_pod(pod_uid)
     }
 
     /// Ends when no mutating call of the pod is in flight; at once when there is none.
     #[must_use]
     pub fn settled(&self, pod_uid: &str) -> BoxFuture<'static, ()> {
-        Arc::clone(&self.flights).settled(pod_uid.to_owned()).boxed()
+        Arc::clone(&self.in_flight).settled(pod_uid.to_owned()).boxed()
     }
 
     /// `Version`; checks that the runtime speaks this kubelet's API.
@@ -236,7 +236,7 @@ impl Operations {
     }
 
     /// Puts a mutating call in flight now; the returned future only waits for it.
-    fn fly<F>(
+    fn submit<F>(
         &self,
         key: Key,
         rpc: Rpc,
@@ -248,7 +248,7 @@ impl Operations {
         F: FnOnce(Calls) -> BoxFuture<'static, Outcome> + Send + 'static,
     {
         let calls = self.calls.clone();
-        let outcome = self.flights.submit(key, rpc, pod_uid, same, move || work(calls));
+        let outcome = self.in_flight.submit(key, rpc, pod_uid, same, move || work(calls));
         async move { outcome.await.map(Ensured::into_id).map_err(EnsureError::into_cri) }.boxed()
     }
 
@@ -256,7 +256,7 @@ impl Operations {
     where
         F: FnOnce(Calls) -> BoxFuture<'static, Outcome> + Send + 'static,
     {
-        self.fly(key, rpc, Some(pod_uid), same, work).map(|ended| ended.map(drop)).boxed()
+        self.submit(key, rpc, Some(pod_uid), same, work).map(|ended| ended.map(drop)).boxed()
     }
 
     /// `StopPodSandbox`; a sandbox that is gone counts as stopped.
@@ -385,7 +385,7 @@ impl Operations {
     /// The runtime's answer, or that no answer came in time.
     pub fn update_runtime_config(&self, request: UpdateRuntimeConfigRequest) -> Reply<()> {
         let same = Same::Request(request.encode_to_vec());
-        let flown = self.fly(Key::Runtime, Rpc::UpdateRuntimeConfig, None, same, move |calls| {
+        let flown = self.submit(Key::Runtime, Rpc::UpdateRuntimeConfig, None, same, move |calls| {
             done(calls.update_runtime_config(request))
         });
         flown.map(|ended| ended.map(drop)).boxed()
@@ -405,7 +405,7 @@ impl Operations {
             spec.image.clone()
         });
         let key = Key::Pull(image.unwrap_or_default(), share);
-        self.fly(key, Rpc::PullImage, None, Same::Request(same.encode_to_vec()), move |calls| {
+        self.submit(key, Rpc::PullImage, None, Same::Request(same.encode_to_vec()), move |calls| {
             async move {
                 let pulled = calls.pull_image(request).await.map_err(EnsureError::Failed)?;
                 Ok(Ensured::Created(pulled.image_ref))
@@ -417,12 +417,12 @@ impl Operations {
     /// The pulls that have not ended: each image by the name it was asked for, and the share that the pull belongs to.
     #[must_use]
     pub fn pulls_in_flight(&self) -> Vec<(String, PullShare)> {
-        self.flights.pulls()
+        self.in_flight.pulls()
     }
 
     /// Cancels a share's pulls of an image by the name it was asked for; returns their number.
     pub fn cancel_pull(&self, image: &str, share: PullShare) -> usize {
-        self.flights.cancel(&Key::Pull(image.to_owned(), share), Rpc::PullImage)
+        self.in_flight.cancel(&Key::Pull(image.to_owned(), share), Rpc::PullImage)
     }
 
     /// `RemoveImage`; an image that is gone counts as removed.
@@ -432,7 +432,7 @@ impl Operations {
     pub fn remove_image(&self, image: ImageSpec) -> Reply<()> {
         let key = Key::Image(image.image.clone());
         let request = RemoveImageRequest { image: Some(image) };
-        let flown = self.fly(key, Rpc::RemoveImage, None, Same::Always, move |calls| {
+        let flown = self.submit(key, Rpc::RemoveImage, None, Same::Always, move |calls| {
             done_or_gone(calls.remove_image(request))
         });
         flown.map(|ended| ended.map(drop)).boxed()

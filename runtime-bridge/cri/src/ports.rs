@@ -28,7 +28,7 @@
 
 use futures::future::BoxFuture;
 
-use super::flights::{InFlight, Outcome, PullShare};
+use super::in_flight::{InFlight, Outcome, PullShare};
 use super::operations::Operations;
 use super::runtime::{ContainerEvents, Reply};
 use super::wire::*;

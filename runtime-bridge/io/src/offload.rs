@@ -316,7 +316,7 @@ fn begin_at_low_priority(name: &'static str, job: Job) {
     drop(made);
 }
 
-type Told<T, E> = Result<Result<Result<T, E>, Carried>, oneshot::error::RecvError>;
+type JobReply<T, E> = Result<Result<Result<T, E>, Carried>, oneshot::error::RecvError>;
 
 /// The work as a job that sends its outcome.
 fn telling<T: Send + 'static, E: Send + 'static>(
@@ -328,7 +328,7 @@ fn telling<T: Send + 'static, E: Send + 'static>(
 }
 
 /// The outcome of such a job.
-fn ended<T, E: From<NotRun>>(told: Told<T, E>) -> Result<T, E> {
+fn ended<T, E: From<NotRun>>(told: JobReply<T, E>) -> Result<T, E> {
     match told {
         Ok(Ok(done)) => done,
         Ok(Err(panic)) => panic.resume(),

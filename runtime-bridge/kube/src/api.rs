@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::api_health::{ApiHealth, is_the_servers, is_well};
 use super::connect::{ConnectSettings, Redial, dial};
 use super::error::{ApiError, ConnectError, StatusBody, causes, retry_after};
 use super::limits::{Bucket, RateLimit, TooLate};
 use super::object::{Object, Said, Unreadable, read_object};
-use super::reach::{Reach, is_the_servers, is_well};
 use bridge_io::Io;
 #[cfg(any(test, feature = "fake"))]
 use bridge_io::clock::Clock;
@@ -103,7 +103,7 @@ pub struct ApiClient {
     in_flight: Option<Arc<Semaphore>>,
     deadline: Duration,
     redial: Vec<Arc<dyn Redial>>,
-    reach: Reach,
+    api_health: ApiHealth,
 }
 
 impl Debug for ApiClient {
@@ -216,7 +216,7 @@ impl ApiClient {
             in_flight: None,
             deadline,
             redial: Vec::new(),
-            reach: Reach::new(Arc::new(SystemClock)),
+            api_health: ApiHealth::new(Arc::new(SystemClock)),
         }
     }
 
@@ -268,13 +268,13 @@ impl ApiClient {
     /// Shares with `other` the knowledge whether the server answers, since both speak to the same server.
     #[must_use]
     pub fn beside(self, other: &Self) -> Self {
-        Self { reach: other.reach.clone(), ..self }
+        Self { api_health: other.api_health.clone(), ..self }
     }
 
     /// The same client, with random numbers from `clock` for the waits between attempts.
     #[cfg(any(test, feature = "fake"))]
     pub(super) fn by_clock(self, clock: Arc<dyn Clock>) -> Self {
-        Self { reach: Reach::new(clock), ..self }
+        Self { api_health: ApiHealth::new(clock), ..self }
     }
 
     /// The same client over the same connections, but with a queue of its own at the same rate, and with at most
@@ -501,7 +501,7 @@ impl ApiClient {
         match self.client.send(request).await {
             Ok(answer) => {
                 match is_well(answer.status()) {
-                    true => self.reach.answered(),
+                    true => self.api_health.answered(),
                     false => self.doubt(),
                 }
                 Ok(answer)
@@ -517,7 +517,7 @@ impl ApiClient {
 
     /// Reports a sign that the server may not be well.
     pub(super) fn doubt(&self) {
-        self.reach.doubted(&self.client, &self.io, &self.redial);
+        self.api_health.doubted(&self.client, &self.io, &self.redial);
     }
 
     fn course(&self) -> Course {
@@ -560,7 +560,7 @@ impl ApiClient {
         &self.io
     }
 
-    pub(super) fn reach(&self) -> &Reach {
-        &self.reach
+    pub(super) fn api_health(&self) -> &ApiHealth {
+        &self.api_health
     }
 }

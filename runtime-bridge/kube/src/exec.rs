@@ -54,7 +54,7 @@ impl std::fmt::Debug for Status {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedCredential {
     identity: Identity,
     certificate: (String, String),
     fresh: bool,
@@ -66,7 +66,7 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct ExecIdentity {
     config: ExecConfig,
-    known: Mutex<Known>,
+    known: Mutex<CachedCredential>,
     /// Held by the one run at a time; other requests wait for its result.
     running: tokio::sync::Mutex<()>,
 }
@@ -76,7 +76,7 @@ impl ExecIdentity {
         Self { config, known: Mutex::default(), running: tokio::sync::Mutex::default() }
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, CachedCredential> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -219,7 +219,7 @@ impl ExecIdentity {
                     Some(Arc::new(parsed.map_err(|error| self.failed(error.to_string()))?));
             }
         }
-        *known = Known {
+        *known = CachedCredential {
             identity,
             certificate: pair,
             fresh: true,

@@ -14,9 +14,9 @@ use tokio_util::io::StreamReader;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::api::{ApiClient, Select, VersionBody};
+use super::api_health::{ApiHealth, RecoveryWaiter};
 use super::error::{ApiError, StatusBody};
 use super::object::{Object, Said, Unreadable, read_object};
-use super::reach::{Hope, Reach};
 use bridge_pace::Backoff;
 
 /// The shortest time of a watch, in seconds; the longest is twice as long, so that watches do not all end at once.
@@ -80,15 +80,15 @@ struct NextTry(Duration);
 
 impl NextTry {
     /// Waits for the time that the server asked for, and then until the wait is over or a server that was away is back.
-    async fn wait(&mut self, reach: &Reach, asked: Option<Duration>, mut hope: Hope) {
+    async fn wait(&mut self, api_health: &ApiHealth, asked: Option<Duration>, mut recovery: RecoveryWaiter) {
         let asked = asked.unwrap_or_default();
-        let rest = reach.jittered(self.0).saturating_sub(asked);
+        let rest = api_health.jittered(self.0).saturating_sub(asked);
         self.0 = BACKOFF.following(self.0);
         sleep(asked).await;
         tokio::select! {
             biased;
             // A server that has just started may refuse calls that it accepts a moment later.
-            () = hope.fulfilled() => self.0 = BACKOFF.first(),
+            () = recovery.fulfilled() => self.0 = BACKOFF.first(),
             () = sleep(rest) => {}
         }
     }
@@ -101,7 +101,7 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
     let mut next_try = NextTry(BACKOFF.first());
     loop {
         let begun = Instant::now();
-        let hope = api.reach().hope();
+        let recovery = api.api_health().recovery();
         let error = match follow_once(&api, &select, &news).await {
             Ok(error) => error,
             Err(Left) => return,
@@ -112,11 +112,11 @@ async fn follow<K: Object>(api: ApiClient, select: Select, news: mpsc::Sender<Fo
         }
         let wait = error.retry_after;
         // A return of the server during the good time does not count: the server has gone away again since.
-        let hope = if lasted { api.reach().hope() } else { hope };
+        let recovery = if lasted { api.api_health().recovery() } else { recovery };
         if !error.is_gone() && news.send(Followed::Trouble(error)).await.is_err() {
             return;
         }
-        next_try.wait(api.reach(), wait, hope).await;
+        next_try.wait(api.api_health(), wait, recovery).await;
     }
 }
 
@@ -146,12 +146,12 @@ async fn follow_once<K: Object>(
     let mut next_try = NextTry(BACKOFF.first());
     loop {
         let begun = Instant::now();
-        let hope = api.reach().hope();
+        let recovery = api.api_health().recovery();
         let error = match watch(api, select, &mut version, news).await? {
             // The next watch continues where this one ended. After a watch that ended at once there is a pause.
             Ended::InTime => {
                 if begun.elapsed() < Duration::from_secs(1) {
-                    next_try.wait(api.reach(), None, hope).await;
+                    next_try.wait(api.api_health(), None, recovery).await;
                 } else {
                     next_try = NextTry(BACKOFF.first());
                 }
@@ -167,9 +167,9 @@ async fn follow_once<K: Object>(
             next_try = NextTry(BACKOFF.first());
         }
         let wait = error.retry_after;
-        let hope = if lasted { api.reach().hope() } else { hope };
+        let recovery = if lasted { api.api_health().recovery() } else { recovery };
         news.send(Followed::Trouble(error)).await.map_err(|_| Left)?;
-        next_try.wait(api.reach(), wait, hope).await;
+        next_try.wait(api.api_health(), wait, recovery).await;
     }
 }
 
@@ -200,7 +200,7 @@ async fn watch<K: Object>(
     version: &mut String,
     news: &mpsc::Sender<Followed<K>>,
 ) -> Result<Ended, Left> {
-    let seconds = api.reach().jittered(Duration::from_secs(WATCH_SECONDS_MIN)).as_secs();
+    let seconds = api.api_health().jittered(Duration::from_secs(WATCH_SECONDS_MIN)).as_secs();
     let answer = match api.open_watch::<K>(select, version, seconds).await {
         Ok(answer) => answer,
         Err(error) => return Ok(Ended::Unopened(error)),

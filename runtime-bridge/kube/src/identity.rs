@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const FIRST_WAIT: Duration = Duration::from_secs(9);
 
 #[derive(Debug, Default)]
-struct Known {
+struct CurrentIdentity {
     looked: Option<Instant>,
     read: bool,
     stamps: Vec<Option<SystemTime>>,
@@ -32,7 +32,7 @@ struct Known {
 pub struct FileIdentity {
     user: User,
     program: Option<ExecIdentity>,
-    known: Mutex<Known>,
+    known: Mutex<CurrentIdentity>,
 }
 
 impl FileIdentity {

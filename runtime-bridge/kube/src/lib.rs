@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod api;
+mod api_health;
 mod connect;
 mod credentials;
 mod csr;
@@ -20,7 +21,6 @@ mod kubeconfig;
 mod limits;
 mod object;
 pub mod ports;
-mod reach;
 
 pub use api::{ApiClient, Delete, Patch, Reply, Select};
 pub use connect::{ConnectSettings, connect};

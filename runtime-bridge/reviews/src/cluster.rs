@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::cache::Remembered;
-use super::flights::Flights;
+use super::in_flight::ReviewsInFlight;
 use super::{NodeAccess, ReviewError, Reviews, User};
 use bridge_kube::{ApiClient, ApiError};
 
@@ -51,8 +51,8 @@ struct Answers {
     /// Unknown tokens, in a map of their own, since a flood of them would push out the other answers.
     unknown: Mutex<Remembered<TokenKey, ()>>,
     accesses: Mutex<Remembered<NodeAccess, bool>>,
-    token_flights: Flights<TokenKey, Option<User>>,
-    access_flights: Flights<NodeAccess, bool>,
+    token_flights: ReviewsInFlight<TokenKey, Option<User>>,
+    access_flights: ReviewsInFlight<NodeAccess, bool>,
 }
 
 /// Reviews by the API server. Questions about unknown tokens do not hold up questions about known users.
@@ -71,8 +71,8 @@ impl ClusterReviews {
             tokens: Mutex::new(Remembered::new(ANSWERS_MAX)),
             unknown: Mutex::new(Remembered::new(ANSWERS_MAX)),
             accesses: Mutex::new(Remembered::new(ANSWERS_MAX)),
-            token_flights: Flights::new(),
-            access_flights: Flights::new(),
+            token_flights: ReviewsInFlight::new(),
+            access_flights: ReviewsInFlight::new(),
         };
         let api = api.with_deadline(DEADLINE);
         Self { tokens: api.lane(AT_ONCE), accesses: api.lane(AT_ONCE), ttls, answers: Arc::new(answers) }

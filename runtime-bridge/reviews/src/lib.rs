@@ -7,7 +7,7 @@ mod cache;
 mod cluster;
 #[cfg(feature = "fake")]
 mod fake;
-mod flights;
+mod in_flight;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

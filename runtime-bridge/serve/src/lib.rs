@@ -26,8 +26,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(feature = "fake")]
 pub use fake::{FakeListeners, FakeStreams};
-pub use moving::Patience;
-pub use places::Card;
+pub use moving::StallTimeout;
+pub use places::PeerUser;
 pub use proxy::Target;
 pub use server::{Bounds, Connection, Place, serve_on};
 

@@ -17,13 +17,13 @@ const AFTER_END: Duration = Duration::from_secs(30);
 
 /// How long a client may leave its answer unread: longer for a stream, which people may pause.
 #[derive(Clone, Debug)]
-pub struct Patience {
+pub struct StallTimeout {
     answers: Duration,
     streams: Duration,
     is_stream: Arc<AtomicBool>,
 }
 
-impl Patience {
+impl StallTimeout {
     /// A time for answers, and a time for streams.
     pub fn new(answers: Duration, streams: Duration) -> Self {
         Self { answers, streams, is_stream: Arc::default() }
@@ -45,19 +45,19 @@ impl Patience {
 }
 
 /// A stream on which a write fails when no byte of it is taken for too long.
-pub struct Moving<S> {
+pub struct StallGuard<S> {
     stream: S,
-    patience: Patience,
+    patience: StallTimeout,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Moving<S> {
-    pub fn new(stream: S, patience: Patience) -> Self {
+impl<S> StallGuard<S> {
+    pub fn new(stream: S, patience: StallTimeout) -> Self {
         Self { stream, patience, stalled: None }
     }
 }
 
-impl<S: Unpin> Moving<S> {
+impl<S: Unpin> StallGuard<S> {
     fn moved<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl<S: Unpin> Moving<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -84,7 +84,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.get_mut().moved(cx, |stream, cx| stream.poll_write(cx, buf))
     }
@@ -221,8 +221,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_that_does_not_move_fails() {
         let (ours, mut theirs) = duplex(4);
-        let patience = Patience::new(SECOND, 60 * SECOND);
-        let mut ours = Moving::new(ours, patience.clone());
+        let patience = StallTimeout::new(SECOND, 60 * SECOND);
+        let mut ours = StallGuard::new(ours, patience.clone());
         let begun = Instant::now();
         let reading = async {
             let mut bytes = [0; 4];
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed(), Duration::from_millis(3700), "as long as something moves it goes on");
         patience.streaming(true);
-        let mut ours = Moving::new(duplex(4).0, patience);
+        let mut ours = StallGuard::new(duplex(4).0, patience);
         let (far, mut near) = duplex(4);
         ours.stream = far;
         let begun = Instant::now();

@@ -22,9 +22,9 @@ impl From<IpAddr> for Peer {
 
 /// The record of a connection's user. As long as it is held, the connection exists.
 #[derive(Debug, Default)]
-pub struct Card(OnceLock<Arc<str>>);
+pub struct PeerUser(OnceLock<Arc<str>>);
 
-impl Card {
+impl PeerUser {
     /// Records that a request of this user was allowed; only the first call counts.
     pub fn known(&self, user: &str) {
         self.0.get_or_init(|| Arc::from(user));
@@ -32,41 +32,41 @@ impl Card {
 }
 
 #[derive(Debug)]
-struct Seat<T> {
+struct ConnectionEntry<T> {
     peer: Peer,
-    card: Weak<Card>,
+    card: Weak<PeerUser>,
     leave: T,
 }
 
 /// The connections in the order in which they came, each with the value that ends it.
 #[derive(Debug)]
-pub struct Seats<T> {
-    seats: VecDeque<Seat<T>>,
+pub struct ConnectionTable<T> {
+    seats: VecDeque<ConnectionEntry<T>>,
     max: usize,
 }
 
 /// The connections of one peer beyond its and its users' shares: their number, the oldest of a stranger and the oldest
 /// of a known user.
 #[derive(Clone, Copy, Debug, Default)]
-struct Crowd {
+struct PeerConnections {
     count: usize,
     stranger: Option<usize>,
     known: Option<usize>,
 }
 
-impl<T> Seats<T> {
+impl<T> ConnectionTable<T> {
     /// No connections. The share of one user, and of one peer, is half of `max`.
     pub fn new(max: usize) -> Self {
         Self { seats: VecDeque::new(), max: max.max(1) }
     }
 
     /// Adds a connection.
-    pub fn come(&mut self, peer: Peer, leave: T) -> Arc<Card> {
+    pub fn come(&mut self, peer: Peer, leave: T) -> Arc<PeerUser> {
         if self.seats.len() >= 2 * self.max {
             self.forget_the_gone();
         }
         let card = Arc::default();
-        self.seats.push_back(Seat { peer, card: Arc::downgrade(&card), leave });
+        self.seats.push_back(ConnectionEntry { peer, card: Arc::downgrade(&card), leave });
         card
     }
 
@@ -81,7 +81,7 @@ impl<T> Seats<T> {
         let share = (self.max / 2).max(1);
         let mut by_user: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         let mut by_peer: BTreeMap<Peer, usize> = BTreeMap::new();
-        let mut crowds: BTreeMap<Peer, Crowd> = BTreeMap::new();
+        let mut crowds: BTreeMap<Peer, PeerConnections> = BTreeMap::new();
         for (at, seat) in self.seats.iter().enumerate() {
             let user = seat.card.upgrade().and_then(|card| card.0.get().cloned());
             let is_stranger = user.is_none();
@@ -100,7 +100,7 @@ impl<T> Seats<T> {
             oldest.get_or_insert(at);
         }
         // Among crowds of one size, the one with the oldest connection.
-        let oldest = |crowd: &Crowd| crowd.stranger.into_iter().chain(crowd.known).min();
+        let oldest = |crowd: &PeerConnections| crowd.stranger.into_iter().chain(crowd.known).min();
         let largest =
             crowds.into_values().max_by_key(|crowd| (crowd.count, std::cmp::Reverse(oldest(crowd))))?;
         self.seats.remove(largest.stranger.or(largest.known)?).map(|seat| seat.leave)
@@ -116,8 +116,11 @@ mod tests {
     }
 
     /// Seats with a share of this many.
-    fn of(share: usize, connections: &[(&str, Option<&str>)]) -> (Seats<usize>, Vec<Arc<Card>>) {
-        let mut seats = Seats::new(2 * share);
+    fn of(
+        share: usize,
+        connections: &[(&str, Option<&str>)],
+    ) -> (ConnectionTable<usize>, Vec<Arc<PeerUser>>) {
+        let mut seats = ConnectionTable::new(2 * share);
         let come = |(n, (address, user)): (usize, &(&str, Option<&str>))| {
             let card = seats.come(peer(address), n);
             if let Some(user) = user {
@@ -129,7 +132,7 @@ mod tests {
         (seats, cards)
     }
 
-    fn leaving((mut seats, _cards): (Seats<usize>, Vec<Arc<Card>>)) -> Vec<usize> {
+    fn leaving((mut seats, _cards): (ConnectionTable<usize>, Vec<Arc<PeerUser>>)) -> Vec<usize> {
         std::iter::from_fn(|| seats.send_away()).collect()
     }
 

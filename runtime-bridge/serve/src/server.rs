@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::moving::{Moving, Patience};
-use super::places::{Card, Seats};
+use super::moving::{StallGuard, StallTimeout};
+use super::places::{ConnectionTable, PeerUser};
 
 /// The most bytes of a request's head, and of an answer that waits to be written: no shell command is longer.
 const BUFFER_BYTES_MAX: usize = 128 * 1024;
@@ -58,7 +58,7 @@ impl Bounds {
 #[derive(Debug)]
 pub struct Place {
     /// The record of the connection's user.
-    pub card: Arc<Card>,
+    pub card: Arc<PeerUser>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -72,7 +72,7 @@ pub struct Connection {
     /// The connection's place among those of the listener.
     pub place: Arc<Place>,
     /// How long the server waits for the client to read.
-    pub patience: Patience,
+    pub patience: StallTimeout,
     /// Cancelled when the connection's place went to another connection, or the listener has ended: every stream over
     /// the connection ends with it.
     pub ended: CancellationToken,
@@ -99,7 +99,7 @@ pub async fn serve_on(
     bounds: Bounds,
 ) -> std::io::Error {
     let places = Arc::new(Semaphore::new(bounds.connections_max));
-    let mut seats: Seats<CancellationToken> = Seats::new(bounds.connections_max);
+    let mut seats: ConnectionTable<CancellationToken> = ConnectionTable::new(bounds.connections_max);
     let ended = CancellationToken::new();
     // Dropping this guard ends the connections, and what they were upgraded to, with the listener.
     let _ending = ended.clone().drop_guard();
@@ -127,7 +127,7 @@ pub async fn serve_on(
             chain: Arc::from([]),
             peer: Some(peer),
             place: Arc::new(Place { card, _permit: permit }),
-            patience: Patience::new(bounds.write_deadline, bounds.stream_deadline),
+            patience: StallTimeout::new(bounds.write_deadline, bounds.stream_deadline),
             ended: leave.clone(),
         };
         let work = connected(stream, connection, routes.clone(), tls.clone(), bounds.head_deadline);
@@ -169,7 +169,7 @@ async fn converse(
     routes: Router,
     head_deadline: Duration,
 ) {
-    let stream = Moving::new(stream, connection.patience.clone());
+    let stream = StallGuard::new(stream, connection.patience.clone());
     let service = TowerToHyperService::new(routes.layer(axum::Extension(connection)));
     let conversation = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use supervision::{ActorReport, Policy, State, SupervisionEvent, Tree, What};
+use supervision::{ActorReport, EventKind, Policy, State, SupervisionEvent, Tree};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -82,7 +82,7 @@ impl Sandbox {
     }
 
     /// The events of one actor so far.
-    pub async fn events_of(&self, actor: &str) -> Vec<What> {
+    pub async fn events_of(&self, actor: &str) -> Vec<EventKind> {
         self.events().await.into_iter().filter(|event| event.actor == actor).map(|event| event.what).collect()
     }
 
@@ -92,8 +92,12 @@ impl Sandbox {
     }
 
     async fn end(&self) {
-        let crashed: Vec<_> =
-            self.events().await.into_iter().filter(|event| matches!(event.what, What::Crashed(_))).collect();
+        let crashed: Vec<_> = self
+            .events()
+            .await
+            .into_iter()
+            .filter(|event| matches!(event.what, EventKind::Crashed(_)))
+            .collect();
         assert!(self.crashes_expected.get() || crashed.is_empty(), "unexpected crashes: {crashed:#?}");
         self.tree.stop_all();
         tokio::time::sleep(Duration::from_secs(1)).await;

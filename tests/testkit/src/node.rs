@@ -75,7 +75,7 @@ pub struct World {
     /// Ports that the node listens on.
     pub listeners: FakeListeners,
     /// Certificates that the cluster signs; empty if it signs none.
-    pub certificates: Vec<wiring::Role>,
+    pub certificates: Vec<wiring::ManagedCertificate>,
 }
 
 impl World {
@@ -158,7 +158,7 @@ impl World {
             listeners: Arc::new(self.listeners.clone()),
             proxy: Arc::new(FakeStreams::default()),
             certificates: self.certificates.clone(),
-            lost: wiring::Lost::default(),
+            lost: wiring::IdentityLost::default(),
         }
     }
 }

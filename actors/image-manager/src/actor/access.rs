@@ -6,11 +6,11 @@ use bridge_cri::wire::Image;
 use bridge_node::host::{PullRecords, RecordKind};
 use supervision::{Ctx, EffectId};
 
-use super::{Asker, ImageManager, Timer};
+use super::{ImageAsker, ImageManager, Timer};
 use crate::execute::records::{self as on_disk, Found, RecordRead};
 use crate::execute::{self, PullMeans, PullTask, Pulled};
 use crate::policy;
-use crate::records::{Come, Judgement, PullCredentials, PullSecret, Question, judge};
+use crate::records::{AccessDecision, AccessQuestion, IntentFound, PullCredentials, PullSecret, judge};
 use messages::image_manager::PullPolicy;
 
 /// How often records of images that are gone are removed: upstream's period of image garbage collection.
@@ -58,7 +58,7 @@ impl ImageManager {
         self.intents.forget_gone(images);
         for (image, come) in self.intents.left_over(images) {
             match come {
-                Come::Made(image_ref) => {
+                IntentFound::Made(image_ref) => {
                     let written = self.write_record(&image_ref, &image, None);
                     ctx.effect("record image", None, written, move |actor, written, ctx| {
                         if written {
@@ -66,9 +66,9 @@ impl ImageManager {
                         }
                     });
                 }
-                Come::Before => self.forget_intent(&image, ctx),
-                Come::Nothing if forget_absent => self.forget_intent(&image, ctx),
-                Come::Nothing => {}
+                IntentFound::Before => self.forget_intent(&image, ctx),
+                IntentFound::Nothing if forget_absent => self.forget_intent(&image, ctx),
+                IntentFound::Nothing => {}
             }
         }
     }
@@ -129,7 +129,7 @@ impl ImageManager {
 
     /// The image is there: decides whether the pod may use it. The intents are looked at before the record is
     /// read: a pull that ends between the two has written its record by then.
-    pub(super) fn verify(&mut self, asker: Asker, image: String, seen: Image, ctx: &mut Ctx<Self>) {
+    pub(super) fn verify(&mut self, asker: ImageAsker, image: String, seen: Image, ctx: &mut Ctx<Self>) {
         if !self.deps.settings.verification.looks_at_records() {
             return self.use_it(asker, seen);
         }
@@ -143,7 +143,7 @@ impl ImageManager {
 
     fn verified(
         &mut self,
-        asker: Asker,
+        asker: ImageAsker,
         image: String,
         seen: Image,
         (intended, record): (bool, RecordRead),
@@ -154,7 +154,7 @@ impl ImageManager {
         }
         let judgement = judge(
             &self.deps.settings.verification,
-            &Question {
+            &AccessQuestion {
                 image: &asker.ask.image,
                 intended,
                 record: record.as_ref().map(Option::as_ref).map_err(String::as_str),
@@ -163,14 +163,14 @@ impl ImageManager {
         );
         let (metrics, policy) = (self.deps.metrics.clone(), asker.ask.policy);
         match judgement {
-            Judgement::Use { why, add } => {
+            AccessDecision::Use { why, add } => {
                 metrics.checked(why);
                 if let Some(secret) = add {
                     self.add_to_record(&seen.id, &asker.ask.image, secret, ctx);
                 }
                 self.use_it(asker, seen);
             }
-            Judgement::Prove(why) => {
+            AccessDecision::Prove(why) => {
                 metrics.checked(why);
                 metrics.asked(policy, Some(true), Some(true));
                 // A pod that may not use the image is not told that the image is there.
@@ -180,7 +180,7 @@ impl ImageManager {
                 }
                 self.want(asker, image, ctx);
             }
-            Judgement::Broken(error) => {
+            AccessDecision::Broken(error) => {
                 metrics.checked(crate::records::Checked::Error);
                 metrics.asked(policy, Some(true), None);
                 let failed = policy::secret_broken(&asker.ask.image, &error);
@@ -195,7 +195,7 @@ impl ImageManager {
         ctx.effect("record image", None, written, |_, _, _| {});
     }
 
-    fn use_it(&mut self, asker: Asker, seen: Image) {
+    fn use_it(&mut self, asker: ImageAsker, seen: Image) {
         self.deps.metrics.asked(asker.ask.policy, Some(true), Some(false));
         self.record(&asker.ask, policy::present(&asker.ask.image, self.records_matter()));
         let image = execute::present(seen);

@@ -115,14 +115,14 @@ fn what_nobody_wants_any_more_makes_room() {
         pulls.ask(&key(image), owner("n", "p"), asker).unwrap();
         begin_all(&mut pulls);
     }
-    assert_eq!(pulls.keep(&key("a"), |asker| *asker != 1), Kept::Wanted);
-    assert_eq!(pulls.keep(&key("b"), |_| false), Kept::Unqueued);
-    assert_eq!(pulls.keep(&key("a"), |_| false), Kept::Cancel);
+    assert_eq!(pulls.keep(&key("a"), |asker| *asker != 1), PullFate::Wanted);
+    assert_eq!(pulls.keep(&key("b"), |_| false), PullFate::Unqueued);
+    assert_eq!(pulls.keep(&key("a"), |_| false), PullFate::Cancel);
     assert_eq!(begin_all(&mut pulls), [key("c")]);
     assert_eq!(pulls.all().collect::<Vec<_>>(), [(&key("c"), &[4][..])]);
     assert_eq!((pulls.running(), pulls.waiting()), (1, 0));
-    assert_eq!(pulls.keep(&key("a"), |_| false), Kept::Wanted, "it is long gone");
-    assert_eq!(pulls.keep(&key("c"), |_| false), Kept::Cancel);
+    assert_eq!(pulls.keep(&key("a"), |_| false), PullFate::Wanted, "it is long gone");
+    assert_eq!(pulls.keep(&key("c"), |_| false), PullFate::Cancel);
     assert_eq!((pulls.running(), pulls.waiting()), (0, 0));
 }
 
@@ -139,7 +139,7 @@ proptest! {
             let key = key(&image.to_string(), &share.to_string());
             if step == 2 {
                 for asker in pulls.askers_mut(&key) { open.remove(asker); }
-                let cancelled = pulls.keep(&key, |_| false) == Kept::Cancel;
+                let cancelled = pulls.keep(&key, |_| false) == PullFate::Cancel;
                 prop_assert_eq!(running.remove(&key), cancelled);
             } else if step == 1 {
                 match pulls.ask(&key, owner(&who.to_string(), &who.to_string()), asks) {

@@ -19,7 +19,7 @@ struct Begun {
 
 /// The image that is now under the name of an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Come {
+pub enum IntentFound {
     /// An image that came of the pull, by its reference.
     Made(String),
     /// The image that was there before the pull.
@@ -86,14 +86,14 @@ impl Intents {
     }
 
     /// The intents without a running pull, and the image that is now under the name of each.
-    pub fn left_over(&self, images: &[Image]) -> Vec<(String, Come)> {
+    pub fn left_over(&self, images: &[Image]) -> Vec<(String, IntentFound)> {
         let quiet = self.begun.iter().filter(|(_, begun)| begun.pulls == 0);
         let come = |(spelled, begun): (&String, &Begun)| {
             let called = || images.iter().filter(|image| is_called(image, spelled, begun));
             let come = match called().find(|image| begun.before.as_ref() != Some(&image.id)) {
-                Some(image) => Come::Made(image.id.clone()),
-                None if called().next().is_some() => Come::Before,
-                None => Come::Nothing,
+                Some(image) => IntentFound::Made(image.id.clone()),
+                None if called().next().is_some() => IntentFound::Before,
+                None => IntentFound::Nothing,
             };
             (spelled.clone(), come)
         };
@@ -166,8 +166,8 @@ mod tests {
         intents.begin("a", None);
         intents.leave("a");
         let there = [image("1", &["docker.io/library/a:latest"], &[])];
-        assert_eq!(intents.left_over(&[]), [("a".to_owned(), Come::Nothing)]);
-        assert_eq!(intents.left_over(&there), [("a".to_owned(), Come::Made("1".to_owned()))]);
+        assert_eq!(intents.left_over(&[]), [("a".to_owned(), IntentFound::Nothing)]);
+        assert_eq!(intents.left_over(&there), [("a".to_owned(), IntentFound::Made("1".to_owned()))]);
         intents.begin("a", None);
         assert_eq!(intents.left_over(&there), [], "it is being pulled again");
         assert!(!intents.settle("a"));
@@ -185,8 +185,8 @@ mod tests {
         intents.leave("a");
         let left =
             |intents: &Intents, images: &[Image]| intents.left_over(images).pop().map(|(_, come)| come);
-        assert_eq!(left(&intents, std::slice::from_ref(&old)), Some(Come::Before));
-        assert_eq!(left(&intents, &[old.clone(), new.clone()]), Some(Come::Made("2".to_owned())));
+        assert_eq!(left(&intents, std::slice::from_ref(&old)), Some(IntentFound::Before));
+        assert_eq!(left(&intents, &[old.clone(), new.clone()]), Some(IntentFound::Made("2".to_owned())));
         intents.forget_gone(std::slice::from_ref(&old));
         assert!(!intents.made(&old), "it is still there");
         intents.forget_gone(&[new]);

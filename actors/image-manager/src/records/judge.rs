@@ -77,7 +77,7 @@ impl Checked {
 
 /// The ask of a pod for an image that is there.
 #[derive(Clone, Debug)]
-pub struct Question<'a> {
+pub struct AccessQuestion<'a> {
     /// The image's name as the container spells it.
     pub image: &'a str,
     /// Whether one of the kubelet's own unrecorded pulls has, or may have, made the image.
@@ -90,7 +90,7 @@ pub struct Question<'a> {
 
 /// The result of the judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum AccessDecision {
     /// The pod may use the image.
     Use {
         /// The rule that allows it.
@@ -105,29 +105,29 @@ pub enum Judgement {
 }
 
 /// Judges by upstream's rules.
-pub fn judge(verification: &Verification, question: &Question<'_>) -> Judgement {
-    let Ok(record) = question.record else { return Judgement::Prove(Checked::Error) };
+pub fn judge(verification: &Verification, question: &AccessQuestion<'_>) -> AccessDecision {
+    let Ok(record) = question.record else { return AccessDecision::Prove(Checked::Error) };
     let pulled_by_kubelet = record.is_some() || question.intended;
     if !verification.must_verify(question.image, pulled_by_kubelet) {
-        return Judgement::Use { why: Checked::PolicyAllowed, add: None };
+        return AccessDecision::Use { why: Checked::PolicyAllowed, add: None };
     }
     let known = record.and_then(|record| record.credential_mapping.get(&image::without_tag(question.image)));
-    let Some(known) = known else { return Judgement::Prove(Checked::MustAuthenticate) };
+    let Some(known) = known else { return AccessDecision::Prove(Checked::MustAuthenticate) };
     if known.node_pods_accessible {
-        return Judgement::Use { why: Checked::RecordFound, add: None };
+        return AccessDecision::Use { why: Checked::RecordFound, add: None };
     }
     if known.kubernetes_secrets.is_empty() && known.kubernetes_service_accounts.is_empty() {
-        return Judgement::Prove(Checked::MustAuthenticate);
+        return AccessDecision::Prove(Checked::MustAuthenticate);
     }
     match question.credentials {
         Ok(credentials) => by_secrets(known, credentials),
-        Err(error) => Judgement::Broken(error.to_owned()),
+        Err(error) => AccessDecision::Broken(error.to_owned()),
     }
 }
 
 /// A secret gives access when it holds a credential that has proven its access, and also when it is the
 /// secret that held it: its owner has changed it since.
-fn by_secrets(known: &PullCredentials, credentials: &[Credential]) -> Judgement {
+fn by_secrets(known: &PullCredentials, credentials: &[Credential]) -> AccessDecision {
     let room = known.kubernetes_secrets.len() < SECRETS_ADDED_MAX;
     for own in credentials.iter().filter_map(pull_secret) {
         for other in &known.kubernetes_secrets {
@@ -136,14 +136,14 @@ fn by_secrets(known: &PullCredentials, credentials: &[Credential]) -> Judgement 
                 !other.credential_hash.is_empty() && own.credential_hash == other.credential_hash;
             if same_content {
                 let add = (!same_secret && room).then_some(own);
-                return Judgement::Use { why: Checked::RecordFound, add };
+                return AccessDecision::Use { why: Checked::RecordFound, add };
             }
             if same_secret && room {
-                return Judgement::Use { why: Checked::RecordFound, add: Some(own) };
+                return AccessDecision::Use { why: Checked::RecordFound, add: Some(own) };
             }
         }
     }
-    Judgement::Prove(Checked::MustAuthenticate)
+    AccessDecision::Prove(Checked::MustAuthenticate)
 }
 
 #[cfg(test)]

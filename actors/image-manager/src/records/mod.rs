@@ -7,6 +7,6 @@ mod judge;
 mod merge;
 
 pub use format::{Intent, PullCredentials, PullSecret, PulledRecord};
-pub use intents::{Come, Intents};
-pub use judge::{Checked, Judgement, Question, Verification, judge};
+pub use intents::{IntentFound, Intents};
+pub use judge::{AccessDecision, AccessQuestion, Checked, Verification, judge};
 pub use merge::{merged, pulled_with};

@@ -10,7 +10,7 @@ const PROTOCOL_MARK: &[u8] = b"bearer";
 
 /// The token in a request's headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Presented {
+pub enum PresentedCredentials {
     /// There is no token.
     Nothing,
     /// A token, decoded.
@@ -21,7 +21,7 @@ pub enum Presented {
 
 /// Takes the bearer token out of a request's headers, and everything that looks like one, so that no handler passes it
 /// on.
-pub fn take_token(headers: &mut HeaderMap) -> Presented {
+pub fn take_token(headers: &mut HeaderMap) -> PresentedCredentials {
     let from_protocol = take_protocol(headers);
     let header = headers.remove(AUTHORIZATION);
     let bearer = header.as_ref().and_then(|value| {
@@ -30,7 +30,7 @@ pub fn take_token(headers: &mut HeaderMap) -> Presented {
         kind.eq_ignore_ascii_case("bearer").then(|| token.trim_start())
     });
     let token = bearer.and_then(|rest| rest.split(' ').next()).filter(|token| !token.is_empty());
-    token.map_or(from_protocol, |token| Presented::Token(token.to_owned()))
+    token.map_or(from_protocol, |token| PresentedCredentials::Token(token.to_owned()))
 }
 
 fn has(headers: &HeaderMap, name: &axum::http::HeaderName, word: &str) -> bool {
@@ -39,10 +39,10 @@ fn has(headers: &HeaderMap, name: &axum::http::HeaderName, word: &str) -> bool {
 }
 
 /// Removes the tokens from the WebSocket protocols that the request offers, and leaves the other protocols there.
-fn take_protocol(headers: &mut HeaderMap) -> Presented {
+fn take_protocol(headers: &mut HeaderMap) -> PresentedCredentials {
     let lines: Vec<HeaderValue> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
     if lines.is_empty() {
-        return Presented::Nothing;
+        return PresentedCredentials::Nothing;
     }
     let offered = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     let (tokens, others): (Vec<_>, Vec<_>) = offered.map(<[u8]>::trim_ascii).partition(|one| {
@@ -59,10 +59,10 @@ fn take_protocol(headers: &mut HeaderMap) -> Presented {
         tokens.into_iter().filter_map(|one| std::str::from_utf8(one).ok()?.strip_prefix(PROTOCOL_PREFIX));
     let encoded: Vec<&str> = encoded.filter(|_| is_websocket).collect();
     match encoded[..] {
-        [] | [""] => Presented::Nothing,
+        [] | [""] => PresentedCredentials::Nothing,
         // A client needs another protocol to speak: if it offers nothing but the token, the token does not count.
-        [one] if is_other => decode(one).map_or(Presented::Malformed, Presented::Token),
-        _ => Presented::Malformed,
+        [one] if is_other => decode(one).map_or(PresentedCredentials::Malformed, PresentedCredentials::Token),
+        _ => PresentedCredentials::Malformed,
     }
 }
 
@@ -102,8 +102,8 @@ mod tests {
         headers
     }
 
-    fn token(text: &str) -> Presented {
-        Presented::Token(text.to_owned())
+    fn token(text: &str) -> PresentedCredentials {
+        PresentedCredentials::Token(text.to_owned())
     }
 
     #[test]
@@ -118,14 +118,18 @@ mod tests {
             ("abc", None),
         ] {
             let mut headers = headers(&[("authorization", value), ("authorization", "Bearer second")]);
-            assert_eq!(take_token(&mut headers), expected.map_or(Presented::Nothing, token), "{value:?}");
+            assert_eq!(
+                take_token(&mut headers),
+                expected.map_or(PresentedCredentials::Nothing, token),
+                "{value:?}"
+            );
             assert!(headers.is_empty(), "nobody behind sees it");
         }
     }
 
     /// The token that a WebSocket request with these lines of protocols brings, and the protocols that are left of
     /// them.
-    fn offered(lines: &[&'static str]) -> (Presented, Option<String>) {
+    fn offered(lines: &[&'static str]) -> (PresentedCredentials, Option<String>) {
         let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
         let lines = lines.iter().map(|line| ("sec-websocket-protocol", *line));
         let mut headers = headers(&upgrade.into_iter().chain(lines).collect::<Vec<_>>());
@@ -142,9 +146,13 @@ mod tests {
         let both = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj";
         assert_eq!(offered(&[both]), (token("abc"), left("v4.channel.k8s.io")));
         assert_eq!(offered(&[prefixed, "a,b", "c"]), (token("abc"), left("a, b, c")));
-        assert_eq!(offered(&[prefixed]), (Presented::Malformed, None), "another protocol is needed");
+        assert_eq!(
+            offered(&[prefixed]),
+            (PresentedCredentials::Malformed, None),
+            "another protocol is needed"
+        );
         let mut plain = headers(&[("sec-websocket-protocol", both)]);
-        assert_eq!(take_token(&mut plain), Presented::Nothing, "no WebSocket");
+        assert_eq!(take_token(&mut plain), PresentedCredentials::Nothing, "no WebSocket");
         assert_eq!(plain[SEC_WEBSOCKET_PROTOCOL], "v4.channel.k8s.io");
     }
 
@@ -162,13 +170,14 @@ mod tests {
             ("base64url.bearer.authorization.k8s.io .YWJj, x", false),
             ("base64url . bearer . authorization.YWJj, x", false),
         ] {
-            let expected = if is_malformed { Presented::Malformed } else { Presented::Nothing };
+            let expected =
+                if is_malformed { PresentedCredentials::Malformed } else { PresentedCredentials::Nothing };
             assert_eq!(offered(&[line]), (expected, Some("x".to_owned())), "{line}");
         }
         let raw =
             HeaderValue::from_bytes(b"x, base64url.bearer.authorization.k8s.io.YW\xffJj, \xfe").unwrap();
         let mut headers = HeaderMap::from_iter([(SEC_WEBSOCKET_PROTOCOL, raw)]);
-        assert_eq!(take_token(&mut headers), Presented::Nothing);
+        assert_eq!(take_token(&mut headers), PresentedCredentials::Nothing);
         assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL], "x", "what is no text goes no further either");
     }
 }

@@ -15,7 +15,7 @@ use bridge_serve::Connection;
 use bridge_tls::serving::{ClientCertificate, ServingTls};
 
 pub use attributes::{Attributes, attributes, is_plain};
-use credentials::{Presented, take_token};
+use credentials::{PresentedCredentials, take_token};
 
 /// The group of every authenticated user.
 const AUTHENTICATED: &str = "system:authenticated";
@@ -68,7 +68,7 @@ fn anonymous() -> User {
 impl Access {
     /// The authenticated user; `None` if the caller presented credentials of a way that is switched on and they are
     /// bad, even where callers without credentials are let in.
-    async fn who(&self, connection: &Connection, presented: Presented) -> Option<User> {
+    async fn who(&self, connection: &Connection, presented: PresentedCredentials) -> Option<User> {
         let mut bad = false;
         match self.tls.identify(&connection.chain) {
             ClientCertificate::Valid(identity) => {
@@ -83,13 +83,13 @@ impl Access {
             }
             ClientCertificate::Absent => {}
         }
-        if self.config.tokens && presented == Presented::Malformed {
+        if self.config.tokens && presented == PresentedCredentials::Malformed {
             tracing::warn!(
                 "Unable to authenticate the request: the token among its WebSocket protocols is none"
             );
             bad = true;
         }
-        if let Presented::Token(token) = presented
+        if let PresentedCredentials::Token(token) = presented
             && self.config.tokens
         {
             let asked = match &self.reviews {

@@ -73,7 +73,7 @@ pub fn node_labels(
 
 /// The result of judging a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum AdmissionVerdict {
     /// The node admits the pod.
     Admit,
     /// The node refuses the pod.
@@ -101,42 +101,42 @@ pub fn judge(
     others: &[&Pod],
     node: &NodeView,
     strict_groups: Option<bool>,
-) -> Verdict {
+) -> AdmissionVerdict {
     let none = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&none);
     let early = node.sysctls.check(spec).and_then(|()| os(pod, spec));
     if let Err(rejection) = early {
-        return Verdict::Reject(rejection);
+        return AdmissionVerdict::Reject(rejection);
     }
     if wants_strict_groups(spec) {
         match strict_groups {
             Some(true) => {}
-            Some(false) => return Verdict::Reject(no_strict_groups()),
-            None => return Verdict::AskAgain,
+            Some(false) => return AdmissionVerdict::Reject(no_strict_groups()),
+            None => return AdmissionVerdict::AskAgain,
         }
     }
     let lacks = resources::insufficient(pod, room, &node.resources, node.pods_max);
     let (misfits, by_labels_alone) = misfits(pod, spec, source, room, node);
     let app_armor = app_armor::check(pod, node.app_armor);
     let outcome = match (lacks.first(), misfits) {
-        (None, None) => Ok(Verdict::Admit),
+        (None, None) => Ok(AdmissionVerdict::Admit),
         // A pod that another check refuses as well is refused for that, instead of ending other pods first.
-        (None, Some(misfit)) if by_labels_alone => Ok(Verdict::AskNode(misfit)),
+        (None, Some(misfit)) if by_labels_alone => Ok(AdmissionVerdict::AskNode(misfit)),
         (None, Some(misfit)) => Err(misfit),
         (Some(_), Some(misfit)) if preemption::is_critical(pod) => Err(misfit),
         (Some(_), None) if preemption::is_critical(pod) => make_room(pod, others, &lacks),
         (Some(lack), _) => Err(lack.rejection()),
     };
     match (outcome, app_armor) {
-        (Ok(verdict @ Verdict::AskNode(_)), _) => verdict,
-        (Err(rejection), _) | (Ok(_), Err(rejection)) => Verdict::Reject(rejection),
+        (Ok(verdict @ AdmissionVerdict::AskNode(_)), _) => verdict,
+        (Err(rejection), _) | (Ok(_), Err(rejection)) => AdmissionVerdict::Reject(rejection),
         (Ok(verdict), Ok(())) => verdict,
     }
 }
 
-fn make_room(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<Verdict, Rejection> {
+fn make_room(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<AdmissionVerdict, Rejection> {
     match preemption::victims(pod, others, lacks) {
-        Ok(victims) => Ok(Verdict::Preempt { victims, resource: lacks[0].resource.clone() }),
+        Ok(victims) => Ok(AdmissionVerdict::Preempt { victims, resource: lacks[0].resource.clone() }),
         Err(why) => Err(Rejection {
             reason: "UnexpectedAdmissionError".to_owned(),
             message: format!(

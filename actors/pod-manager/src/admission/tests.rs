@@ -26,7 +26,7 @@ fn pod(labels: Value, spec: Value) -> Pod {
 
 fn reason(pod: &Pod, source: Source, others: &[&Pod], strict: Option<bool>) -> String {
     match judge(pod, source, &Room::of(others), others, &node(), strict) {
-        Verdict::Reject(why) => format!("{}: {}", why.reason, why.message),
+        AdmissionVerdict::Reject(why) => format!("{}: {}", why.reason, why.message),
         other => format!("{other:?}"),
     }
 }
@@ -73,7 +73,8 @@ fn the_first_check_that_fails_gives_the_reason() {
     // When nothing else speaks against the pod, a Node that is fetched anew decides.
     let only =
         pod(json!({}), json!({"nodeSelector": {"zone": "b"}, "tolerations": [{"operator": "Exists"}]}));
-    let Verdict::AskNode(why) = judge(&only, Source::Api, &Room::default(), &[], &node(), None) else {
+    let AdmissionVerdict::AskNode(why) = judge(&only, Source::Api, &Room::default(), &[], &node(), None)
+    else {
         panic!("it is refused at once");
     };
     assert_eq!(format!("{}: {}", why.reason, why.message), affinity);
@@ -124,11 +125,11 @@ fn a_critical_pod_ends_others_unless_it_is_refused_anyway() {
             }),
         )
     };
-    let room = Verdict::Preempt { victims: vec![0], resource: "cpu".to_owned() };
+    let room = AdmissionVerdict::Preempt { victims: vec![0], resource: "cpu".to_owned() };
     let judged = |pod: &Pod| judge(pod, Source::File, &Room::of(&[&other]), &[&other], &node(), None);
     assert_eq!(judged(&critical("1", "Unconfined")), room);
     assert!(
-        matches!(judged(&critical("1", "RuntimeDefault")), Verdict::Reject(why) if why.reason == "AppArmor")
+        matches!(judged(&critical("1", "RuntimeDefault")), AdmissionVerdict::Reject(why) if why.reason == "AppArmor")
     );
     let error = "UnexpectedAdmissionError: Unexpected error while attempting to recover from admission failure: \
                  preemption: error finding a set of pods to preempt: \

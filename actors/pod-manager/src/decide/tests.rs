@@ -36,8 +36,8 @@ fn node() -> NodeView {
 }
 
 /// A node whose runtime holds nothing.
-fn known() -> Known {
-    let mut known = Known::new(true, false);
+fn known() -> ReportedFacts {
+    let mut known = ReportedFacts::new(true, false);
     known.runtime(&HeldPods::default());
     known
 }
@@ -137,7 +137,7 @@ fn after_a_restart_what_is_here_stays_and_all_else_is_judged_whatever_its_status
     let outcome = decisions.decide(&all, true, &mut known, &node());
     assert_eq!(shown(&outcome), ["fixed", "forged OutOfcpu", "new OutOfcpu", "runs"]);
     // The next incarnation of PodManager knows the pods from the workers' reports.
-    let (mut decisions, mut known) = (Decisions::default(), Known::new(true, false));
+    let (mut decisions, mut known) = (Decisions::default(), ReportedFacts::new(true, false));
     known.runtime(&HeldPods::default());
     known.report(runs.pod_ref.uid.clone(), report(&runs.pod_ref, WorkerState::Syncing, false));
     assert!(decisions.has_admitted(&runs.pod_ref.uid, &known));
@@ -149,7 +149,7 @@ fn what_ran_is_shown_while_the_runtime_is_silent_and_judged_as_new_if_it_is_not_
     let ran = status_of_kubelet("Running");
     let statuses: BTreeMap<_, _> =
         ["fits", "big", "runs"].map(|uid| (PodUid::new(uid), Arc::new(ran.clone()))).into();
-    let (mut decisions, mut known) = (Decisions::default(), Known::new(true, false));
+    let (mut decisions, mut known) = (Decisions::default(), ReportedFacts::new(true, false));
     decisions.restore(&mut known, &statuses);
     let all = [cpu("fits", "1"), cpu("big", "3"), cpu("runs", "3"), cpu("new", "1m")];
     let silent = decisions.decide(&all, false, &mut known, &node());
@@ -290,7 +290,7 @@ fn a_successor_waits_until_its_predecessor_has_gone() {
     let (mut decisions, mut known) = (Decisions::default(), known());
     let (old, new) = (named("old", "web"), named("new", "web"));
     let mut decide =
-        |known: &mut Known| decisions.decide(&[new.clone(), cpu("x", "1m")], true, known, &node());
+        |known: &mut ReportedFacts| decisions.decide(&[new.clone(), cpu("x", "1m")], true, known, &node());
     known.report(old.pod_ref.uid.clone(), report(&old.pod_ref, WorkerState::Terminating, false));
     let waits = decide(&mut known);
     assert_eq!((shown(&waits), waits.waiting), (vec!["x".to_owned()], 1));
@@ -303,7 +303,7 @@ fn a_successor_waits_until_its_predecessor_has_gone() {
 fn a_predecessor_goes_as_soon_as_its_own_source_has_another() {
     let (old, new, other) = (named("old", "web"), named("new", "web"), named("other", "other"));
     let of = |uids: &[&str]| uids.iter().map(|uid| PodUid::new(uid)).collect::<BTreeSet<_>>();
-    let superseded = |known: &mut Known, listed: &[Candidate]| {
+    let superseded = |known: &mut ReportedFacts, listed: &[Candidate]| {
         Decisions::default().decide(listed, false, known, &node()).superseded
     };
     let mut known = known();
@@ -324,7 +324,7 @@ fn a_predecessor_goes_as_soon_as_its_own_source_has_another() {
     // A pod whose source has not been heard, and a pod without a source, stay.
     known.runtime(&held(&[(&old, true)]));
     assert_eq!(superseded(&mut known, std::slice::from_ref(&new)), of(&[]));
-    let mut lone = Known::default();
+    let mut lone = ReportedFacts::default();
     lone.runtime(&Arc::new(
         [(old.pod_ref.uid.clone(), HeldPod { pod: old.pod_ref.clone(), source: None })].into(),
     ));
@@ -333,9 +333,10 @@ fn a_predecessor_goes_as_soon_as_its_own_source_has_another() {
 
 #[test]
 fn a_predecessor_may_be_one_that_only_the_runtime_still_knows() {
-    let (mut decisions, mut known) = (Decisions::default(), Known::default());
+    let (mut decisions, mut known) = (Decisions::default(), ReportedFacts::default());
     let (old, new) = (named("old", "web"), named("new", "web"));
-    let mut decide = |known: &mut Known| decisions.decide(std::slice::from_ref(&new), true, known, &node());
+    let mut decide =
+        |known: &mut ReportedFacts| decisions.decide(std::slice::from_ref(&new), true, known, &node());
     let unasked = decide(&mut known);
     assert_eq!((unasked.pods.len(), unasked.ask_runtime), (0, true), "the runtime has not told yet");
     known.runtime(&held(&[(&old, false)]));
@@ -401,7 +402,7 @@ fn the_wait_is_half_as_long_again_as_the_grace() {
 #[test]
 fn a_pod_of_the_api_server_waits_for_the_node_and_a_static_one_does_not() {
     let api = Candidate { source: Source::Api, ..cpu("a", "100m") };
-    let (mut decisions, mut known) = (Decisions::default(), Known::new(false, false));
+    let (mut decisions, mut known) = (Decisions::default(), ReportedFacts::new(false, false));
     known.runtime(&HeldPods::default());
     let outcome = decisions.decide(&[api.clone(), cpu("f", "100m")], true, &mut known, &node());
     assert_eq!((shown(&outcome), outcome.waiting), (vec!["f".to_owned()], 1));
@@ -424,7 +425,7 @@ proptest! {
             }
             if lacks { unsupported(pod) } else { pod }
         }).collect();
-        let mut known = Known::new(true, false);
+        let mut known = ReportedFacts::new(true, false);
         let here: Vec<(&Candidate, bool)> = candidates.iter().zip(&pods)
             .filter(|(_, (_, is_here, ..))| *is_here)
             .map(|(candidate, (_, _, is_api, ..))| (candidate, *is_api))

@@ -14,7 +14,7 @@ use messages::facts::{Source, WaitingReason};
 use messages::object_cache::{GetConfigMap, GetSecret, GetServices, ObjectError};
 use messages::volume_manager::PrepareSubpaths;
 
-use super::sandbox::Ground;
+use super::sandbox::SandboxContext;
 use super::sync::{StartFailure, SyncTask};
 use crate::container_config::{sub_paths, wants_recursive_read_only};
 use crate::env::objects::{EnvObjects, needed};
@@ -47,23 +47,23 @@ pub(super) struct Prepared {
 /// Why the container cannot be configured, in upstream's text.
 pub(super) async fn prepare(
     task: &SyncTask,
-    ground: &Ground,
+    sandbox_context: &SandboxContext,
     container: &Container,
 ) -> Result<Prepared, StartFailure> {
     let exec = &task.exec;
     let config = &exec.deps.config;
-    let files = env_files(task, ground, container).await;
+    let files = env_files(task, sandbox_context, container).await;
     let objects = objects(task, container).await?;
     let sources = EnvSources {
         pod: &task.desired.pod,
-        pod_ips: &ground.pod_ips,
+        pod_ips: &sandbox_context.pod_ips,
         host_ips: &config.host_ips,
         allocatable: &config.node.allocatable,
         files: config.env_files.then_some(&files),
         objects: &objects,
     };
     let environment = environment(container, &sources).map_err(|error| failure(error.to_string(), None))?;
-    let subpaths = sub_paths(container, &environment, &ground.volumes)
+    let subpaths = sub_paths(container, &environment, &sandbox_context.volumes)
         .map_err(|error| failure(error.to_string(), None))?;
     let sub_paths = if subpaths.is_empty() {
         BTreeMap::new()
@@ -80,7 +80,7 @@ pub(super) async fn prepare(
         })?
     };
     let recursive_read_only = wants_recursive_read_only(container)
-        && makes_recursive_read_only(task, &ground.runtime_handler)
+        && makes_recursive_read_only(task, &sandbox_context.runtime_handler)
             .await
             .map_err(|error| failure(error, Some(AFTER_LOST_ANSWER)))?;
     Ok(Prepared { environment, sub_paths, recursive_read_only })
@@ -126,23 +126,27 @@ async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, S
 }
 
 /// The files of the container's variables, each read once.
-async fn env_files(task: &SyncTask, ground: &Ground, container: &Container) -> BTreeMap<EnvFile, FileText> {
+async fn env_files(
+    task: &SyncTask,
+    sandbox_context: &SandboxContext,
+    container: &Container,
+) -> BTreeMap<EnvFile, FileText> {
     let mut known = BTreeMap::new();
     if !task.exec.deps.config.env_files {
         return known;
     }
     for file in env::files(container) {
         if let Entry::Vacant(unread) = known.entry(file) {
-            let text = env_file(task, ground, unread.key()).await;
+            let text = env_file(task, sandbox_context, unread.key()).await;
             unread.insert(text);
         }
     }
     known
 }
 
-async fn env_file(task: &SyncTask, ground: &Ground, (volume, path): &EnvFile) -> FileText {
+async fn env_file(task: &SyncTask, sandbox_context: &SandboxContext, (volume, path): &EnvFile) -> FileText {
     let exec = &task.exec;
-    let Some(root) = ground.volumes.host_paths.get(volume) else { return FileText::NoVolume };
+    let Some(root) = sandbox_context.volumes.host_paths.get(volume) else { return FileText::NoVolume };
     let _step = exec.step(format!("ReadEnvFile {volume}")).await;
     let within = Path::new(path.trim_start_matches('/'));
     let read = exec.deps.dirs.read_volume_file(Path::new(root), within, ENV_FILE_BYTES_MAX).await;

@@ -36,7 +36,7 @@ const CLASS_DEADLINE: Duration = Duration::from_secs(10);
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
 /// The surroundings that a pod's containers are started in.
-pub(super) struct Ground {
+pub(super) struct SandboxContext {
     pub sandbox_id: String,
     pub sandbox_config: PodSandboxConfig,
     /// The runtime's handler that made the sandbox; empty for the default one.
@@ -52,11 +52,11 @@ pub(super) struct Ground {
 
 /// Makes volumes, directories, cgroup and sandbox ready. Events about failures have been recorded when it
 /// returns.
-pub(super) async fn ground(
+pub(super) async fn sandbox_context(
     task: &SyncTask,
     images: &mut Images,
     outcome: &mut SyncOutcome,
-) -> Result<Ground, String> {
+) -> Result<SandboxContext, String> {
     let beside = try_join(parts(task), attempts(task));
     let (volumes, beside) = join(volumes(task, &mut outcome.unmounted), beside).await;
     let volumes = volumes?;
@@ -74,7 +74,7 @@ pub(super) async fn ground(
         Ok::<_, String>((id, config, handler, pod_ips, hosts))
     };
     let (sandbox_id, sandbox_config, runtime_handler, pod_ips, etc_hosts) = images.during(made).await?;
-    Ok(Ground { sandbox_id, sandbox_config, runtime_handler, volumes, pod_ips, etc_hosts, attempts })
+    Ok(SandboxContext { sandbox_id, sandbox_config, runtime_handler, volumes, pod_ips, etc_hosts, attempts })
 }
 
 async fn volumes(

@@ -15,7 +15,7 @@ use pod_rules::reasons::ERR_IMAGE_PULL;
 use super::images::{Images, step as image_step};
 use super::prepare::prepare;
 use super::release::remove_container;
-use super::sandbox::{ATTEMPTS_MAX, Ground};
+use super::sandbox::{ATTEMPTS_MAX, SandboxContext};
 use super::sync::{StartFailure, SyncOutcome, SyncTask};
 use crate::container_config::{ContainerSetting, container_config};
 use crate::hooks::Hook;
@@ -31,14 +31,14 @@ const IMAGE_PATIENCE: Duration = Duration::from_secs(1);
 /// it; a sidecar or a regular container does not.
 pub(super) async fn start_all(
     task: &SyncTask,
-    ground: &Ground,
+    sandbox_context: &SandboxContext,
     images: &mut Images,
     outcome: &mut SyncOutcome,
 ) {
     let mut links = Vec::new();
     for start in &task.plan.start {
         let Some((kind, container)) = PodView::of(&task.desired.pod).find(&start.name) else { continue };
-        let done = start_one(task, ground, start, kind, &container, images, outcome).await;
+        let done = start_one(task, sandbox_context, start, kind, &container, images, outcome).await;
         match done {
             Done::Started(link) => links.push(link),
             // The containers after it wait for its postStart hook, which the worker runs apart from the sync.
@@ -66,7 +66,7 @@ enum Done {
 
 async fn start_one(
     task: &SyncTask,
-    ground: &Ground,
+    sandbox_context: &SandboxContext,
     start: &StartContainer,
     kind: ContainerKind,
     container: &Container,
@@ -84,7 +84,7 @@ async fn start_one(
             return Done::NotStarted;
         }
         Some(Ok(Ok(image))) => {
-            match create_and_start(task, ground, start, kind, container, &image, outcome).await {
+            match create_and_start(task, sandbox_context, start, kind, container, &image, outcome).await {
                 Ok(done) => return done,
                 Err(failure) => failure,
             }
@@ -129,7 +129,7 @@ fn failure(reason: &str, message: &str) -> StartFailure {
 
 async fn create_and_start(
     task: &SyncTask,
-    ground: &Ground,
+    sandbox_context: &SandboxContext,
     start: &StartContainer,
     kind: ContainerKind,
     container: &Container,
@@ -137,7 +137,7 @@ async fn create_and_start(
     outcome: &mut SyncOutcome,
 ) -> Result<Done, StartFailure> {
     let exec = &task.exec;
-    let (id, attempt, adopted) = create(task, ground, start, container, image, outcome).await?;
+    let (id, attempt, adopted) = create(task, sandbox_context, start, container, image, outcome).await?;
     outcome.created.push(start.name.clone());
     let field_path = kind.field_path(&start.name);
     exec.record(texts::created(), &field_path);
@@ -149,8 +149,9 @@ async fn create_and_start(
     drop(step);
     answer.map_err(|error| failure(RUN_CONTAINER_ERROR, &error.message.replace(&id, &start.name)))?;
     exec.record(texts::started(), &field_path);
-    let link = link(task, ground, &start.name, attempt, &id);
-    let pod_ip = ground.pod_ips.first().or(exec.deps.config.host_ips.first()).map_or("", String::as_str);
+    let link = link(task, sandbox_context, &start.name, attempt, &id);
+    let pod_ip =
+        sandbox_context.pod_ips.first().or(exec.deps.config.host_ips.first()).map_or("", String::as_str);
     match Hook::post_start(&exec.pod, kind, container, &id, pod_ip) {
         Some(hook) => {
             outcome.hooks.push(hook);
@@ -164,15 +165,15 @@ async fn create_and_start(
 /// attempt, and whether the container existed already.
 async fn create(
     task: &SyncTask,
-    ground: &Ground,
+    sandbox_context: &SandboxContext,
     start: &StartContainer,
     container: &Container,
     image: &PresentImage,
     outcome: &mut SyncOutcome,
 ) -> Result<(String, u32, bool), StartFailure> {
     let exec = &task.exec;
-    let prepared = prepare(task, ground, container).await?;
-    let mut attempt = ground.attempts.get(&start.name).copied().unwrap_or(0);
+    let prepared = prepare(task, sandbox_context, container).await?;
+    let mut attempt = sandbox_context.attempts.get(&start.name).copied().unwrap_or(0);
     let mut tries = 0;
     let target = target_id(task, start).map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error))?;
     // Each instance has a file of its own, so that the message of the one before it can still be read.
@@ -183,11 +184,11 @@ async fn create(
         let setting = ContainerSetting {
             attempt,
             image,
-            volumes: &ground.volumes,
+            volumes: &sandbox_context.volumes,
             environment: &prepared.environment,
             sub_paths: &prepared.sub_paths,
             recursive_read_only: prepared.recursive_read_only,
-            etc_hosts: ground.etc_hosts.as_deref(),
+            etc_hosts: sandbox_context.etc_hosts.as_deref(),
             termination_log: Some(log.as_str()),
             target,
             node: &exec.deps.config.node,
@@ -199,7 +200,13 @@ async fn create(
         let answer = exec
             .deps
             .pods
-            .ensure_container(exec.uid(), &ground.sandbox_id, attempt, config, ground.sandbox_config.clone())
+            .ensure_container(
+                exec.uid(),
+                &sandbox_context.sandbox_id,
+                attempt,
+                config,
+                sandbox_context.sandbox_config.clone(),
+            )
             .await;
         drop(step);
         match answer {
@@ -249,9 +256,15 @@ async fn runs(task: &SyncTask, id: &str) -> Result<bool, StartFailure> {
     Ok(status.is_some_and(|status| status.state() == ContainerState::ContainerRunning))
 }
 
-fn link(task: &SyncTask, ground: &Ground, name: &str, attempt: u32, id: &str) -> BoxFuture<'static, ()> {
+fn link(
+    task: &SyncTask,
+    sandbox_context: &SandboxContext,
+    name: &str,
+    attempt: u32,
+    id: &str,
+) -> BoxFuture<'static, ()> {
     let (dirs, pod) = (task.exec.deps.dirs.clone(), task.exec.pod.clone());
-    let log = PathBuf::from(&ground.sandbox_config.log_directory)
+    let log = PathBuf::from(&sandbox_context.sandbox_config.log_directory)
         .join(bridge_node::host::Layout::container_log_path(name, attempt));
     let made = dirs.create_legacy_link(&pod.namespace, &pod.name, name, id, &log);
     Box::pin(async move {

@@ -159,8 +159,8 @@ impl SyncTask {
 
     async fn start(&self, outcome: &mut SyncOutcome) {
         let mut images = Images::new(self.images.clone());
-        match sandbox::ground(self, &mut images, outcome).await {
-            Ok(ground) => start::start_all(self, &ground, &mut images, outcome).await,
+        match sandbox::sandbox_context(self, &mut images, outcome).await {
+            Ok(sandbox_context) => start::start_all(self, &sandbox_context, &mut images, outcome).await,
             Err(error) => outcome.pod_error = Some(error),
         }
     }

@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
-use crate::backoff::{CrashBackoff, Verdict};
+use crate::backoff::{CrashBackoff, StartDecision};
 use crate::hash::container_hash;
 use crate::spec::{ContainerKind, PodView};
 use crate::texts;
@@ -37,7 +37,7 @@ pub struct Inputs<'a> {
     /// The restart delays.
     pub backoff: &'a CrashBackoff,
     /// The results of earlier attempts.
-    pub known: &'a Known,
+    pub known: &'a AttemptHistory,
     /// Whether the runtime's network is ready; otherwise only pods on the node's network are synced (row
     /// 3.8).
     pub network_ready: bool,
@@ -57,7 +57,7 @@ const KILLED: i32 = 137;
 
 /// The worker's memory of its last attempts. Losing it costs one early retry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct AttemptHistory {
     /// The containers that could not be started, by name.
     pub failures: BTreeMap<String, Failure>,
     /// When the sandbox, or its volumes, directories or cgroup, may be tried again after a failure.
@@ -76,7 +76,7 @@ pub struct Known {
     pub replaced: Arc<BTreeMap<String, Arc<str>>>,
 }
 
-impl Known {
+impl AttemptHistory {
     fn is_hooking(&self, instance: &RuntimeContainer) -> bool {
         self.hooking.get(&*instance.name) == Some(&instance.id)
     }
@@ -288,11 +288,11 @@ pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
         return plan;
     }
     match sandbox::verdict(view, inputs.runtime) {
-        sandbox::Verdict::Keep { discard } => {
+        sandbox::SandboxDecision::Keep { discard } => {
             plan.discard_sandboxes = discard;
             keep_sandbox(inputs, view, &mut plan);
         }
-        sandbox::Verdict::Replace(new) => sandbox::replace(inputs, view, new, &mut plan),
+        sandbox::SandboxDecision::Replace(new) => sandbox::replace(inputs, view, new, &mut plan),
     }
     if plan.finished.is_some() {
         // The worker then terminates the pod, which stops the rest in the right order.
@@ -443,7 +443,9 @@ struct Wait {
 fn wait_of(inputs: &Inputs<'_>, container: &Container) -> Option<Wait> {
     let hash = container_hash(container);
     let name = &container.name;
-    if let Verdict::Wait { until, delay } = inputs.backoff.verdict(inputs.runtime, name, hash, inputs.now) {
+    if let StartDecision::Wait { until, delay } =
+        inputs.backoff.verdict(inputs.runtime, name, hash, inputs.now)
+    {
         let reason = WaitingReason {
             reason: texts::CRASH_LOOP_BACK_OFF.to_owned(),
             message: texts::back_off_message(delay, name, &inputs.runtime.pod),

@@ -10,34 +10,35 @@ use crate::spec::{ContainerKind, PodView, init_kind};
 
 /// The decision about the pod's sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum SandboxDecision {
     /// The pod's sandbox stays; these other sandboxes are removed.
     Keep { discard: Vec<Arc<str>> },
     /// All containers are killed, and this sandbox is made if the pod still has something to run.
     Replace(NewSandbox),
 }
 
-pub(super) fn verdict(view: PodView<'_>, runtime: &RuntimePod) -> Verdict {
+pub(super) fn verdict(view: PodView<'_>, runtime: &RuntimePod) -> SandboxDecision {
     let Some(latest) = runtime.sandboxes.first() else {
-        return Verdict::Replace(NewSandbox { attempt: 0, replaces: false });
+        return SandboxDecision::Replace(NewSandbox { attempt: 0, replaces: false });
     };
     let attempt =
         runtime.sandboxes.iter().map(|sandbox| sandbox.attempt).max().unwrap_or(0).saturating_add(1);
-    let replace = Verdict::Replace(NewSandbox { attempt, replaces: true });
+    let replace = SandboxDecision::Replace(NewSandbox { attempt, replaces: true });
     let ready: Vec<&RuntimeSandbox> = runtime.sandboxes.iter().filter(|sandbox| sandbox.ready).collect();
     if ready.len() > 1 {
-        return keep_the_busy_one(runtime, &ready).map_or(replace, |discard| Verdict::Keep { discard });
+        return keep_the_busy_one(runtime, &ready)
+            .map_or(replace, |discard| SandboxDecision::Keep { discard });
     }
     if !latest.ready {
         return replace;
     }
     if latest.host_network != view.host_network() {
-        return Verdict::Replace(NewSandbox { attempt, replaces: false });
+        return SandboxDecision::Replace(NewSandbox { attempt, replaces: false });
     }
     if !view.host_network() && latest.ips.iter().all(|ip| ip.is_empty()) {
         return replace;
     }
-    Verdict::Keep { discard: Vec::new() }
+    SandboxDecision::Keep { discard: Vec::new() }
 }
 
 /// A lost answer can leave a second ready sandbox behind. The one with live containers stays; without any,

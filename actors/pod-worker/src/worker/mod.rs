@@ -39,8 +39,8 @@ use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
 use crate::execute::{Floors, PreStops, Progress, SandboxMade};
 use crate::lifecycle::{Change, Lifecycle, Trigger};
-use crate::plan::Known;
-use crate::step::{Situation, Step, next};
+use crate::plan::AttemptHistory;
+use crate::step::{ReconcileInput, Step, next};
 
 /// How often the worker asks Pleg again for a look that has not come.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ pub struct PodWorker {
     /// `status.startTime`, once StatusManager has answered.
     start_time: Option<Timestamp>,
     // The results of earlier steps.
-    known: Known,
+    known: AttemptHistory,
     backoff: CrashBackoff,
     floors: Floors,
     images: BTreeMap<String, Arc<PresentImage>>,
@@ -158,7 +158,7 @@ impl PodWorker {
             asked_at: Timestamp::UNIX_EPOCH,
             seen_at: Timestamp::UNIX_EPOCH,
             start_time: None,
-            known: Known::default(),
+            known: AttemptHistory::default(),
             backoff,
             floors: Floors::default(),
             images: BTreeMap::new(),
@@ -203,7 +203,7 @@ impl PodWorker {
             return;
         }
         let observed = self.observed.as_deref().filter(|_| self.awaited.is_none());
-        let step = next(&Situation {
+        let step = next(&ReconcileInput {
             lifecycle: &self.lifecycle,
             pod: self.desired.as_ref().map(|desired| &*desired.pod),
             gone: self.gone,

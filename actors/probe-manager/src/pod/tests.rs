@@ -86,7 +86,7 @@ fn of(kind: ProbeKind) -> ProbeName {
 fn run(probes: &mut PodProbes, kind: ProbeKind, id: &str, at: u64, passed: Option<bool>) -> bool {
     let run = probes.begin(&of(kind)).expect("it is due");
     assert_eq!(&*run.container_id, id);
-    probes.ended(&of(kind), id, Ended { due: run.due, at: secs(at), passed }) == Heard::Changed
+    probes.ended(&of(kind), id, RunEnd { due: run.due, at: secs(at), passed }) == RunChange::Changed
 }
 
 fn verdict(probes: &PodProbes) -> ContainerVerdict {
@@ -152,8 +152,8 @@ fn errors_are_no_verdict_and_answers_about_another_instance_are_dropped() {
     }
     let late = probes.begin(&of(ProbeKind::Readiness)).expect("it is due");
     probes.observe(&seen("c2", ContainerState::Running, 135), at(135));
-    let answer = Ended { due: late.due, at: secs(136), passed: Some(true) };
-    assert_eq!(probes.ended(&of(ProbeKind::Readiness), "c1", answer), Heard::Dropped);
+    let answer = RunEnd { due: late.due, at: secs(136), passed: Some(true) };
+    assert_eq!(probes.ended(&of(ProbeKind::Readiness), "c1", answer), RunChange::Dropped);
     assert_eq!(verdict(&probes).readiness, Some(false));
     assert!(run(&mut probes, ProbeKind::Readiness, "c2", 137, Some(true)));
 }
@@ -167,8 +167,8 @@ fn a_container_that_does_not_run_is_not_ready() {
     let late = probes.begin(&of(ProbeKind::Readiness)).expect("it is due");
     assert!(probes.observe(&seen("c1", ContainerState::Exited, 100), at(105)));
     assert_eq!(verdict(&probes).readiness, Some(false));
-    let answer = Ended { due: late.due, at: secs(106), passed: Some(true) };
-    assert_eq!(probes.ended(&of(ProbeKind::Readiness), "c1", answer), Heard::Dropped);
+    let answer = RunEnd { due: late.due, at: secs(106), passed: Some(true) };
+    assert_eq!(probes.ended(&of(ProbeKind::Readiness), "c1", answer), RunChange::Dropped);
     assert!(!probes.may_run());
     assert_eq!(probes.due(&of(ProbeKind::Readiness)), Err(Blocked::NotRunning));
 }
@@ -181,8 +181,8 @@ fn while_a_pod_is_stopped_only_readiness_goes_on() {
     run(&mut probes, ProbeKind::Readiness, "c1", 100, Some(true));
     let late = probes.begin(&of(ProbeKind::Liveness)).expect("it is due");
     probes.set_terminating(true);
-    let answer = Ended { due: late.due, at: secs(101), passed: Some(false) };
-    assert_eq!(probes.ended(&of(ProbeKind::Liveness), "c1", answer), Heard::Dropped);
+    let answer = RunEnd { due: late.due, at: secs(101), passed: Some(false) };
+    assert_eq!(probes.ended(&of(ProbeKind::Liveness), "c1", answer), RunChange::Dropped);
     assert_eq!(probes.due(&of(ProbeKind::Liveness)), Err(Blocked::Terminating));
     for (ended, changes) in [(111, false), (121, false), (131, true)] {
         assert_eq!(run(&mut probes, ProbeKind::Readiness, "c1", ended, Some(false)), changes);
@@ -281,8 +281,8 @@ proptest! {
                     let kind = [ProbeKind::Startup, ProbeKind::Liveness, ProbeKind::Readiness][usize::from(kind)];
                     if let Some(run) = probes.begin(&of(kind)) {
                         prop_assert_eq!(probes.due(&of(kind)), Err(Blocked::UnderWay));
-                        let ended = Ended { due: run.due, at: secs(now), passed };
-                        let changed = probes.ended(&of(kind), &run.container_id, ended) == Heard::Changed;
+                        let ended = RunEnd { due: run.due, at: secs(now), passed };
+                        let changed = probes.ended(&of(kind), &run.container_id, ended) == RunChange::Changed;
                         prop_assert_eq!(changed, before != probes.verdicts());
                         prop_assert!(!changed || passed.is_some());
                         prop_assert!(!terminating || kind == ProbeKind::Readiness);

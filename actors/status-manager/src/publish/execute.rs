@@ -4,7 +4,7 @@ use bridge_kube::{ApiError, Delete, Patch, PodStatuses};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::queue::{Call, What};
+use super::queue::{Call, CallKind};
 
 /// How a call ended.
 #[derive(Debug)]
@@ -23,11 +23,11 @@ pub(crate) enum Outcome {
 pub(crate) fn call(api: &dyn PodStatuses, call: Call) -> BoxFuture<'static, Outcome> {
     let namespace = call.namespace.as_str();
     match call.what {
-        What::Patch(patch) => {
+        CallKind::Patch(patch) => {
             let sent = api.patch_status(namespace, &call.name, &Patch::Strategic(patch));
             Box::pin(async move { sent.await.map_or_else(failed, |pod| Outcome::Patched(Box::new(pod))) })
         }
-        What::Delete { uid } => {
+        CallKind::Delete { uid } => {
             let how = Delete { grace_seconds: Some(0), uid: Some(uid) };
             let sent = api.delete(namespace, &call.name, &how);
             Box::pin(async move { sent.await.map_or_else(failed, |()| Outcome::Deleted) })

@@ -41,12 +41,12 @@ pub(crate) struct Call {
     /// The name of the pod at the API server.
     pub(crate) name: String,
     /// The action of the call.
-    pub(crate) what: What,
+    pub(crate) what: CallKind,
 }
 
 /// The action of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum What {
+pub(crate) enum CallKind {
     /// Changes the status.
     Patch(Value),
     /// Deletes the pod of this UID at once.
@@ -94,7 +94,7 @@ fn version(pod: &Arc<Pod>) -> Option<u64> {
 }
 
 impl Slot {
-    fn need(&self) -> Option<(Lane, What)> {
+    fn need(&self) -> Option<(Lane, CallKind)> {
         let object = self.told.object.as_deref()?;
         let uid = uid_of(object);
         if self.gone.as_deref() == Some(uid) {
@@ -105,7 +105,7 @@ impl Slot {
             self.settled.as_ref().is_some_and(|(ours, known)| *ours == self.ours && *known == self.known);
         if !is_settled && let Some(patch) = self.ours.patch_from(&self.known, uid) {
             let lane = if self.ours.is_urgent_after(&self.known) { Lane::Urgent } else { Lane::Crowd };
-            return Some((lane, What::Patch(patch)));
+            return Some((lane, CallKind::Patch(patch)));
         }
         let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
         let has_ended = phase.and_then(Phase::parse).is_some_and(|phase| phase.is_terminal());
@@ -113,7 +113,7 @@ impl Slot {
             && !self.told.is_mirror
             && has_ended
             && object.metadata.deletion_timestamp.is_some();
-        may_go.then(|| (Lane::Urgent, What::Delete { uid: uid.to_owned() }))
+        may_go.then(|| (Lane::Urgent, CallKind::Delete { uid: uid.to_owned() }))
     }
 
     /// Takes the object as the watch tells it. A version older than the watch told of before is no late news: the

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use super::{Tree, last_words};
 use crate::cell::{Cell, State, Vitality};
-use crate::events::{Failure, What};
+use crate::events::{EventKind, Failure};
 
 /// The dormant children of one actor.
 struct Dormant {
@@ -19,13 +19,13 @@ impl Tree {
     /// Looks at an actor's children when one of them has gone to sleep, begun or ended. As with poison pods one cause in
     /// many children is one: replicas of one template crash at one place. More causes than are borne are the actor's failure;
     /// otherwise the actor says how many children are dormant, and says when they no longer are.
-    pub(super) fn judge_children(&self, child: &Cell, what: &What) {
+    pub(super) fn judge_children(&self, child: &Cell, what: &EventKind) {
         if child.vitality != Vitality::Child {
             // What it said of its children is withdrawn with the incarnation that said it, and said again if it holds.
             self.crowded().remove(&child.name);
             return;
         }
-        let slept = matches!(what, What::Dormant { .. });
+        let slept = matches!(what, EventKind::Dormant { .. });
         if !slept && self.crowded().is_empty() {
             return;
         }
@@ -37,9 +37,9 @@ impl Tree {
                 format!("{count} of its workers are above their restart limit; the last: {}", last());
             self.fail(Failure { actor: parent, reason });
         } else if slept && count > max && self.crowded().insert(parent.clone()) {
-            self.emit_of(&parent, What::ChildrenDormant { dormant: count, reason: last() });
+            self.emit_of(&parent, EventKind::ChildrenDormant { dormant: count, reason: last() });
         } else if count <= max && self.crowded().remove(&parent) {
-            self.emit_of(&parent, What::ChildrenAwake);
+            self.emit_of(&parent, EventKind::ChildrenAwake);
         }
     }
 
@@ -57,7 +57,7 @@ impl Tree {
         Some(Dormant { parent, count: dormant.len(), causes })
     }
 
-    fn emit_of(&self, actor: &str, what: What) {
+    fn emit_of(&self, actor: &str, what: EventKind) {
         let cell = self.seats().get(actor).map(|registered| registered.cell.clone());
         if let Some(cell) = cell {
             self.emit(&cell, what);

@@ -11,7 +11,7 @@ use messages::volume_manager::{GetVolumes, MountVolumes, PrepareSubpaths, Unmoun
 use pod_set::Taken;
 use supervision::{Ctx, Effect, ReplyLater, Subsystem, reply_later};
 
-use super::{Asker, MountAnswer, UnmountAnswer, VolumeManager};
+use super::{MountAnswer, MountAsker, UnmountAnswer, VolumeManager};
 use crate::operations::Kind;
 use crate::{execute, plan};
 
@@ -75,7 +75,7 @@ impl actix::Handler<MountVolumes> for VolumeManager {
         let (later, reply) = reply_later();
         let uid = ask.pod.pod_ref.uid.clone();
         self.asked_for.insert(uid.clone(), ask.pod);
-        self.ask(uid, Kind::Mount, Asker::Mount(reply), ctx);
+        self.ask(uid, Kind::Mount, MountAsker::Mount(reply), ctx);
         later
     }
 }
@@ -85,7 +85,7 @@ impl actix::Handler<UnmountVolumes> for VolumeManager {
 
     fn handle(&mut self, ask: UnmountVolumes, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        self.ask(ask.pod.uid, Kind::Unmount, Asker::Unmount(reply), ctx);
+        self.ask(ask.pod.uid, Kind::Unmount, MountAsker::Unmount(reply), ctx);
         later
     }
 }
@@ -99,7 +99,7 @@ impl actix::Handler<PrepareSubpaths> for VolumeManager {
         let (later, reply) = reply_later();
         let uid = ask.pod.uid.clone();
         if self.asked_for.contains_key(&uid) {
-            let prepare = execute::prepare_subpaths(self.deps.ways.clone(), ask);
+            let prepare = execute::prepare_subpaths(self.deps.backends.clone(), ask);
             ctx.effect(Effect::lasting("prepare subpaths"), Some(uid), prepare, |_, answer, _| {
                 reply.send(answer)
             });

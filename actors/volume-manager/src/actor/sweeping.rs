@@ -6,9 +6,9 @@ use messages::PodUid;
 use messages::event_recorder::EventObject;
 use supervision::Ctx;
 
-use super::{Asker, Timer, UnmountAnswer, VolumeManager};
+use super::{MountAsker, Timer, UnmountAnswer, VolumeManager};
 use crate::operations::Kind;
-use crate::orphans::Known;
+use crate::orphans::KnownPods;
 use crate::sweep::{self, Looked};
 use crate::{execute, others};
 
@@ -19,7 +19,7 @@ impl VolumeManager {
         if self.deps.others_watchers.is_empty() {
             return;
         }
-        let look = execute::other_volumes(self.deps.ways.clone(), None);
+        let look = execute::other_volumes(self.deps.backends.clone(), None);
         ctx.effect("look for volumes of others", None, look, |actor, found, _| match found {
             Ok(found) => {
                 let observed = others::observed(&found);
@@ -39,7 +39,7 @@ impl VolumeManager {
         }
         let busy = self.asked_for.keys().chain(self.operations.keys());
         let known = self.desired.uids().chain(self.desired.unread_uids()).chain(busy).cloned().collect();
-        let look = sweep::look(self.deps.ways.clone(), self.deps.held_pods.clone(), known);
+        let look = sweep::look(self.deps.backends.clone(), self.deps.held_pods.clone(), known);
         ctx.effect("look for orphans", None, look, |actor, looked, ctx| actor.looked(&looked, ctx));
     }
 
@@ -48,13 +48,13 @@ impl VolumeManager {
         let uids = || self.desired.uids().chain(self.desired.unread_uids()).cloned().collect();
         let desired: Option<BTreeSet<PodUid>> = self.desired.is_complete().then(uids);
         let asked_for = self.asked_for.keys().chain(self.operations.keys()).cloned().collect();
-        let known = Known {
+        let known = KnownPods {
             desired: desired.as_ref(),
             in_runtime: looked.in_runtime.as_ref(),
             asked_for: &asked_for,
             mounts: &looked.mounts,
         };
-        let pods_dir = self.deps.ways.pod_dirs.layout().pods();
+        let pods_dir = self.deps.backends.pod_dirs.layout().pods();
         let verdicts = self.orphans.judge(&looked.unknown, &pods_dir, known, self.origin.elapsed());
         self.stuck.retain(|uid| looked.unknown.contains(uid));
         let orphans: Vec<PodUid> =
@@ -62,7 +62,7 @@ impl VolumeManager {
         self.deps.metrics.swept(orphans.len(), self.stuck.len());
         for uid in orphans {
             // The orphan of a quarantined pod is left out here, and found again by a later sweep.
-            ctx.for_pod(&uid, |ctx| self.ask(uid.clone(), Kind::Unmount, Asker::Sweep, ctx));
+            ctx.for_pod(&uid, |ctx| self.ask(uid.clone(), Kind::Unmount, MountAsker::Sweep, ctx));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Surroundings, Verdict};
+use super::{HostFacts, StartupFindings};
 use crate::config::validation::parse_cpu_set;
 use crate::load::Loaded;
 
@@ -12,7 +12,7 @@ const TOPOLOGY_OPTIONS: &str = "topologyManagerPolicyOptions";
 /// The most NUMA nodes that upstream's topology manager accepts by default.
 const NUMA_NODES_DEFAULT: u32 = 8;
 
-pub(super) fn check(loaded: &Loaded, machine: &Surroundings, verdict: &mut Verdict) {
+pub(super) fn check(loaded: &Loaded, machine: &HostFacts, verdict: &mut StartupFindings) {
     let driver = loaded.config.cgroups.cgroup_driver.as_str();
     if !["cgroupfs", "systemd"].contains(&driver) {
         verdict.warnings.push(format!(
@@ -27,7 +27,7 @@ pub(super) fn check(loaded: &Loaded, machine: &Surroundings, verdict: &mut Verdi
     topology_manager(loaded, verdict);
 }
 
-fn reserved_cpus(loaded: &Loaded, machine: &Surroundings, verdict: &mut Verdict) {
+fn reserved_cpus(loaded: &Loaded, machine: &HostFacts, verdict: &mut StartupFindings) {
     let reserved = loaded.config.cgroups.reserved_system_cpus.as_str();
     let online = machine.facts.cpus_online.as_str();
     if online.is_empty() {
@@ -40,7 +40,7 @@ fn reserved_cpus(loaded: &Loaded, machine: &Surroundings, verdict: &mut Verdict)
     }
 }
 
-fn qos_reserved(reserved: &BTreeMap<String, String>, verdict: &mut Verdict) {
+fn qos_reserved(reserved: &BTreeMap<String, String>, verdict: &mut StartupFindings) {
     for (resource, text) in reserved {
         let value = || format!("{resource}={text}");
         if resource != "memory" {
@@ -78,7 +78,7 @@ fn go_bool(text: &str) -> Option<bool> {
     }
 }
 
-fn cpu_manager(loaded: &Loaded, verdict: &mut Verdict) {
+fn cpu_manager(loaded: &Loaded, verdict: &mut StartupFindings) {
     let (cgroups, resources) = (&loaded.config.cgroups, &loaded.config.resources);
     let policy = resources.cpu_manager_policy.as_str();
     let options = &resources.cpu_manager_policy_options;
@@ -105,7 +105,7 @@ fn cpu_manager(loaded: &Loaded, verdict: &mut Verdict) {
     }
 }
 
-fn cpu_options(loaded: &Loaded, verdict: &mut Verdict) {
+fn cpu_options(loaded: &Loaded, verdict: &mut StartupFindings) {
     const ALPHA: &str = "CPUManagerPolicyAlphaOptions";
     const BETA: &str = "CPUManagerPolicyBetaOptions";
     const CORES: &str = "distribute-cpus-across-cores";
@@ -146,7 +146,7 @@ fn cpu_options(loaded: &Loaded, verdict: &mut Verdict) {
     }
 }
 
-fn memory_manager(loaded: &Loaded, verdict: &mut Verdict) {
+fn memory_manager(loaded: &Loaded, verdict: &mut StartupFindings) {
     const FIELD: &str = "memoryManagerPolicy";
     match loaded.config.resources.memory_manager_policy.as_str() {
         "None" | "Static" => {}
@@ -157,7 +157,7 @@ fn memory_manager(loaded: &Loaded, verdict: &mut Verdict) {
     }
 }
 
-fn topology_manager(loaded: &Loaded, verdict: &mut Verdict) {
+fn topology_manager(loaded: &Loaded, verdict: &mut StartupFindings) {
     let resources = &loaded.config.resources;
     // Without a policy, upstream ignores the options.
     if resources.topology_manager_policy == "none" {

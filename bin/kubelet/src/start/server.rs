@@ -2,18 +2,18 @@
 
 use bridge_tls::serving::{ServingError, protocol};
 
-use super::{Verdict, has_api};
+use super::{StartupFindings, has_api};
 use crate::config::SettingError;
 use crate::load::Loaded;
 
-pub(super) fn check(loaded: &Loaded, verdict: &mut Verdict) {
+pub(super) fn check(loaded: &Loaded, verdict: &mut StartupFindings) {
     authentication(loaded, verdict);
     authorization(loaded, verdict);
     tls(loaded, verdict);
 }
 
 /// Checked even without a server, as upstream.
-fn authentication(loaded: &Loaded, verdict: &mut Verdict) {
+fn authentication(loaded: &Loaded, verdict: &mut StartupFindings) {
     let authentication = &loaded.config.server.authentication;
     let tokens = authentication.webhook.enabled;
     verdict.refuse(tokens && !has_api(loaded), "authentication.webhook.enabled", tokens, || {
@@ -27,7 +27,7 @@ fn authentication(loaded: &Loaded, verdict: &mut Verdict) {
     });
 }
 
-fn authorization(loaded: &Loaded, verdict: &mut Verdict) {
+fn authorization(loaded: &Loaded, verdict: &mut StartupFindings) {
     const FIELD: &str = "authorization.mode";
     let mode = loaded.config.server.authorization.mode.as_str();
     match mode {
@@ -40,7 +40,7 @@ fn authorization(loaded: &Loaded, verdict: &mut Verdict) {
     }
 }
 
-fn tls(loaded: &Loaded, verdict: &mut Verdict) {
+fn tls(loaded: &Loaded, verdict: &mut StartupFindings) {
     let server = &loaded.config.server;
     let (certificate, key) = (server.tls_cert_file.as_str(), server.tls_private_key_file.as_str());
     // Callers would not trust a self-signed certificate in place of the configured one.

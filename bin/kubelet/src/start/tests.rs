@@ -31,9 +31,9 @@ fn alone() -> Loaded {
     loaded
 }
 
-fn usual() -> Surroundings {
+fn usual() -> HostFacts {
     let facts = StartFacts { swaps: HEADINGS.to_owned(), cpus_online: "0-3".to_owned() };
-    Surroundings { facts, cgroup_v2: true }
+    HostFacts { facts, cgroup_v2: true }
 }
 
 fn refusals(loaded: &Loaded) -> Vec<String> {
@@ -52,11 +52,11 @@ fn each_is_refused(from: fn() -> Loaded, cases: &[(Change, &str)]) {
 
 #[test]
 fn a_member_and_a_kubelet_alone_start() {
-    assert_eq!(check(&member(), &usual()), Verdict::default());
-    assert_eq!(check(&alone(), &usual()), Verdict::default());
+    assert_eq!(check(&member(), &usual()), StartupFindings::default());
+    assert_eq!(check(&alone(), &usual()), StartupFindings::default());
     let mut legacy = alone();
     legacy.config = KubeletConfiguration::legacy();
-    assert_eq!(check(&legacy, &usual()), Verdict::default());
+    assert_eq!(check(&legacy, &usual()), StartupFindings::default());
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn swap_stops_the_start_unless_it_is_allowed() {
     let mut on = usual();
     on.facts.swaps.push_str(place);
     let mut loaded = member();
-    assert_eq!(check(&loaded, &off), Verdict::default());
+    assert_eq!(check(&loaded, &off), StartupFindings::default());
     let refused = check(&loaded, &on).refusals;
     let [refusal] = &refused[..] else { panic!("{refused:?}") };
     assert_eq!(refusal.field, "failSwapOn");
@@ -82,7 +82,7 @@ fn swap_stops_the_start_unless_it_is_allowed() {
         assert_eq!((verdict.refusals, verdict.warnings), (vec![], vec![warning.to_owned()]));
     }
     loaded.config.pods.memory_swap.swap_behavior = "NoSwap".to_owned();
-    assert_eq!(check(&loaded, &on), Verdict::default());
+    assert_eq!(check(&loaded, &on), StartupFindings::default());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn limited_swap_needs_version_2_and_has_no_effect_yet() {
     let verdict = check(&loaded, &usual());
     assert_eq!(verdict.refusals, []);
     assert!(verdict.warnings[0].starts_with("memorySwap.swapBehavior: LimitedSwap has no effect yet"));
-    let verdict = check(&loaded, &Surroundings { cgroup_v2: false, ..usual() });
+    let verdict = check(&loaded, &HostFacts { cgroup_v2: false, ..usual() });
     assert_eq!(
         verdict.refusals[0].to_string(),
         "memorySwap.swapBehavior: Invalid value: \"LimitedSwap\": swap feature is enabled and LimitedSwap but it is \

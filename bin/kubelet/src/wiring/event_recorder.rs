@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, PostTo};
+use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, EventSink};
 use supervision::Seated;
 
 use super::{Cluster, Wiring};
@@ -10,8 +10,10 @@ use super::{Cluster, Wiring};
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<EventRecorder>) -> prometheus::Result<()> {
     let metrics = EventMetrics::new()?;
     metrics.register(wiring.registry)?;
-    let post_to =
-        |cluster: &Cluster| PostTo { api: Arc::new(cluster.events.clone()), node: cluster.node_name.clone() };
+    let post_to = |cluster: &Cluster| EventSink {
+        api: Arc::new(cluster.events.clone()),
+        node: cluster.node_name.clone(),
+    };
     let deps = EventRecorderDeps {
         clock: wiring.bridge.clock.clone(),
         post: wiring.bridge.cluster.as_ref().map(post_to),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eviction_manager::{EvictionManager, EvictionManagerDeps, EvictionMetrics, Ways};
+use eviction_manager::{Backends, EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use messages::facts::PressureObserved;
 use supervision::{Address, Seated, Supervised};
 
@@ -14,7 +14,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<EvictionManager>) -> promet
     metrics.register(wiring.registry)?;
     let deps = EvictionManagerDeps {
         config: Arc::new(settings.eviction.clone()),
-        ways: Ways {
+        backends: Backends {
             stats: bridge.stats.clone(),
             runtime: wiring.operations.clone(),
             dirs: bridge.dirs.for_owner(messages::eviction_manager::RECEIVER),

@@ -1,6 +1,6 @@
 //! Wires GarbageCollector, which removes dead containers, superseded sandboxes and orphaned logs.
 
-use garbage_collector::{GarbageCollector, GarbageCollectorDeps, Ways};
+use garbage_collector::{Backends, GarbageCollector, GarbageCollectorDeps};
 use supervision::Seated;
 
 use super::Wiring;
@@ -8,7 +8,7 @@ use super::Wiring;
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<GarbageCollector>) {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let deps = GarbageCollectorDeps {
-        ways: Ways {
+        backends: Backends {
             pods: wiring.operations.clone(),
             dirs: bridge.dirs.for_owner(messages::garbage_collector::RECEIVER),
         },

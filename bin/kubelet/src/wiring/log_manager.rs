@@ -1,6 +1,6 @@
 //! Wires LogManager, which rotates the logs of running containers.
 
-use log_manager::{LogManager, LogManagerDeps, Ways};
+use log_manager::{Backends, LogManager, LogManagerDeps};
 use supervision::Seated;
 
 use super::Wiring;
@@ -8,7 +8,7 @@ use super::Wiring;
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<LogManager>) {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let deps = LogManagerDeps {
-        ways: Ways { runtime: wiring.operations.clone(), logs: bridge.logs.clone() },
+        backends: Backends { runtime: wiring.operations.clone(), logs: bridge.logs.clone() },
         clock: bridge.clock.clone(),
         rotation: settings.logs,
         pleg: actors.pleg.address(),

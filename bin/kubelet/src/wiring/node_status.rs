@@ -7,7 +7,7 @@ use messages::facts::{NodeAddressesObserved, NodeObserved};
 use messages::node_status::SubsystemReported;
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
 use pod_worker::PodWorker;
-use supervision::{Address, Seated, Subsystem, Supervised, SupervisionEvent, Tree, What};
+use supervision::{Address, EventKind, Seated, Subsystem, Supervised, SupervisionEvent, Tree};
 
 use super::levels::Levels;
 use super::{Actors, LastWords, Wiring};
@@ -74,7 +74,7 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
         status.tell(told).is_ok()
     });
     tree.observe(move |event: &SupervisionEvent| {
-        if event.actor == NodeStatus::NAME && matches!(event.what, What::Started { .. }) {
+        if event.actor == NodeStatus::NAME && matches!(event.what, EventKind::Started { .. }) {
             levels.tell_again();
         }
         // A worker is its pod's affair.
@@ -82,13 +82,13 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
             return;
         }
         let dormant = match &event.what {
-            What::Dormant { retry_seconds } => {
+            EventKind::Dormant { retry_seconds } => {
                 Some(format!("more crashes than its limit; it is tried again every {retry_seconds} s"))
             }
-            What::ChildrenDormant { dormant, reason } => {
+            EventKind::ChildrenDormant { dormant, reason } => {
                 Some(format!("{dormant} of its workers are above their restart limit; the last: {reason}"))
             }
-            What::Started { .. } | What::Stopped | What::ChildrenAwake => None,
+            EventKind::Started { .. } | EventKind::Stopped | EventKind::ChildrenAwake => None,
             _ => return,
         };
         if let Some(why) = &dormant {

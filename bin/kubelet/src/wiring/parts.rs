@@ -18,12 +18,12 @@ use bridge_node::stats::NodeStats;
 use bridge_reviews::ReviewTtls;
 use bridge_serve::{Listeners, StreamProxy};
 use bridge_tls::serving::ServingTls;
-pub use certificate_manager::{Lost, Role};
+pub use certificate_manager::{IdentityLost, ManagedCertificate};
 use eviction_manager::EvictionConfig;
 use garbage_collector::GcPolicy;
 use image_manager::ImageSettings;
 use log_manager::LogRotation;
-use node_api::{AccessConfig, NodeApiConfig, Offers};
+use node_api::{AccessConfig, HttpsOffers, NodeApiConfig};
 use node_status::{LeaseConfig, NodeStatusConfig};
 use pleg::PlegConfig;
 use pod_manager::admission::NodeView;
@@ -78,9 +78,9 @@ pub struct Bridge {
     /// The HTTPS server's side of TLS; `None` without such a server.
     pub serving: Option<ServingTls>,
     /// The node's certificates that the cluster signs.
-    pub certificates: Vec<Role>,
+    pub certificates: Vec<ManagedCertificate>,
     /// Where CertificateManager reports that the kubelet must end for want of an identity.
-    pub lost: Lost,
+    pub lost: IdentityLost,
 }
 
 impl Bridge {
@@ -113,7 +113,7 @@ pub struct ServerSettings {
     /// How long the API server's reviews are remembered.
     pub ttls: ReviewTtls,
     /// The handlers that are on.
-    pub offers: Offers,
+    pub offers: HttpsOffers,
     /// The feature gate PodLogsQuerySplitStreams.
     pub split_streams: bool,
 }

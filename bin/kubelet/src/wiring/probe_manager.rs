@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics, Ways};
+use probe_manager::{Backends, ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use supervision::Seated;
 
 use super::Wiring;
@@ -12,7 +12,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ProbeManager>) -> prometheu
     let metrics = ProbeMetrics::new();
     metrics.register(&wiring.probe_registry, wiring.registry)?;
     let deps = ProbeManagerDeps {
-        ways: Ways { exec: wiring.operations.clone(), prober: bridge.prober.clone() },
+        backends: Backends { exec: wiring.operations.clone(), prober: bridge.prober.clone() },
         checkpoints: bridge.checkpoints.for_owner(messages::probe_manager::RECEIVER),
         clock: bridge.clock.clone(),
         kubelet_started: bridge.clock.now(),

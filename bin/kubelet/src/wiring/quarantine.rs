@@ -7,7 +7,7 @@ use messages::supervision::PodQuarantined;
 use messages::{PodRef, PodUid};
 use pod_worker::PodWorker;
 use status_manager::StatusManager;
-use supervision::{Address, Subsystem, SupervisionEvent, Tree, What};
+use supervision::{Address, EventKind, Subsystem, SupervisionEvent, Tree};
 
 use super::levels::Levels;
 
@@ -19,7 +19,7 @@ pub(super) fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, e
         status.tell(told).is_ok()
     });
     tree.observe(move |event: &SupervisionEvent| {
-        if event.actor == StatusManager::NAME && matches!(event.what, What::Started { .. }) {
+        if event.actor == StatusManager::NAME && matches!(event.what, EventKind::Started { .. }) {
             levels.tell_again();
         }
         let (subsystem, worker_of) = match event.actor.split_once('/') {
@@ -27,20 +27,20 @@ pub(super) fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, e
             _ => (event.actor.as_str(), None),
         };
         let (pod, panic) = match (&event.what, worker_of) {
-            (What::Quarantined { pod, panic, seconds }, _) => {
+            (EventKind::Quarantined { pod, panic, seconds }, _) => {
                 let text =
                     format!("{subsystem} leaves this pod alone for {seconds} s after a panic: {panic}");
                 events.tell_or_count(quarantined(pod, text));
                 (pod.clone(), Some(Arc::from(panic.to_string())))
             }
-            (What::Dormant { retry_seconds }, Some(pod)) => {
+            (EventKind::Dormant { retry_seconds }, Some(pod)) => {
                 let why = "more crashes than its limit";
                 let text = format!("{subsystem} leaves this pod alone for {retry_seconds} s after {why}");
                 events.tell_or_count(quarantined(&pod, text));
                 (pod, Some(Arc::from(why)))
             }
-            (What::Released { pod }, _) => (pod.clone(), None),
-            (What::Started { .. } | What::Stopped, Some(pod)) => (pod, None),
+            (EventKind::Released { pod }, _) => (pod.clone(), None),
+            (EventKind::Started { .. } | EventKind::Stopped, Some(pod)) => (pod, None),
             _ => return,
         };
         levels.state((Arc::from(subsystem), pod), panic);

@@ -3,7 +3,7 @@
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
 use supervision::{Seated, Supervised};
-use volume_manager::{Objects, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
+use volume_manager::{Backends, Objects, VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 use super::Wiring;
 
@@ -12,7 +12,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> promethe
     let metrics = VolumeMetrics::new();
     metrics.register(wiring.registry)?;
     let deps = VolumeManagerDeps {
-        ways: Ways {
+        backends: Backends {
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.for_owner(messages::volume_manager::RECEIVER),
             allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),

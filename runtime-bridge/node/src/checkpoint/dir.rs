@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 use tokio::runtime::Handle;
 
-use super::strand::{Refused, Strand};
+use super::serial_executor::{Refused, SerialExecutor};
 use super::{CheckpointError, CheckpointStore, check_name, encode, file};
 
 const SUFFIX: &str = ".ckpt";
@@ -23,7 +23,7 @@ const CORRUPT_KEPT_MAX: usize = 3;
 #[derive(Clone)]
 pub struct DirCheckpoints {
     root: Arc<PathBuf>,
-    strand: Strand,
+    serial_executor: SerialExecutor,
 }
 
 impl std::fmt::Debug for DirCheckpoints {
@@ -35,7 +35,7 @@ impl std::fmt::Debug for DirCheckpoints {
 impl DirCheckpoints {
     /// A store below `root`, which the first save creates. The disk is accessed only on the blocking threads of `io`.
     pub fn new(root: impl Into<PathBuf>, io: Handle) -> Self {
-        Self { root: Arc::new(root.into()), strand: Strand::new(io) }
+        Self { root: Arc::new(root.into()), serial_executor: SerialExecutor::new(io) }
     }
 
     fn run<T: Send + 'static>(
@@ -44,7 +44,7 @@ impl DirCheckpoints {
         work: impl FnOnce(&Path, &str) -> Result<T, CheckpointError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, CheckpointError>> {
         let (root, owned) = (Arc::clone(&self.root), name.to_owned());
-        let done = self.strand.run(move || work(&root, &owned));
+        let done = self.serial_executor.run(move || work(&root, &owned));
         let name = name.to_owned();
         async move {
             match done.await {
@@ -59,7 +59,7 @@ impl DirCheckpoints {
 
 impl CheckpointStore for DirCheckpoints {
     fn for_owner(&self, _: &'static str) -> Arc<dyn CheckpointStore> {
-        Arc::new(Self { root: Arc::clone(&self.root), strand: self.strand.another() })
+        Arc::new(Self { root: Arc::clone(&self.root), serial_executor: self.serial_executor.another() })
     }
 
     fn save(&self, name: &str, content: &Value) -> BoxFuture<'static, Result<(), CheckpointError>> {

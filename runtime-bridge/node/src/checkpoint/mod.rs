@@ -7,7 +7,7 @@ mod dir;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod file;
-mod strand;
+mod serial_executor;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +20,7 @@ pub use dir::DirCheckpoints;
 pub(crate) use dir::{read_bounded, write_synced};
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeCheckpoints;
-pub(crate) use strand::{Refused, Strand};
+pub(crate) use serial_executor::{Refused, SerialExecutor};
 
 /// The largest checkpoint, bytes of JSON text.
 pub const CHECKPOINT_BYTES_MAX: usize = 1024 * 1024;

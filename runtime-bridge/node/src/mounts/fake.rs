@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 
-use super::host_path::Verdict;
+use super::host_path::PathVerdict;
 use super::sys::READY;
 use super::{
     Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
@@ -240,19 +240,21 @@ impl Mounts for FakeMounts {
 
     fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()> {
         self.run("check_host_path", path, |disk, path| match kind.judge(disk.kind_followed(path)) {
-            Verdict::Fine => Ok(()),
-            Verdict::MakeDirectory => {
+            PathVerdict::Fine => Ok(()),
+            PathVerdict::MakeDirectory => {
                 disk.mkdir(path, 0o755);
                 Ok(())
             }
-            Verdict::MakeFile => {
+            PathVerdict::MakeFile => {
                 if path.parent().and_then(|above| disk.kind_followed(above)) != Some(FileKind::Directory) {
                     return Err(failed("make the file", path, "No such file or directory"));
                 }
                 disk.write(path, [], 0o644);
                 Ok(())
             }
-            Verdict::Wrong(expected) => Err(MountError::HostPathType { path: path.to_path_buf(), expected }),
+            PathVerdict::Wrong(expected) => {
+                Err(MountError::HostPathType { path: path.to_path_buf(), expected })
+            }
         })
     }
 }

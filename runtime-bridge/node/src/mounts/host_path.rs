@@ -44,7 +44,7 @@ pub enum HostPathType {
 
 /// The outcome of checking a hostPath volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PathVerdict {
     Fine,
     MakeDirectory,
     MakeFile,
@@ -54,18 +54,18 @@ pub(super) enum Verdict {
 
 impl HostPathType {
     /// Judges the kind of file at the path, with links followed; `None` when there is no file.
-    pub(super) fn judge(self, found: Option<FileKind>) -> Verdict {
+    pub(super) fn judge(self, found: Option<FileKind>) -> PathVerdict {
         let (wanted, words) = match self {
-            Self::Unset => return Verdict::Fine,
-            Self::DirectoryOrCreate if found.is_none() => return Verdict::MakeDirectory,
-            Self::FileOrCreate if found.is_none() => return Verdict::MakeFile,
+            Self::Unset => return PathVerdict::Fine,
+            Self::DirectoryOrCreate if found.is_none() => return PathVerdict::MakeDirectory,
+            Self::FileOrCreate if found.is_none() => return PathVerdict::MakeFile,
             Self::Directory | Self::DirectoryOrCreate => (FileKind::Directory, "directory"),
             Self::File | Self::FileOrCreate => (FileKind::File, "file"),
             Self::Socket => (FileKind::Socket, "socket file"),
             Self::CharDevice => (FileKind::CharDevice, "character device"),
             Self::BlockDevice => (FileKind::BlockDevice, "block device"),
         };
-        if found == Some(wanted) { Verdict::Fine } else { Verdict::Wrong(words) }
+        if found == Some(wanted) { PathVerdict::Fine } else { PathVerdict::Wrong(words) }
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::runtime::Handle;
 
-use super::host_path::Verdict;
+use super::host_path::PathVerdict;
 use super::{
     Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
     VolumeGroup, atomic, check_path, mountinfo, ownership, subpath, swap,
@@ -318,13 +318,13 @@ fn check_host_path(path: &Path, kind: HostPathType) -> Result<(), MountError> {
     }
     let found = fs::metadata(path).ok().and_then(|metadata| kind_of(metadata.file_type()));
     match kind.judge(found) {
-        Verdict::Fine => Ok(()),
-        Verdict::MakeDirectory => fs::DirBuilder::new()
+        PathVerdict::Fine => Ok(()),
+        PathVerdict::MakeDirectory => fs::DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(path)
             .map_err(failed("make the directory", path)),
-        Verdict::MakeFile => fs::OpenOptions::new()
+        PathVerdict::MakeFile => fs::OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
@@ -333,7 +333,7 @@ fn check_host_path(path: &Path, kind: HostPathType) -> Result<(), MountError> {
             .open(path)
             .map(drop)
             .map_err(failed("make the file", path)),
-        Verdict::Wrong(expected) => Err(MountError::HostPathType { path: PathBuf::from(path), expected }),
+        PathVerdict::Wrong(expected) => Err(MountError::HostPathType { path: PathBuf::from(path), expected }),
     }
 }
 

@@ -7,7 +7,9 @@ use bench::alone::{Count, Stage, Subject, wait};
 use bridge_io::Io;
 use bridge_kube::fake::FakeApi;
 use bridge_tls::certificates::{CurrentPair, FakeAuthority, FakeCertificates, Purpose};
-use certificate_manager::{CertificateManager, CertificateManagerDeps, CertificateMetrics, Lost, Role};
+use certificate_manager::{
+    CertificateManager, CertificateManagerDeps, CertificateMetrics, IdentityLost, ManagedCertificate,
+};
 use k8s_openapi::api::core::v1::NodeAddress;
 use messages::facts::NodeAddressesObserved;
 use supervision::{Place, Supervised, Tree, Vitality};
@@ -34,7 +36,7 @@ impl Subject for Alone {
 
     async fn start(stage: &Stage, _: usize) -> Self {
         let (api, current) = (FakeApi::new(stage.clock.clone()), CurrentPair::default());
-        let role = Role {
+        let role = ManagedCertificate {
             purpose: Purpose::Serving,
             store: Arc::new(FakeCertificates::default()),
             current: current.clone(),
@@ -46,7 +48,7 @@ impl Subject for Alone {
             roles: vec![role],
             clock: stage.clock.clone(),
             node: Some(Count::default().sink()),
-            lost: Lost::default(),
+            lost: IdentityLost::default(),
             metrics: CertificateMetrics::new().expect("metrics are defined once"),
         };
         let seat = stage.tree.seat::<CertificateManager>(Vitality::Degradable);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bench::alone::{Count, Stage, Subject, desired, pods, reported, wait};
 use bridge_node::stats::FakeStats;
 use eviction_manager::{
-    EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds, Ways,
+    Backends, EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds,
 };
 use messages::facts::{DesiredPodsChanged, WorkerReported, WorkerState};
 use messages::pod_manager::ResendDesired;
@@ -46,7 +46,7 @@ impl Subject for Alone {
         let sinks = Count::default();
         let deps = EvictionManagerDeps {
             config: Arc::new(config()),
-            ways: Ways {
+            backends: Backends {
                 stats: Arc::new(FakeStats::default()),
                 runtime: stage.operations.clone(),
                 dirs: stage.dirs.clone(),

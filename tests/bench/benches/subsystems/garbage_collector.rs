@@ -1,7 +1,7 @@
 //! GarbageCollector alone: it is told of every pod's new state, and tidies up once a round.
 
 use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
-use garbage_collector::{GarbageCollector, GarbageCollectorDeps, GcPolicy, Ways};
+use garbage_collector::{Backends, GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use messages::facts::{DesiredPodsChanged, PodObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
@@ -30,7 +30,7 @@ impl Subject for Alone {
             (seat.address(), seat.address());
         let sinks = Count::default();
         let deps = GarbageCollectorDeps {
-            ways: Ways { pods: stage.operations.clone(), dirs: stage.dirs.clone() },
+            backends: Backends { pods: stage.operations.clone(), dirs: stage.dirs.clone() },
             clock: stage.clock.clone(),
             policy: GcPolicy::default(),
             pool: sinks.sink(),

@@ -10,7 +10,7 @@ use messages::facts::{DesiredPodsChanged, PodObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::probe_manager::GetVerdicts;
-use probe_manager::{ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics, Ways};
+use probe_manager::{Backends, ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
 use supervision::{Address, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ impl Subject for Alone {
         let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
             (seat.address(), seat.address());
         let deps = ProbeManagerDeps {
-            ways: Ways { exec: stage.operations.clone(), prober: Arc::new(FakeProber::new()) },
+            backends: Backends { exec: stage.operations.clone(), prober: Arc::new(FakeProber::new()) },
             checkpoints: stage.checkpoints.clone(),
             kubelet_started: stage.clock.now(),
             clock: stage.clock.clone(),

@@ -8,7 +8,7 @@ use messages::facts::DesiredPodsChanged;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::MountVolumes;
 use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
-use volume_manager::{Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, Ways};
+use volume_manager::{Backends, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -35,7 +35,7 @@ impl Subject for Alone {
         let facts: Address<DesiredPodsChanged> = seat.address();
         let deps = VolumeManagerDeps {
             sweep: SweepPolicy::default(),
-            ways: Ways {
+            backends: Backends {
                 mounts: stage.mounts.clone(),
                 pod_dirs: stage.dirs.clone(),
                 allocatable_memory_bytes: 8 << 30,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use messages::Delivery;
 use stage::Fakes;
-use supervision::{Address, Policy, RestartPolicy, State, Tree, What};
+use supervision::{Address, EventKind, Policy, RestartPolicy, State, Tree};
 
 use super::wait;
 
@@ -39,7 +39,7 @@ impl Stage {
         let starts = Arc::new(AtomicU64::new(0));
         let count = starts.clone();
         tree.observe(move |event| {
-            if matches!(event.what, What::Started { .. }) {
+            if matches!(event.what, EventKind::Started { .. }) {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });

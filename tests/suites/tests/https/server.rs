@@ -27,7 +27,7 @@ use messages::runtime::{
     ContainerState as RuntimeState, RuntimeContainer, RuntimePod, RuntimePods, RuntimeSandbox,
 };
 use messages::{PodRef, PodUid};
-use node_api::{Access, AccessConfig, Answers, Containers, Offers, secured_routes};
+use node_api::{Access, AccessConfig, Answers, Containers, HttpsOffers, secured_routes};
 use prometheus::Registry;
 use supervision::{AskPort, Policy, Tree};
 use tempfile::TempDir;
@@ -264,7 +264,8 @@ impl Server {
                 .or_else(|| options.reviews.map(|reviews| Arc::new(reviews) as Arc<dyn Reviews>)),
         };
         let configz = serde_json::json!({"kind": "KubeletConfiguration"});
-        let offers = Offers { debugging: options.debugging, system_logs: false, configz: Arc::new(configz) };
+        let offers =
+            HttpsOffers { debugging: options.debugging, system_logs: false, configz: Arc::new(configz) };
         let routes = secured_routes(answers, containers, &offers, access);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use messages::PodUid;
 use messages::supervision::Fault;
 use serde_json::json;
-use supervision::{Policy, State, What};
+use supervision::{EventKind, Policy, State};
 use testkit::node::{FakeNode, IMAGE, NODE, World, is_ready, member, settings};
 use testkit::sandbox;
 
@@ -86,11 +86,11 @@ fn poison(actor: &str, restarts: &str) -> Vec<String> {
         let mut met = Vec::new();
         for event in node.tree.snapshot().await.events {
             match event.what {
-                What::Crashed(crash) if crash.place.is_some() => {
+                EventKind::Crashed(crash) if crash.place.is_some() => {
                     assert_eq!((event.actor.as_str(), crash.pod.as_ref()), (actor, Some(&bad)), "{crash:?}");
                     met.push(crash.handling);
                 }
-                What::Quarantined { pod, .. } => assert_eq!((event.actor.as_str(), &pod), (actor, &bad)),
+                EventKind::Quarantined { pod, .. } => assert_eq!((event.actor.as_str(), &pod), (actor, &bad)),
                 _ => {}
             }
         }

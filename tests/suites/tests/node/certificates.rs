@@ -7,7 +7,9 @@ use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use bridge_tls::certificates::{CurrentPair, FakeAuthority, FakeCertificates, Pair, Purpose};
-use certificate_manager::{CertificateManager, CertificateManagerDeps, CertificateMetrics, Lost, Role};
+use certificate_manager::{
+    CertificateManager, CertificateManagerDeps, CertificateMetrics, IdentityLost, ManagedCertificate,
+};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::NodeAddress;
 use messages::facts::NodeAddressesObserved;
@@ -29,7 +31,7 @@ struct Manager {
     authority: FakeAuthority,
     store: FakeCertificates,
     current: CurrentPair,
-    lost: Lost,
+    lost: IdentityLost,
     addresses: Address<NodeAddressesObserved>,
     clock: Arc<dyn Clock>,
 }
@@ -40,14 +42,14 @@ fn manager(tree: &Tree, purpose: Purpose) -> Manager {
     let (api, bootstrap) = (FakeApi::new(clock.clone()), FakeApi::new(clock.clone()));
     let store = FakeCertificates::default();
     let current = CurrentPair::default();
-    let role = Role {
+    let role = ManagedCertificate {
         purpose,
         store: Arc::new(store.clone()),
         current: current.clone(),
         api: Arc::new(api.client(&Io::current())),
         bootstrap: (purpose == Purpose::Client).then(|| Arc::new(bootstrap.client(&Io::current())) as _),
     };
-    let lost = Lost::default();
+    let lost = IdentityLost::default();
     let deps = CertificateManagerDeps {
         node_name: "node".to_owned(),
         roles: vec![role],

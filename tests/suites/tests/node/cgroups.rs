@@ -8,7 +8,7 @@ use bridge_cri::{CriErrorKind, Rpc, wire};
 use bridge_node::cgroups::{
     CgroupDriver, CgroupError, CgroupReads, CgroupValues, Cgroups, CpuLimit, HugePages, Limit,
 };
-use kubelet::cgroups::{Told, ask_driver, disagreement};
+use kubelet::cgroups::{DriverAnswer, ask_driver, disagreement};
 use messages::event_recorder::{EventType, RecordedEvent};
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::QosClass;
@@ -281,17 +281,17 @@ fn the_runtime_names_the_driver() {
     sandbox(Policy::default(), async |sandbox| {
         sandbox.expect_bridge_tasks();
         let runtime = FakeRuntime::new(27);
-        assert_eq!(ask_driver(&runtime).await, Told::Driver(CgroupDriver::Cgroupfs));
+        assert_eq!(ask_driver(&runtime).await, DriverAnswer::Driver(CgroupDriver::Cgroupfs));
         runtime.set_cgroup_driver(Some(wire::CgroupDriver::Systemd));
-        assert_eq!(ask_driver(&runtime).await, Told::Driver(CgroupDriver::Systemd));
+        assert_eq!(ask_driver(&runtime).await, DriverAnswer::Driver(CgroupDriver::Systemd));
         runtime.set_cgroup_driver(None);
-        assert_eq!(ask_driver(&runtime).await, Told::Nothing { outdated: true });
+        assert_eq!(ask_driver(&runtime).await, DriverAnswer::Nothing { outdated: true });
 
         // A runtime that is away is asked again, then the configured driver is taken until it is back.
         runtime.set_cgroup_driver(Some(wire::CgroupDriver::Systemd));
         runtime.set_down(true);
         let began = tokio::time::Instant::now();
-        assert!(matches!(ask_driver(&runtime).await, Told::Silent(_)));
+        assert!(matches!(ask_driver(&runtime).await, DriverAnswer::Silent(_)));
         assert_eq!(began.elapsed().as_secs(), 4);
         let runtime = Arc::new(runtime);
         let waited = disagreement(runtime.clone(), CgroupDriver::Cgroupfs);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use supervision::{ActorReport, Policy, What};
+use supervision::{ActorReport, EventKind, Policy};
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
 use testkit::{Sandbox, sandbox};
 
@@ -40,7 +40,9 @@ async fn overdue(sandbox: &Sandbox, name: &str) -> Vec<(u64, bool)> {
     let events = sandbox.events().await.into_iter();
     events
         .filter_map(|event| match event.what {
-            What::EffectOverdue { effect, pod, seconds } if effect == name => Some((seconds, pod.is_some())),
+            EventKind::EffectOverdue { effect, pod, seconds } if effect == name => {
+                Some((seconds, pod.is_some()))
+            }
             _ => None,
         })
         .collect()

@@ -23,7 +23,7 @@ use messages::probe_manager::GetVerdicts;
 use messages::supervision::{Fault, PodQuarantined};
 use messages::volume_manager::GetVolumes;
 use messages::{CATALOGUE, PodRef, PodUid};
-use supervision::{Policy, RestartPolicy, State, Tree, What};
+use supervision::{EventKind, Policy, RestartPolicy, State, Tree};
 use testkit::node::{FakeNode, is_ready, settings};
 use testkit::sandbox;
 
@@ -211,13 +211,13 @@ fn play(actor: &str, message: &str, phase: Phase) -> bool {
 async fn down_times(tree: &Tree) -> bool {
     let events = tree.snapshot().await.events;
     for event in &events {
-        if let What::Restarted { down_ms } = event.what {
+        if let EventKind::Restarted { down_ms } = event.what {
             assert!(down_ms <= 1000, "{} was down for {down_ms} ms", event.actor);
         }
     }
     events
         .iter()
-        .any(|event| matches!(&event.what, What::Crashed(crash) if crash.reason.starts_with("fault:")))
+        .any(|event| matches!(&event.what, EventKind::Crashed(crash) if crash.reason.starts_with("fault:")))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use bridge_io::Io;
 use bridge_kube::fake::FakeApi;
 use bridge_tls::certificates::{CurrentPair, FakeCertificates, Purpose};
 use k8s_openapi::api::core::v1::NodeAddress;
-use kubelet::wiring::Role;
+use kubelet::wiring::ManagedCertificate;
 use messages::CATALOGUE;
 use messages::facts::NodeAddressesObserved;
 use messages::object_cache::PodObjectsChanged;
@@ -30,7 +30,7 @@ type Edge = (&'static str, &'static str);
 async fn whole(sandbox: &Sandbox, seed: u64) -> FakeNode {
     let mut world = world(seed).with_api();
     let signed = FakeApi::new(world.clock.clone());
-    world.certificates = vec![Role {
+    world.certificates = vec![ManagedCertificate {
         purpose: Purpose::Serving,
         store: Arc::new(FakeCertificates::default()),
         current: CurrentPair::default(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use bridge_io::{Lane, NotRun};
 use messages::{PodUid, delivery};
-use supervision::{Ctx, Failure, Place, Policy, State, Subsystem, Supervised, Vitality, What, blame};
+use supervision::{Ctx, EventKind, Failure, Place, Policy, State, Subsystem, Supervised, Vitality, blame};
 use testkit::{Sandbox, sandbox};
 use tokio::time::Instant;
 
@@ -212,7 +212,7 @@ fn start(world: &Sandbox, vitality: Vitality, outside: &Outside) -> Supervised<L
 async fn crashes(world: &Sandbox) -> Vec<Option<String>> {
     let events = world.events_of("Looper").await.into_iter();
     let pod = |what| match what {
-        What::Crashed(crash) => Some(crash.pod.map(|pod| pod.to_string())),
+        EventKind::Crashed(crash) => Some(crash.pod.map(|pod| pod.to_string())),
         _ => None,
     };
     events.filter_map(pod).collect()
@@ -345,11 +345,11 @@ fn g12_a_subsystem_that_does_not_get_past_a_quarantined_pod_is_above_its_limit()
         let lengths: Vec<u64> = events
             .iter()
             .filter_map(
-                |what| if let What::Quarantined { seconds, .. } = what { Some(*seconds) } else { None },
+                |what| if let EventKind::Quarantined { seconds, .. } = what { Some(*seconds) } else { None },
             )
             .collect();
         assert_eq!(lengths, [10, 20, 40, 80, 160, 300, 300], "and lengthens the quarantine");
-        assert!(events.contains(&What::Dormant { retry_seconds: 300 }), "others are told");
+        assert!(events.contains(&EventKind::Dormant { retry_seconds: 300 }), "others are told");
     });
 }
 

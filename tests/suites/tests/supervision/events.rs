@@ -7,7 +7,7 @@ use std::time::Duration;
 use messages::PodUid;
 use prometheus::{Encoder, Registry, TextEncoder};
 use serde_json::{Value, json};
-use supervision::{Policy, TreeCollector, Vitality, What};
+use supervision::{EventKind, Policy, TreeCollector, Vitality};
 use testkit::sandbox;
 
 use crate::actors::{Count, Log, PanicHere, PanicInEffect, Poison, ask, start, start_sibling};
@@ -20,8 +20,12 @@ fn g10_a_crash_is_told_with_message_place_and_time_down() {
         counter.address::<PanicHere>().tell(PanicHere).unwrap();
         world.until("the restart", || outside.born() == 2).await;
         let events = world.events_of("Counter").await;
-        let [What::Started { incarnation: 1 }, What::Crashed(crash), What::Restarted { down_ms }, started] =
-            &events[..]
+        let [
+            EventKind::Started { incarnation: 1 },
+            EventKind::Crashed(crash),
+            EventKind::Restarted { down_ms },
+            started,
+        ] = &events[..]
         else {
             panic!("unexpected events: {events:#?}");
         };
@@ -30,7 +34,7 @@ fn g10_a_crash_is_told_with_message_place_and_time_down() {
         let place = crash.place.as_deref().unwrap();
         assert!(place.contains("supervision/actors.rs:"), "{place}");
         assert!((80..=101).contains(down_ms));
-        assert_eq!(started, &What::Started { incarnation: 2 });
+        assert_eq!(started, &EventKind::Started { incarnation: 2 });
 
         counter.address::<PanicInEffect>().tell(PanicInEffect).unwrap();
         world.until("the restart", || outside.born() == 3).await;
@@ -135,7 +139,7 @@ fn g10_the_record_of_events_is_bounded_and_keeps_the_newest() {
         world.pass(Duration::from_millis(1)).await;
         let events = world.events().await;
         assert_eq!(events.len(), 256);
-        assert_eq!(events.last().unwrap().what, What::Started { incarnation: 201 });
+        assert_eq!(events.last().unwrap().what, EventKind::Started { incarnation: 201 });
     });
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix::{Actor, Handler, MessageResult};
 use messages::supervision::Fault;
 use messages::{PodUid, delivery};
-use supervision::{ChildSpec, Ctx, Place, Policy, Seated, State, Subsystem, Supervised, Vitality, What};
+use supervision::{ChildSpec, Ctx, EventKind, Place, Policy, Seated, State, Subsystem, Supervised, Vitality};
 use testkit::{Sandbox, sandbox};
 
 use crate::actors::{Count, Counter, Outside, PanicHere, Poison, ask};
@@ -187,8 +187,9 @@ fn g7_one_cause_in_many_children_is_told_and_ends_no_process() {
         let (parent, _) = start(world);
         let told = async || {
             let events = world.events_of("Parent").await.into_iter();
-            let of_children =
-                |what: &What| matches!(what, What::ChildrenDormant { .. } | What::ChildrenAwake);
+            let of_children = |what: &EventKind| {
+                matches!(what, EventKind::ChildrenDormant { .. } | EventKind::ChildrenAwake)
+            };
             events.filter(of_children).collect::<Vec<_>>()
         };
         let mut failed = Box::pin(world.tree.failed());
@@ -197,7 +198,9 @@ fn g7_one_cause_in_many_children_is_told_and_ends_no_process() {
             crash_until_dormant(world, &parent, child, 0).await;
         }
         let dormant = told().await;
-        let [What::ChildrenDormant { dormant: 11, reason }] = &dormant[..] else { panic!("{dormant:?}") };
+        let [EventKind::ChildrenDormant { dormant: 11, reason }] = &dormant[..] else {
+            panic!("{dormant:?}")
+        };
         assert!(reason.contains("Poison of pod 10: poison at "), "{reason}");
         crash_until_dormant(world, &parent, 11, 0).await;
         assert_eq!(told().await, dormant, "it is said once");
@@ -207,7 +210,7 @@ fn g7_one_cause_in_many_children_is_told_and_ends_no_process() {
         assert_eq!(told().await, dormant, "eleven are left");
         world.tree.revive("Counter/1").unwrap();
         world.pass(Duration::from_secs(1)).await;
-        assert_eq!(told().await.last(), Some(&What::ChildrenAwake));
+        assert_eq!(told().await.last(), Some(&EventKind::ChildrenAwake));
         assert_eq!(world.report("Parent").await.state, State::Running);
     });
 }
@@ -237,6 +240,6 @@ fn a_childs_poison_counts_against_the_child_since_it_is_one_pod_already() {
         }
         assert_eq!(world.report("Counter/1").await.state, State::Dormant);
         let events = world.events_of("Counter/1").await;
-        assert!(!events.iter().any(|what| matches!(what, What::Quarantined { .. })));
+        assert!(!events.iter().any(|what| matches!(what, EventKind::Quarantined { .. })));
     });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use messages::PodUid;
 use messages::supervision::Fault;
-use supervision::{AskError, Policy, State, Supervised, Vitality, What};
+use supervision::{AskError, EventKind, Policy, State, Supervised, Vitality};
 use testkit::{Sandbox, sandbox};
 
 use crate::actors::{
@@ -35,7 +35,7 @@ async fn crashes(world: &Sandbox) -> Vec<(String, String)> {
     let events = world.events_of("Counter").await.into_iter();
     events
         .filter_map(|what| match what {
-            What::Crashed(crash) => Some((crash.handling, crash.reason)),
+            EventKind::Crashed(crash) => Some((crash.handling, crash.reason)),
             _ => None,
         })
         .collect()

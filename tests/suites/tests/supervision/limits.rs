@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use supervision::{AskError, Policy, State, Supervised, Vitality, What};
+use supervision::{AskError, EventKind, Policy, State, Supervised, Vitality};
 use testkit::{Sandbox, sandbox};
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ fn g7_a_degradable_actor_goes_dormant_and_is_tried_every_five_minutes() {
         assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Err(AskError::Lost));
         assert!(before.elapsed() < Duration::from_secs(1));
         assert_eq!(world.report("Counter").await.state, State::Dormant);
-        assert_eq!(world.events_of("Counter").await.last(), Some(&What::Dormant { retry_seconds: 300 }));
+        assert_eq!(world.events_of("Counter").await.last(), Some(&EventKind::Dormant { retry_seconds: 300 }));
         let mut failed = Box::pin(world.tree.failed());
         assert!(futures::poll!(&mut failed).is_pending(), "the node goes on without it");
 
@@ -38,7 +38,7 @@ fn g7_a_degradable_actor_goes_dormant_and_is_tried_every_five_minutes() {
         assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
         let events = world.events_of("Counter").await;
         let down = events.iter().rev().find_map(|what| match what {
-            What::Restarted { down_ms } => Some(*down_ms),
+            EventKind::Restarted { down_ms } => Some(*down_ms),
             _ => None,
         });
         assert!(down.is_some_and(|ms| (300_000..301_000).contains(&ms)), "its time down is told: {down:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use messages::supervision::Fault;
-use supervision::{AskError, Policy, RestartPolicy, State, Supervised, Vitality, What};
+use supervision::{AskError, EventKind, Policy, RestartPolicy, State, Supervised, Vitality};
 use testkit::{Sandbox, sandbox};
 
 use crate::actors::{AndAgain, Count, Counter, GetIncarnation, HangForEver, Log, Outside, ask, start};
@@ -98,7 +98,7 @@ fn g5_orders_pass_a_flood() {
         let seen = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
         let record = seen.clone();
         world.tree.observe(move |event| {
-            if matches!(event.what, What::Crashed(_)) {
+            if matches!(event.what, EventKind::Crashed(_)) {
                 record.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             }
         });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use messages::PodUid;
 use prometheus::TextEncoder;
 use prometheus::core::Collector;
-use supervision::{Effect, EffectReport, Policy, State, TreeCollector, Vitality, What};
+use supervision::{Effect, EffectReport, EventKind, Policy, State, TreeCollector, Vitality};
 use testkit::sandbox;
 
 use crate::actors::{Count, Do, GetIncarnation, ask, start};
@@ -76,7 +76,8 @@ fn g13_an_effect_that_never_ends_is_reported_and_the_actor_recovers() {
         assert_eq!((report.state, report.effects_overdue), (State::Running, 1));
         assert_eq!(ask(&counter.asked(), GetIncarnation).await, Ok(2));
         let events = world.events_of("Counter").await;
-        let overdue = What::EffectOverdue { effect: "unmount", pod: Some(PodUid::new("a")), seconds: 300 };
+        let overdue =
+            EventKind::EffectOverdue { effect: "unmount", pod: Some(PodUid::new("a")), seconds: 300 };
         assert!(events.contains(&overdue), "{events:#?}");
         let crash = report.last_crash.expect("it was restarted");
         assert_eq!((crash.handling.as_str(), crash.pod), ("unmount", Some(PodUid::new("a"))));

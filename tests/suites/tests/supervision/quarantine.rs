@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use messages::PodUid;
-use supervision::{AskError, Policy, State, Supervised, Vitality, What};
+use supervision::{AskError, EventKind, Policy, State, Supervised, Vitality};
 use testkit::{Sandbox, sandbox};
 
 use crate::actors::{Count, Counter, GetPod, Outside, Poison, SetPodTimer, ask, start};
@@ -58,13 +58,13 @@ fn g11_the_third_panic_quarantines_the_pod_and_no_other() {
 
         let seen = seen.lock().unwrap().clone();
         let quarantined = seen.iter().filter_map(|event| match &event.what {
-            What::Quarantined { pod, panic, seconds } => {
+            EventKind::Quarantined { pod, panic, seconds } => {
                 Some((event.actor.as_str(), pod.as_str(), panic.message.as_str(), *seconds))
             }
             _ => None,
         });
         assert_eq!(quarantined.collect::<Vec<_>>(), [("Counter", "bad", "poison", 10)]);
-        let released = seen.iter().any(|event| event.what == What::Released { pod: PodUid::new("bad") });
+        let released = seen.iter().any(|event| event.what == EventKind::Released { pod: PodUid::new("bad") });
         assert!(released, "observers learn both ends");
     });
 }
@@ -85,7 +85,7 @@ fn g11_a_poison_pod_never_takes_the_subsystem_above_its_limit() {
         let events = world.events_of("Counter").await.into_iter();
         let lengths: Vec<_> = events
             .filter_map(
-                |what| if let What::Quarantined { seconds, .. } = what { Some(seconds) } else { None },
+                |what| if let EventKind::Quarantined { seconds, .. } = what { Some(seconds) } else { None },
             )
             .collect();
         assert_eq!(lengths[..6], [10, 20, 40, 80, 160, 300]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use messages::supervision::Fault;
 use supervision::{
-    Address, AskError, Ctx, Place, Policy, RestartPolicy, Seated, State, Subsystem, Vitality, What,
+    Address, AskError, Ctx, EventKind, Place, Policy, RestartPolicy, Seated, State, Subsystem, Vitality,
 };
 use testkit::{Sandbox, sandbox};
 
@@ -62,7 +62,7 @@ fn g1_a_panic_anywhere_restarts_that_actor_alone() {
 async fn down_times(world: &Sandbox) -> Vec<u64> {
     let events = world.events_of("Counter").await.into_iter();
     events
-        .filter_map(|what| if let What::Restarted { down_ms } = what { Some(down_ms) } else { None })
+        .filter_map(|what| if let EventKind::Restarted { down_ms } = what { Some(down_ms) } else { None })
         .collect()
 }
 
@@ -213,7 +213,7 @@ fn stop_from_within_is_a_normal_end() {
         assert_eq!(outside.born(), 1, "not restarted");
         assert!(outside.logged().is_empty(), "nothing is handled after the end");
         assert_eq!(world.report("Counter").await.counters.dropped, 1, "what waited is counted");
-        assert_eq!(world.events_of("Counter").await.last(), Some(&What::Stopped));
+        assert_eq!(world.events_of("Counter").await.last(), Some(&EventKind::Stopped));
     });
 }
 

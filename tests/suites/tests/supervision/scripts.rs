@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use messages::PodUid;
 use messages::supervision::Fault;
-use supervision::{AskError, Policy, RestartPolicy, State, Supervised, Vitality, What};
+use supervision::{AskError, EventKind, Policy, RestartPolicy, State, Supervised, Vitality};
 use testkit::{Random, Sandbox, sandbox};
 use tokio::time::Instant;
 
@@ -120,7 +120,7 @@ fn run(seed: u64, restarts_max: u32) -> String {
         let crashes = Arc::new(AtomicU64::new(0));
         let record = crashes.clone();
         world.tree.observe(move |event| {
-            record.fetch_add(u64::from(matches!(event.what, What::Crashed(_))), Ordering::SeqCst);
+            record.fetch_add(u64::from(matches!(event.what, EventKind::Crashed(_))), Ordering::SeqCst);
         });
         let steps = 20 + random.below(60);
         for number in 0..steps {

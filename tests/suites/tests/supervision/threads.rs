@@ -11,8 +11,8 @@ use bridge_io::Io;
 use messages::PodUid;
 use messages::supervision::Fault;
 use supervision::{
-    Failure, Place, Policy, Seated, State, Supervised, SupervisionEvent, Tree, Vitality, Watchdog,
-    WatchdogPolicy, What,
+    EventKind, Failure, Place, Policy, Seated, State, Supervised, SupervisionEvent, Tree, Vitality, Watchdog,
+    WatchdogPolicy,
 };
 
 use crate::actors::{Block, Count, Counter, HangForEver, Outside, Sibling, ask};
@@ -106,7 +106,7 @@ fn block() -> (Block, Sender<()>) {
 
 fn stalled(event: &SupervisionEvent, actor: &str) -> bool {
     event.actor == actor
-        && matches!(&event.what, What::Crashed(crash) if crash.reason.starts_with("stalled: took no message"))
+        && matches!(&event.what, EventKind::Crashed(crash) if crash.reason.starts_with("stalled: took no message"))
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn g6_a_blocked_thread_is_reported_then_given_up_and_never_fed_meanwhile() {
         counter.address::<Block>().tell(block).unwrap();
         let blocked = |event: &SupervisionEvent| {
             event.actor == "Counter"
-                && matches!(&event.what, What::ThreadBlocked { handling, .. } if handling == "Block")
+                && matches!(&event.what, EventKind::ThreadBlocked { handling, .. } if handling == "Block")
         };
         threads.until("the report", |threads| threads.saw(blocked)).await;
         let fed = threads.feeds.load(Ordering::SeqCst);
@@ -188,7 +188,7 @@ fn g6_the_culprit_is_named_and_not_its_victims() {
         assert_eq!(threads.gave_up.lock().unwrap().clone().unwrap().actor, "Sibling");
         let report = |event: &SupervisionEvent| {
             event.actor == "Counter"
-                && matches!(&event.what, What::ThreadBlocked { handling, .. } if handling == "Block of Sibling")
+                && matches!(&event.what, EventKind::ThreadBlocked { handling, .. } if handling == "Block of Sibling")
         };
         assert!(threads.saw(report));
         drop(let_go);
@@ -204,7 +204,7 @@ fn g6_a_blocked_thread_without_anything_vital_does_not_stop_the_feeding() {
         let _watchdog = threads.watch(Duration::from_secs(60));
         let (block, let_go) = block();
         counter.address::<Block>().tell(block).unwrap();
-        let blocked = |event: &SupervisionEvent| matches!(event.what, What::ThreadBlocked { .. });
+        let blocked = |event: &SupervisionEvent| matches!(event.what, EventKind::ThreadBlocked { .. });
         threads.until("the report", |threads| threads.saw(blocked)).await;
         let fed = threads.feeds.load(Ordering::SeqCst);
         threads.until("more food", |threads| threads.feeds.load(Ordering::SeqCst) > fed + 2).await;
@@ -232,7 +232,7 @@ fn g6_a_runtime_of_threads_is_pinged_like_an_actor() {
         drop(io.io().spawn(async move { blocked.recv() }));
         let told = |event: &SupervisionEvent| {
             event.actor == "IoRuntime"
-                && matches!(&event.what, What::ThreadBlocked { handling, .. } if handling == "its tasks")
+                && matches!(&event.what, EventKind::ThreadBlocked { handling, .. } if handling == "its tasks")
         };
         threads.until("the report", |threads| threads.saw(told)).await;
         let fed = threads.feeds.load(Ordering::SeqCst);

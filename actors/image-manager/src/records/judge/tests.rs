@@ -22,14 +22,14 @@ fn ask(
     intended: bool,
     record: Option<&PulledRecord>,
     credentials: &[Credential],
-) -> Judgement {
+) -> AccessDecision {
     let credentials = Ok(credentials);
-    judge(verification, &Question { image, intended, record: Ok(record), credentials })
+    judge(verification, &AccessQuestion { image, intended, record: Ok(record), credentials })
 }
 
-const USE: Judgement = Judgement::Use { why: Checked::RecordFound, add: None };
-const ALLOWED: Judgement = Judgement::Use { why: Checked::PolicyAllowed, add: None };
-const PROVE: Judgement = Judgement::Prove(Checked::MustAuthenticate);
+const USE: AccessDecision = AccessDecision::Use { why: Checked::RecordFound, add: None };
+const ALLOWED: AccessDecision = AccessDecision::Use { why: Checked::PolicyAllowed, add: None };
+const PROVE: AccessDecision = AccessDecision::Prove(Checked::MustAuthenticate);
 const DEFAULT: Verification = Verification::NeverVerifyPreloadedImages;
 
 #[test]
@@ -70,7 +70,7 @@ fn an_image_of_a_secret_is_for_those_who_have_it() {
     assert_eq!(ask("r.io/other:1", std::slice::from_ref(&mine)), PROVE, "another name of the same image");
     // The same content elsewhere, and another content in the same place.
     for known in [credential("hush", "elsewhere"), credential("new", "a")] {
-        let Judgement::Use { why: Checked::RecordFound, add: Some(add) } =
+        let AccessDecision::Use { why: Checked::RecordFound, add: Some(add) } =
             ask("r.io/app", std::slice::from_ref(&known))
         else {
             panic!("it is as good");
@@ -97,17 +97,20 @@ fn what_is_not_known_has_to_be_proven() {
     assert_eq!(ask(&DEFAULT, "r.io/app", false, Some(&unknown), &mine), PROVE);
     assert_eq!(ask(&DEFAULT, "r.io/app", true, None, &mine), PROVE, "its pull has not been recorded");
     let unreadable = |credentials| {
-        judge(&DEFAULT, &Question { image: "r.io/app", intended: false, record: Err("corrupt"), credentials })
+        judge(
+            &DEFAULT,
+            &AccessQuestion { image: "r.io/app", intended: false, record: Err("corrupt"), credentials },
+        )
     };
-    assert_eq!(unreadable(Ok(&mine[..])), Judgement::Prove(Checked::Error));
+    assert_eq!(unreadable(Ok(&mine[..])), AccessDecision::Prove(Checked::Error));
     let record = record(Some(&mine[0]));
-    let question = Question {
+    let question = AccessQuestion {
         image: "r.io/app",
         intended: false,
         record: Ok(Some(&record)),
         credentials: Err("broken"),
     };
-    assert_eq!(judge(&DEFAULT, &question), Judgement::Broken("broken".to_owned()));
+    assert_eq!(judge(&DEFAULT, &question), AccessDecision::Broken("broken".to_owned()));
 }
 
 #[test]

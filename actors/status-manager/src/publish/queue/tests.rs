@@ -68,7 +68,7 @@ fn one_call_at_a_time_and_the_latest_wins() {
     publisher.told(&uid("a"), at("Succeeded"));
     assert_eq!(publisher.next(), None, "one is under way");
     assert_eq!(publisher.done(&uid("a"), patched("a", 2, json!({ "phase": "Running" }))), None);
-    let What::Patch(patch) = publisher.next().unwrap().what else { panic!("a patch") };
+    let CallKind::Patch(patch) = publisher.next().unwrap().what else { panic!("a patch") };
     assert_eq!(patch["status"], json!({ "phase": "Succeeded" }));
     publisher.done(&uid("a"), patched("a", 3, json!({ "phase": "Succeeded" })));
     // The watch tells of a version from before the answers.
@@ -118,12 +118,12 @@ fn a_pod_that_is_over_is_deleted_once_its_end_is_known_outside() {
     let mut publisher = Publisher::default();
     let ended = json!({ "phase": "Failed" });
     publisher.told(&uid("a"), deleted(publication("a", json!({ "phase": "Running" }), ended.clone())));
-    assert!(matches!(publisher.next().unwrap().what, What::Patch(_)));
+    assert!(matches!(publisher.next().unwrap().what, CallKind::Patch(_)));
     let mut answer =
         (**deleted(publication("a", ended.clone(), ended.clone())).object.as_ref().unwrap()).clone();
     answer.metadata.resource_version = Some("2".into());
     publisher.done(&uid("a"), Outcome::Patched(Box::new(answer)));
-    assert_eq!(publisher.next().unwrap().what, What::Delete { uid: "a".into() });
+    assert_eq!(publisher.next().unwrap().what, CallKind::Delete { uid: "a".into() });
     publisher.done(&uid("a"), Outcome::Deleted);
     publisher.told(&uid("a"), deleted(publication("a", ended.clone(), json!({ "phase": "Succeeded" }))));
     assert_eq!(publisher.next(), None, "there is nothing left to tell of");
@@ -214,10 +214,10 @@ fn a_pod_that_was_deleted_and_is_there_again_is_deleted_again() {
         Publication { object: Some(Arc::new(pod)), ..gone.clone() }
     };
     publisher.told(&uid("a"), at(20));
-    assert!(matches!(publisher.next(), Some(Call { what: What::Delete { .. }, .. })));
+    assert!(matches!(publisher.next(), Some(Call { what: CallKind::Delete { .. }, .. })));
     publisher.done(&uid("a"), Outcome::Deleted);
     publisher.told(&uid("a"), at(21));
     assert_eq!(publisher.next(), None, "the news that it is gone are on their way");
     publisher.told(&uid("a"), at(10));
-    assert!(matches!(publisher.next(), Some(Call { what: What::Delete { .. }, .. })));
+    assert!(matches!(publisher.next(), Some(Call { what: CallKind::Delete { .. }, .. })));
 }

@@ -36,13 +36,13 @@ impl Stamp {
     }
 }
 
-type Known = Arc<Mutex<BTreeMap<PathBuf, (Stamp, SecretContent)>>>;
+type ConfigCache = Arc<Mutex<BTreeMap<PathBuf, (Stamp, SecretContent)>>>;
 
 /// The credential files of this machine.
 #[derive(Debug, Clone)]
 pub struct DiskDockerConfigs {
     candidates: Arc<[(PathBuf, DockerConfigFormat)]>,
-    known: Known,
+    known: ConfigCache,
     lane: Lane,
 }
 
@@ -52,7 +52,7 @@ impl DiskDockerConfigs {
     pub fn new(root: &Path, working: Option<&Path>, home: Option<&Path>, io: Handle) -> Self {
         Self {
             candidates: candidates(root, working, home).into(),
-            known: Known::default(),
+            known: ConfigCache::default(),
             lane: Lane::new("ImageManager", io),
         }
     }

@@ -12,13 +12,13 @@ use super::{
     Decide, PullRecords, PullRecordsError, RECORDS_MAX, RecordChange, RecordFile, RecordKind, TEMPORARY,
     directory_of, is_record, path_of,
 };
-use crate::checkpoint::{Refused, Strand, read_bounded, write_synced};
+use crate::checkpoint::{Refused, SerialExecutor, read_bounded, write_synced};
 
 /// Records as files of mode 0600 in directories of mode 0700 below the kubelet's root directory.
 #[derive(Clone)]
 pub struct DiskPullRecords {
     root: Arc<Path>,
-    strand: Strand,
+    serial_executor: SerialExecutor,
 }
 
 impl std::fmt::Debug for DiskPullRecords {
@@ -30,7 +30,7 @@ impl std::fmt::Debug for DiskPullRecords {
 impl DiskPullRecords {
     /// The records below `root`. The disk is accessed only on the blocking threads of `io`.
     pub fn new(root: &Path, io: Handle) -> Self {
-        Self { root: Arc::from(root), strand: Strand::new(io) }
+        Self { root: Arc::from(root), serial_executor: SerialExecutor::new(io) }
     }
 
     fn run<T: Send + 'static>(
@@ -39,7 +39,7 @@ impl DiskPullRecords {
         work: impl FnOnce(&Path) -> Result<T, PullRecordsError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, PullRecordsError>> {
         let at = path.clone();
-        let done = self.strand.run(move || work(&at));
+        let done = self.serial_executor.run(move || work(&at));
         async move {
             let refused = |why: &str| PullRecordsError { path, reason: why.to_owned() };
             match done.await {

@@ -16,7 +16,7 @@ use supervision::blame;
 
 /// The goal that a worker was told last.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum LastOrder {
     /// This incarnation of the pool has not told it any goal.
     Nothing,
     Run(Arc<DesiredPod>),
@@ -27,7 +27,7 @@ enum Told {
 #[derive(Clone, Debug)]
 struct Worker {
     pod: PodRef,
-    told: Told,
+    told: LastOrder,
     is_static: bool,
     /// Whether an earlier incarnation of the pool has started it.
     is_adopted: bool,
@@ -42,7 +42,7 @@ impl Worker {
 
     /// Whether the worker is done for good.
     fn is_over(&self) -> bool {
-        matches!(self.told, Told::Gone(_))
+        matches!(self.told, LastOrder::Gone(_))
             && self.is_released()
             && self.report.as_ref().is_some_and(|report| report.deleted)
     }
@@ -74,7 +74,7 @@ type Labels = (&'static str, &'static str, &'static str);
 
 /// Pods, observations and workers, by UID.
 #[derive(Debug, Default)]
-pub struct Roster {
+pub struct WorkerRegistry {
     desired: PodSet<Arc<DesiredPod>>,
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     workers: BTreeMap<PodUid, Worker>,
@@ -88,12 +88,17 @@ pub struct Roster {
     counts: BTreeMap<Labels, i64>,
 }
 
-impl Roster {
+impl WorkerRegistry {
     /// Adds a worker that an earlier incarnation of the pool has started.
     pub fn adopt(&mut self, uid: &PodUid) {
         let nameless = PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") };
-        let worker =
-            Worker { pod: nameless, told: Told::Nothing, is_static: true, is_adopted: true, report: None };
+        let worker = Worker {
+            pod: nameless,
+            told: LastOrder::Nothing,
+            is_static: true,
+            is_adopted: true,
+            report: None,
+        };
         self.workers.entry(uid.clone()).or_insert(worker);
         self.touched.insert(uid.clone());
     }
@@ -140,18 +145,18 @@ impl Roster {
         let same = worker.report.as_ref().is_some_and(|before| decisive(before) == decisive(report));
         worker.pod = report.pod.clone();
         worker.report = Some(report.clone());
-        if let Told::Run(desired) = &worker.told
+        if let LastOrder::Run(desired) = &worker.told
             && report.deleted
             && desired.pod.metadata.deletion_timestamp.is_none()
         {
             // An earlier incarnation of the pool had told the worker to end the pod, which cannot be taken
             // back: the pod gets a new worker when this one is over.
-            worker.told = Told::Gone(Some(desired.clone()));
+            worker.told = LastOrder::Gone(Some(desired.clone()));
         }
         !same
     }
 
-    /// A start that could not be carried out yet: it is decided about anew when [`Roster::touch`] says so.
+    /// A start that could not be carried out yet: it is decided about anew when [`WorkerRegistry::touch`] says so.
     pub fn not_started(&mut self, uid: &PodUid) {
         self.workers.remove(uid);
         self.count(uid);
@@ -166,9 +171,9 @@ impl Roster {
     pub fn goal(&self, uid: &PodUid) -> Option<(PodRef, Want)> {
         let worker = self.workers.get(uid)?;
         match &worker.told {
-            Told::Nothing => None,
-            Told::Run(desired) => Some((worker.pod.clone(), Want::Run(desired.clone()))),
-            Told::Gone(known) => Some((worker.pod.clone(), Want::Gone(known.clone()))),
+            LastOrder::Nothing => None,
+            LastOrder::Run(desired) => Some((worker.pod.clone(), Want::Run(desired.clone()))),
+            LastOrder::Gone(known) => Some((worker.pod.clone(), Want::Gone(known.clone()))),
         }
     }
 
@@ -232,7 +237,7 @@ impl Roster {
             let fixed = if worker.is_static { "true" } else { "" };
             match self.desired.contains(uid) {
                 true => (state, "desired", fixed),
-                false if worker.told == Told::Gone(None) => (state, "runtime_only", "unknown"),
+                false if worker.told == LastOrder::Gone(None) => (state, "runtime_only", "unknown"),
                 false => (state, "orphan", fixed),
             }
         });
@@ -248,7 +253,7 @@ impl Roster {
         }
     }
 
-    /// Nothing is decided about these quarantined pods from now on. When one of them is let in, [`Roster::touch`] says so.
+    /// Nothing is decided about these quarantined pods from now on. When one of them is let in, [`WorkerRegistry::touch`] says so.
     pub fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
         self.left_alone = pods;
     }
@@ -305,22 +310,22 @@ impl Roster {
         let runnable = self.desired.get(uid).filter(|pod| pod.rejected.is_none());
         match (runnable, &worker.told) {
             // It ends first; then the pod gets a worker anew.
-            (Some(_), Told::Gone(_)) => {}
-            (Some(desired), Told::Run(known)) if is_same_work(known, desired) => {}
+            (Some(_), LastOrder::Gone(_)) => {}
+            (Some(desired), LastOrder::Run(known)) if is_same_work(known, desired) => {}
             (Some(desired), _) => {
                 worker.pod = desired.pod_ref.clone();
                 worker.is_static = is_static(desired.source);
-                worker.told = Told::Run(desired.clone());
+                worker.told = LastOrder::Run(desired.clone());
                 orders.push(Order::Tell(worker.pod.clone(), Want::Run(desired.clone())));
             }
-            (None, Told::Gone(_)) => {}
+            (None, LastOrder::Gone(_)) => {}
             (None, told) if is_unwanted(&self.desired, uid) => {
                 let granted = self.desired.gone(uid).and_then(|gone| gone.granted_seconds);
                 let known = match told {
-                    Told::Run(known) => Some(with_grace(known, granted)),
+                    LastOrder::Run(known) => Some(with_grace(known, granted)),
                     _ => None,
                 };
-                worker.told = Told::Gone(known.clone());
+                worker.told = LastOrder::Gone(known.clone());
                 orders.push(Order::Tell(worker.pod.clone(), Want::Gone(known)));
             }
             (None, _) => {}
@@ -341,7 +346,7 @@ impl Roster {
         }
         let worker = Worker {
             pod: pod.clone(),
-            told: Told::Run(desired.clone()),
+            told: LastOrder::Run(desired.clone()),
             is_static: is_static(desired.source),
             is_adopted: false,
             report: None,
@@ -370,7 +375,7 @@ impl Roster {
         // the name.
         let worker = Worker {
             pod: state.pod.clone(),
-            told: Told::Gone(None),
+            told: LastOrder::Gone(None),
             is_static: false,
             is_adopted: false,
             report: None,

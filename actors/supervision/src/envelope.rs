@@ -14,7 +14,7 @@ pub(crate) struct Entry<A: Subsystem> {
     pub kind: Kind,
     pub key: Option<Key>,
     pub pod: Option<PodUid>,
-    pub parcel: Box<dyn Parcel<A>>,
+    pub envelope: Box<dyn Envelope<A>>,
 }
 
 impl<A: Subsystem> Entry<A> {
@@ -25,7 +25,7 @@ impl<A: Subsystem> Entry<A> {
 }
 
 /// A message that can be handled by `A`.
-pub(crate) trait Parcel<A: Subsystem>: Send {
+pub(crate) trait Envelope<A: Subsystem>: Send {
     fn handle(self: Box<Self>, actor: &mut A, ctx: &mut Ctx<A>);
     /// Whether an asker waits, or has waited, for the answer.
     fn is_ask(&self) -> bool;
@@ -35,7 +35,7 @@ pub(crate) trait Parcel<A: Subsystem>: Send {
     fn message(&self) -> &dyn Any;
     /// The same message once more, without an asker.
     #[cfg(feature = "faults")]
-    fn duplicate(&self) -> Box<dyn Parcel<A>>;
+    fn duplicate(&self) -> Box<dyn Envelope<A>>;
 }
 
 pub(crate) struct Typed<M: Delivery> {
@@ -43,7 +43,7 @@ pub(crate) struct Typed<M: Delivery> {
     pub asker: Option<OneshotSender<M::Result>>,
 }
 
-impl<A, M> Parcel<A> for Typed<M>
+impl<A, M> Envelope<A> for Typed<M>
 where
     A: Subsystem + Handler<M>,
     M: Delivery,
@@ -66,7 +66,7 @@ where
     }
 
     #[cfg(feature = "faults")]
-    fn duplicate(&self) -> Box<dyn Parcel<A>> {
+    fn duplicate(&self) -> Box<dyn Envelope<A>> {
         Box::new(Self { message: self.message.clone(), asker: None })
     }
 }

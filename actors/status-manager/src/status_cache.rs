@@ -36,7 +36,7 @@ pub enum Change {
 
 /// Facts that StatusManager lacks and asks for again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingFacts {
     /// The desired pods.
     pub desired: bool,
     /// The runtime's name.
@@ -62,7 +62,7 @@ struct Entry {
 
 /// The facts and statuses of all pods. Bounded by the pods that are desired, worked on or held by the runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ledger {
+pub struct PodStatusCache {
     node: NodeFacts,
     desired: PodSet<Arc<DesiredPod>>,
     is_restored: bool,
@@ -84,9 +84,9 @@ pub enum Heard {
     Missed,
 }
 
-impl Ledger {
+impl PodStatusCache {
     /// A ledger that knows nothing but the node's addresses, primary first. It computes no status before
-    /// [`Ledger::restored`].
+    /// [`PodStatusCache::restored`].
     pub fn new(host_ips: Vec<String>) -> Self {
         Self { node: NodeFacts { host_ips, ..NodeFacts::default() }, ..Self::default() }
     }
@@ -298,8 +298,8 @@ impl Ledger {
     }
 
     /// The facts that have not come yet and may have been lost on the way.
-    pub fn missing(&self) -> Missing {
-        Missing {
+    pub fn missing(&self) -> MissingFacts {
+        MissingFacts {
             desired: !self.desired.is_known(),
             runtime: self.node.runtime_name.is_none(),
             reports: !self.silent.is_empty(),
@@ -401,48 +401,48 @@ mod tests {
     }
 
     /// A ledger with one running pod, and the pod's UID.
-    fn running_pod() -> (Ledger, PodUid) {
+    fn running_pod() -> (PodStatusCache, PodUid) {
         let uid = pod_ref().uid;
-        let mut ledger = Ledger::new(Vec::new());
-        ledger.restored(BTreeMap::new());
-        ledger.desired(desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
-        ledger.runtime(&RuntimeHealth { name: Arc::from("containerd"), ..RuntimeHealth::default() });
-        ledger.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
-        ledger.reported(&uid, Arc::new(report(WorkerState::Syncing)));
-        assert!(matches!(ledger.compute(&uid, at(0)), Some(Change::Told { .. })));
-        assert_eq!(ledger.compute(&uid, at(9)), None, "nothing has changed");
-        (ledger, uid)
+        let mut status_cache = PodStatusCache::new(Vec::new());
+        status_cache.restored(BTreeMap::new());
+        status_cache.desired(desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
+        status_cache.runtime(&RuntimeHealth { name: Arc::from("containerd"), ..RuntimeHealth::default() });
+        status_cache.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
+        status_cache.reported(&uid, Arc::new(report(WorkerState::Syncing)));
+        assert!(matches!(status_cache.compute(&uid, at(0)), Some(Change::Told { .. })));
+        assert_eq!(status_cache.compute(&uid, at(9)), None, "nothing has changed");
+        (status_cache, uid)
     }
 
     #[test]
     fn nothing_is_computed_before_the_checkpoints_are_read() {
         let uid = pod_ref().uid;
-        let mut ledger = Ledger::new(Vec::new());
-        ledger.desired(desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
-        assert_eq!(ledger.compute(&uid, at(0)), None);
+        let mut status_cache = PodStatusCache::new(Vec::new());
+        status_cache.desired(desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
+        assert_eq!(status_cache.compute(&uid, at(0)), None);
         let done = PodStatus { phase: Some("Succeeded".into()), ..PodStatus::default() };
-        assert_eq!(ledger.restored(BTreeMap::from([(uid.clone(), done)])), std::slice::from_ref(&uid));
-        ledger.compute(&uid, at(1));
-        assert_eq!(ledger.status(&uid).unwrap().phase.as_deref(), Some("Succeeded"));
+        assert_eq!(status_cache.restored(BTreeMap::from([(uid.clone(), done)])), std::slice::from_ref(&uid));
+        status_cache.compute(&uid, at(1));
+        assert_eq!(status_cache.status(&uid).unwrap().phase.as_deref(), Some("Succeeded"));
     }
 
     #[test]
     fn a_pod_is_forgotten_when_nobody_wants_it_and_its_worker_has_let_go() {
-        let (mut ledger, uid) = running_pod();
-        assert_eq!(ledger.desired(desired_pods(vec![], false)), none(), "absence means nothing yet");
-        assert_eq!(ledger.desired(desired_pods(vec![], true)), Heard::Compute(vec![uid.clone()]));
-        assert_eq!(ledger.compute(&uid, at(1)), None, "its worker still has it");
+        let (mut status_cache, uid) = running_pod();
+        assert_eq!(status_cache.desired(desired_pods(vec![], false)), none(), "absence means nothing yet");
+        assert_eq!(status_cache.desired(desired_pods(vec![], true)), Heard::Compute(vec![uid.clone()]));
+        assert_eq!(status_cache.compute(&uid, at(1)), None, "its worker still has it");
         let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
-        ledger.reported(&uid, Arc::new(gone.clone()));
-        assert!(!matches!(ledger.compute(&uid, at(2)), Some(Change::Gone { .. })));
-        ledger.reported(&uid, Arc::new(WorkerReport { released: true, ..gone }));
-        assert_eq!(ledger.compute(&uid, at(3)), Some(Change::Gone { uid: uid.clone() }));
-        assert_eq!((ledger.status(&uid), ledger.phases().0), (None, 0));
+        status_cache.reported(&uid, Arc::new(gone.clone()));
+        assert!(!matches!(status_cache.compute(&uid, at(2)), Some(Change::Gone { .. })));
+        status_cache.reported(&uid, Arc::new(WorkerReport { released: true, ..gone }));
+        assert_eq!(status_cache.compute(&uid, at(3)), Some(Change::Gone { uid: uid.clone() }));
+        assert_eq!((status_cache.status(&uid), status_cache.phases().0), (None, 0));
     }
 
     #[test]
     fn news_of_one_pod_are_computed_for_that_one_and_what_was_missed_is_known() {
-        let (mut ledger, uid) = running_pod();
+        let (mut status_cache, uid) = running_pod();
         let pod = |name: &str| {
             let mut pod = desired(spec("Always", vec![container("a")]));
             pod.pod_ref.uid = PodUid::new(name);
@@ -451,15 +451,21 @@ mod tests {
         let mut journal = Journal::new(u64::MAX);
         journal.put(&uid, Arc::new(desired(spec("Always", vec![container("a")]))));
         journal.completed();
-        assert_eq!(ledger.desired(journal.snapshot()), none());
+        assert_eq!(status_cache.desired(journal.snapshot()), none());
         let other = PodUid::new("other");
-        assert_eq!(ledger.desired(journal.put(&other, pod("other"))), Heard::Compute(vec![other.clone()]));
-        assert!(ledger.is_missing_facts() && ledger.missing().reports, "its worker has said nothing");
-        ledger.reported(&other, Arc::new(report(WorkerState::Syncing)));
-        assert!(!ledger.is_missing_facts());
-        assert_eq!(ledger.desired(journal.put(&other, pod("other"))), none(), "the same again");
+        assert_eq!(
+            status_cache.desired(journal.put(&other, pod("other"))),
+            Heard::Compute(vec![other.clone()])
+        );
+        assert!(
+            status_cache.is_missing_facts() && status_cache.missing().reports,
+            "its worker has said nothing"
+        );
+        status_cache.reported(&other, Arc::new(report(WorkerState::Syncing)));
+        assert!(!status_cache.is_missing_facts());
+        assert_eq!(status_cache.desired(journal.put(&other, pod("other"))), none(), "the same again");
         let _lost = journal.remove(&other, messages::pod_set::GonePod::default());
-        assert_eq!(ledger.desired(PodSetUpdate::Digest(journal.digest())), Heard::Missed);
+        assert_eq!(status_cache.desired(PodSetUpdate::Digest(journal.digest())), Heard::Missed);
     }
 
     #[test]
@@ -467,67 +473,67 @@ mod tests {
         let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
         let over = Arc::new(WorkerReport { released: true, ..gone.clone() });
         for (source, phase) in [(Source::File, "Pending"), (Source::Api, "Failed")] {
-            let (mut ledger, uid) = running_pod();
+            let (mut status_cache, uid) = running_pod();
             let pod = desired(spec("Never", vec![container("a")]));
-            ledger.desired(desired_pods(vec![DesiredPod { source, ..pod }], true));
-            ledger.observed(&uid, Arc::new(stopped(vec![exited("a", "a0", 0, 1)])));
-            ledger.reported(&uid, Arc::new(gone.clone()));
-            ledger.compute(&uid, at(1));
-            assert_eq!(ledger.status(&uid).unwrap().phase.as_deref(), Some("Failed"));
-            ledger.observed(&uid, Arc::new(RuntimePod::absent(pod_ref())));
-            ledger.reported(&uid, over.clone());
-            ledger.compute(&uid, at(2));
-            assert_eq!(ledger.status(&uid).unwrap().phase.as_deref(), Some(phase), "{source:?}");
+            status_cache.desired(desired_pods(vec![DesiredPod { source, ..pod }], true));
+            status_cache.observed(&uid, Arc::new(stopped(vec![exited("a", "a0", 0, 1)])));
+            status_cache.reported(&uid, Arc::new(gone.clone()));
+            status_cache.compute(&uid, at(1));
+            assert_eq!(status_cache.status(&uid).unwrap().phase.as_deref(), Some("Failed"));
+            status_cache.observed(&uid, Arc::new(RuntimePod::absent(pod_ref())));
+            status_cache.reported(&uid, over.clone());
+            status_cache.compute(&uid, at(2));
+            assert_eq!(status_cache.status(&uid).unwrap().phase.as_deref(), Some(phase), "{source:?}");
         }
     }
 
     #[test]
     fn the_pools_answer_does_not_overwrite_what_a_worker_said_itself() {
-        let (mut ledger, uid) = running_pod();
-        ledger.reported(&uid, Arc::new(report(WorkerState::Terminating)));
-        assert!(!ledger.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
-        let known = ledger.pods[&uid].facts.report.as_ref().map(|r| r.state);
+        let (mut status_cache, uid) = running_pod();
+        status_cache.reported(&uid, Arc::new(report(WorkerState::Terminating)));
+        assert!(!status_cache.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
+        let known = status_cache.pods[&uid].facts.report.as_ref().map(|r| r.state);
         assert_eq!(known, Some(WorkerState::Terminating));
-        ledger.pods.get_mut(&uid).unwrap().facts.report = None;
-        assert!(ledger.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
+        status_cache.pods.get_mut(&uid).unwrap().facts.report = None;
+        assert!(status_cache.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
     }
 
     #[test]
     fn every_pod_follows_the_nodes_addresses() {
-        let (mut ledger, uid) = running_pod();
-        assert_eq!(ledger.status(&uid).unwrap().host_ip, None);
+        let (mut status_cache, uid) = running_pod();
+        assert_eq!(status_cache.status(&uid).unwrap().host_ip, None);
         let both = || vec!["192.0.2.7".to_owned(), "2001:db8::7".to_owned()];
-        assert_eq!(ledger.addresses(both()), std::slice::from_ref(&uid));
-        ledger.compute(&uid, at(1));
-        let status = ledger.status(&uid).unwrap();
+        assert_eq!(status_cache.addresses(both()), std::slice::from_ref(&uid));
+        status_cache.compute(&uid, at(1));
+        let status = status_cache.status(&uid).unwrap();
         assert_eq!(status.host_ip.as_deref(), Some("192.0.2.7"));
         assert_eq!(status.host_ips.as_ref().map(Vec::len), Some(2));
         assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.5"), "its own network");
-        assert!(ledger.addresses(both()).is_empty(), "no news");
-        assert!(ledger.addresses(Vec::new()).is_empty(), "none is known for the moment");
+        assert!(status_cache.addresses(both()).is_empty(), "no news");
+        assert!(status_cache.addresses(Vec::new()).is_empty(), "none is known for the moment");
     }
 
     #[test]
     fn a_look_that_is_older_than_what_is_known_is_ignored() {
-        let (mut ledger, uid) = running_pod();
-        ledger.observed(&uid, Arc::new(observed(vec![exited("a", "a0", 0, 1)])));
-        ledger.compute(&uid, at(1));
-        let known = ledger.status(&uid);
-        ledger.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
-        assert_eq!(ledger.compute(&uid, at(2)), None);
-        assert_eq!(ledger.status(&uid), known);
+        let (mut status_cache, uid) = running_pod();
+        status_cache.observed(&uid, Arc::new(observed(vec![exited("a", "a0", 0, 1)])));
+        status_cache.compute(&uid, at(1));
+        let known = status_cache.status(&uid);
+        status_cache.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
+        assert_eq!(status_cache.compute(&uid, at(2)), None);
+        assert_eq!(status_cache.status(&uid), known);
     }
 
     #[test]
     fn what_is_missing_is_known() {
-        let ledger = Ledger::new(Vec::new());
-        let missing = ledger.missing();
+        let status_cache = PodStatusCache::new(Vec::new());
+        let missing = status_cache.missing();
         assert!(missing.desired && missing.runtime);
-        let (mut ledger, uid) = running_pod();
-        assert_eq!(ledger.missing(), Missing::default());
-        ledger.pods.get_mut(&uid).unwrap().facts.observed = None;
-        assert!(!ledger.is_missing_facts());
-        ledger.reported(&uid, Arc::new(report(WorkerState::Terminated)));
-        assert_eq!(ledger.missing(), Missing { looks: vec![uid], ..Missing::default() });
+        let (mut status_cache, uid) = running_pod();
+        assert_eq!(status_cache.missing(), MissingFacts::default());
+        status_cache.pods.get_mut(&uid).unwrap().facts.observed = None;
+        assert!(!status_cache.is_missing_facts());
+        status_cache.reported(&uid, Arc::new(report(WorkerState::Terminated)));
+        assert_eq!(status_cache.missing(), MissingFacts { looks: vec![uid], ..MissingFacts::default() });
     }
 }

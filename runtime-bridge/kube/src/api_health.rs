@@ -36,7 +36,7 @@ struct State {
 
 /// The knowledge about the server. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Reach {
+pub(super) struct ApiHealth {
     state: Arc<Sender<State>>,
     clock: Arc<dyn Clock>,
 }
@@ -58,7 +58,7 @@ fn jittered(wait: Duration, clock: &dyn Clock) -> Duration {
     stretched(wait, 1.0, clock.random_u64())
 }
 
-impl Reach {
+impl ApiHealth {
     /// The knowledge about a server that was not asked yet; random numbers come from `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { state: Arc::new(Sender::new(State::default())), clock }
@@ -90,20 +90,20 @@ impl Reach {
     }
 
     /// A wait for the server's return.
-    pub fn hope(&self) -> Hope {
+    pub fn recovery(&self) -> RecoveryWaiter {
         let heard = self.state.subscribe();
         let before = heard.borrow().back;
-        Hope { heard, before }
+        RecoveryWaiter { heard, before }
     }
 }
 
 /// Waits for the server's return, counted from the time this was made.
-pub(super) struct Hope {
+pub(super) struct RecoveryWaiter {
     heard: Receiver<State>,
     before: u64,
 }
 
-impl Hope {
+impl RecoveryWaiter {
     /// Ends when a server that did not answer does so again. A server that fails only this caller's calls has not been
     /// away.
     pub async fn fulfilled(&mut self) {
@@ -124,7 +124,7 @@ fn back(state: &Sender<State>) {
 
 /// Asks until the server is well, another call was answered, or the last user of this knowledge has gone.
 async fn ask(
-    reach: Weak<Sender<State>>,
+    api_health: Weak<Sender<State>>,
     client: Client,
     redial: Vec<Arc<dyn Redial>>,
     clock: Arc<dyn Clock>,
@@ -139,7 +139,7 @@ async fn ask(
                 (false, None)
             }
         };
-        let Some(state) = reach.upgrade() else { return };
+        let Some(state) = api_health.upgrade() else { return };
         let others_were_answered = !is_first && !state.borrow().silent;
         if well || others_were_answered {
             back(&state);

@@ -13,7 +13,7 @@ use crate::merge::Candidate;
 
 /// The facts from the workers, the runtime, the Node and the disk.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct ReportedFacts {
     /// The workers' newest reports.
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     /// Pods that had ended before this incarnation started.
@@ -38,7 +38,7 @@ pub struct Known {
     pub pressure: Option<Pressure>,
 }
 
-impl Known {
+impl ReportedFacts {
     /// No facts. `node`: pods of the API server may be judged already; `fetches_node`: the Node can be
     /// fetched.
     pub fn new(node: bool, fetches_node: bool) -> Self {

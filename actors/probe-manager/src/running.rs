@@ -8,7 +8,7 @@ use crate::lanes::Lane;
 
 /// A probe in flight.
 #[derive(Debug)]
-pub struct Flying {
+pub struct RunningProbe {
     /// The effect that waits for its answer.
     pub effect: EffectId,
     /// The lane that it holds.

@@ -13,7 +13,7 @@ use supervision::blame;
 
 /// The pods and their cgroups.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct PodCgroups {
     /// The specs of all pods that are desired or have a cgroup, as far as their specs have been seen.
     specs: BTreeMap<PodUid, Arc<Pod>>,
     desired: PodSet<Arc<DesiredPod>>,
@@ -32,8 +32,8 @@ pub(crate) struct Ledger {
     left_alone: BTreeSet<PodUid>,
 }
 
-impl Ledger {
-    /// These pods, and no others, are left alone from now on. When one of them is let in, [`Ledger::settle`] takes in what
+impl PodCgroups {
+    /// These pods, and no others, are left alone from now on. When one of them is let in, [`PodCgroups::settle`] takes in what
     /// is known of it by then.
     pub(crate) fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
         self.left_alone = pods;
@@ -162,16 +162,16 @@ mod tests {
         }
     }
 
-    fn desire(ledger: &mut Ledger, uids: &[&str], complete: bool) {
+    fn desire(pod_cgroups: &mut PodCgroups, uids: &[&str], complete: bool) {
         static INCARNATION: AtomicU64 = AtomicU64::new(1);
         let pods = uids.iter().map(|uid| (PodUid::new(uid), Arc::new(pod(uid))));
         let incarnation = INCARNATION.fetch_add(1, Ordering::Relaxed);
-        assert!(!ledger.desired(pod_set::snapshot(incarnation, pods, complete)));
+        assert!(!pod_cgroups.desired(pod_set::snapshot(incarnation, pods, complete)));
     }
 
-    fn counted(ledger: &Ledger) -> usize {
-        assert_eq!(ledger.burstable_millis(), ledger.counted.values().sum::<i128>());
-        ledger.counted.len()
+    fn counted(pod_cgroups: &PodCgroups) -> usize {
+        assert_eq!(pod_cgroups.burstable_millis(), pod_cgroups.counted.values().sum::<i128>());
+        pod_cgroups.counted.len()
     }
 
     fn uids(uids: &[&str]) -> BTreeSet<PodUid> {
@@ -180,68 +180,68 @@ mod tests {
 
     #[test]
     fn who_has_a_cgroup_counts() {
-        let mut ledger = Ledger::default();
-        desire(&mut ledger, &["a", "b"], true);
-        assert_eq!((counted(&ledger), ledger.present()), (0, 0));
-        ledger.made(&pod("a"));
-        assert_eq!(counted(&ledger), 1);
+        let mut pod_cgroups = PodCgroups::default();
+        desire(&mut pod_cgroups, &["a", "b"], true);
+        assert_eq!((counted(&pod_cgroups), pod_cgroups.present()), (0, 0));
+        pod_cgroups.made(&pod("a"));
+        assert_eq!(counted(&pod_cgroups), 1);
         // Its manifest is gone, and it is being stopped.
-        desire(&mut ledger, &["b"], true);
-        assert_eq!(counted(&ledger), 1);
-        ledger.removed(&PodUid::new("a"));
-        assert_eq!((counted(&ledger), ledger.specs.len()), (0, 1));
+        desire(&mut pod_cgroups, &["b"], true);
+        assert_eq!(counted(&pod_cgroups), 1);
+        pod_cgroups.removed(&PodUid::new("a"));
+        assert_eq!((counted(&pod_cgroups), pod_cgroups.specs.len()), (0, 1));
     }
 
     #[test]
     fn after_a_crash_the_kernel_tells_who_counts() {
-        let mut ledger = Ledger::default();
-        ledger.listing_begins();
-        assert_eq!(ledger.listed(uids(&["a", "x"])), []);
-        assert_eq!(counted(&ledger), 0);
-        desire(&mut ledger, &["a", "b"], true);
-        assert_eq!((counted(&ledger), ledger.present()), (1, 2));
+        let mut pod_cgroups = PodCgroups::default();
+        pod_cgroups.listing_begins();
+        assert_eq!(pod_cgroups.listed(uids(&["a", "x"])), []);
+        assert_eq!(counted(&pod_cgroups), 0);
+        desire(&mut pod_cgroups, &["a", "b"], true);
+        assert_eq!((counted(&pod_cgroups), pod_cgroups.present()), (1, 2));
     }
 
     #[test]
     fn a_listing_does_not_hide_what_happened_meanwhile() {
-        let mut ledger = Ledger::default();
-        desire(&mut ledger, &["a", "b"], true);
-        ledger.made(&pod("a"));
-        ledger.listing_begins();
-        ledger.made(&pod("b"));
-        ledger.removed(&PodUid::new("a"));
-        ledger.listed(uids(&["a"]));
-        assert_eq!(ledger.present, uids(&["b"]));
-        ledger.listing_begins();
-        ledger.listed(uids(&[]));
-        assert_eq!(ledger.present, uids(&[]), "somebody removed it behind our back");
+        let mut pod_cgroups = PodCgroups::default();
+        desire(&mut pod_cgroups, &["a", "b"], true);
+        pod_cgroups.made(&pod("a"));
+        pod_cgroups.listing_begins();
+        pod_cgroups.made(&pod("b"));
+        pod_cgroups.removed(&PodUid::new("a"));
+        pod_cgroups.listed(uids(&["a"]));
+        assert_eq!(pod_cgroups.present, uids(&["b"]));
+        pod_cgroups.listing_begins();
+        pod_cgroups.listed(uids(&[]));
+        assert_eq!(pod_cgroups.present, uids(&[]), "somebody removed it behind our back");
     }
 
     #[test]
     fn an_orphan_is_nobodys_for_a_whole_period() {
-        let mut ledger = Ledger::default();
-        ledger.listing_begins();
-        assert_eq!(ledger.listed(uids(&["old"])), []);
-        desire(&mut ledger, &["a"], false);
-        assert_eq!(ledger.listed(uids(&["a", "old"])), [], "a source has not been heard");
-        desire(&mut ledger, &["a"], true);
-        assert_eq!(ledger.listed(uids(&["a", "old"])), []);
-        assert_eq!(ledger.listed(uids(&["a", "old", "new"])), [PodUid::new("old")]);
-        assert!(ledger.is_orphan(&PodUid::new("old")));
-        ledger.made(&pod("new"));
-        desire(&mut ledger, &["a", "new"], true);
-        assert_eq!(ledger.listed(uids(&["a", "new"])), []);
+        let mut pod_cgroups = PodCgroups::default();
+        pod_cgroups.listing_begins();
+        assert_eq!(pod_cgroups.listed(uids(&["old"])), []);
+        desire(&mut pod_cgroups, &["a"], false);
+        assert_eq!(pod_cgroups.listed(uids(&["a", "old"])), [], "a source has not been heard");
+        desire(&mut pod_cgroups, &["a"], true);
+        assert_eq!(pod_cgroups.listed(uids(&["a", "old"])), []);
+        assert_eq!(pod_cgroups.listed(uids(&["a", "old", "new"])), [PodUid::new("old")]);
+        assert!(pod_cgroups.is_orphan(&PodUid::new("old")));
+        pod_cgroups.made(&pod("new"));
+        desire(&mut pod_cgroups, &["a", "new"], true);
+        assert_eq!(pod_cgroups.listed(uids(&["a", "new"])), []);
     }
 
     #[test]
     fn the_cgroup_of_a_pod_that_cannot_be_read_is_no_orphan() {
-        let (mut ledger, mut journal) = (Ledger::default(), Journal::new(1));
+        let (mut pod_cgroups, mut journal) = (PodCgroups::default(), Journal::new(1));
         journal.unread(&PodUid::new("a"));
         journal.completed();
-        ledger.desired(journal.snapshot());
+        pod_cgroups.desired(journal.snapshot());
         let mut orphans = || {
-            ledger.listing_begins();
-            ledger.listed(uids(&["a", "old"]))
+            pod_cgroups.listing_begins();
+            pod_cgroups.listed(uids(&["a", "old"]))
         };
         assert_eq!((orphans(), orphans()), (vec![], vec![PodUid::new("old")]));
     }
@@ -255,39 +255,42 @@ mod tests {
             let spec = serde_json::from_value(spec).unwrap();
             Arc::new(DesiredPod { pod: Arc::new(Pod { spec: Some(spec), ..Pod::default() }), ..pod(uid) })
         };
-        let (mut ledger, mut journal) = (Ledger::default(), Journal::new(1));
-        ledger.desired(journal.snapshot());
+        let (mut pod_cgroups, mut journal) = (PodCgroups::default(), Journal::new(1));
+        pod_cgroups.desired(journal.snapshot());
         for (uid, cpu) in [("a", "100m"), ("b", "200m")] {
-            ledger.desired(journal.put(&PodUid::new(uid), burstable(uid, cpu)));
-            ledger.made(&burstable(uid, cpu));
+            pod_cgroups.desired(journal.put(&PodUid::new(uid), burstable(uid, cpu)));
+            pod_cgroups.made(&burstable(uid, cpu));
         }
-        assert_eq!((ledger.burstable_millis(), counted(&ledger)), (300, 2));
-        ledger.desired(journal.put(&PodUid::new("a"), burstable("a", "1")));
-        assert_eq!(ledger.burstable_millis(), 1200, "resized");
-        ledger.desired(journal.remove(&PodUid::new("a"), GonePod::default()).unwrap());
-        assert_eq!(ledger.burstable_millis(), 1200, "it is being stopped");
-        ledger.removed(&PodUid::new("a"));
-        assert_eq!((ledger.burstable_millis(), counted(&ledger), ledger.specs.len()), (200, 1, 1));
+        assert_eq!((pod_cgroups.burstable_millis(), counted(&pod_cgroups)), (300, 2));
+        pod_cgroups.desired(journal.put(&PodUid::new("a"), burstable("a", "1")));
+        assert_eq!(pod_cgroups.burstable_millis(), 1200, "resized");
+        pod_cgroups.desired(journal.remove(&PodUid::new("a"), GonePod::default()).unwrap());
+        assert_eq!(pod_cgroups.burstable_millis(), 1200, "it is being stopped");
+        pod_cgroups.removed(&PodUid::new("a"));
+        assert_eq!(
+            (pod_cgroups.burstable_millis(), counted(&pod_cgroups), pod_cgroups.specs.len()),
+            (200, 1, 1)
+        );
         let _lost = journal.remove(&PodUid::new("b"), GonePod::default());
-        assert!(ledger.desired(PodSetUpdate::Digest(journal.digest())), "it missed that");
+        assert!(pod_cgroups.desired(PodSetUpdate::Digest(journal.digest())), "it missed that");
     }
 
     #[test]
     fn an_orphan_that_comes_back_is_none() {
-        let (mut ledger, uid) = (Ledger::default(), PodUid::new("old"));
+        let (mut pod_cgroups, uid) = (PodCgroups::default(), PodUid::new("old"));
         let orphan = || {
-            let mut ledger = Ledger::default();
-            desire(&mut ledger, &[], true);
-            ledger.listed(uids(&["old"]));
-            assert_eq!(ledger.listed(uids(&["old"])), [PodUid::new("old")]);
-            ledger
+            let mut pod_cgroups = PodCgroups::default();
+            desire(&mut pod_cgroups, &[], true);
+            pod_cgroups.listed(uids(&["old"]));
+            assert_eq!(pod_cgroups.listed(uids(&["old"])), [PodUid::new("old")]);
+            pod_cgroups
         };
-        assert!(!ledger.is_orphan(&uid));
-        ledger = orphan();
-        ledger.made(&pod("old"));
-        assert!(!ledger.is_orphan(&uid), "its cgroup is being made");
-        ledger = orphan();
-        desire(&mut ledger, &["old"], true);
-        assert!(!ledger.is_orphan(&uid));
+        assert!(!pod_cgroups.is_orphan(&uid));
+        pod_cgroups = orphan();
+        pod_cgroups.made(&pod("old"));
+        assert!(!pod_cgroups.is_orphan(&uid), "its cgroup is being made");
+        pod_cgroups = orphan();
+        desire(&mut pod_cgroups, &["old"], true);
+        assert!(!pod_cgroups.is_orphan(&uid));
     }
 }

@@ -27,7 +27,7 @@ struct Queue {
 /// A queue of jobs. Two saves under one name must not overtake each other, as two `spawn_blocking` calls may: the older
 /// content would stay on disk. One blocking thread drains the queue and ends when the queue is empty.
 #[derive(Clone)]
-pub(crate) struct Strand {
+pub(crate) struct SerialExecutor {
     io: Handle,
     queue: Arc<Mutex<Queue>>,
 }
@@ -41,7 +41,7 @@ pub(crate) enum Refused {
     Gone,
 }
 
-impl Strand {
+impl SerialExecutor {
     pub(crate) fn new(io: Handle) -> Self {
         Self { io, queue: Arc::default() }
     }
@@ -118,7 +118,7 @@ mod tests {
 
     #[tokio::test]
     async fn queued_work_of_a_dead_incarnation_is_dropped_and_what_has_begun_is_waited_for() {
-        let strand = Strand::new(Handle::current());
+        let serial_executor = SerialExecutor::new(Handle::current());
         let (tell, told) = mpsc::channel();
         let (gate, opened) = mpsc::channel::<()>();
         let writes = |number: u32| {
@@ -126,17 +126,17 @@ mod tests {
             move || tell.send(number).unwrap()
         };
         let first = writes(1);
-        let begun = strand.run(move || {
+        let begun = serial_executor.run(move || {
             first();
             let _ = opened.recv();
         });
         while told.try_recv().is_err() {
             tokio::task::yield_now().await;
         }
-        let queued = strand.run(writes(2));
+        let queued = serial_executor.run(writes(2));
         drop((begun, queued));
-        let next = strand.run(writes(3));
-        let other = strand.another().run(|| 4);
+        let next = serial_executor.run(writes(3));
+        let other = serial_executor.another().run(|| 4);
         assert_eq!(other.await, Ok(4), "another owner's does not wait for what hangs");
         assert!(told.try_recv().is_err(), "the next one waits for what has begun");
         drop(gate);
@@ -146,24 +146,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_job_behind_one_that_hangs_is_refused_and_never_runs() {
-        let strand = Strand::new(Handle::current());
+        let serial_executor = SerialExecutor::new(Handle::current());
         let (gate, opened) = mpsc::channel::<()>();
         let (tell, told) = mpsc::channel();
         let begins = tell.clone();
-        let hung = strand.run(move || {
+        let hung = serial_executor.run(move || {
             begins.send(1).unwrap();
             let _ = opened.recv();
         });
         while told.try_recv().is_err() {
             tokio::task::yield_now().await;
         }
-        let mut waiting = strand.run(move || tell.send(2).unwrap());
+        let mut waiting = serial_executor.run(move || tell.send(2).unwrap());
         assert!(futures::poll!(&mut waiting).is_pending());
         tokio::time::advance(BEGIN_WITHIN).await;
         assert_eq!(waiting.await, Err(Refused::Full));
         drop(gate);
         assert_eq!(hung.await, Ok(()));
-        assert_eq!(strand.run(|| 3).await, Ok(3));
+        assert_eq!(serial_executor.run(|| 3).await, Ok(3));
         assert!(told.try_recv().is_err(), "what was refused has not run");
     }
 }

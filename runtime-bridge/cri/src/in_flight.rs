@@ -89,7 +89,7 @@ impl Key {
 pub(crate) enum Same {
     Always,
     Attempt(u32),
-    /// Seconds until SIGKILL. A shorter grace does not wait for a longer one: see [`Flights::submit`].
+    /// Seconds until SIGKILL. A shorter grace does not wait for a longer one: see [`InFlightCalls::submit`].
     Grace(i64),
     /// The encoded request.
     Request(Vec<u8>),
@@ -108,7 +108,7 @@ pub struct InFlight {
     pub age: Duration,
 }
 
-pub(crate) struct Flights {
+pub(crate) struct InFlightCalls {
     io: Io,
     table: Mutex<Table>,
     changed: watch::Sender<()>,
@@ -117,10 +117,10 @@ pub(crate) struct Flights {
 #[derive(Default)]
 struct Table {
     next: u64,
-    queues: BTreeMap<Key, VecDeque<Flight>>,
+    queues: BTreeMap<Key, VecDeque<InFlightCall>>,
 }
 
-struct Flight {
+struct InFlightCall {
     number: u64,
     rpc: Rpc,
     pod_uid: Option<String>,
@@ -133,7 +133,7 @@ struct Flight {
     abort: AbortHandle,
 }
 
-impl Flights {
+impl InFlightCalls {
     pub(crate) fn new(io: Io) -> Arc<Self> {
         Arc::new(Self { io, table: Mutex::default(), changed: watch::Sender::new(()) })
     }
@@ -177,7 +177,7 @@ impl Flights {
             ),
             _ => false,
         };
-        let landing = Landing { flights: Arc::clone(self), key: key.clone(), number };
+        let landing = InFlightGuard { in_flight: Arc::clone(self), key: key.clone(), number };
         let task = self.io.spawn(async move {
             if !beside {
                 landing.cleared().await;
@@ -198,7 +198,7 @@ impl Flights {
         .shared();
         let pod_uid = pod_uid.map(str::to_owned);
         let since = Instant::now();
-        let flight = Flight {
+        let flight = InFlightCall {
             number,
             rpc,
             pod_uid,
@@ -242,7 +242,7 @@ impl Flights {
         pulls.collect()
     }
 
-    fn list(&self, wanted: impl Fn(&Flight) -> bool) -> Vec<InFlight> {
+    fn list(&self, wanted: impl Fn(&InFlightCall) -> bool) -> Vec<InFlight> {
         let table = self.lock();
         let mut found = Vec::new();
         for (key, queue) in &table.queues {
@@ -270,23 +270,23 @@ impl Flights {
     }
 }
 
-fn head(queue: &VecDeque<Flight>) -> Option<u64> {
+fn head(queue: &VecDeque<InFlightCall>) -> Option<u64> {
     queue.iter().find(|flight| !flight.beside).map(|flight| flight.number)
 }
 
 /// Takes its flight off the table however the flight's task ends: done, cancelled or by a panic.
-struct Landing {
-    flights: Arc<Flights>,
+struct InFlightGuard {
+    in_flight: Arc<InFlightCalls>,
     key: Key,
     number: u64,
 }
 
-impl Landing {
+impl InFlightGuard {
     /// Waits for the turn of this flight.
     async fn cleared(&self) {
-        let mut changed = self.flights.changed.subscribe();
+        let mut changed = self.in_flight.changed.subscribe();
         loop {
-            let first = self.flights.lock().queues.get(&self.key).and_then(head);
+            let first = self.in_flight.lock().queues.get(&self.key).and_then(head);
             if first == Some(self.number) || changed.changed().await.is_err() {
                 return;
             }
@@ -294,9 +294,9 @@ impl Landing {
     }
 }
 
-impl Drop for Landing {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let mut table = self.flights.lock();
+        let mut table = self.in_flight.lock();
         if let Some(queue) = table.queues.get_mut(&self.key) {
             queue.retain(|flight| flight.number != self.number);
             if queue.is_empty() {
@@ -304,6 +304,6 @@ impl Drop for Landing {
             }
         }
         drop(table);
-        self.flights.changed.send_replace(());
+        self.in_flight.changed.send_replace(());
     }
 }

@@ -16,17 +16,17 @@ type Askings<K, V> = Arc<Mutex<ByKey<K, V>>>;
 
 /// The questions under way, by their content. A question is cancelled when its last caller has gone.
 #[derive(Debug)]
-pub(super) struct Flights<K: Ord, V>(Askings<K, V>, AtomicU64);
+pub(super) struct ReviewsInFlight<K: Ord, V>(Askings<K, V>, AtomicU64);
 
 /// Forgets a question when it ends, but not a newer one under the same key: a cancelled question is replaceable before
 /// this runs.
-struct Landing<K: Ord, V: Clone>(Askings<K, V>, K, u64);
+struct InFlightGuard<K: Ord, V: Clone>(Askings<K, V>, K, u64);
 
 fn locked<K, V: Clone>(askings: &Askings<K, V>) -> MutexGuard<'_, ByKey<K, V>> {
     askings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<K: Ord, V: Clone> Drop for Landing<K, V> {
+impl<K: Ord, V: Clone> Drop for InFlightGuard<K, V> {
     fn drop(&mut self) {
         let mut askings = locked(&self.0);
         if askings.get(&self.1).is_some_and(|(nth, _)| *nth == self.2) {
@@ -35,7 +35,7 @@ impl<K: Ord, V: Clone> Drop for Landing<K, V> {
     }
 }
 
-impl<K: Ord + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Flights<K, V> {
+impl<K: Ord + Clone + Send + 'static, V: Clone + Send + Sync + 'static> ReviewsInFlight<K, V> {
     pub(super) fn new() -> Self {
         Self(Arc::default(), AtomicU64::new(0))
     }
@@ -50,7 +50,7 @@ impl<K: Ord + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Flights<
             return asking;
         }
         let nth = self.1.fetch_add(1, Ordering::Relaxed);
-        let (work, landing) = (ask(), Landing(self.0.clone(), key.clone(), nth));
+        let (work, landing) = (ask(), InFlightGuard(self.0.clone(), key.clone(), nth));
         let asking = async move {
             let _landing = landing;
             work.await
@@ -71,10 +71,10 @@ mod tests {
 
     #[tokio::test]
     async fn equal_questions_are_asked_once_and_given_up_with_the_last_asker() {
-        let flights: Flights<u32, u32> = Flights::new();
+        let in_flight: ReviewsInFlight<u32, u32> = ReviewsInFlight::new();
         let (asked, answered, go) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
         let ask = |key| {
-            flights.join(key, || {
+            in_flight.join(key, || {
                 asked.fetch_add(1, Ordering::Relaxed);
                 let (answered, go) = (answered.clone(), go.clone());
                 async move {
@@ -88,11 +88,11 @@ mod tests {
         assert_eq!((one.clone().now_or_never(), other.clone().now_or_never()), (None, None));
         assert_eq!(asked.load(Ordering::Relaxed), 2);
         drop((one, other));
-        assert_eq!(flights.0.lock().unwrap().len(), 1, "nobody asks for the other one any more");
+        assert_eq!(in_flight.0.lock().unwrap().len(), 1, "nobody asks for the other one any more");
         go.notify_one();
         assert_eq!(two.await, Ok(1));
         assert_eq!(answered.load(Ordering::Relaxed), 1);
-        assert!(flights.0.lock().unwrap().is_empty());
+        assert!(in_flight.0.lock().unwrap().is_empty());
         drop(ask(1));
         assert_eq!(asked.load(Ordering::Relaxed), 3, "a later one is asked anew");
     }
@@ -100,7 +100,7 @@ mod tests {
     type Kept = Arc<Mutex<Option<Shared<Asking<u32>>>>>;
 
     /// Asks the same question again while the earlier one is being cancelled.
-    struct AskAgain(Arc<Flights<u32, u32>>, Kept);
+    struct AskAgain(Arc<ReviewsInFlight<u32, u32>>, Kept);
 
     impl Drop for AskAgain {
         fn drop(&mut self) {
@@ -110,16 +110,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_given_up_late_forgets_no_newer_question() {
-        let (flights, newer) = (Arc::new(Flights::<u32, u32>::new()), Kept::default());
-        let again = AskAgain(flights.clone(), newer.clone());
-        let first = flights.join(1, || async move {
+        let (in_flight, newer) = (Arc::new(ReviewsInFlight::<u32, u32>::new()), Kept::default());
+        let again = AskAgain(in_flight.clone(), newer.clone());
+        let first = in_flight.join(1, || async move {
             let _again = again;
             std::future::pending().await
         });
         assert_eq!(first.clone().now_or_never(), None);
         drop(first);
-        assert_eq!(flights.0.lock().unwrap().len(), 1, "the newer one is still being asked");
-        let joined = flights.join(1, || std::future::ready(Ok(3)));
+        assert_eq!(in_flight.0.lock().unwrap().len(), 1, "the newer one is still being asked");
+        let joined = in_flight.join(1, || std::future::ready(Ok(3)));
         assert_eq!(joined.await, Ok(2));
         newer.lock().unwrap().take();
     }

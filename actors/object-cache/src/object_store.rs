@@ -55,7 +55,7 @@ impl Kind {
 
 /// The state of an object, as far as it is known.
 #[derive(Debug)]
-enum Known<K> {
+enum ObjectState<K> {
     Nothing,
     Absent,
     There(Arc<K>),
@@ -63,8 +63,8 @@ enum Known<K> {
 
 /// An object on the shelf. `F` is the watch that keeps it current, `W` an ask that waits for it.
 #[derive(Debug)]
-struct Item<K, F, W> {
-    known: Known<K>,
+struct StoredObject<K, F, W> {
+    known: ObjectState<K>,
     watch: Option<F>,
     /// The object never changes, so it is not watched.
     frozen: bool,
@@ -76,7 +76,7 @@ struct Item<K, F, W> {
 
 /// What to do with an ask.
 #[derive(Debug)]
-pub enum Got<K, W> {
+pub enum Lookup<K, W> {
     /// Give this answer.
     Known(W, Result<Arc<K>, ObjectError>),
     /// The ask has been put on the list; true if it is the first that waits.
@@ -86,27 +86,27 @@ pub enum Got<K, W> {
 }
 
 /// The object, or why there is none.
-pub type Answer<K> = Result<Arc<K>, ObjectError>;
+pub type ObjectAnswer<K> = Result<Arc<K>, ObjectError>;
 
 /// The effect of a piece of news.
 #[derive(Debug)]
-pub struct Heard<K, F, W> {
+pub struct NewsOutcome<K, F, W> {
     /// Whether the object differs from what was known before.
     pub changed: bool,
     /// The watch to close, if it is no longer needed.
     pub unneeded: Option<F>,
     /// The asks that have waited, and their answer.
-    pub answers: Option<(Vec<W>, Answer<K>)>,
+    pub answers: Option<(Vec<W>, ObjectAnswer<K>)>,
 }
 
 /// All objects of one kind that are asked for or referred to.
 #[derive(Debug)]
-pub struct Shelf<K, F, W> {
+pub struct ObjectStore<K, F, W> {
     kind: Kind,
-    items: BTreeMap<Name, Item<K, F, W>>,
+    items: BTreeMap<Name, StoredObject<K, F, W>>,
 }
 
-impl<K, F, W> Shelf<K, F, W> {
+impl<K, F, W> ObjectStore<K, F, W> {
     /// An empty one.
     pub fn new(kind: Kind) -> Self {
         Self { kind, items: BTreeMap::new() }
@@ -118,9 +118,9 @@ impl<K, F, W> Shelf<K, F, W> {
     }
 
     /// Takes an ask for an object.
-    pub fn get(&mut self, name: &Name, who: W, now: Duration) -> Got<K, W> {
-        let item = self.items.entry(name.clone()).or_insert_with(|| Item {
-            known: Known::Nothing,
+    pub fn get(&mut self, name: &Name, who: W, now: Duration) -> Lookup<K, W> {
+        let item = self.items.entry(name.clone()).or_insert_with(|| StoredObject {
+            known: ObjectState::Nothing,
             watch: None,
             frozen: false,
             asked: now,
@@ -129,11 +129,11 @@ impl<K, F, W> Shelf<K, F, W> {
         });
         item.asked = now;
         match answer(self.kind, name, &item.known) {
-            Some(answer) => Got::Known(who, answer),
-            None if item.waiting.len() >= WAITING_MAX => Got::Full(who),
+            Some(answer) => Lookup::Known(who, answer),
+            None if item.waiting.len() >= WAITING_MAX => Lookup::Full(who),
             None => {
                 item.waiting.push(who);
-                Got::Waits(item.waiting.len() == 1)
+                Lookup::Waits(item.waiting.len() == 1)
             }
         }
     }
@@ -158,33 +158,33 @@ impl<K, F, W> Shelf<K, F, W> {
         news: Followed<K>,
         immutable: impl Fn(&K) -> bool,
         says_the_same: impl Fn(&K, &K) -> bool,
-    ) -> Heard<K, F, W> {
-        let nothing = Heard { changed: false, unneeded: None, answers: None };
+    ) -> NewsOutcome<K, F, W> {
+        let nothing = NewsOutcome { changed: false, unneeded: None, answers: None };
         let Some(item) = self.items.get_mut(name) else { return nothing };
         let known = match news {
             Followed::All(all) => match all.into_iter().next() {
-                Some(object) => Known::There(Arc::new(object)),
-                None => Known::Absent,
+                Some(object) => ObjectState::There(Arc::new(object)),
+                None => ObjectState::Absent,
             },
-            Followed::Changed(object) => Known::There(Arc::new(object)),
-            Followed::Gone(_) => Known::Absent,
-            Followed::Unreadable(one) if one.said == Said::Gone => Known::Absent,
+            Followed::Changed(object) => ObjectState::There(Arc::new(object)),
+            Followed::Gone(_) => ObjectState::Absent,
+            Followed::Unreadable(one) if one.said == Said::Gone => ObjectState::Absent,
             // The state known before stays: there is no better.
             Followed::Unreadable(_) | Followed::Trouble(_) => return nothing,
         };
         let owed = std::mem::take(&mut item.owed);
         let changed = match (&item.known, &known) {
-            (Known::Nothing, _) => owed,
-            (Known::Absent, Known::Absent) => false,
-            (Known::There(before), Known::There(now)) => !says_the_same(before, now),
+            (ObjectState::Nothing, _) => owed,
+            (ObjectState::Absent, ObjectState::Absent) => false,
+            (ObjectState::There(before), ObjectState::There(now)) => !says_the_same(before, now),
             _ => true,
         };
         item.known = known;
-        item.frozen = matches!(&item.known, Known::There(object) if immutable(object));
+        item.frozen = matches!(&item.known, ObjectState::There(object) if immutable(object));
         let unneeded = if item.frozen { item.watch.take() } else { None };
         let waiting = std::mem::take(&mut item.waiting);
         let answers = answer(self.kind, name, &item.known).map(|answer| (waiting, answer));
-        Heard { changed, unneeded, answers }
+        NewsOutcome { changed, unneeded, answers }
     }
 
     /// Takes the asks that wait for the object, since they have waited long enough.
@@ -200,7 +200,7 @@ impl<K, F, W> Shelf<K, F, W> {
         self.items.retain(|name, item| {
             let unasked = now.saturating_sub(item.asked);
             // An object that has not been read yet keeps its watch, or it would have to be read again.
-            let idle = unasked > IDLE_MAX && !matches!(item.known, Known::Nothing) && !item.frozen;
+            let idle = unasked > IDLE_MAX && !matches!(item.known, ObjectState::Nothing) && !item.frozen;
             let unknown = !referred.contains(name) && unasked > UNKNOWN_MAX && item.waiting.is_empty();
             if idle || unknown {
                 closed.extend(item.watch.take());
@@ -211,11 +211,11 @@ impl<K, F, W> Shelf<K, F, W> {
     }
 }
 
-fn answer<K>(kind: Kind, name: &Name, known: &Known<K>) -> Option<Result<Arc<K>, ObjectError>> {
+fn answer<K>(kind: Kind, name: &Name, known: &ObjectState<K>) -> Option<Result<Arc<K>, ObjectError>> {
     match known {
-        Known::Nothing => None,
-        Known::Absent => Some(Err(kind.not_found(name))),
-        Known::There(object) => Some(Ok(object.clone())),
+        ObjectState::Nothing => None,
+        ObjectState::Absent => Some(Err(kind.not_found(name))),
+        ObjectState::There(object) => Some(Ok(object.clone())),
     }
 }
 
@@ -223,7 +223,7 @@ fn answer<K>(kind: Kind, name: &Name, known: &Known<K>) -> Option<Result<Arc<K>,
 mod tests {
     use super::*;
 
-    type Texts = Shelf<String, u32, &'static str>;
+    type Texts = ObjectStore<String, u32, &'static str>;
 
     fn name(name: &str) -> Name {
         (Arc::from("ns"), Arc::from(name))
@@ -239,16 +239,16 @@ mod tests {
 
     #[test]
     fn who_asks_waits_for_the_first_list_and_then_never() {
-        let (mut shelf, a) = (Texts::new(Kind::Secret), name("a"));
-        assert!(matches!(shelf.get(&a, "one", seconds(0)), Got::Waits(true)));
-        assert!(shelf.needs_watch(&a));
-        shelf.set_watch(&a, Some(1));
-        assert!(!shelf.needs_watch(&a));
-        assert!(matches!(shelf.get(&a, "two", seconds(0)), Got::Waits(false)));
-        let heard = shelf.heard(&a, Followed::All(vec!["x".to_owned()]), mutable, String::eq);
+        let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
+        assert!(matches!(object_store.get(&a, "one", seconds(0)), Lookup::Waits(true)));
+        assert!(object_store.needs_watch(&a));
+        object_store.set_watch(&a, Some(1));
+        assert!(!object_store.needs_watch(&a));
+        assert!(matches!(object_store.get(&a, "two", seconds(0)), Lookup::Waits(false)));
+        let heard = object_store.heard(&a, Followed::All(vec!["x".to_owned()]), mutable, String::eq);
         assert!(!heard.changed, "nobody had anything else");
         assert_eq!(heard.answers, Some((vec!["one", "two"], Ok(Arc::new("x".to_owned())))));
-        let Got::Known("three", Ok(object)) = shelf.get(&a, "three", seconds(1)) else {
+        let Lookup::Known("three", Ok(object)) = object_store.get(&a, "three", seconds(1)) else {
             panic!("it is known")
         };
         assert_eq!(*object, "x");
@@ -256,9 +256,9 @@ mod tests {
 
     #[test]
     fn only_what_is_other_than_before_is_a_change() {
-        let (mut shelf, a) = (Texts::new(Kind::ConfigMap), name("a"));
-        let _ = shelf.get(&a, "one", seconds(0));
-        let mut change = |news| shelf.heard(&a, news, mutable, String::eq).changed;
+        let (mut object_store, a) = (Texts::new(Kind::ConfigMap), name("a"));
+        let _ = object_store.get(&a, "one", seconds(0));
+        let mut change = |news| object_store.heard(&a, news, mutable, String::eq).changed;
         let x = || "x".to_owned();
         assert!(!change(Followed::All(vec![])));
         assert!(change(Followed::Changed(x())));
@@ -266,50 +266,58 @@ mod tests {
         assert!(change(Followed::Changed("y".to_owned())));
         assert!(change(Followed::Gone(x())));
         assert!(!change(Followed::All(vec![])));
-        let Got::Known(_, Err(error)) = shelf.get(&a, "two", seconds(0)) else { panic!("it is known") };
+        let Lookup::Known(_, Err(error)) = object_store.get(&a, "two", seconds(0)) else {
+            panic!("it is known")
+        };
         assert_eq!(error, ObjectError { not_found: true, message: "configmap \"a\" not found".to_owned() });
-        assert!(!shelf.heard(&name("b"), Followed::Gone(x()), mutable, String::eq).changed, "nobody asked");
+        assert!(
+            !object_store.heard(&name("b"), Followed::Gone(x()), mutable, String::eq).changed,
+            "nobody asked"
+        );
     }
 
     #[test]
     fn what_cannot_change_is_not_watched() {
-        let (mut shelf, a) = (Texts::new(Kind::Secret), name("a"));
-        let _ = shelf.get(&a, "one", seconds(0));
-        shelf.set_watch(&a, Some(7));
-        let heard = shelf.heard(&a, Followed::All(vec!["x".to_owned()]), |_| true, String::eq);
+        let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
+        let _ = object_store.get(&a, "one", seconds(0));
+        object_store.set_watch(&a, Some(7));
+        let heard = object_store.heard(&a, Followed::All(vec!["x".to_owned()]), |_| true, String::eq);
         assert_eq!(heard.unneeded, Some(7));
-        assert!(!shelf.needs_watch(&a));
+        assert!(!object_store.needs_watch(&a));
         // A frozen object is kept while a pod refers to it, with or without asks, and no longer.
-        assert!(shelf.sweep(&BTreeSet::from([&a]), seconds(10_000)).is_empty());
-        assert_eq!(shelf.counts(), (1, 0));
-        shelf.sweep(&BTreeSet::new(), seconds(10_000));
-        assert_eq!(shelf.counts(), (0, 0));
+        assert!(object_store.sweep(&BTreeSet::from([&a]), seconds(10_000)).is_empty());
+        assert_eq!(object_store.counts(), (1, 0));
+        object_store.sweep(&BTreeSet::new(), seconds(10_000));
+        assert_eq!(object_store.counts(), (0, 0));
     }
 
     #[test]
     fn watches_end_when_nobody_asks_or_refers() {
-        let (mut shelf, a, b) = (Texts::new(Kind::Secret), name("a"), name("b"));
+        let (mut object_store, a, b) = (Texts::new(Kind::Secret), name("a"), name("b"));
         for (watch, name) in [(1, &a), (2, &b)] {
-            let _ = shelf.get(name, "one", seconds(0));
-            shelf.set_watch(name, Some(watch));
-            shelf.heard(name, Followed::All(vec!["x".to_owned()]), mutable, String::eq);
+            let _ = object_store.get(name, "one", seconds(0));
+            object_store.set_watch(name, Some(watch));
+            object_store.heard(name, Followed::All(vec!["x".to_owned()]), mutable, String::eq);
         }
-        assert!(shelf.sweep(&BTreeSet::from([&a]), seconds(60)).is_empty(), "its pod may be on its way");
-        assert_eq!(shelf.sweep(&BTreeSet::from([&a]), seconds(61)), [2]);
-        assert!(shelf.sweep(&BTreeSet::from([&a]), seconds(300)).is_empty());
-        assert_eq!(shelf.sweep(&BTreeSet::from([&a]), seconds(301)), [1]);
-        assert_eq!(shelf.counts(), (0, 0));
+        assert!(
+            object_store.sweep(&BTreeSet::from([&a]), seconds(60)).is_empty(),
+            "its pod may be on its way"
+        );
+        assert_eq!(object_store.sweep(&BTreeSet::from([&a]), seconds(61)), [2]);
+        assert!(object_store.sweep(&BTreeSet::from([&a]), seconds(300)).is_empty());
+        assert_eq!(object_store.sweep(&BTreeSet::from([&a]), seconds(301)), [1]);
+        assert_eq!(object_store.counts(), (0, 0));
     }
 
     #[test]
     fn a_list_under_way_is_not_given_up() {
-        let (mut shelf, a) = (Texts::new(Kind::Secret), name("a"));
-        let _ = shelf.get(&a, "one", seconds(0));
-        shelf.set_watch(&a, Some(1));
-        assert_eq!(shelf.give_up(&a), ["one"]);
-        assert!(shelf.sweep(&BTreeSet::from([&a]), seconds(1000)).is_empty());
+        let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
+        let _ = object_store.get(&a, "one", seconds(0));
+        object_store.set_watch(&a, Some(1));
+        assert_eq!(object_store.give_up(&a), ["one"]);
+        assert!(object_store.sweep(&BTreeSet::from([&a]), seconds(1000)).is_empty());
         assert!(
-            shelf.heard(&a, Followed::All(vec!["x".to_owned()]), mutable, String::eq).changed,
+            object_store.heard(&a, Followed::All(vec!["x".to_owned()]), mutable, String::eq).changed,
             "\"one\" has not heard of it"
         );
         assert_eq!(
