@@ -316,12 +316,14 @@ fn begin_at_low_priority(name: &'static str, job: Job) {
     drop(made);
 }
 
-type JobReply<T, E> = Result<Result<Result<T, E>, Carried>, oneshot::error::RecvError>;
+/// The outcome of a job, or the panic that ended it.
+type JobOutcome<T, E> = Result<Result<T, E>, Carried>;
+type JobReply<T, E> = Result<JobOutcome<T, E>, oneshot::error::RecvError>;
 
 /// The work as a job that sends its outcome.
 fn telling<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> (Job, oneshot::Receiver<Result<Result<T, E>, Carried>>) {
+) -> (Job, oneshot::Receiver<JobOutcome<T, E>>) {
     let (done, outcome) = oneshot::channel();
     // Perhaps no one waits any more.
     (Box::new(move || drop(done.send(panics::catch(work)))), outcome)
@@ -342,7 +344,7 @@ fn ended<T, E: From<NotRun>>(told: JobReply<T, E>) -> Result<T, E> {
 /// # Errors
 /// Those of the work, and [`NotRun::RuntimeGone`].
 pub async fn joined<T, E: From<NotRun>>(
-    running: impl Future<Output = Result<Result<Result<T, E>, Carried>, JoinError>>,
+    running: impl Future<Output = Result<JobOutcome<T, E>, JoinError>>,
 ) -> Result<T, E> {
     match running.await {
         Ok(Ok(done)) => done,

@@ -1,6 +1,7 @@
 //! What one event about one pod costs a whole node: all actors in a sandbox on fake bridges, with ever more pods that
 //! nothing happens to. Printed is real time per event, beyond what the same stretch of sandbox time costs without events;
 //! the API server in memory is part of it.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "measures real time")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
