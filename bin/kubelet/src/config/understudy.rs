@@ -84,8 +84,8 @@ section! {
         "restartsMax" restarts_max: u32 = Pointer(5), Used;
         /// The time over which one worker's restarts are counted.
         "restartsWindow" restarts_window: GoDuration = Pointer(GoDuration::from_secs(60)), Used;
-        /// The number of different pods with crashing workers within `restartsWindow` at which the pool itself counts
-        /// as failing.
+        /// Number of different causes of crashing workers within `restartsWindow` above which the pool itself counts as
+        /// failing. Pods that crash at one place are one cause.
         "crashingPodsMax" crashing_pods_max: u32 = Pointer(10), Used;
     }
 }
