@@ -121,7 +121,7 @@ impl Sources {
         self.names.get(&pod.full_name()).is_none_or(|count| *count <= 1)
     }
 
-    /// What is known of a pod that the API server has no more. Only its pods have an end that somebody tells.
+    /// What is known of a pod that the API server no longer has. Only the API server tells the end of a pod.
     pub fn gone(&self, uid: &PodUid) -> Option<GonePod> {
         self.api.gone(uid)
     }

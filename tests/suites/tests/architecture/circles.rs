@@ -15,8 +15,8 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     (
         "actors/supervision",
         &[
-            "address", "ask", "cell", "context", "driver", "effects", "events", "faults", "held", "mailbox",
-            "parcel", "pump", "report", "streams", "tree",
+            "address", "ask", "cell", "context", "driver", "effects", "envelope", "events", "faults", "held",
+            "mailbox", "pump", "report", "streams", "tree",
         ],
         "a context has a tree whose seats have mailboxes of handlers that are given a context",
     ),
@@ -27,7 +27,7 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ),
     (
         "runtime-bridge/cri",
-        &["flights", "operations"],
+        &["in_flight", "operations"],
         "calls in flight end with the outcome of the operations that they make up",
     ),
     (
