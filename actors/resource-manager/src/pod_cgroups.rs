@@ -97,7 +97,7 @@ impl PodCgroups {
 
     /// Whether no pod needs this cgroup as of now: the pod of an orphan of the last listing may have come back since.
     pub(crate) fn is_orphan(&self, uid: &PodUid) -> bool {
-        self.suspects.contains(uid) && self.desired.is_complete() && !self.desired.contains(uid)
+        self.suspects.contains(uid) && self.desired.is_complete() && self.desired.is_removed(uid)
     }
 
     /// What burstable pods that have a cgroup request together, as far as they are known, in thousandths of a CPU.
@@ -244,6 +244,10 @@ mod tests {
             pod_cgroups.listed(uids(&["a", "old"]))
         };
         assert_eq!((orphans(), orphans()), (vec![], vec![PodUid::new("old")]));
+        assert!(pod_cgroups.is_orphan(&PodUid::new("old")));
+        let unread = journal.unread(&PodUid::new("old")).expect("it is news");
+        pod_cgroups.desired(unread);
+        assert!(!pod_cgroups.is_orphan(&PodUid::new("old")), "it has come, and cannot be read");
     }
 
     #[test]
