@@ -410,8 +410,8 @@ impl<'a, 'k> Round<'a, 'k> {
 
     /// Whether the pod fits beside those that take room so far.
     fn judge(&self, Candidate { pod, source, .. }: &Candidate) -> AdmissionVerdict {
-        let others: Vec<&Pod> = self.active.iter().map(|other| &*other.pod.pod).collect();
-        judge(&pod.pod, *source, &self.room, &others, self.node, self.known.strict_groups)
+        let others = || self.active.iter().map(|other| &*other.pod.pod).collect();
+        judge(&pod.pod, *source, &self.room, others, self.node, self.known.strict_groups)
     }
 
     fn take_room(&mut self, candidate: &'a Candidate) {

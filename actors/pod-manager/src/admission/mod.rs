@@ -92,13 +92,13 @@ pub enum AdmissionVerdict {
 }
 
 /// Judges a pod beside what all others take that are admitted and have not ended. A critical pod may end some of these
-/// `others`; of any other pod they are not looked at. `strict_groups` tells whether the runtime can do the supplemental
+/// `others`; for any other pod they are not listed. `strict_groups` tells whether the runtime can do the supplemental
 /// groups policy `Strict`, once it has.
-pub fn judge(
+pub fn judge<'a>(
     pod: &Pod,
     source: Source,
     room: &Room,
-    others: &[&Pod],
+    others: impl FnOnce() -> Vec<&'a Pod>,
     node: &NodeView,
     strict_groups: Option<bool>,
 ) -> AdmissionVerdict {
@@ -124,7 +124,7 @@ pub fn judge(
         (None, Some(misfit)) if by_labels_alone => Ok(AdmissionVerdict::AskNode(misfit)),
         (None, Some(misfit)) => Err(misfit),
         (Some(_), Some(misfit)) if preemption::is_critical(pod) => Err(misfit),
-        (Some(_), None) if preemption::is_critical(pod) => make_room(pod, others, &lacks),
+        (Some(_), None) if preemption::is_critical(pod) => make_room(pod, &others(), &lacks),
         (Some(lack), _) => Err(lack.rejection()),
     };
     match (outcome, app_armor) {

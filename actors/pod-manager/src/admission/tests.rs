@@ -25,7 +25,7 @@ fn pod(labels: Value, spec: Value) -> Pod {
 }
 
 fn reason(pod: &Pod, source: Source, others: &[&Pod], strict: Option<bool>) -> String {
-    match judge(pod, source, &Room::of(others), others, &node(), strict) {
+    match judge(pod, source, &Room::of(others), || others.to_vec(), &node(), strict) {
         AdmissionVerdict::Reject(why) => format!("{}: {}", why.reason, why.message),
         other => format!("{other:?}"),
     }
@@ -73,7 +73,7 @@ fn the_first_check_that_fails_gives_the_reason() {
     // When nothing else speaks against the pod, a Node that is fetched anew decides.
     let only =
         pod(json!({}), json!({"nodeSelector": {"zone": "b"}, "tolerations": [{"operator": "Exists"}]}));
-    let AdmissionVerdict::AskNode(why) = judge(&only, Source::Api, &Room::default(), &[], &node(), None)
+    let AdmissionVerdict::AskNode(why) = judge(&only, Source::Api, &Room::default(), Vec::new, &node(), None)
     else {
         panic!("it is refused at once");
     };
@@ -126,7 +126,7 @@ fn a_critical_pod_ends_others_unless_it_is_refused_anyway() {
         )
     };
     let room = AdmissionVerdict::Preempt { victims: vec![0], resource: "cpu".to_owned() };
-    let judged = |pod: &Pod| judge(pod, Source::File, &Room::of(&[&other]), &[&other], &node(), None);
+    let judged = |pod: &Pod| judge(pod, Source::File, &Room::of(&[&other]), || vec![&other], &node(), None);
     assert_eq!(judged(&critical("1", "Unconfined")), room);
     assert!(
         matches!(judged(&critical("1", "RuntimeDefault")), AdmissionVerdict::Reject(why) if why.reason == "AppArmor")
