@@ -408,20 +408,13 @@ impl Subsystem for EvictionManager {
 impl Handler<DesiredPodsChanged> for EvictionManager {
     type Result = ();
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
-        match self.desired.take(update) {
+        let changed = self.desired.take(update);
+        pod_set::forget_over(&mut self.reports, &self.desired, &changed);
+        match changed {
             Taken::Nothing => return,
-            Taken::Pod(uid, _) => {
-                if !self.desired.contains(&uid)
-                    && self.reports.get(&uid).is_some_and(|report| report.released)
-                {
-                    self.reports.remove(&uid);
-                }
-                self.note_limits(std::iter::once(uid), ctx);
-            }
+            Taken::Pod(uid, _) => self.note_limits(std::iter::once(uid), ctx),
             Taken::All(before) => {
-                let desired = &self.desired;
-                self.reports.retain(|uid, report| !report.released || desired.contains(uid));
-                let uids: BTreeSet<PodUid> = before.uids().chain(desired.uids()).cloned().collect();
+                let uids: BTreeSet<PodUid> = before.uids().chain(self.desired.uids()).cloned().collect();
                 self.note_limits(uids, ctx);
             }
             Taken::Missed => self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME }),
@@ -433,12 +426,9 @@ impl Handler<DesiredPodsChanged> for EvictionManager {
 impl Handler<WorkerReported> for EvictionManager {
     type Result = ();
     fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
-        if reported.report.released && !self.desired.contains(&reported.uid) {
-            self.reports.remove(&reported.uid);
-        } else {
-            self.reports.insert(reported.uid.clone(), reported.report);
-        }
-        self.note_report(&reported.uid, ctx);
+        let uid = reported.uid.clone();
+        pod_set::take_report(&mut self.reports, &self.desired, reported);
+        self.note_report(&uid, ctx);
         self.follow(ctx);
     }
 }

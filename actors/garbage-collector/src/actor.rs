@@ -183,20 +183,10 @@ impl Subsystem for GarbageCollector {
 impl Handler<DesiredPodsChanged> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, _ctx: &mut Ctx<Self>) {
-        match self.desired.take(update) {
-            Taken::Nothing => {}
-            Taken::Pod(uid, _) => {
-                if !self.desired.contains(&uid)
-                    && self.reports.get(&uid).is_some_and(|report| report.released)
-                {
-                    self.reports.remove(&uid);
-                }
-            }
-            Taken::All(_) => {
-                let desired = &self.desired;
-                self.reports.retain(|uid, report| !report.released || desired.contains(uid));
-            }
-            Taken::Missed => self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME }),
+        let changed = self.desired.take(update);
+        pod_set::forget_over(&mut self.reports, &self.desired, &changed);
+        if matches!(changed, Taken::Missed) {
+            self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
         }
     }
 }
@@ -218,11 +208,7 @@ impl Handler<PodObserved> for GarbageCollector {
 impl Handler<WorkerReported> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, reported: WorkerReported, _ctx: &mut Ctx<Self>) {
-        if reported.report.released && !self.desired.contains(&reported.uid) {
-            self.reports.remove(&reported.uid);
-        } else {
-            self.reports.insert(reported.uid, reported.report);
-        }
+        pod_set::take_report(&mut self.reports, &self.desired, reported);
     }
 }
 

@@ -12,11 +12,13 @@ mod digests;
 mod entries;
 mod journal;
 mod looks;
+mod reports;
 mod set;
 
 pub use digests::Digests;
 pub use journal::{Journal, snapshot};
 pub use looks::Looks;
+pub use reports::{Reports, forget_over, take_report};
 pub use set::{PodSet, Taken};
 
 #[cfg(test)]

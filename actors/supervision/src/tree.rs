@@ -162,8 +162,16 @@ impl<A: Subsystem> Supervised<A> {
     where
         A: Handler<M>,
     {
+        Address::new(self.handle::<M>())
+    }
+
+    /// The way into the mailbox for one message type, which the tree notes as received.
+    fn handle<M: Delivery>(&self) -> Arc<MailboxHandle<A>>
+    where
+        A: Handler<M>,
+    {
         self.cell.receives(M::NAME);
-        Address::new(Arc::new(MailboxHandle { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
+        Arc::new(MailboxHandle { mailbox: self.mailbox.clone(), cell: self.cell.clone() })
     }
 
     /// The port by which actors of type `F` ask with one message type; the tree notes the edge ([`Tree::asks`]).
@@ -171,9 +179,8 @@ impl<A: Subsystem> Supervised<A> {
     where
         A: Handler<M>,
     {
-        self.cell.receives(M::NAME);
         self.cell.asked_by(F::NAME);
-        AskPort::new(Arc::new(MailboxHandle { mailbox: self.mailbox.clone(), cell: self.cell.clone() }))
+        AskPort::new(self.handle::<M>())
     }
 
     /// The actor's name in the tree.
