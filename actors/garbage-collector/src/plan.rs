@@ -285,20 +285,15 @@ mod tests {
                 sandbox("dead", false),
             ];
             runtime.containers = containers;
+            let state = match standing {
+                WorkerStanding::Runs => WorkerState::Syncing,
+                WorkerStanding::Ends => WorkerState::Terminating,
+                WorkerStanding::Finished | WorkerStanding::Gone => WorkerState::Terminated,
+            };
             let report = WorkerReport {
-                pod: pod.clone(),
-                state: match standing {
-                    WorkerStanding::Runs => WorkerState::Syncing,
-                    WorkerStanding::Ends => WorkerState::Terminating,
-                    WorkerStanding::Finished | WorkerStanding::Gone => WorkerState::Terminated,
-                },
                 released: matches!(standing, WorkerStanding::Finished | WorkerStanding::Gone),
-                starting: Arc::default(),
-                replaced: Arc::default(),
-                waiting: Arc::default(),
-                failed: None,
                 deleted: standing == WorkerStanding::Gone,
-                blocked_on: None,
+                ..stage::report(&pod, state)
             };
             self.observed.insert(pod.uid.clone(), Arc::new(runtime));
             self.reports.insert(pod.uid, Arc::new(report));

@@ -160,18 +160,23 @@ pub fn runtime_well() -> Arc<RuntimeHealth> {
     })
 }
 
-/// The fact that a pod's worker is in this state; `released` once it has released everything.
-pub fn reported(pod: &DesiredPod, state: WorkerState, released: bool) -> WorkerReported {
-    let report = WorkerReport {
-        pod: pod.pod_ref.clone(),
+/// The report of a worker in this state that has released nothing.
+pub fn report(pod: &PodRef, state: WorkerState) -> WorkerReport {
+    WorkerReport {
+        pod: pod.clone(),
         state,
-        released,
+        released: false,
         starting: Arc::default(),
         replaced: Arc::default(),
         waiting: Arc::default(),
         failed: None,
-        deleted: released,
+        deleted: false,
         blocked_on: None,
-    };
+    }
+}
+
+/// The fact that a pod's worker is in this state; `released` once it has released everything.
+pub fn reported(pod: &DesiredPod, state: WorkerState, released: bool) -> WorkerReported {
+    let report = WorkerReport { released, deleted: released, ..report(&pod.pod_ref, state) };
     WorkerReported { uid: pod.pod_ref.uid.clone(), report: Arc::new(report) }
 }

@@ -19,8 +19,8 @@ mod sinks;
 
 pub use alone::{Stage, alone, ask};
 pub use facts::{
-    IMAGE, api_pod, desired, desired_of, desired_pods, observed, pod, pods, prepare, reported, runtime_pod,
-    runtime_well, uid,
+    IMAGE, api_pod, desired, desired_of, desired_pods, observed, pod, pods, prepare, report, reported,
+    runtime_pod, runtime_well, uid,
 };
 pub use fakes::{Fakes, Ran, START_SECOND};
 pub use neighbour::Neighbour;

@@ -43,17 +43,7 @@ fn known() -> ReportedFacts {
 }
 
 fn report(pod: &PodRef, state: WorkerState, released: bool) -> Arc<WorkerReport> {
-    Arc::new(WorkerReport {
-        pod: pod.clone(),
-        state,
-        released,
-        starting: Arc::default(),
-        replaced: Arc::default(),
-        waiting: Arc::default(),
-        failed: None,
-        deleted: false,
-        blocked_on: None,
-    })
+    Arc::new(WorkerReport { released, ..stage::report(pod, state) })
 }
 
 fn shown(outcome: &Outcome) -> Vec<String> {

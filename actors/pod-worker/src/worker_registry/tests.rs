@@ -37,17 +37,7 @@ fn observed(uid: &str, name: &str) -> Arc<RuntimePod> {
 }
 
 fn report(pod: &PodRef, state: WorkerState, released: bool, deleted: bool) -> Arc<WorkerReport> {
-    Arc::new(WorkerReport {
-        pod: pod.clone(),
-        state,
-        released,
-        starting: Arc::default(),
-        replaced: Arc::default(),
-        waiting: Arc::default(),
-        failed: None,
-        deleted,
-        blocked_on: None,
-    })
+    Arc::new(WorkerReport { released, deleted, ..stage::report(pod, state) })
 }
 
 fn text(orders: &[Order]) -> Vec<String> {

@@ -42,9 +42,14 @@ pub fn pod(name: &str, command: &str) -> Pod {
 
 /// Waits at most five minutes of sandbox time.
 pub async fn until(what: &str, done: impl Fn() -> bool) {
-    let end = tokio::time::Instant::now() + Duration::from_secs(300);
+    within(300, what, done).await;
+}
+
+/// Waits at most so many seconds of sandbox time.
+pub async fn within(seconds: u64, what: &str, done: impl Fn() -> bool) {
+    let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
     while !done() {
-        assert!(tokio::time::Instant::now() < end, "waited 5 minutes in vain for: {what}");
+        assert!(tokio::time::Instant::now() < end, "waited {seconds} s in vain for: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -13,7 +13,7 @@ use supervision::Policy;
 use testkit::node::{FakeNode, is_ready, settings};
 use testkit::{Sandbox, sandbox};
 
-use crate::cluster::{clustered, pod, until};
+use crate::cluster::{clustered, pod, until, within};
 
 const NS: Option<&str> = Some("default");
 
@@ -38,15 +38,6 @@ fn inject(node: &FakeNode, actor: &str, fault: Fault) {
 fn trouble_all(node: &FakeNode, fault: impl Fn(String) -> Fault) {
     for (actor, message) in FOLLOWERS {
         inject(node, actor, fault(message.to_owned()));
-    }
-}
-
-/// Waits at most so many seconds.
-async fn within(seconds: u64, what: &str, done: impl Fn() -> bool) {
-    let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
-    while !done() {
-        assert!(tokio::time::Instant::now() < end, "waited {seconds} s in vain for: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -147,9 +138,7 @@ fn a_change_of_a_status_alone_reaches_only_who_tells_statuses() {
             status.host_ip.as_deref() != Some("192.0.2.99")
         };
         // What others have written is put right, and the echo of that comes back.
-        while !mended() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until("it to be mended", mended).await;
         sandbox.pass(Duration::from_millis(300)).await;
         assert_eq!(handled(&node).await, before);
         let labels = json!({ "metadata": { "labels": { "app": "other" } } });
