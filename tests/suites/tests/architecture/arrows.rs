@@ -11,7 +11,7 @@ use crate::source::root;
 /// Crates through which the outside world is reached.
 const OUTSIDE: &[&str] = &["tonic", "tonic-prost", "prost", "kube", "cgroups-rs", "sysinfo"];
 
-fn cargo(arguments: &[&str]) -> String {
+pub fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
     assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

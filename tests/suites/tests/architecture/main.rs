@@ -10,6 +10,7 @@
 mod arrows;
 mod behaviours;
 mod circles;
+mod commands;
 mod effects;
 mod headers;
 mod ports;

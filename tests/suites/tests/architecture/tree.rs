@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::source::{directories, root};
 
-fn read(page: &str) -> String {
+/// The text of a file, by its path from the root.
+pub fn read(page: &str) -> String {
     std::fs::read_to_string(root().join(page)).unwrap_or_else(|e| panic!("{page}: {e}"))
 }
 

@@ -66,12 +66,14 @@ impl Node {
         Self::prepare(environment, case, options).started()
     }
 
-    /// Starts the kubelet of a node that has been prepared, and waits until it is healthy; the error is for people.
+    /// Starts the kubelet of a node that has been prepared, and waits until it is healthy and both its ports for tests answer;
+    /// the error is for people.
     pub fn started(self) -> Result<Self, String> {
         let node = self;
         node.start_kubelet();
         let begun = Instant::now();
-        while let Err(error) = node.healthz.text("/healthz") {
+        let answers = || node.healthz.text("/healthz").and_then(|_| node.read_only.text("/metrics"));
+        while let Err(error) = answers() {
             if let Some(status) = node.lock().as_mut().and_then(KubeletProcess::ended) {
                 return Err(format!("the kubelet has ended ({status}):\n{}", node.log_tail()));
             }
@@ -184,6 +186,15 @@ impl Node {
     /// The command that starts the kubelet.
     pub fn command_mut(&mut self) -> &mut KubeletCommand {
         &mut self.command
+    }
+
+    /// Runs the script before each start, in the shell that then becomes the kubelet, with mounts of its own.
+    pub fn after(&mut self, script: &str) {
+        let script = format!("{script}\nexec \"$0\" \"$@\"");
+        let program = std::mem::replace(&mut self.command.program, "unshare".into());
+        let shell = ["--mount", "--propagation", "slave", "sh", "-ec", &script].map(Into::into);
+        let arguments = std::mem::take(&mut self.command.arguments);
+        self.command.arguments = shell.into_iter().chain([program.into()]).chain(arguments).collect();
     }
 
     /// Starts the kubelet, which must not run.

@@ -1,9 +1,11 @@
-//! The kubelet's binary as a process of its own, the answers of its ports, and waits in wall time.
+//! The kubelet's binary and other programs as processes, the answers of their ports, and waits in wall time.
 
 mod kubelet;
 mod poll;
 mod port;
+mod running;
 
 pub use kubelet::{KubeletCommand, KubeletProcess};
 pub use poll::{eventually, holds};
 pub use port::{Answer, Port, free_ports, heard};
+pub use running::{Input, Running, Said};

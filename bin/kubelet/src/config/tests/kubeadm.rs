@@ -13,6 +13,9 @@ const CONFIG: &str = include_str!("kubeadm/config.yaml");
 const INSTANCE_CONFIG: &str = include_str!("kubeadm/instance-config.yaml");
 const FLAGS: &str = include_str!("kubeadm/kubeadm-flags.env");
 const DROP_IN: &str = include_str!("kubeadm/10-kubeadm.conf");
+/// What we tell a user to install: beside kubeadm's drop-in, and on a node without kubeadm's packages.
+const OUR_DROP_IN: &str = include_str!("../../../../../config/systemd/kubelet.service.d/20-understudy.conf");
+const OUR_UNIT: &str = include_str!("../../../../../config/systemd/kubelet.service");
 const KUBECONFIG: &str = include_str!("kubeadm/kubelet.conf");
 /// The package kubelet's file for the administrator's own flags.
 const EXTRA: &str = "KUBELET_EXTRA_ARGS=\n";
@@ -114,6 +117,26 @@ fn a_node_of_kubeadm_starts_with_its_files_and_flags_unchanged() {
 
     assert_eq!(skipped_drop_ins, [] as [&Path; 0]);
     assert_eq!(super::beside_defaults(&warnings), Vec::<&str>::new(), "nothing that would frighten");
+}
+
+#[test]
+fn our_drop_in_hands_over_all_that_kubeadms_does() {
+    let machine = Machine::new("KUBELET_EXTRA_ARGS=--max-pods=42\n");
+    let both =
+        [DROP_IN, OUR_DROP_IN].concat().replace("/usr/local/bin/understudy-kubelet", "/usr/bin/kubelet");
+    assert_eq!(machine.arguments(&both), machine.arguments(DROP_IN));
+}
+
+#[test]
+fn our_unit_starts_with_a_configuration_and_flags_of_the_administrator() {
+    let machine = Machine::new("KUBELET_EXTRA_ARGS=\"--node-ip=192.0.2.99 --max-pods=42\"\n");
+    let arguments = machine.arguments(OUR_UNIT);
+    let loaded = loaded(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(loaded.flags.config, machine.at("/var/lib/kubelet/config.yaml"));
+    assert_eq!(
+        (loaded.config.pods.max_pods, loaded.config.pods.cluster_domain.as_str()),
+        (42, "cluster.local")
+    );
 }
 
 #[test]

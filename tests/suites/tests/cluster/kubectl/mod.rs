@@ -6,7 +6,7 @@ mod logs;
 mod manage;
 mod streams;
 
-pub use command::{Kubectl, Running};
+pub use command::Kubectl;
 
 use crate::Shared;
 

@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::process::{Port, eventually};
+use testkit::process::{Port, Running, eventually};
 
 use crate::Shared;
-use crate::kubectl::{Kubectl, Running};
+use crate::kubectl::Kubectl;
 use crate::member::Member;
 use crate::node::SOON;
 use crate::spec::{containers, server, shell, sleeper, with};

@@ -16,6 +16,7 @@ mod process;
 mod refused;
 mod restarts;
 mod rules;
+mod samples;
 mod strain;
 
 use crate::Alone;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         refused::ALL,
         restarts::ALL,
         rules::ALL,
+        samples::ALL,
         strain::ALL,
     ]
     .concat()

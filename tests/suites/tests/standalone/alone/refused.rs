@@ -59,15 +59,6 @@ fn fields(environment: &Arc<Environment>) {
     }
 }
 
-/// Runs the script in the shell that then becomes the node's kubelet.
-fn after(node: &mut Node, script: &str) {
-    let script = format!("{script}\nexec \"$0\" \"$@\"");
-    let program = std::mem::replace(&mut node.command_mut().program, "unshare".into());
-    let shell = ["--mount", "--propagation", "slave", "sh", "-ec", &script].map(Into::into);
-    let arguments = std::mem::take(&mut node.command_mut().arguments);
-    node.command_mut().arguments = shell.into_iter().chain([program.into()]).chain(arguments).collect();
-}
-
 fn swap(environment: &Arc<Environment>) {
     for (fail, words) in [(true, "running with swap on is not supported"), (false, "")] {
         let options = Options { kubelet: json!({"failSwapOn": fail}), ..Options::default() };
@@ -75,7 +66,7 @@ fn swap(environment: &Arc<Environment>) {
         let swaps = node.gates().join("swaps");
         let text = "Filename\tType\tSize\tUsed\tPriority\n/dev/of-a-test partition\t1024\t0\t-2\n";
         std::fs::write(&swaps, text).expect("a file in the node's directory");
-        after(&mut node, &format!("mount --bind '{}' /proc/swaps", swaps.display()));
+        node.after(&format!("mount --bind '{}' /proc/swaps", swaps.display()));
         if fail {
             node.start_kubelet();
             assert_eq!(node.kubelet_ends().code(), Some(1));
@@ -92,7 +83,7 @@ fn swap(environment: &Arc<Environment>) {
 fn root_directory(environment: &Arc<Environment>) {
     let mut node = Node::prepare(environment, "root-directory", Options::default());
     std::fs::remove_dir(node.root()).expect("it is empty");
-    after(&mut node, "umask 0");
+    node.after("umask 0");
     let root = node.root();
     let node = node.started().expect("a kubelet");
     for (below, mode) in [
