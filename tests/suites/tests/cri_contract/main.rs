@@ -12,8 +12,9 @@ mod cases;
 mod connection;
 mod subject;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed};
 use subject::{Outcome, Place};
+use testkit::cases::trial;
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -23,13 +24,13 @@ fn main() {
         for place in [Place::Fake, Place::Socket, Place::Real] {
             let real = real.clone();
             let name = format!("{}::{name}", place.name());
-            trials.push(Trial::ignorable_test(name, move || finish(subject::run(place, &real, *case))));
+            trials.push(trial(name, move || finish(subject::run(place, &real, *case))));
         }
     }
     for (name, test) in connection::ALL {
-        trials.push(Trial::test(format!("connection::{name}"), move || {
+        trials.push(trial(format!("connection::{name}"), move || {
             test();
-            Ok(())
+            Ok(Completion::Completed)
         }));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);

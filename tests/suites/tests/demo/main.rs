@@ -20,11 +20,12 @@ mod table;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed};
+use testkit::cases::trial;
 
 fn main() -> ExitCode {
     let trials = cases::ALL.iter().map(|(name, on_containers, case)| {
-        Trial::ignorable_test(*name, move || {
+        trial(*name, move || {
             if std::env::var("UNDERSTUDY_TRY_DEMO").as_deref() != Ok("1") {
                 return Ok(Completion::ignored_with("UNDERSTUDY_TRY_DEMO is not 1"));
             }

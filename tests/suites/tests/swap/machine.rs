@@ -2,7 +2,6 @@
 //! nothing behind.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tempfile::TempDir;
-use testkit::process::{KubeletCommand, KubeletProcess, Port, eventually};
+use testkit::process::{KubeletCommand, KubeletProcess, Port, eventually, free_ports};
 
 use crate::cgroups;
 use crate::cluster::{Cluster, Watch};
@@ -68,7 +67,7 @@ impl Machine {
         run(Command::new("mount").arg("--make-shared").arg(&root));
         let cgroup = format!("{}/{name}", environment.cgroup_parent);
         cgroups::make(&cgroup);
-        let [healthz, server] = [free_port(), free_port()];
+        let [healthz, server] = free_ports();
         let machine = Self {
             cluster: Cluster::with_namespace(environment, &name),
             cri: Cri::new(&environment.socket),
@@ -331,12 +330,6 @@ impl Drop for Machine {
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// A port that is free on every address, since the server listens on all of them.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("0.0.0.0", 0)).expect("a free port");
-    listener.local_addr().expect("a bound listener has an address").port()
 }
 
 fn mounts_below(dir: &Path) -> Vec<PathBuf> {

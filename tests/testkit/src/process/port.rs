@@ -1,9 +1,15 @@
 //! A port of the kubelet on the loopback address, asked over HTTP/1.0: one request, one connection.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 /// How long one request may take to connect, and each read of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -77,13 +83,18 @@ fn parse(answer: &str) -> Option<Answer> {
 const FIRST_PORT: u16 = 12_000;
 const LAST_PORT: u16 = 31_999;
 
-/// So many different ports of 127.0.0.1 on which no process listened a moment ago. No port is given twice before all
-/// have been, and suites that run at once begin at different places.
+/// The most ports that one process holds; the oldest are given back.
+const HELD_MAX: usize = 512;
+
+/// So many different ports that nobody has, on any address. Each is held from its choice on, for a server of the caller: it
+/// may listen beside the holder, as often as it is started anew, and nobody else who asks for a free port is given it. No port
+/// is chosen twice before all have been, and suites that run at once begin at different places.
 ///
 /// # Panics
 /// The machine has none.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    static HELD: Mutex<VecDeque<OwnedFd>> = Mutex::new(VecDeque::new());
     let count = u32::from(LAST_PORT - FIRST_PORT) + 1;
     // Process IDs are consecutive: a stride keeps their ranges apart.
     let begin = std::process::id().wrapping_mul(617) % count;
@@ -92,10 +103,25 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
         let free = tries.find_map(|_| {
             let offset = (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % count;
             let port = FIRST_PORT + u16::try_from(offset).expect("less than the number of ports");
-            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
+            hold(port).ok().map(|socket| (port, socket))
         });
-        free.expect("a free port")
+        let (port, socket) = free.expect("a free port");
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        held.push_back(socket);
+        if held.len() > HELD_MAX {
+            held.pop_front();
+        }
+        port
     })
+}
+
+/// Binds a socket that never listens. It can be bound only where no other is, since it does not reuse; a server that reuses,
+/// as they all do, may then bind and listen beside it, since it does now.
+fn hold(port: u16) -> rustix::io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))?;
+    set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
 }
 
 /// The bytes read until they are `enough`, the stream ends, or nothing comes any more.
@@ -115,6 +141,7 @@ pub fn heard(stream: &mut impl Read, enough: impl Fn(&str) -> bool) -> String {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
 
     use super::*;
 
@@ -150,9 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn free_ports_differ() {
+    fn free_ports_differ_and_are_held_for_a_server() {
         let [one, other] = free_ports();
         assert_ne!(one, other);
         assert!(Port::local(one).get("/").is_err());
+        for address in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED] {
+            assert_eq!(hold(one).map(drop), Err(rustix::io::Errno::ADDRINUSE), "nobody else is given it");
+            let server = TcpListener::bind((address, one)).expect("a server may listen beside the holder");
+            assert!(TcpListener::bind((address, one)).is_err(), "but only one");
+            assert_eq!(hold(one).map(drop), Err(rustix::io::Errno::ADDRINUSE), "a server has it");
+            drop(server);
+        }
     }
 }
