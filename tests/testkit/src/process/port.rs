@@ -86,9 +86,9 @@ const LAST_PORT: u16 = 31_999;
 /// The most ports that one process holds; the oldest are given back.
 const HELD_MAX: usize = 512;
 
-/// So many different ports that nobody has, on any address. Each is held from its choice on, for a server of the caller: it
-/// may listen beside the holder, as often as it is started anew, and nobody else who asks for a free port is given it. No port
-/// is chosen twice before all have been, and suites that run at once begin at different places.
+/// So many different ports that no process has, on any address. Each is held from its choice on, for a server of the caller:
+/// the server may listen beside the holder, as often as it is started anew, and no other caller is given its port. No port is
+/// chosen twice before all have been, and suites that run at once begin at different places.
 ///
 /// # Panics
 /// The machine has none.
