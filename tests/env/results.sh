@@ -24,17 +24,34 @@ count() { # suite, passed, failed, skipped
 # The failed tests of a report of cargo-nextest, as "id TAB name TAB what it said", and its counts into the lane's results.
 read_report() { # report, file for the counts
   awk -v counts="$2" '
+    function plain(text) {
+      gsub(/&lt;/, "<", text); gsub(/&gt;/, ">", text); gsub(/&quot;/, "\"", text); gsub(/&apos;/, "\047", text)
+      gsub(/&#10;|&#xA;|\t/, " ", text); gsub(/&amp;/, "\\&", text)
+      return text
+    }
     function value(name, rest) {
       if (!match($0, " " name "=\"")) return ""
       rest = substr($0, RSTART + RLENGTH)
       sub(/".*/, "", rest)
-      gsub(/&lt;/, "<", rest); gsub(/&gt;/, ">", rest); gsub(/&quot;/, "\"", rest); gsub(/&apos;/, "\047", rest)
-      gsub(/&#10;|&#xA;|\t/, " ", rest); gsub(/&amp;/, "\\&", rest)
-      return rest
+      return plain(rest)
     }
-    /<testcase / { tests++; name = value("name"); id = value("classname") }
-    /<(failure|error)[ >]/ && name != "" { failed++; print id "\t" name "\t" substr(value("message"), 1, 400); name = "" }
-    END { print "nextest", tests - failed, failed + 0, 0 >counts }' "$1"
+    function finish() {
+      if (failing == "") return
+      failed++
+      print failing "\t" substr(said, 1, 400)
+      failing = ""
+    }
+    /<testcase / { finish(); tests++; current = value("classname") "\t" value("name") }
+    /<(failure|error)[ >]/ && failing == "" {
+      failing = current
+      said = value("type") ":"
+      telling = !/\/>/
+      sub(/.*<(failure|error)[^>]*>/, "")
+    }
+    /^stack backtrace:/ || /<\/(failure|error)>/ { telling = 0 }
+    telling && NF { said = said " " plain($0) }
+    /<\/testcase>/ { finish(); telling = 0 }
+    END { finish(); print "nextest", tests - failed, failed + 0, 0 >counts }' "$1"
 }
 
 # The same of what a suite of libtest-mimic has printed, without the id. Its list of names comes after their sections.
