@@ -16,7 +16,8 @@ instances=/run/understudy
 # The caller's own header comment is its usage text.
 usage() { sed -n '2,/^[^#]/{/^#/!d;s/^# \{0,1\}//;p}' "$0"; }
 
-say() { printf '%s\n' "$*" >&2; }
+# Whoever reads may have gone, as with `make run 2>&1 | head`.
+say() { printf '%s\n' "$*" >&2 2>/dev/null || true; }
 die() {
   printf '%s: %s\n' "${0##*/}" "$*" >&2
   exit 1
@@ -111,16 +112,22 @@ remove_cgroups() { # path from the root of every hierarchy
 
 rust_version=1.95
 
-# Under sudo, cargo is the user's own: it is in his PATH only, and root should not own what it builds.
-cargo() {
+# Under sudo, cargo and its tools are the user's own: they are in his PATH only, and root should not own what they build.
+user_home=${HOME:-/root}
+if [ "$(id -u)" = 0 ] && [ -n "${SUDO_USER-}" ] && [ "$SUDO_USER" != root ]; then
+  user_home=$(getent passwd "$SUDO_USER" | cut -d: -f6)
+fi
+tools=${UNDERSTUDY_CACHE:-$user_home/.cache/understudy/bin}
+
+as_user() { # command...
   if [ "$(id -u)" = 0 ] && [ -n "${SUDO_USER-}" ] && [ "$SUDO_USER" != root ]; then
-    local home
-    home=$(getent passwd "$SUDO_USER" | cut -d: -f6)
-    runuser -u "$SUDO_USER" -- env HOME="$home" PATH="$home/.cargo/bin:$PATH" cargo "$@"
+    runuser -u "$SUDO_USER" -- env HOME="$user_home" PATH="$user_home/.cargo/bin:$PATH:$tools" "$@"
   else
-    command cargo "$@"
+    PATH=$PATH:$tools command "$@"
   fi
 }
+
+cargo() { as_user cargo "$@"; }
 
 need_cargo() {
   local version
@@ -135,22 +142,25 @@ target_dir() {
   (cd "$repo" && cargo metadata --no-deps --format-version 1) | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
 }
 
-# Gets a tool of cargo that is missing into the cache: ready-built from PyPI where it is published there, else built. Exit
+# Gets a tool of cargo that is missing into the user's cache: ready-built from PyPI where it is published there, else built. Exit
 # code 1 when it cannot be had.
 have_tool() { # name, version, package of PyPI
-  ! command -v "$1" >/dev/null || return 0
+  # shellcheck disable=SC2016 # the inner shell expands it
+  ! as_user bash -c 'command -v "$1" >/dev/null' - "$1" || return 0
   local work well=
-  work=$(mktemp -d "${TMPDIR:-/tmp}/understudy-tool.XXXXXX")
+  work=$(as_user mktemp -d "${TMPDIR:-/tmp}/understudy-tool.XXXXXX")
   if [ -n "${3-}" ] &&
-    python3 -m pip install --quiet --no-deps --only-binary :all: --target "$work" "$3==$2" >/dev/null 2>&1; then
+    as_user python3 -m pip install --quiet --no-deps --only-binary :all: --target "$work" "$3==$2" >/dev/null 2>&1; then
     well=1
   else
     say "building $1 $2"
-    if CARGO_TARGET_DIR="$work/target" cargo install --quiet --locked --version "$2" --root "$work" "$1"; then well=1; fi
+    if as_user env CARGO_TARGET_DIR="$work/target" cargo install --quiet --locked --version "$2" --root "$work" "$1"; then
+      well=1
+    fi
   fi
   if [ -n "$well" ]; then
-    mkdir -p "$cache"
-    install -m 755 "$work/bin/$1" "$cache/"
+    as_user mkdir -p "$tools"
+    as_user install -m 755 "$work/bin/$1" "$tools/"
   fi
   rm -rf "$work"
   [ -n "$well" ]

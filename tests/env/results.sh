@@ -2,7 +2,7 @@
 # Sourced by run-tests: what the tests of a run came to, and the second look at those that failed.
 #
 # Each lane has files in $work/lanes: LANE.results ("suite passed failed skipped" a line), LANE.failed (a failed test a line,
-# as `failed_test` writes it), LANE.failures (what they said) and LANE.broken (why a run is red whatever its tests came to).
+# as `failed_test` writes it) and LANE.broken (why a run is red whatever its tests came to).
 
 # A failed test is run twice more, alone, when nothing else runs any more. If it passes both times it is flaky: a defect that
 # the run tells of and that refuses nobody's work, unless there are more than three.
@@ -123,25 +123,33 @@ second_look() {
   done 3<"$work/failed"
 }
 
+results() { # prints: results, passed, failed, skipped
+  { cat "$work"/lanes/*.results 2>/dev/null || true; } | awk '
+    { passed += $2; failed += $3; skipped += $4 }
+    END { print "results", passed + 0, failed + 0, skipped + 0 }'
+}
+
 # Writes the last lines; exit code 1 when the run is red.
 sum_up() {
   local reason broken_number=0
-  cat "$work"/lanes/*.failures 2>/dev/null || true
   for reason in "${reasons[@]}"; do say "skipped: $reason"; done
   for reason in "${red[@]}"; do say "$reason"; done
   while read -r reason; do
     say "FAILED: $reason"
     broken_number=$((broken_number + 1))
   done < <(cat "$work"/lanes/*.broken 2>/dev/null)
+  if [ "$(results | awk '{print $3}')" != $((${#flaky[@]} + ${#red[@]})) ]; then
+    say "FAILED: not every failed test was told of"
+    broken_number=$((broken_number + 1))
+  fi
   if [ ${#flaky[@]} -gt $flaky_max ]; then
     say "FAILED: ${#flaky[@]} tests are flaky, and at most $flaky_max may be"
     broken_number=$((broken_number + 1))
   fi
   {
     for reason in "${flaky[@]}"; do echo "$reason"; done
-    cat "$work"/lanes/*.results 2>/dev/null | awk -v flaky=${#flaky[@]} '
-      { passed += $2; failed += $3; skipped += $4 }
-      END { printf "total: %d passed, %d failed, %d skipped\n", passed + flaky, failed - flaky, skipped }'
+    results | awk -v flaky=${#flaky[@]} '
+      { printf "total: %d passed, %d failed, %d skipped\n", $2 + flaky, $3 - flaky, $4 }'
   } >"$work/total"
   [ ${#red[@]} = 0 ] && [ $broken_number = 0 ]
 }

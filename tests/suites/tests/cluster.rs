@@ -113,7 +113,7 @@ fn main() -> ExitCode {
         trial("alone", name, &setting, move |setting| case(&setting))
     });
     well &= run(&one_by_one, trials.collect());
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    cases::conclude(well)
 }
 
 fn trial(

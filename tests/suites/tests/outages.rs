@@ -61,7 +61,7 @@ use environment::Missing;
 use libtest_mimic::{Arguments, Completion, Failed};
 use member::Member;
 use setting::Setting;
-use testkit::cases::trial;
+use testkit::cases::{conclude, trial};
 
 /// Cases of the suite `cluster`.
 pub type Shared = fn(&Member);
@@ -83,5 +83,5 @@ fn main() -> ExitCode {
     });
     // There is one API server, so one outage at a time.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    conclude(!libtest_mimic::run(&arguments, trials.collect()).has_failed())
 }

@@ -43,7 +43,7 @@ use bridge_cri::Rpc;
 use bridge_cri::fake::{Behaviour, FakeRuntime, Fault, Match, OnTerm, RegistryImage, serve_fake};
 use libtest_mimic::{Arguments, Completion};
 use serde_json::json;
-use testkit::cases::trial;
+use testkit::cases::{conclude, trial};
 
 use driver::{Task, kill_again_and_again};
 use environment::Environment;
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         }
     });
-    libtest_mimic::run(&Arguments::from_args(), vec![case]).exit_code()
+    conclude(!libtest_mimic::run(&Arguments::from_args(), vec![case]).has_failed())
 }
 
 /// The reason why the suite cannot run here, if there is one.

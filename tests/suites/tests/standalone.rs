@@ -99,7 +99,7 @@ fn main() -> ExitCode {
         });
         well &= run(&one_by_one, trials.collect());
     }
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    cases::conclude(well)
 }
 
 fn trial(

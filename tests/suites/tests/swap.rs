@@ -36,11 +36,13 @@ mod scenes;
 #[path = "swap/state.rs"]
 mod state;
 
+use std::process::ExitCode;
+
 use environment::Environment;
 use libtest_mimic::{Arguments, Completion};
-use testkit::cases::trial;
+use testkit::cases::{conclude, trial};
 
-fn main() {
+fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // A kubelet takes every pod of its runtime to be its own.
     arguments.test_threads = Some(1);
@@ -55,5 +57,5 @@ fn main() {
             Err(reason) => Ok(Completion::ignored_with(reason)),
         })
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    conclude(!libtest_mimic::run(&arguments, trials.collect()).has_failed())
 }

@@ -1,6 +1,7 @@
 //! Cases of the suites that are programs of their own. Each has a limit of time, so that one that hangs costs minutes and
 //! says where, and leaves no kubelet behind.
 
+use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -22,11 +23,17 @@ pub fn trial(
         let limit = limit();
         let overdue = move || {
             eprintln!("OVERDUE: {name} has not ended within {} s; the suite ends here", limit.as_secs());
-            end_children();
+            end_children(std::process::id());
             std::process::exit(OVERDUE);
         };
         within(limit, overdue, case)
     })
+}
+
+/// The end of a suite's main function: it says that all groups of cases have been run, and whether they did well.
+pub fn conclude(well: bool) -> ExitCode {
+    println!("suite ended");
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn limit() -> Duration {
@@ -49,15 +56,15 @@ fn within<T>(limit: Duration, overdue: impl FnOnce() + Send + 'static, case: imp
     result
 }
 
-/// Ends the processes that this one has started.
-fn end_children() {
-    let own = std::process::id().to_string();
+/// Ends the processes that this one has started itself.
+fn end_children(of: u32) {
+    let of = of.to_string();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         // The name in parentheses may have any letters in it; behind it are the state and the parent.
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid.filter(|_| parent == Some(&own)) {
+        if let Some(pid) = pid.filter(|_| parent == Some(&of)) {
             // It may have ended a moment ago.
             let _gone = kill_process(pid, Signal::KILL);
         }
@@ -66,6 +73,9 @@ fn end_children() {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -86,8 +96,11 @@ mod tests {
 
     #[test]
     fn children_are_ended() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        end_children();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
+        let script = "sleep 1000 & echo begun; wait $!; exit $?";
+        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut begun = [0; 6];
+        shell.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+        end_children(shell.id());
+        assert_eq!(shell.wait().unwrap().code(), Some(128 + 9));
     }
 }

@@ -15,11 +15,13 @@ mod objects;
 mod subject;
 mod tokens;
 
+use std::process::ExitCode;
+
 use libtest_mimic::{Arguments, Completion, Failed};
 use subject::{Outcome, Place, RealServer};
-use testkit::cases::trial;
+use testkit::cases::{conclude, trial};
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let real = RealServer::from_environment();
     let mut trials = Vec::new();
@@ -43,7 +45,7 @@ fn main() {
         let name = format!("connection::{name}");
         trials.push(trial(name, move || finish(subject::run_alone(&real, *test))));
     }
-    libtest_mimic::run(&arguments, trials).exit();
+    conclude(!libtest_mimic::run(&arguments, trials).has_failed())
 }
 
 fn finish(outcome: Outcome) -> Result<Completion, Failed> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::arrows::cargo;
-use crate::source::root;
+use crate::source::{has_word, root};
 use crate::tree::read;
 
 /// The pages that tell people what to run.
@@ -46,13 +46,16 @@ fn is_setting(word: &str) -> bool {
     })
 }
 
+/// Commands of cargo that a page may name.
+const CARGO: [&str; 7] = ["bench", "build", "clippy", "fmt", "nextest", "run", "test"];
+
 /// What is wrong with a command.
 fn wrong(command: &str, house: &House) -> Option<String> {
     let (settings, words): (Vec<&str>, Vec<&str>) =
         command.split_whitespace().partition(|word| is_setting(word));
     let unknown = settings.iter().find(|setting| {
         let name = setting.split('=').next().unwrap_or_default();
-        !house.scripts.contains(name)
+        !has_word(&house.scripts, name)
     });
     if let Some(setting) = unknown {
         return Some(format!("no script reads {setting}"));
@@ -66,6 +69,9 @@ fn wrong(command: &str, house: &House) -> Option<String> {
             .iter()
             .find(|target| !house.targets.contains(**target))
             .map(|target| format!("no target {target} in the Makefile")),
+        "cargo" if !words.get(1).is_some_and(|command| CARGO.contains(command)) => {
+            Some("cargo has no such command".to_owned())
+        }
         "cargo" => {
             let package = after("-p").filter(|name| !house.packages.contains(*name));
             let target =
@@ -143,6 +149,8 @@ fn a_command_that_is_not_there_would_be_found() {
         ("cargo test -p suites --test node", true),
         ("cargo test -p suites --test mode", false),
         ("cargo test -p sweets", false),
+        ("cargo tset -p suites", false),
+        ("KILLS=5 make soak", false),
         ("cargo bench -p bench --bench <subsystem>", true),
         ("target/debug/kubelet", true),
         ("target/debug/cubelet", false),

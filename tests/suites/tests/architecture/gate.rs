@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::source::root;
+use crate::source::{files, root};
 use crate::tree::read;
 
 /// The suites with a main function of their own, by the manifest.
@@ -11,10 +11,10 @@ fn programs(manifest: &str) -> BTreeSet<String> {
     tests.map(|test| test.split('"').nth(1).expect("a test has a name").to_owned()).collect()
 }
 
-/// The words of the arrays of a script whose names end so.
-fn listed(script: &str, ending: &str) -> BTreeSet<String> {
+/// The words of the arrays of a script with these names.
+fn listed(script: &str, names: &[&str]) -> BTreeSet<String> {
     let arrays = script.lines().filter_map(|line| line.split_once("=("));
-    let arrays = arrays.filter(|(name, _)| name.ends_with(ending));
+    let arrays = arrays.filter(|(name, _)| names.contains(name));
     let words = arrays.filter_map(|(_, rest)| rest.strip_suffix(')'));
     words.flat_map(str::split_whitespace).map(str::to_owned).collect()
 }
@@ -22,9 +22,21 @@ fn listed(script: &str, ending: &str) -> BTreeSet<String> {
 /// One that is not listed would run under cargo-nextest, which takes skipped cases as passed.
 #[test]
 fn suites_with_a_main_function_are_run_as_such() {
-    let listed = listed(&read("tests/env/run-tests"), "_suites");
-    assert_eq!(listed, programs(&read("tests/suites/Cargo.toml")));
-    assert!(listed.len() > 5, "{listed:?}");
+    let script = read("tests/env/run-tests");
+    let all = listed(&script, &["plain_suites", "runtime_suites", "cluster_suites"]);
+    assert_eq!(all, programs(&read("tests/suites/Cargo.toml")));
+    assert!(all.len() > 5, "{all:?}");
+    let members = listed(&script, &["member_suites"]);
+    assert!(!members.is_empty() && members.is_subset(&listed(&script, &["cluster_suites"])), "{members:?}");
+}
+
+/// A test that is ignored is not seen in the numbers of a run.
+#[test]
+fn no_test_is_ignored() {
+    let mark = ["#[", "ignore"].concat();
+    let files = ["messages", "actors", "runtime-bridge", "bin", "tests"].iter().flat_map(|top| files(top));
+    let found: Vec<String> = files.filter(|file| file.text.contains(&mark)).map(|file| file.path).collect();
+    assert!(found.is_empty(), "{found:?}");
 }
 
 /// All sources of a suite, with the ones beside its directory.
@@ -61,5 +73,6 @@ fn lists_that_are_others_would_be_found() {
     let manifest = "[[test]]\nname = \"node\"\n\n[[test]]\nname = \"swap\"\nharness = false\n";
     assert_eq!(programs(manifest), BTreeSet::from(["swap".to_owned()]));
     let script = "plain_suites=(one two)\nother=(three)\nrun_suites=(\"${x[@]}\"\n";
-    assert_eq!(listed(script, "_suites"), BTreeSet::from(["one".to_owned(), "two".to_owned()]));
+    let words = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
+    assert_eq!(listed(script, &["plain_suites", "run_suites"]), words);
 }

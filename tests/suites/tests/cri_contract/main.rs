@@ -12,11 +12,13 @@ mod cases;
 mod connection;
 mod subject;
 
+use std::process::ExitCode;
+
 use libtest_mimic::{Arguments, Completion, Failed};
 use subject::{Outcome, Place};
-use testkit::cases::trial;
+use testkit::cases::{conclude, trial};
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let real = subject::RealRuntime::from_environment();
     let mut trials = Vec::new();
@@ -35,7 +37,7 @@ fn main() {
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     subject::remove_cgroups();
-    conclusion.exit();
+    conclude(!conclusion.has_failed())
 }
 
 fn finish(outcome: Outcome) -> Result<Completion, Failed> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use testkit::process::Said;
+use testkit::process::{Said, eventually};
 
 use crate::remains::{Machine, Made};
 use crate::run::{BUILT_WITHIN, Demo, ENDS_WITHIN, SHOWN_WITHIN};
@@ -46,21 +46,28 @@ fn nothing_is_left(made: &Made, before: &Machine) {
     assert_eq!(Machine::look(), *before);
 }
 
-/// What it has made, with a look that it can be seen at all.
+/// What it has made, once each part of it can be seen: some of it comes with the first pod.
 #[track_caller]
 fn made(demo: &mut Demo) -> Made {
     let directory = demo.directory().expect("a kubelet runs");
     let made = Made::on_containers(&directory);
-    let there = made.there();
-    for part in ["/sys/class/net/us-", "/sys/fs/cgroup/", "/run/understudy/", "mount ", "/tmp/understudy."] {
-        assert!(there.iter().any(|one| one.starts_with(part)), "no {part} in {there:#?}");
+    let mut parts =
+        vec!["/sys/class/net/us-", "/sys/fs/cgroup/", "/run/understudy/", "mount ", "/tmp/understudy."];
+    if Made::sees_rules() {
+        parts.push("nat ");
     }
+    eventually("all that it makes is there", SHOWN_WITHIN, || {
+        let there = made.there();
+        let missing: Vec<&&str> =
+            parts.iter().filter(|part| !there.iter().any(|one| one.starts_with(**part))).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("no {missing:?} in {there:#?}")) }
+    });
     made
 }
 
 fn on_containers() {
     let before = Machine::look();
-    let mut demo = Demo::start(&[("DEMO_SECONDS", "45")], false);
+    let mut demo = Demo::start(&[("DEMO_SECONDS", "60")], false);
     demo.until("the first table", BUILT_WITHIN, first_table);
     let made = made(&mut demo);
     demo.until("what README promises", SHOWN_WITHIN, shown);

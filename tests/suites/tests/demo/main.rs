@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Completion, Failed};
-use testkit::cases::trial;
+use testkit::cases::{conclude, trial};
 
 fn main() -> ExitCode {
     let trials = cases::ALL.iter().map(|(name, on_containers, case)| {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let trials = trials.collect();
     // What is left behind is looked for on the whole machine.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    libtest_mimic::run(&arguments, trials).exit_code()
+    conclude(!libtest_mimic::run(&arguments, trials).has_failed())
 }
 
 /// The workspace's root.

@@ -63,6 +63,11 @@ impl Made {
         }
     }
 
+    /// Whether rules of the firewall can be read here; its containerd makes some only then.
+    pub fn sees_rules() -> bool {
+        rules().is_some()
+    }
+
     /// Whatever of it is there, in words for people. While the demo runs, it is all there.
     pub fn there(&self) -> BTreeSet<String> {
         let mut there = BTreeSet::new();
@@ -79,14 +84,18 @@ impl Made {
         for cgroup in cgroups(&self.cgroup) {
             there.insert(cgroup.display().to_string());
         }
-        let rules = Command::new("iptables").args(["-w", "10", "-t", "nat", "-S"]).output();
-        let rules =
-            rules.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let rules = rules().unwrap_or_default();
         there.extend(
             rules.lines().filter(|line| line.contains(&self.network)).map(|line| format!("nat {line}")),
         );
         there
     }
+}
+
+/// The rules of the table nat, where it can be read.
+fn rules() -> Option<String> {
+    let output = Command::new("iptables").args(["-w", "10", "-t", "nat", "-S"]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The cgroup in each hierarchy that has it.
@@ -97,14 +106,17 @@ fn cgroups(path: &str) -> Vec<PathBuf> {
     all.map(|hierarchy| hierarchy.join(path.trim_start_matches('/'))).filter(|path| path.is_dir()).collect()
 }
 
-/// The processes that inherited this variable, with their command lines.
+/// The processes that inherited this variable, with their command lines. A compiler's cache that was started by the way
+/// stays for the next.
 pub fn processes(variable: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc is there").flatten() {
         let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
         if read("environ").split(|byte| *byte == 0).any(|one| one == variable.as_bytes()) {
             let command = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
-            found.push(format!("{} {command}", entry.file_name().display()));
+            if !command.contains("sccache") {
+                found.push(format!("{} {command}", entry.file_name().display()));
+            }
         }
     }
     found

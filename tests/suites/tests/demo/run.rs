@@ -11,8 +11,8 @@ use testkit::process::{Input, Running, Said};
 use crate::remains::processes;
 use crate::{root, table};
 
-/// Longest wait for the first table, the building of both programs included.
-pub const BUILT_WITHIN: Duration = Duration::from_secs(1800);
+/// Longest wait for the first table, the building of what the tests have not built included.
+pub const BUILT_WITHIN: Duration = Duration::from_secs(600);
 /// Longest wait for what the samples do once they run.
 pub const SHOWN_WITHIN: Duration = Duration::from_secs(180);
 /// Longest wait for the end: pods have thirty seconds, the kubelet ten, and the rest is quick.
@@ -95,7 +95,7 @@ impl Demo {
             match look(&lines) {
                 Ok(found) => return found,
                 Err(instead) if ended || begun.elapsed() >= within => {
-                    let said = self.running.take().expect("it has not ended").ends(ENDS_WITHIN);
+                    let said = self.stopped();
                     panic!("{what}: {instead}; it wrote\n{}\n{}", said.out, said.err);
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
@@ -118,25 +118,50 @@ impl Demo {
     }
 
     /// Waits until it ends by itself, and looks whether a process of it is left.
+    ///
+    /// # Panics
+    /// It does not end in this time, and is stopped then; or something of it still runs.
     #[track_caller]
     pub fn ends(mut self, within: Duration) -> Said {
-        let said = self.running.take().expect("it has not ended").ends(within);
+        let begun = Instant::now();
+        while !self.running().has_ended() {
+            if begun.elapsed() >= within {
+                let said = self.stopped();
+                panic!("it does not end within {within:?}; it wrote {}{}", said.out, said.err);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let said = self.running.take().expect("it has not been taken").ends(within);
         let left = processes(&self.mark);
         assert!(left.is_empty(), "still running: {left:#?}; it wrote {}{}", said.out, said.err);
         said
     }
-}
 
-impl Drop for Demo {
-    /// As Ctrl-C in the terminal of a user: what it has made goes with it.
-    fn drop(&mut self) {
-        let Some(mut running) = self.running.take() else { return };
+    /// Stops it as a signal of the user does: what it has made goes with it.
+    fn stopped(&mut self) -> Said {
+        let mut running = self.running.take().expect("it has not been taken");
         let group =
             i32::try_from(running.id()).ok().and_then(Pid::from_raw).expect("process IDs are positive");
         let _gone = kill_process_group(group, Signal::TERM);
         let begun = Instant::now();
         while !running.has_ended() && begun.elapsed() < ENDS_WITHIN {
             std::thread::sleep(Duration::from_millis(100));
+        }
+        if !running.has_ended() {
+            let _gone = kill_process_group(group, Signal::KILL);
+        }
+        let said = running.ends(ENDS_WITHIN);
+        if [&said.out, &said.err].iter().any(|text| text.contains("the kubelet has ended")) {
+            eprintln!("KUBELET ENDED by itself in make run");
+        }
+        said
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        if self.running.is_some() {
+            self.stopped();
         }
     }
 }

@@ -403,6 +403,10 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            // A failure with this line is never taken for one of chance.
+            if let Some(status) = self.lock().as_mut().and_then(KubeletProcess::ended) {
+                eprintln!("KUBELET ENDED by itself ({status}): {}", self.name);
+            }
             eprintln!("the last lines of the kubelet of {}:\n{}", self.name, self.log_tail());
         }
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubelet-logs");

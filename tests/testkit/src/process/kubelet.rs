@@ -127,7 +127,7 @@ mod tests {
     fn a_process_is_ended_and_its_output_kept() {
         let log = std::env::temp_dir().join(format!("testkit-process-{}", std::process::id()));
         let mut process =
-            shell("echo here; trap 'echo gone >&2; exit 3' TERM; while :; do sleep 0.05; done", &log);
+            shell("trap 'echo gone >&2; exit 3' TERM; echo here; while :; do sleep 0.05; done", &log);
         super::super::eventually("the first line", Duration::from_secs(10), || {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             if text == "here\n" { Ok(()) } else { Err(text) }

@@ -17,6 +17,9 @@ use super::eventually;
 /// Longest wait for words of a program, on a slow machine under load.
 const SAYS_WITHIN: Duration = Duration::from_secs(90);
 
+/// Longest wait for the last bytes on the terminal of a program that has ended.
+const TERMINAL_WITHIN: Duration = Duration::from_secs(10);
+
 /// The exit code and outputs of a program that has ended.
 #[derive(Clone, Debug)]
 pub struct Said {
@@ -179,11 +182,17 @@ impl Running {
         // The reading threads see the end a moment later, and hold the other references until then.
         let out = Arc::clone(&self.out);
         let err = Arc::clone(&self.err);
+        let read = || Arc::strong_count(&out) + Arc::strong_count(&err) == 4;
         if self.terminal.is_none() {
             eventually("all that it wrote is read", SAYS_WITHIN, || {
-                let readers = Arc::strong_count(&out) + Arc::strong_count(&err) - 4;
-                if readers == 0 { Ok(()) } else { Err(format!("{readers} read")) }
+                read().then_some(()).ok_or_else(String::new)
             });
+        } else {
+            // A process of its own session may keep the terminal open.
+            let ended = Instant::now();
+            while !read() && ended.elapsed() < TERMINAL_WITHIN {
+                std::thread::sleep(Duration::from_millis(20));
+            }
         }
         Said { code: status.code(), out: text(&out), err: text(&err) }
     }
