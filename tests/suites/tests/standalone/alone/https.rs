@@ -157,8 +157,9 @@ fn logs_and_exec(environment: &Arc<Environment>) {
         ask(&node, &certificates, true, &format!("POST /run/{name}/main?cmd=echo%20said"), CLOSE, |_| false);
     assert!(body.ends_with("said\n"), "{body}");
 
+    // The words come last: a command whose reader has gone is ended.
     let exec =
-        format!("/exec/{name}/main?command=sh&command=-c&command=echo+streamed;touch+/tmp/go&output=1");
+        format!("/exec/{name}/main?command=sh&command=-c&command=touch+/tmp/go;echo+streamed&output=1");
     let streamed = get(&exec, UPGRADE, &|text| text.contains("streamed"));
     assert!(streamed.starts_with("HTTP/1.1 101"), "{streamed}");
     assert!(streamed.contains("streamed\n"), "{streamed}");

@@ -18,8 +18,8 @@ fn sample(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config")).join(name)
 }
 
-/// Runs the kubelet where what the samples keep below `/etc`, `/var/lib` and `/var/log` is its own: the runtime sees none of
-/// it, so no pod is started.
+/// Runs the kubelet where what the samples keep below `/var/lib` and `/var/log` is its own: the runtime sees none of it, so
+/// no pod is started.
 fn within(node: &mut Node, script: &str) {
     node.after(&format!("mount -t tmpfs tmpfs /var/lib\nmount -t tmpfs tmpfs /var/log\n{script}"));
 }
