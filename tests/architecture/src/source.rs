@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// The workspace's root.
 pub fn root() -> PathBuf {
-    let suites = Path::new(env!("CARGO_MANIFEST_DIR"));
-    suites.ancestors().nth(2).expect("suites lies two levels below the root").to_owned()
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("this crate lies two levels below the root").to_owned()
 }
 
 /// A source file.

@@ -1,10 +1,11 @@
 //! The rules of the house, read from the sources and from cargo: which crates depend on which, what files look like,
-//! which actor receives which message, where words stand.
+//! which actor receives which message, where words stand. All of them are tests.
+#![cfg(test)]
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "this suite reads files and runs cargo, and takes no part in any simulation"
+    reason = "these tests read files and run cargo, and take no part in any simulation"
 )]
 
 mod arrows;

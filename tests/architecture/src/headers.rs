@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use messages::CATALOGUE;
-
 use crate::source::{directories, files, has_word, literals, root, type_names};
+use crate::tree::read;
 
 /// The six lines that open an actor crate's `lib.rs`.
 const HEADERS: [&str; 6] = ["Duty", "Receives", "Sends", "State (rebuilt from)", "On crash", "Never does"];
@@ -63,12 +62,33 @@ fn addressed(code: &str) -> BTreeSet<String> {
     types.filter_map(message).collect()
 }
 
-/// The receivers that a file of `messages` declares.
-fn receivers_of(module: &str) -> Vec<String> {
-    let path = root().join("messages/src").join(format!("{module}.rs"));
-    let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
-    let declared = text.split("receives!(").skip(1);
-    declared.map(|rest| literals(rest).first().expect("a receiver has a name").clone()).collect()
+/// The receivers that a file of `messages` declares, with the messages of each.
+fn declared(text: &str) -> Vec<(String, BTreeSet<String>)> {
+    let rows = text.split("receives!(").skip(1).map(|rest| rest.split(");").next().unwrap_or_default());
+    let row = |row: &str| {
+        let receiver = literals(row).first().expect("a receiver has a name").clone();
+        let (_, messages) = row.split_once(':').expect("its messages stand behind its name");
+        let name = |path: &str| path.rsplit(':').next().unwrap_or_default().trim().to_owned();
+        (receiver, messages.split(',').map(name).filter(|name| !name.is_empty()).collect())
+    };
+    rows.map(row).collect()
+}
+
+/// The receivers of an actor crate, with the messages of each.
+fn receivers_of(actor: &str) -> Vec<(String, BTreeSet<String>)> {
+    let path = root().join("messages/src").join(format!("{}.rs", actor.replace('-', "_")));
+    std::fs::read_to_string(path).map(|text| declared(&text)).unwrap_or_default()
+}
+
+/// The names of all messages that some actor receives.
+fn all_messages() -> BTreeSet<String> {
+    let all: BTreeSet<String> = actor_crates()
+        .into_keys()
+        .flat_map(|name| receivers_of(&name))
+        .flat_map(|(_, messages)| messages)
+        .collect();
+    assert!(all.len() > 40, "these are not all messages: {all:?}");
+    all
 }
 
 #[test]
@@ -99,17 +119,12 @@ fn every_actor_crate_opens_with_the_six_lines() {
 
 #[test]
 fn the_headers_name_exactly_what_the_catalogue_lists() {
-    let catalogue: BTreeMap<&str, &[&str]> = CATALOGUE.iter().copied().collect();
     let mut wrong = Vec::new();
     for (name, text) in actor_crates() {
         let Ok(header) = header(&text) else { continue };
         let told: BTreeSet<String> = type_names(&header["Receives"]).into_iter().collect();
-        let receivers = receivers_of(&name.replace('-', "_"));
-        let listed: BTreeSet<String> = receivers
-            .iter()
-            .flat_map(|receiver| catalogue.get(receiver.as_str()).copied().unwrap_or_default())
-            .map(|name| (*name).to_owned())
-            .collect();
+        let listed: BTreeSet<String> =
+            receivers_of(&name).into_iter().flat_map(|(_, messages)| messages).collect();
         let not_told: Vec<_> = listed.difference(&told).collect();
         let not_listed: Vec<_> = told.difference(&listed).collect();
         if !not_told.is_empty() || !not_listed.is_empty() {
@@ -122,9 +137,9 @@ fn the_headers_name_exactly_what_the_catalogue_lists() {
 
 #[test]
 fn the_headers_name_exactly_what_the_actors_have_addresses_for() {
-    let all: BTreeSet<&str> = CATALOGUE.iter().flat_map(|(_, messages)| messages.iter().copied()).collect();
+    let all = all_messages();
     let known = |names: &mut dyn Iterator<Item = String>| -> BTreeSet<String> {
-        names.filter(|name| all.contains(name.as_str())).collect()
+        names.filter(|name| all.contains(name)).collect()
     };
     let mut wrong = Vec::new();
     for (name, text) in actor_crates() {
@@ -142,35 +157,60 @@ fn the_headers_name_exactly_what_the_actors_have_addresses_for() {
 }
 
 #[test]
+fn receivers_are_found_with_their_messages() {
+    let text = "receives!(\"Pool\": PodObserved, facts::ResendPod,\n GetPods);\nmod worker {\n    receives!(\n\"Worker\": SyncPod\n);}";
+    let messages = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let expected = [
+        ("Pool".to_owned(), messages(&["PodObserved", "ResendPod", "GetPods"])),
+        ("Worker".to_owned(), messages(&["SyncPod"])),
+    ];
+    assert_eq!(declared(text), expected);
+}
+
+#[test]
 fn addresses_are_found_with_their_messages() {
     let code = "a: Address<ResendNode>, b: Vec<AskPort<Me, messages::pleg::GetHeldPods>>, c: Address<M>";
     assert_eq!(addressed(code), BTreeSet::from(["GetHeldPods".to_owned(), "ResendNode".to_owned()]));
 }
 
+/// That the catalogue is what a running node receives is shown by `node::tree`.
 #[test]
 fn every_receiver_is_in_the_catalogue() {
-    let declared: BTreeSet<String> = files("messages/src")
+    let mut receivers: Vec<String> = files("messages/src")
         .iter()
         .filter(|file| !file.path.ends_with("/delivery.rs"))
-        .flat_map(|file| receivers_of(file.path.rsplit('/').next().unwrap().trim_end_matches(".rs")))
+        .flat_map(|file| {
+            let module = file.path.rsplit('/').next().unwrap().trim_end_matches(".rs").to_owned();
+            vec![module; declared(&file.text).len()]
+        })
         .collect();
-    let listed: BTreeSet<String> = CATALOGUE.iter().map(|(name, _)| (*name).to_owned()).collect();
-    assert_eq!(declared, listed, "left: `receives!` in messages; right: messages::CATALOGUE");
-    assert_eq!(listed.len(), CATALOGUE.len(), "a receiver is listed twice");
+    let lib = read("messages/src/lib.rs");
+    let (_, rows) = lib.split_once("pub const CATALOGUE:").expect("there is a catalogue");
+    let (rows, _) = rows.split_once("];").expect("it ends");
+    let mut listed: Vec<String> = rows
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('(')?.strip_suffix("),")?.split_once("::RECEIVER, "))
+        .map(|(receiver, receives)| {
+            assert_eq!(receives, format!("{receiver}::RECEIVES"), "a row names two receivers");
+            receiver.split("::").next().unwrap_or_default().to_owned()
+        })
+        .collect();
+    receivers.sort();
+    listed.sort();
+    assert_eq!(
+        receivers, listed,
+        "left: the files of `receives!` in messages; right: those of the catalogue"
+    );
 }
 
 #[test]
 fn every_message_of_the_catalogue_has_a_handler_in_its_actors_crate() {
-    let catalogue: BTreeMap<&str, &[&str]> = CATALOGUE.iter().copied().collect();
     let mut missing = Vec::new();
     for name in actor_crates().into_keys() {
         let code: String = files(&format!("actors/{name}/src")).iter().map(|file| file.code()).collect();
-        for receiver in receivers_of(&name.replace('-', "_")) {
-            for message in catalogue.get(receiver.as_str()).copied().unwrap_or_default() {
-                if !has_word(&code, message) {
-                    missing.push(format!("{receiver}: {message}"));
-                }
-            }
+        for (receiver, messages) in receivers_of(&name) {
+            let unnamed = messages.into_iter().filter(|message| !has_word(&code, message));
+            missing.extend(unnamed.map(|message| format!("{receiver}: {message}")));
         }
     }
     assert!(missing.is_empty(), "listed, and not even named by the receiver's crate: {missing:#?}");
