@@ -12,15 +12,15 @@ test: ## every test; those that need a runtime run on each containerd there is
 e2e: ## the tests that need an API server, alone, on a kube-apiserver of their own
 	@tests/env/run-tests --cluster
 
-soak: ## the tests with seeds by chance, 500 kubelets killed on each runtime and long outages; UNDERSTUDY_KILLS=N for another number
-	@UNDERSTUDY_RANDOM=1 UNDERSTUDY_CASE_SECONDS=25200 UNDERSTUDY_LANE_SECONDS=86400 UNDERSTUDY_KILLS=$${UNDERSTUDY_KILLS:-500} UNDERSTUDY_FREEZE_SECONDS=$${UNDERSTUDY_FREEZE_SECONDS:-120} \
+soak: ## the tests with seeds by chance, all on each runtime, 500 kubelets killed on each runtime and long outages; UNDERSTUDY_KILLS=N for another number
+	@UNDERSTUDY_RANDOM=1 UNDERSTUDY_WHOLE=1 UNDERSTUDY_CASE_SECONDS=25200 UNDERSTUDY_LANE_SECONDS=86400 UNDERSTUDY_KILLS=$${UNDERSTUDY_KILLS:-500} UNDERSTUDY_FREEZE_SECONDS=$${UNDERSTUDY_FREEZE_SECONDS:-120} \
 	  UNDERSTUDY_OUTAGE_SECONDS=$${UNDERSTUDY_OUTAGE_SECONDS:-180} \
 	  UNDERSTUDY_API_OUTAGE_SECONDS=$${UNDERSTUDY_API_OUTAGE_SECONDS:-600} tests/env/run-tests
 
 bench: ## the benchmarks; a node on a containerd of its own beside the bare calls to it, alone and in a cluster
 	@tests/env/run-bench
 
-check: ## formatting, clippy, licences and other rules of dependencies, shellcheck
+check: ## in seconds shellcheck, formatting and the rules of the house; then dependencies and clippy
 	@tests/env/run-check
 
 build: ## both programs as make run has them, quickly built: target/debug/kubelet, target/debug/understudy

@@ -78,7 +78,9 @@ fn reason() -> Option<String> {
 }
 
 fn cgroup() -> String {
-    format!("/understudy-sigkill-{}", std::process::id())
+    // Below the cgroup of its run, which ends what this process could not.
+    let run = std::env::var("UNDERSTUDY_RUN_CGROUP").unwrap_or_default();
+    format!("{run}/understudy-sigkill-{}", std::process::id())
 }
 
 /// Removes the cgroup, also when the test fails.

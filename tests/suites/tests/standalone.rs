@@ -5,12 +5,15 @@
 //! `UNDERSTUDY_CGROUP_PARENT` a cgroup for what is started here and `UNDERSTUDY_CONTAINERD_DIR` the private containerd
 //! that may be stopped. Without them everything is skipped, which fails instead where `CI` is set and
 //! `UNDERSTUDY_REQUIRE_RUNTIME=1`. `UNDERSTUDY_TEST_PODS` (50) is how many pods a killed kubelet finds again, and
-//! `UNDERSTUDY_OUTAGE_SECONDS` (60) how long the runtime is away. `UNDERSTUDY_KILLS` is how many deaths kubelets die that
+//! `UNDERSTUDY_OUTAGE_SECONDS` (35) how long the runtime is away. `UNDERSTUDY_KILLS` is how many deaths kubelets die that
 //! are killed at every step (40), `UNDERSTUDY_FREEZE_SECONDS` (33) how long a kubelet is stopped.
 //!
 //! A kubelet takes every pod of its runtime to be its own, so only one may run at a time. The cases of [`side_by_side`]
-//! share one kubelet and run in parallel; those of [`alone`] and [`registry`] each start their own, one after another, the
-//! latter beside a registry; those of [`outages`] do so, too, and come last, since they take the runtime away.
+//! share one kubelet and run in parallel. Those of [`alone`], [`registry`] and [`outages`] each start their own: the second
+//! beside a registry, the last take the runtime away. They run one after another, or, where `UNDERSTUDY_MORE_RUNTIMES` names
+//! files of `tests/env/containerd up` of the same version, as many at once as there are runtimes.
+//!
+//! `UNDERSTUDY_SAMPLE=1` runs the cases of [`SAMPLE`] alone: on a further version of the runtime they show what may differ.
 
 // The suite stands outside the actors: it measures a real kubelet in wall time.
 #![allow(
@@ -47,7 +50,7 @@ mod view;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use environment::{Environment, Missing};
+use environment::{Environment, Missing, Runtimes};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use node::{Node, Options};
 use testkit::cases;
@@ -60,6 +63,26 @@ pub type Alone = fn(&Arc<Environment>);
 /// Cases at once on the shared node: most of the time they wait.
 const SIDE_BY_SIDE: usize = 6;
 
+/// Cases in which the runtime has most to say: how it makes, changes, ends and loses containers, their logs, events and images.
+const SAMPLE: &[&str] = &[
+    "side_by_side::a_pod_runs_from_manifest_to_ready_and_away",
+    "side_by_side::a_container_that_ignores_sigterm_is_killed_after_its_grace",
+    "side_by_side::a_failed_liveness_probe_restarts_the_container",
+    "side_by_side::an_image_that_cannot_be_pulled_backs_off",
+    "side_by_side::requests_and_limits_reach_the_containers_cgroup",
+    "side_by_side::read_only_reaches_as_far_as_the_runtime_can",
+    "side_by_side::the_user_is_told_where_the_runtime_tells_it",
+    "alone::a_killed_process_is_seen_without_a_relist",
+    "alone::a_sandbox_stopped_behind_its_back_is_recreated",
+    "alone::a_killed_kubelet_finds_all_its_pods_again",
+    "alone::a_log_that_grows_is_rotated_and_followed_without_a_gap",
+    "alone::configz_shows_the_cgroup_driver_in_use",
+    "alone::logs_and_commands_come_over_https",
+    "alone::no_death_at_any_step_loses_or_doubles_anything",
+    "registry::policies_decide_when_an_image_is_pulled",
+    "outages::a_killed_runtime_harms_no_pod",
+];
+
 fn main() -> ExitCode {
     if let Some(code) = testkit::mortal::run_if_asked() {
         return code;
@@ -69,7 +92,7 @@ fn main() -> ExitCode {
     let mut well = true;
 
     let shared = Arc::new(OnceLock::new());
-    let trials = side_by_side::all().into_iter().map(|(name, case)| {
+    let trials = side_by_side::all().into_iter().filter_map(|(name, case)| {
         let (environment, shared) = (environment.clone(), Arc::clone(&shared));
         trial("side_by_side", name, &environment.clone(), move || {
             let environment = environment.expect("only run where there is one");
@@ -84,39 +107,49 @@ fn main() -> ExitCode {
     well &= run(&Arguments { test_threads: threads, ..arguments.clone() }, trials.collect());
     drop(shared);
 
-    let one_by_one = Arguments { test_threads: Some(1), ..arguments };
-    let with_registry = environment.clone().and_then(|found| registry::available().map(|()| found));
-    for (group, cases, environment) in [
-        ("alone", alone::all(), &environment),
+    let runtimes = environment.clone().map(|first| Arc::new(Runtimes::with(&first)));
+    let with_registry = runtimes.clone().and_then(|found| registry::available().map(|()| found));
+    // Those that take longest come first, so that none is left at the end to run beside nothing.
+    let groups = [
+        ("outages", outages::ALL.to_vec(), &runtimes),
+        ("alone", alone::all(), &runtimes),
         ("registry", registry::all(), &with_registry),
-        ("outages", outages::ALL.to_vec(), &environment),
-    ] {
-        let trials = cases.into_iter().map(|(name, case)| {
-            let environment = environment.clone();
-            trial(group, name, &environment.clone(), move || {
-                case(&environment.expect("only run where there is one"));
+    ];
+    let trials = groups.into_iter().flat_map(|(group, cases, runtimes)| {
+        cases.into_iter().filter_map(move |(name, case)| {
+            let runtimes = runtimes.clone();
+            trial(group, name, &runtimes.clone(), move || {
+                let lent = runtimes.expect("only run where there is one").lend();
+                case(&lent);
             })
-        });
-        well &= run(&one_by_one, trials.collect());
-    }
+        })
+    });
+    let threads = runtimes.as_ref().map_or(1, |runtimes| runtimes.number);
+    well &= run(&Arguments { test_threads: Some(threads), ..arguments }, trials.collect());
     cases::conclude(well)
 }
 
-fn trial(
+/// The case as a trial, if it is wanted.
+fn trial<T>(
     group: &str,
     name: &str,
-    environment: &Result<Arc<Environment>, Missing>,
+    needed: &Result<Arc<T>, Missing>,
     case: impl FnOnce() + Send + 'static,
-) -> Trial {
-    let missing = environment.as_ref().err().cloned();
-    cases::trial(format!("{group}::{name}"), move || match missing {
+) -> Option<Trial> {
+    let name = format!("{group}::{name}");
+    if std::env::var("UNDERSTUDY_SAMPLE").as_deref() == Ok("1") && !SAMPLE.contains(&&*name) {
+        return None;
+    }
+    let missing = needed.as_ref().err().cloned();
+    let trial = cases::trial(name, move || match missing {
         Some(Missing { reason, fails: true }) => Err(Failed::from(reason)),
         Some(Missing { reason, fails: false }) => Ok(Completion::ignored_with(reason)),
         None => {
             case();
             Ok(Completion::Completed)
         }
-    })
+    });
+    Some(trial)
 }
 
 fn run(arguments: &Arguments, trials: Vec<Trial>) -> bool {

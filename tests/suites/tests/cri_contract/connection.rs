@@ -96,7 +96,7 @@ fn dropped_asker() {
 fn cancelled_pull() {
     let (io, directory) = (Io::start(1).expect("an I/O runtime"), temporary());
     let fake = io.io().enter(|| FakeRuntime::new(1));
-    let slow = RegistryImage { takes: Duration::from_millis(500), ..Default::default() };
+    let slow = RegistryImage { takes: Duration::from_secs(2), ..Default::default() };
     fake.publish("big", slow);
     let serving = serve_fake(&directory.path().join("cri.sock"), fake.clone()).expect("a socket");
     let client = client(&io.io(), serving.path(), Duration::from_secs(5));
@@ -109,7 +109,7 @@ fn cancelled_pull() {
     assert!(block_on(pull).expect_err("cancelled").outcome_unknown());
     // Well past the time the pull would have taken, the runtime has no such image.
     let started = Instant::now();
-    while started.elapsed() < Duration::from_millis(1500) {
+    while started.elapsed() < Duration::from_secs(3) {
         let status = ImageStatusRequest { image: image("big"), verbose: false };
         assert!(block_on(client.image_status(status)).expect("an answer").image.is_none());
         std::thread::sleep(Duration::from_millis(50));

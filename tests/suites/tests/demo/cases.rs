@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use testkit::process::{Said, eventually};
 
+use crate::killed::killed;
 use crate::remains::{Machine, Made};
 use crate::run::{BUILT_WITHIN, Demo, ENDS_WITHIN, SHOWN_WITHIN};
 use crate::table;
@@ -17,6 +18,7 @@ pub const ALL: &[(&str, bool, fn())] = &[
     ("on_containers_it_shows_what_is_promised_and_ends_by_itself", true, on_containers),
     ("on_a_terminal_ctrl_c_ends_it", true, on_a_terminal),
     ("on_the_fake_runtime_it_shows_the_same", false, on_the_fake),
+    ("nothing_stays_of_a_run_of_tests_that_is_killed", true, killed),
 ];
 
 /// Everything promised, shown at some time.
@@ -50,7 +52,7 @@ fn nothing_is_left(made: &Made, before: &Machine) {
 #[track_caller]
 fn made(demo: &mut Demo) -> Made {
     let directory = demo.directory().expect("a kubelet runs");
-    let made = Made::on_containers(&directory);
+    let made = Made::on_containers(&directory, "containerd");
     let mut parts =
         vec!["/sys/class/net/us-", "/sys/fs/cgroup/", "/run/understudy/", "mount ", "/tmp/understudy."];
     if Made::sees_rules() {

@@ -1,5 +1,5 @@
 //! `make run`, the first command of README, as a user runs it: on containers without a terminal and on one, and on the fake
-//! runtime. It builds both programs, and brings a containerd of its own.
+//! runtime. It builds both programs, and brings a containerd of its own. And what stays of runs that are killed.
 //!
 //! `UNDERSTUDY_TRY_DEMO=1` says that it may (`tests/env/run-tests` sets it): the command builds programs, and on a machine
 //! that lacks packages it would install them, so there the cases with containers are skipped, which fails instead where `CI`
@@ -13,6 +13,7 @@
 )]
 
 mod cases;
+mod killed;
 mod remains;
 mod run;
 mod table;

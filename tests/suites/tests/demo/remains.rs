@@ -45,9 +45,9 @@ pub struct Made {
 }
 
 impl Made {
-    /// From the demo's directory and the settings of the containerd in it.
-    pub fn on_containers(directory: &Path) -> Self {
-        let env = directory.join("containerd/env");
+    /// From the demo's directory and the settings of the containerd in it, by the name of its directory.
+    pub fn on_containers(directory: &Path, containerd: &str) -> Self {
+        let env = directory.join(containerd).join("env");
         let text = std::fs::read_to_string(&env).unwrap_or_else(|error| panic!("{}: {error}", env.display()));
         let value = |name: &str| {
             let of = |line: &str| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);

@@ -1,7 +1,9 @@
 //! The kubelet and the runtime that the suite uses.
 
-use std::path::PathBuf;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The programs and settings that the suite runs with.
@@ -46,8 +48,24 @@ impl Environment {
             cgroup_parent: needed("UNDERSTUDY_CGROUP_PARENT")?,
             containerd: needed("UNDERSTUDY_CONTAINERD_DIR")?.into(),
             pods: number("UNDERSTUDY_TEST_PODS").unwrap_or(50),
-            outage: Duration::from_secs(number("UNDERSTUDY_OUTAGE_SECONDS").unwrap_or(60)),
+            outage: Duration::from_secs(number("UNDERSTUDY_OUTAGE_SECONDS").unwrap_or(35)),
         })
+    }
+
+    /// The same with another runtime, by the file that says what belongs to it.
+    fn on(&self, file: &Path) -> Self {
+        let text =
+            std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let value = |name: &str| {
+            let of = |line: &str| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
+            text.lines().find_map(of).unwrap_or_else(|| panic!("{}: no {name}", file.display()))
+        };
+        Self {
+            socket: value("UNDERSTUDY_CRI_SOCKET"),
+            cgroup_parent: value("UNDERSTUDY_CGROUP_PARENT"),
+            containerd: value("UNDERSTUDY_CONTAINERD_DIR").into(),
+            ..self.clone()
+        }
     }
 
     /// The same environment with this test's binary as the kubelet, which dies on order.
@@ -68,6 +86,52 @@ impl Environment {
         let file = self.containerd.join("containerd.pid");
         let text = std::fs::read_to_string(&file).expect("a containerd of tests/env/containerd");
         text.trim().parse().expect("a process ID")
+    }
+}
+
+/// Runtimes that cases of their own nodes take in turns, one case at a time on each.
+#[derive(Debug)]
+pub struct Runtimes {
+    /// How many there are.
+    pub number: usize,
+    free: Mutex<Vec<Arc<Environment>>>,
+}
+
+impl Runtimes {
+    /// The first one, and those of `UNDERSTUDY_MORE_RUNTIMES`: files of `NAME=value` lines, separated by blanks.
+    pub fn with(first: &Arc<Environment>) -> Self {
+        let files = variable("UNDERSTUDY_MORE_RUNTIMES").unwrap_or_default();
+        let further = files.split_whitespace().map(|file| Arc::new(first.on(Path::new(file))));
+        let free: Vec<_> = std::iter::once(Arc::clone(first)).chain(further).collect();
+        Self { number: free.len(), free: Mutex::new(free) }
+    }
+
+    /// One on which nothing runs. There are as many cases at a time as runtimes.
+    pub fn lend(self: Arc<Self>) -> Lent {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Lent { environment: free.expect("as many cases run as there are runtimes"), of: self }
+    }
+}
+
+/// A runtime while a case runs on it.
+#[derive(Debug)]
+pub struct Lent {
+    environment: Arc<Environment>,
+    of: Arc<Runtimes>,
+}
+
+impl Deref for Lent {
+    type Target = Arc<Environment>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.environment
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut free = self.of.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.push(Arc::clone(&self.environment));
     }
 }
 

@@ -79,7 +79,9 @@ fn outage(environment: &Arc<Environment>, name: &str, begin: impl Fn(&Environmen
     let probed =
         with(server("main"), json!({"readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 2}}));
     // The pod's probe needs the runtime, whose absence must not count as the container's failure.
-    let alive = with(exec_probe("true"), json!({"timeoutSeconds": 1, "periodSeconds": 2}));
+    // The outage is long enough for many periods; a single answer that comes late on a busy machine settles nothing.
+    let alive =
+        with(exec_probe("true"), json!({"timeoutSeconds": 3, "periodSeconds": 1, "failureThreshold": 3}));
     let live = with(sleeper("main"), json!({"livenessProbe": alive}));
     let web = node.pod("web", containers([probed]));
     let others = [node.pod("plain", containers([sleeper("main")])), node.pod("live", containers([live]))];

@@ -18,6 +18,11 @@ use supervision::{
 use crate::actors::{Block, Count, Counter, HangForEver, Outside, Sibling, ask};
 use crate::family::{Parent, StartChild};
 
+/// What a busy machine does not hold up a thread for, and an actor's message, whose sibling must not be taken to hang.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
+const REPORTED_AFTER: Duration = Duration::from_secs(3);
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(6);
+
 /// Threads, a tree on them, and what was seen of it.
 struct Threads {
     tree: Tree,
@@ -29,7 +34,7 @@ struct Threads {
 
 impl Threads {
     fn run<T>(test: impl AsyncFnOnce(&Self) -> T) -> T {
-        Self::run_with(Policy { stall_after: Duration::from_millis(300), ..Policy::default() }, test)
+        Self::run_with(Policy { stall_after: STALLED_AFTER, ..Policy::default() }, test)
     }
 
     fn run_with<T>(policy: Policy, test: impl AsyncFnOnce(&Self) -> T) -> T {
@@ -56,11 +61,8 @@ impl Threads {
     }
 
     fn watch(&self, exit_after: Duration) -> Watchdog {
-        let policy = WatchdogPolicy {
-            beat: Duration::from_millis(50),
-            report_after: Duration::from_millis(400),
-            exit_after,
-        };
+        let policy =
+            WatchdogPolicy { beat: Duration::from_millis(50), report_after: REPORTED_AFTER, exit_after };
         let (feeds, gave_up) = (self.feeds.clone(), self.gave_up.clone());
         let feed = move || {
             feeds.fetch_add(1, Ordering::SeqCst);
@@ -148,7 +150,7 @@ fn g6_a_blocked_thread_is_reported_then_given_up_and_never_fed_meanwhile() {
         let (counter, _) = threads.counter(0, Vitality::Vital);
         let other = threads.sibling(1, Vitality::Degradable);
         assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
-        let _watchdog = threads.watch(Duration::from_millis(1500));
+        let _watchdog = threads.watch(GIVEN_UP_AFTER);
         threads.until("feeding", |threads| threads.feeds.load(Ordering::SeqCst) > 3).await;
         let (block, let_go) = block();
         counter.address::<Block>().tell(block).unwrap();
@@ -181,7 +183,7 @@ fn g6_the_culprit_is_named_and_not_its_victims() {
         let (counter, _) = threads.counter(0, Vitality::Vital);
         let culprit = threads.sibling(0, Vitality::Degradable);
         assert_eq!(ask(&counter.asked::<supervision::Outside, Count>(), Count).await, Ok(1));
-        let _watchdog = threads.watch(Duration::from_millis(1500));
+        let _watchdog = threads.watch(GIVEN_UP_AFTER);
         let (block, let_go) = block();
         culprit.address::<Block>().tell(block).unwrap();
         threads.until("the end", |threads| threads.gave_up.lock().unwrap().is_some()).await;
@@ -224,7 +226,7 @@ fn g6_a_runtime_of_threads_is_pinged_like_an_actor() {
         threads.tree.watch("IoRuntime", Vitality::Vital, move |answer| {
             drop(handle.spawn(async move { answer.give() }));
         });
-        let _watchdog = threads.watch(Duration::from_millis(1500));
+        let _watchdog = threads.watch(GIVEN_UP_AFTER);
         threads.until("feeding", |threads| threads.feeds.load(Ordering::SeqCst) > 3).await;
         let report = threads.tree.snapshot().await.actors.remove(0);
         assert_eq!((report.name.as_str(), report.state), ("IoRuntime", State::Running));

@@ -17,7 +17,7 @@ use crate::spec::{OBEDIENT, containers, shell};
 pub const ALL: &[(&str, Alone)] = &[("a_log_that_grows_is_rotated_and_followed_without_a_gap", rotated)];
 
 /// Number of lines of 1 KiB.
-const LINES: usize = 20_000;
+const LINES: usize = 6_000;
 const MIB: u64 = 1 << 20;
 
 /// Names and sizes of the files in a directory.
@@ -38,11 +38,11 @@ fn rotated(environment: &Arc<Environment>) {
         "containerLogMaxSize": "1Mi", "containerLogMaxFiles": 3, "containerLogMonitorInterval": "3s",
     });
     let (node, _files) = node(environment, "logs", &certificates, fields);
-    // Twenty MiB in some ten seconds, once a client follows.
+    // Six MiB in some ten seconds, which are several looks at the log, once a client follows.
     let script = format!(
         "pad=$(head -c 1000 /dev/zero | tr '\\0' x); echo begun; while ! [ -e /tmp/go ]; do sleep 0.1; done; \
          i=0; while [ $i -lt {LINES} ]; do echo \"line-$i $pad\"; i=$((i+1)); \
-         [ $((i % 200)) != 0 ] || sleep 0.1; done; echo all-written; {OBEDIENT}"
+         [ $((i % 60)) != 0 ] || sleep 0.1; done; echo all-written; {OBEDIENT}"
     );
     let file = node.pod("writes", containers([shell("main", &script)]));
     let pod = file.ready();

@@ -102,8 +102,9 @@ fn http_and_tcp(node: &Node) {
         server("main"),
         json!({
             "startupProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 1, "failureThreshold": 30},
-            "livenessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
+            "livenessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 20},
             "readinessProbe": {
+                "timeoutSeconds": 20,
                 "httpGet": {"path": "/index.html", "port": "http", "httpHeaders": [{"name": "X-Suite", "value": "a"}]},
                 "periodSeconds": 1,
             },

@@ -1,0 +1,132 @@
+//! Runs of the tests that are killed: their keepers, or the next run, end what they have left, and touch no other run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::process::{Input, Running, eventually};
+
+use crate::remains::{Made, processes};
+use crate::root;
+
+/// Longest wait for the end of what a run has left.
+const ENDED_WITHIN: Duration = Duration::from_secs(90);
+
+/// A run as `tests/env/run-tests` is one: with a containerd, a mount, a lane's shell and a process in a session of its own.
+const RUN: &str = r#"
+. tests/env/common.sh
+. tests/env/runs.sh
+begin_run
+trap end_run EXIT
+trap 'exit 130' TERM
+"$env_dir/containerd" up "$work/distro" >/dev/null
+mkdir -p "$TMPDIR/mount" "$work/lanes"
+mount -n -t tmpfs tmpfs "$TMPDIR/mount"
+setsid sleep 7200 &
+set -m
+{ echo "$BASHPID $(began_at "$BASHPID")" >"$work/lanes/lane.group"; while :; do sleep 1; done; } &
+set +m
+until [ -s "$work/lanes/lane.group" ]; do sleep 0.1; done
+echo "directory $work keeper $keeper."
+while :; do sleep 1; done
+"#;
+
+/// A run, and what it has made.
+struct Run {
+    process: Running,
+    directory: PathBuf,
+    keeper: u32,
+    lane: u32,
+    made: Made,
+}
+
+impl Run {
+    fn begin() -> Self {
+        let mut command = Command::new("bash");
+        command.args(["-c", RUN]).current_dir(root());
+        let mut process = Running::start(command, Input::Empty, "a run".to_owned());
+        process.says(".\n");
+        let said = process.out();
+        let words: Vec<&str> = said.trim().trim_end_matches('.').split(' ').collect();
+        let &["directory", directory, "keeper", keeper] = &words[..] else { panic!("{said}") };
+        let directory = PathBuf::from(directory);
+        let made = Made::on_containers(&directory, "distro");
+        let lane = std::fs::read_to_string(directory.join("lanes/lane.group")).expect("a lane");
+        let number = |text: &str| text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        let lane = number(lane.split(' ').next().unwrap_or_default());
+        Self { process, keeper: number(keeper), lane, made, directory }
+    }
+
+    fn id(&self) -> String {
+        self.directory.file_name().expect("a directory has a name").to_string_lossy().into_owned()
+    }
+
+    /// What is there of it, in words for people.
+    fn there(&self) -> Vec<String> {
+        let mut there: Vec<String> = self.made.there().into_iter().collect();
+        there.extend(processes(&format!("UNDERSTUDY_RUN={}", self.id())));
+        for path in [Path::new("/run/understudy-runs").join(self.id()), self.directory.clone()] {
+            if path.exists() {
+                there.push(path.display().to_string());
+            }
+        }
+        // One that has ended may wait for its parent.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.lane)).unwrap_or_default();
+        if stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X'])) {
+            there.push(format!("lane {}", self.lane));
+        }
+        there
+    }
+
+    fn is_whole(&mut self) -> bool {
+        let there = self.there();
+        let has = |part: &str| there.iter().any(|one| one.contains(part));
+        let parts =
+            ["/run/understudy/", "mount ", "sleep 7200", "containerd ", "lane ", "/run/understudy-runs/"];
+        !self.process.has_ended() && parts.iter().all(|part| has(part))
+    }
+
+    /// Waits until the killed run has left nothing.
+    fn ends(mut self) {
+        kill(self.process.id());
+        eventually("nothing is left of a killed run", ENDED_WITHIN, || match self.there() {
+            none if none.is_empty() => Ok(()),
+            there => Err(format!("{there:#?}")),
+        });
+        assert!(self.process.has_ended());
+    }
+}
+
+fn kill(pid: u32) {
+    let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process ID");
+    kill_process(pid, Signal::KILL).expect("it lives");
+}
+
+pub fn killed() {
+    let [mut stays, mut killed, mut orphan] = [Run::begin(), Run::begin(), Run::begin()];
+    for run in [&mut stays, &mut killed, &mut orphan] {
+        assert!(run.is_whole(), "{:#?}", run.there());
+    }
+    killed.ends();
+    // Without a keeper the next run does it.
+    kill(orphan.keeper);
+    kill(orphan.process.id());
+    eventually("the run has ended", ENDED_WITHIN, || {
+        orphan.process.has_ended().then_some(()).ok_or_else(|| "it has not".to_owned())
+    });
+    assert!(!orphan.there().is_empty());
+    let mut next = Run::begin();
+    assert_eq!(orphan.there(), [""; 0]);
+    assert!(next.is_whole(), "{:#?}", next.there());
+    assert!(stays.is_whole(), "{:#?}", stays.there());
+    for run in [stays, next] {
+        // As Ctrl-C or the end of a session would have it, the run ends what it owns by itself.
+        let pid = run.process.id().try_into().ok().and_then(Pid::from_raw).expect("a process ID");
+        kill_process(pid, Signal::TERM).expect("it lives");
+        eventually("nothing is left of a run that has ended", ENDED_WITHIN, || match run.there() {
+            none if none.is_empty() => Ok(()),
+            there => Err(format!("{there:#?}")),
+        });
+    }
+}
