@@ -1,10 +1,11 @@
 # shellcheck shell=bash
-# Sourced: a run of tests owns what it makes, so that nothing of it stays when it is killed.
+# Sourced: a run of tests or of the demo owns what it makes, so that nothing of it stays when it is killed.
 #
 # A run has a directory, in which it keeps its containerds, its control planes and all temporary files (TMPDIR), a cgroup
-# (UNDERSTUDY_RUN_CGROUP), and a mark, UNDERSTUDY_RUN, in the environment of all that it starts. It is written down in $runs with the process that owns it. A keeper
-# waits for that process; when it has ended, however it did, the keeper ends what the run has left. A run also begins by ending
-# what is left of runs whose keeper has been killed, too. Nothing is found by its name, and nothing of a live run is touched.
+# (UNDERSTUDY_RUN_CGROUP), and a mark, UNDERSTUDY_RUN, in the environment of all that it starts. It is written down in $runs
+# with the process that owns it. A keeper waits for that process; when it has ended, however it did, the keeper ends what the
+# run has left. A run also begins by ending what is left of runs whose keeper has been killed, too. Nothing is found by its
+# name, and nothing of a live run is touched.
 
 runs=/run/understudy-runs
 
@@ -45,9 +46,43 @@ end_marked() { # run
   say "still there of the run $1: $(marked "$1" | tr '\n' ' ')"
 }
 
+# A kubelet sets these for the machine.
+machine_settings="vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes"
+# And keeps things in these, whatever its root directory.
+machine_paths="/var/lib/kubelet /var/log/containers /var/log/pods /run/mount"
+
+# Notes in the run's directory how the machine is, so that its end puts it back.
+remember_machine() {
+  local name path
+  mkdir "$work/machine"
+  for name in $machine_settings; do
+    mkdir -p "$work/machine/${name%/*}"
+    cat "/proc/sys/$name" >"$work/machine/$name" 2>/dev/null || rm -f "$work/machine/$name"
+  done
+  for path in $machine_paths; do
+    [ ! -e "$path" ] || touch "$work/machine/had${path//\//-}"
+  done
+}
+
+restore_machine() { # directory of the run
+  local name path
+  for name in $machine_settings; do
+    [ ! -f "$1/machine/$name" ] || [ "$(cat "$1/machine/$name")" = "$(cat "/proc/sys/$name")" ] ||
+      cat "$1/machine/$name" >"/proc/sys/$name" || true
+  done
+  find /var/log/containers -maxdepth 1 -type l -lname "$1/*" -delete 2>/dev/null || true
+  for path in $machine_paths; do
+    if [ -f "$1/machine/had${path//\//-}" ] || [ ! -d "$path" ]; then continue; fi
+    rm -f "$path"/device-plugins/{kubelet.sock,kubelet_internal_checkpoint} "$path/pod-resources/kubelet.sock"
+    find "$path" -depth -type d -empty -delete
+  done
+}
+
 # Ends all that a run has made; what has been ended already costs nothing.
 end_owned() { # run, directory
   local dir mount file
+  # Only what a run can be called: a file that was cut short names nothing.
+  [[ $1 =~ ^understudy[a-z-]*\.[A-Za-z0-9]+$ && $2 = /tmp/$1 ]] || return 0
   # A lane is a shell, which has what its parent had for an environment.
   for file in "$2"/lanes/*.group; do
     if [ -f "$file" ] && owner_lives "$file"; then kill -KILL -- "-$(cut -d' ' -f1 "$file")" 2>/dev/null || true; fi
@@ -60,9 +95,10 @@ end_owned() { # run, directory
     if [ -e "$dir/.understudy-control-plane" ]; then "$env_dir/control-plane" down "$dir" || true; fi
   done
   awk -v d="$2/" 'index($2, d) == 1 {print $2}' /proc/self/mounts | sort -r | while read -r mount; do
-    umount -n -l "$mount" 2>/dev/null || true
+    umount -n -l "$(printf '%b' "$mount")" 2>/dev/null || true
   done
   remove_cgroups "/$1"
+  if [ -d "$2/machine" ]; then restore_machine "$2"; fi
   if grep -qF " $2/" /proc/self/mounts; then say "still mounted below $2"; else rm -rf "$2"; fi
 }
 
@@ -72,9 +108,9 @@ forget_run() { # run
 }
 
 # Makes a run of this process: sets `work` to its directory.
-begin_run() {
+begin_run() { # name
   local file run dir
-  work=$(mktemp -d /tmp/understudy-test.XXXXXX)
+  work=$(mktemp -d "/tmp/$1.XXXXXX")
   export UNDERSTUDY_RUN=${work##*/} TMPDIR=$work/tmp
   mkdir "$TMPDIR"
   # Under sudo cargo runs as the user.
@@ -92,7 +128,9 @@ begin_run() {
       forget_run "$run"
     fi
   done
-  echo "$$ $(began_at $$) $work" >"$runs/$UNDERSTUDY_RUN"
+  # Whole or not at all.
+  echo "$$ $(began_at $$) $work" >"$work/owner"
+  mv "$work/owner" "$runs/$UNDERSTUDY_RUN"
   if make_cgroups "/$UNDERSTUDY_RUN" 2>/dev/null; then export UNDERSTUDY_RUN_CGROUP=/$UNDERSTUDY_RUN; fi
   # The mark is not the keeper's, nor is anything that the caller waits for.
   env -u UNDERSTUDY_RUN setsid bash "$env_dir/keeper" "$UNDERSTUDY_RUN" </dev/null >/dev/null 2>&1 &
@@ -107,6 +145,7 @@ end_run() {
     end_owned "$run" "$work"
     forget_run "$run"
     kill "$keeper" 2>/dev/null || true
+    wait "$keeper" 2>/dev/null || true
   else
     rm -rf "$work"
   fi

@@ -90,6 +90,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let environment = Environment::from_variables().map(Arc::new);
     let mut well = true;
+    for name in SAMPLE {
+        assert!(is_a_case(name), "there is no case {name}");
+    }
 
     let shared = Arc::new(OnceLock::new());
     let trials = side_by_side::all().into_iter().filter_map(|(name, case)| {
@@ -127,6 +130,18 @@ fn main() -> ExitCode {
     let threads = runtimes.as_ref().map_or(1, |runtimes| runtimes.number);
     well &= run(&Arguments { test_threads: Some(threads), ..arguments }, trials.collect());
     cases::conclude(well)
+}
+
+/// Whether the group has such a case.
+fn is_a_case(name: &str) -> bool {
+    let has = |cases: &[(&str, Alone)], case: &str| cases.iter().any(|(name, _)| *name == case);
+    match name.split_once("::") {
+        Some(("side_by_side", case)) => side_by_side::all().iter().any(|(name, _)| *name == case),
+        Some(("outages", case)) => has(outages::ALL, case),
+        Some(("alone", case)) => has(&alone::all(), case),
+        Some(("registry", case)) => has(&registry::all(), case),
+        _ => false,
+    }
 }
 
 /// The case as a trial, if it is wanted.

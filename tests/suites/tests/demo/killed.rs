@@ -17,7 +17,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(90);
 const RUN: &str = r#"
 . tests/env/common.sh
 . tests/env/runs.sh
-begin_run
+begin_run understudy-test
 trap end_run EXIT
 trap 'exit 130' TERM
 "$env_dir/containerd" up "$work/distro" >/dev/null
