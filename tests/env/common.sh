@@ -139,6 +139,11 @@ need_cargo() {
     die "needs Rust $rust_version or later, and cargo here is $version. With rustup: rustup update stable"
 }
 
+need_compiler() {
+  command -v cc >/dev/null ||
+    die "needs a C compiler to link with: $env_dir/install-runtime --build installs it, or apt-get install gcc libc6-dev"
+}
+
 target_dir() {
   (cd "$repo" && cargo metadata --no-deps --format-version 1) | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
 }
