@@ -196,6 +196,12 @@ start_compiler_cache() {
   fi
 }
 
+# The server of a cache of the caller's is started now, before anything of a run is: it stays when the run ends.
+keep_callers_cache() {
+  local wrapper=${RUSTC_WRAPPER-${CARGO_BUILD_RUSTC_WRAPPER-}}
+  if [ "${wrapper##*/}" = sccache ]; then as_user "$wrapper" --start-server >/dev/null 2>&1 || true; fi
+}
+
 stop_compiler_cache() {
   [ -n "$compiler_cache" ] || return 0
   as_user sccache --stop-server >/dev/null 2>&1 || true

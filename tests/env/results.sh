@@ -142,6 +142,10 @@ sum_up() {
     say "FAILED: not every failed test was told of"
     broken_number=$((broken_number + 1))
   fi
+  if [ "$(results)" = "results 0 0 0" ]; then
+    say "FAILED: no test has been run"
+    broken_number=$((broken_number + 1))
+  fi
   if [ ${#flaky[@]} -gt $flaky_max ]; then
     say "FAILED: ${#flaky[@]} tests are flaky, and at most $flaky_max may be"
     broken_number=$((broken_number + 1))

@@ -25,16 +25,22 @@ mkdir -p "$TMPDIR/mount" "$work/lanes"
 mount -n -t tmpfs tmpfs "$TMPDIR/mount"
 setsid sleep 7200 &
 set -m
-{ echo "$BASHPID $(began_at "$BASHPID")" >"$work/lanes/lane.group"; while :; do sleep 1; done; } &
+{ began_at "$BASHPID"; echo "$BASHPID $began" >"$work/lanes/lane.group"; while :; do sleep 1; done; } &
 set +m
 until [ -s "$work/lanes/lane.group" ]; do sleep 0.1; done
 echo "directory $work keeper $keeper."
 while :; do sleep 1; done
 "#;
 
+/// A directory in which runs are written down, other than that of the run that this is a part of.
+fn runs(name: &str) -> PathBuf {
+    PathBuf::from(format!("/run/understudy-runs-of-{}-{name}", std::process::id()))
+}
+
 /// A run, and what it has made.
 struct Run {
     process: Running,
+    runs: PathBuf,
     directory: PathBuf,
     keeper: u32,
     lane: u32,
@@ -42,9 +48,9 @@ struct Run {
 }
 
 impl Run {
-    fn begin() -> Self {
+    fn begin(runs: &Path) -> Self {
         let mut command = Command::new("bash");
-        command.args(["-c", RUN]).current_dir(root());
+        command.args(["-c", RUN]).current_dir(root()).env("UNDERSTUDY_RUNS", runs);
         let mut process = Running::start(command, Input::Empty, "a run".to_owned());
         process.says(".\n");
         let said = process.out();
@@ -55,7 +61,7 @@ impl Run {
         let lane = std::fs::read_to_string(directory.join("lanes/lane.group")).expect("a lane");
         let number = |text: &str| text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
         let lane = number(lane.split(' ').next().unwrap_or_default());
-        Self { process, keeper: number(keeper), lane, made, directory }
+        Self { process, runs: runs.to_owned(), keeper: number(keeper), lane, made, directory }
     }
 
     fn id(&self) -> String {
@@ -66,7 +72,7 @@ impl Run {
     fn there(&self) -> Vec<String> {
         let mut there: Vec<String> = self.made.there().into_iter().collect();
         there.extend(processes(&format!("UNDERSTUDY_RUN={}", self.id())));
-        for path in [Path::new("/run/understudy-runs").join(self.id()), self.directory.clone()] {
+        for path in [self.runs.join(self.id()), self.directory.clone()] {
             if path.exists() {
                 there.push(path.display().to_string());
             }
@@ -83,7 +89,7 @@ impl Run {
         let there = self.there();
         let has = |part: &str| there.iter().any(|one| one.contains(part));
         let parts =
-            ["/run/understudy/", "mount ", "sleep 7200", "containerd ", "lane ", "/run/understudy-runs/"];
+            ["/run/understudy/", "mount ", "sleep 7200", "containerd ", "lane ", "/run/understudy-runs-of-"];
         !self.process.has_ended() && parts.iter().all(|part| has(part))
     }
 
@@ -98,35 +104,57 @@ impl Run {
     }
 }
 
+impl Run {
+    /// It is killed together with its keeper: the next run, which is returned, ends what it has left.
+    fn swept(mut self) -> Self {
+        assert!(self.is_whole(), "{:#?}", self.there());
+        kill(self.keeper);
+        kill(self.process.id());
+        eventually("the run has ended", ENDED_WITHIN, || {
+            self.process.has_ended().then_some(()).ok_or_else(|| "it has not".to_owned())
+        });
+        assert!(!self.there().is_empty());
+        let mut next = Self::begin(&self.runs);
+        assert_eq!(self.there(), [""; 0]);
+        assert!(next.is_whole(), "{:#?}", next.there());
+        next
+    }
+
+    /// Asked to end, it ends what it owns by itself.
+    fn is_ended(self) {
+        let pid = self.process.id().try_into().ok().and_then(Pid::from_raw).expect("a process ID");
+        kill_process(pid, Signal::TERM).expect("it lives");
+        eventually("nothing is left of a run that has ended", ENDED_WITHIN, || match self.there() {
+            none if none.is_empty() => Ok(()),
+            there => Err(format!("{there:#?}")),
+        });
+    }
+}
+
 fn kill(pid: u32) {
     let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process ID");
     kill_process(pid, Signal::KILL).expect("it lives");
 }
 
+fn goes(runs: &Path) {
+    eventually("the directory goes with the last run", ENDED_WITHIN, || {
+        if runs.exists() { Err(format!("{} is there", runs.display())) } else { Ok(()) }
+    });
+}
+
 pub fn killed() {
-    let [mut stays, mut killed, mut orphan] = [Run::begin(), Run::begin(), Run::begin()];
-    for run in [&mut stays, &mut killed, &mut orphan] {
+    let runs_beside = runs("beside");
+    let [mut stays, mut killed, orphan] = [(); 3].map(|()| Run::begin(&runs_beside));
+    for run in [&mut stays, &mut killed] {
         assert!(run.is_whole(), "{:#?}", run.there());
     }
     killed.ends();
-    // Without a keeper the next run does it.
-    kill(orphan.keeper);
-    kill(orphan.process.id());
-    eventually("the run has ended", ENDED_WITHIN, || {
-        orphan.process.has_ended().then_some(()).ok_or_else(|| "it has not".to_owned())
-    });
-    assert!(!orphan.there().is_empty());
-    let mut next = Run::begin();
-    assert_eq!(orphan.there(), [""; 0]);
-    assert!(next.is_whole(), "{:#?}", next.there());
+    let next = orphan.swept();
     assert!(stays.is_whole(), "{:#?}", stays.there());
-    for run in [stays, next] {
-        // As Ctrl-C or the end of a session would have it, the run ends what it owns by itself.
-        let pid = run.process.id().try_into().ok().and_then(Pid::from_raw).expect("a process ID");
-        kill_process(pid, Signal::TERM).expect("it lives");
-        eventually("nothing is left of a run that has ended", ENDED_WITHIN, || match run.there() {
-            none if none.is_empty() => Ok(()),
-            there => Err(format!("{there:#?}")),
-        });
-    }
+    stays.is_ended();
+    next.is_ended();
+    goes(&runs_beside);
+    // The same when it was the only one.
+    Run::begin(&runs("alone")).swept().is_ended();
+    goes(&runs("alone"));
 }
