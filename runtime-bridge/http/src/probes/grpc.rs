@@ -66,8 +66,9 @@ pub(super) async fn check(probe: GrpcProbe) -> Result<ProbeReport, ProbeError> {
     let answer = timeout_at(deadline, client.check(request)).await;
     Ok(match answer {
         Ok(Ok(answer)) => verdict(answer.into_inner().status),
-        Ok(Err(status)) => refused(&status, probe.timeout),
-        Err(_) => refused(&Status::deadline_exceeded(""), probe.timeout),
+        // A server that heeds the deadline says so at the same moment, in words of its own.
+        Ok(Err(status)) if Instant::now() < deadline => refused(&status, probe.timeout),
+        _ => refused(&Status::deadline_exceeded(""), probe.timeout),
     })
 }
 
