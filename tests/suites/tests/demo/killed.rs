@@ -121,7 +121,7 @@ impl Run {
     }
 
     /// Asked to end, it ends what it owns by itself.
-    fn is_ended(self) {
+    fn end(self) {
         let pid = self.process.id().try_into().ok().and_then(Pid::from_raw).expect("a process ID");
         kill_process(pid, Signal::TERM).expect("it lives");
         eventually("nothing is left of a run that has ended", ENDED_WITHIN, || match self.there() {
@@ -151,10 +151,10 @@ pub fn killed() {
     killed.ends();
     let next = orphan.swept();
     assert!(stays.is_whole(), "{:#?}", stays.there());
-    stays.is_ended();
-    next.is_ended();
+    stays.end();
+    next.end();
     goes(&runs_beside);
     // The same when it was the only one.
-    Run::begin(&runs("alone")).swept().is_ended();
+    Run::begin(&runs("alone")).swept().end();
     goes(&runs("alone"));
 }
