@@ -12,7 +12,7 @@ test: ## every test; those that need a runtime run on each containerd there is
 e2e: ## the tests that need an API server, alone, on a kube-apiserver of their own
 	@tests/env/run-tests --cluster
 
-soak: ## the tests with seeds by chance, all on each runtime, 500 kubelets killed on each runtime and long outages; UNDERSTUDY_KILLS=N for another number
+soak: ## the tests with seeds by chance, on each runtime all of them and 500 kubelets killed, and long outages; UNDERSTUDY_KILLS=N for another number
 	@UNDERSTUDY_RANDOM=1 UNDERSTUDY_WHOLE=1 UNDERSTUDY_CASE_SECONDS=25200 UNDERSTUDY_LANE_SECONDS=86400 UNDERSTUDY_KILLS=$${UNDERSTUDY_KILLS:-500} UNDERSTUDY_FREEZE_SECONDS=$${UNDERSTUDY_FREEZE_SECONDS:-120} \
 	  UNDERSTUDY_OUTAGE_SECONDS=$${UNDERSTUDY_OUTAGE_SECONDS:-180} \
 	  UNDERSTUDY_API_OUTAGE_SECONDS=$${UNDERSTUDY_API_OUTAGE_SECONDS:-600} tests/env/run-tests

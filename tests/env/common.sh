@@ -63,6 +63,18 @@ static_busybox() {
   return 1
 }
 
+unmount_below() { # directory; exit code 1: something is still mounted there
+  local mount
+  for _ in 1 2 3 4 5; do
+    awk -v d="$1/" 'index($2, d) == 1 {print $2}' /proc/self/mounts | sort -r | while read -r mount; do
+      umount -n -l "$(printf '%b' "$mount")" 2>/dev/null || true
+    done
+    grep -qF " $1/" /proc/self/mounts || return 0
+  done
+  say "still mounted below $1"
+  return 1
+}
+
 cgroup_version() {
   if [ -f /sys/fs/cgroup/cgroup.controllers ]; then echo 2; else echo 1; fi
 }

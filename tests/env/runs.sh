@@ -29,7 +29,7 @@ began_at() { # pid
 }
 
 # The process that a file begins with, as "pid began". Exit code 0: it lives, 1: it has ended, 2: it cannot be told.
-owner() { # file
+owner_lives() { # file
   local pid='' noted='' began code=0
   read -r pid noted _ 2>/dev/null <"$1" || true
   [ -n "$noted" ] || return 2
@@ -38,11 +38,9 @@ owner() { # file
   return $code
 }
 
-owner_lives() { owner "$1"; } # file
-
 owner_has_ended() { # file
   local code=0
-  owner "$1" || code=$?
+  owner_lives "$1" || code=$?
   [ $code = 1 ]
 }
 
@@ -109,7 +107,7 @@ restore_machine_alone() {
 
 # Ends all that a run has made; what has been ended already costs nothing. Exit code 1: some of it is still there.
 end_owned() { # run, directory
-  local dir mount file code=0
+  local dir file code=0
   # Only what a run can be called: a file that was cut short names nothing.
   [[ $1 =~ ^understudy[a-z-]*\.[A-Za-z0-9]+$ && $2 = /tmp/$1 ]] || return 0
   # A lane is a shell, which has what its parent had for an environment.
@@ -123,15 +121,10 @@ end_owned() { # run, directory
     if [ -e "$dir/.understudy-containerd" ]; then "$env_dir/containerd" down "$dir" || code=1; fi
     if [ -e "$dir/.understudy-control-plane" ]; then "$env_dir/control-plane" down "$dir" || code=1; fi
   done
-  awk -v d="$2/" 'index($2, d) == 1 {print $2}' /proc/self/mounts | sort -r | while read -r mount; do
-    umount -n -l "$(printf '%b' "$mount")" 2>/dev/null || true
-  done
   remove_cgroups "/$1" || code=1
   if [ -e "$2/changes-machine" ]; then restore_machine "$2" || code=1; fi
-  if grep -qF " $2/" /proc/self/mounts; then
-    say "still mounted below $2"
-    return 1
-  fi
+  # Not through a mount: what is there is not the run's.
+  unmount_below "$2" || return 1
   rm -rf "$2" || code=1
   return $code
 }

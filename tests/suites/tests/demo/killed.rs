@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::process::{Input, Running, eventually};
+use testkit::process::{Input, Running, eventually, has_ended};
 
 use crate::remains::{Made, processes};
 use crate::root;
@@ -77,9 +77,7 @@ impl Run {
                 there.push(path.display().to_string());
             }
         }
-        // One that has ended may wait for its parent.
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.lane)).unwrap_or_default();
-        if stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X'])) {
+        if !has_ended(self.lane) {
             there.push(format!("lane {}", self.lane));
         }
         there
@@ -95,21 +93,24 @@ impl Run {
 
     /// Waits until the killed run has left nothing.
     fn ends(mut self) {
-        kill(self.process.id());
-        eventually("nothing is left of a killed run", ENDED_WITHIN, || match self.there() {
+        signal(self.process.id(), Signal::KILL);
+        self.leaves_nothing("a killed run");
+        assert!(self.process.has_ended());
+    }
+
+    #[track_caller]
+    fn leaves_nothing(&self, what: &str) {
+        eventually(&format!("nothing is left of {what}"), ENDED_WITHIN, || match self.there() {
             none if none.is_empty() => Ok(()),
             there => Err(format!("{there:#?}")),
         });
-        assert!(self.process.has_ended());
     }
-}
 
-impl Run {
     /// It is killed together with its keeper: the next run, which is returned, ends what it has left.
     fn swept(mut self) -> Self {
         assert!(self.is_whole(), "{:#?}", self.there());
-        kill(self.keeper);
-        kill(self.process.id());
+        signal(self.keeper, Signal::KILL);
+        signal(self.process.id(), Signal::KILL);
         eventually("the run has ended", ENDED_WITHIN, || {
             self.process.has_ended().then_some(()).ok_or_else(|| "it has not".to_owned())
         });
@@ -122,18 +123,14 @@ impl Run {
 
     /// Asked to end, it ends what it owns by itself.
     fn end(self) {
-        let pid = self.process.id().try_into().ok().and_then(Pid::from_raw).expect("a process ID");
-        kill_process(pid, Signal::TERM).expect("it lives");
-        eventually("nothing is left of a run that has ended", ENDED_WITHIN, || match self.there() {
-            none if none.is_empty() => Ok(()),
-            there => Err(format!("{there:#?}")),
-        });
+        signal(self.process.id(), Signal::TERM);
+        self.leaves_nothing("a run that has ended");
     }
 }
 
-fn kill(pid: u32) {
+fn signal(pid: u32, signal: Signal) {
     let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process ID");
-    kill_process(pid, Signal::KILL).expect("it lives");
+    kill_process(pid, signal).expect("it lives");
 }
 
 fn goes(runs: &Path) {

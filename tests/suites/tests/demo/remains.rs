@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use testkit::process::values;
+
 /// Directories that a kubelet makes whatever its root directory is; those that were not there go again.
 const SHARED: [&str; 4] = ["/var/lib/kubelet", "/var/log/containers", "/var/log/pods", "/run/mount"];
 /// Settings of the kernel that a kubelet changes; they are put back.
@@ -47,20 +49,15 @@ pub struct Made {
 impl Made {
     /// From the demo's directory and the settings of the containerd in it, by the name of its directory.
     pub fn on_containers(directory: &Path, containerd: &str) -> Self {
-        let env = directory.join(containerd).join("env");
-        let text = std::fs::read_to_string(&env).unwrap_or_else(|error| panic!("{}: {error}", env.display()));
-        let value = |name: &str| {
-            let of = |line: &str| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
-            text.lines().find_map(of).unwrap_or_else(|| panic!("no {name} in {text}"))
-        };
-        let socket = PathBuf::from(value("UNDERSTUDY_CRI_SOCKET"));
-        Self {
-            directory: directory.to_owned(),
-            bridge: value("UNDERSTUDY_BRIDGE"),
-            network: value("UNDERSTUDY_CNI_NETWORK"),
-            cgroup: value("UNDERSTUDY_CGROUP_PARENT"),
-            run: socket.parent().expect("a socket lies in a directory").to_owned(),
-        }
+        let names = [
+            "UNDERSTUDY_BRIDGE",
+            "UNDERSTUDY_CNI_NETWORK",
+            "UNDERSTUDY_CGROUP_PARENT",
+            "UNDERSTUDY_CRI_SOCKET",
+        ];
+        let [bridge, network, cgroup, socket] = values(&directory.join(containerd).join("env"), names);
+        let run = Path::new(&socket).parent().expect("a socket lies in a directory").to_owned();
+        Self { directory: directory.to_owned(), bridge, network, cgroup, run }
     }
 
     /// Whether rules of the firewall can be read here; its containerd makes some only then.

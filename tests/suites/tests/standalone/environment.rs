@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use testkit::process::values;
+
 /// The programs and settings that the suite runs with.
 #[derive(Clone, Debug)]
 pub struct Environment {
@@ -54,18 +56,9 @@ impl Environment {
 
     /// The same with another runtime, by the file that says what belongs to it.
     fn on(&self, file: &Path) -> Self {
-        let text =
-            std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let value = |name: &str| {
-            let of = |line: &str| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
-            text.lines().find_map(of).unwrap_or_else(|| panic!("{}: no {name}", file.display()))
-        };
-        Self {
-            socket: value("UNDERSTUDY_CRI_SOCKET"),
-            cgroup_parent: value("UNDERSTUDY_CGROUP_PARENT"),
-            containerd: value("UNDERSTUDY_CONTAINERD_DIR").into(),
-            ..self.clone()
-        }
+        let names = ["UNDERSTUDY_CRI_SOCKET", "UNDERSTUDY_CGROUP_PARENT", "UNDERSTUDY_CONTAINERD_DIR"];
+        let [socket, cgroup_parent, containerd] = values(file, names);
+        Self { socket, cgroup_parent, containerd: containerd.into(), ..self.clone() }
     }
 
     /// The same environment with this test's binary as the kubelet, which dies on order.

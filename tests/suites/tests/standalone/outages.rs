@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
-use testkit::process::{Port, eventually, holds};
+use testkit::process::{Port, eventually, has_ended, holds};
 
 use crate::Alone;
 use crate::cri::NAMESPACE_LABEL;
@@ -26,12 +26,10 @@ pub const ALL: &[(&str, Alone)] = &[
 
 fn stopped(environment: &Arc<Environment>) {
     outage(environment, "stopped", |environment| {
-        let pid = pid_of(environment.containerd_pid());
-        kill_process(pid, Signal::TERM).expect("containerd runs");
-        eventually("containerd has ended", SOON, || match test_kill_process(pid) {
-            Err(_) => Ok(()),
-            Ok(()) if is_zombie(pid) => Ok(()),
-            Ok(()) => Err("it has not".to_owned()),
+        let pid = environment.containerd_pid();
+        kill_process(pid_of(pid), Signal::TERM).expect("containerd runs");
+        eventually("containerd has ended", SOON, || {
+            has_ended(pid).then_some(()).ok_or_else(|| "it has not".to_owned())
         });
     });
 }
@@ -46,11 +44,6 @@ fn frozen(environment: &Arc<Environment>) {
 
 fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(pid.try_into().expect("a process ID")).expect("a positive process ID")
-}
-
-fn is_zombie(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
 }
 
 /// Brings the runtime back, also when the case fails.

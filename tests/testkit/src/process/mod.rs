@@ -3,9 +3,11 @@
 mod kubelet;
 mod poll;
 mod port;
+mod read;
 mod running;
 
 pub use kubelet::{KubeletCommand, KubeletProcess};
 pub use poll::{eventually, holds};
 pub use port::{Answer, Port, free_ports, heard};
+pub use read::{has_ended, values};
 pub use running::{Input, Running, Said};
