@@ -2,13 +2,16 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::client::Client;
 use crate::server::{MIRROR, Options, SOON, Server, UID};
+
+/// The runtime writes the last lines to the earlier file within this time, below that for which a log settles (200 ms).
+const LATE_WITHIN: Duration = Duration::from_millis(150);
 
 async fn open(streaming: &str, debugging: bool) -> (Server, Client) {
     let options =
@@ -63,16 +66,25 @@ async fn following_goes_on_over_a_rotation_and_misses_no_line() {
         }
     };
     until("three\n", &mut seen).await;
-    for round in 0..3 {
+    let (mut round, mut in_time) = (0, 0);
+    while in_time < 3 {
+        assert!(round < 100, "this machine is too busy to write a line within {LATE_WITHIN:?}");
+        let begun = Instant::now();
         // The runtime begins the new file, and writes its buffered lines to the earlier one.
         let mut earlier = made(&log);
-        std::fs::rename(&log, log.with_file_name(format!("0.log.2026010{round}-000000"))).unwrap();
+        std::fs::rename(&log, log.with_file_name(format!("0.log.20260101-{round:06}"))).unwrap();
         write(&mut made(&log), &format!("new-{round}"));
         tokio::time::sleep(Duration::from_millis(50)).await;
         write(&mut earlier, &format!("late-{round}"));
+        let is_in_time = begun.elapsed() < LATE_WITHIN;
         until(&format!("new-{round}\n"), &mut seen).await;
         let at = |word: &str| seen.find(&format!("{word}-{round}\n"));
-        assert!(at("late").is_some() && at("late") < at("new"), "{seen}");
+        // A round in which this thread itself was held up tells nothing.
+        if is_in_time {
+            assert!(at("late").is_some() && at("late") < at("new"), "{seen}");
+            in_time += 1;
+        }
+        round += 1;
     }
 }
 

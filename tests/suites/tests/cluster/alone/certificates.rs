@@ -197,6 +197,17 @@ pub fn killed(setting: &Arc<Setting>) {
             round += 1;
         }
     });
+    // On a busy machine a certificate of 20 s may end before it is renewed: then the kubelet ends, and the next one asks anew.
+    eventually("a certificate that lasts", LATER, || {
+        if stranger.node.has_died() {
+            assert!(stranger.node.log_tail().contains("expired"), "{}", stranger.node.log_tail());
+            stranger.node.start_kubelet();
+        }
+        stranger.setting.control_plane("sign", &["600"]);
+        let leaf = stranger.pair().expect("there is always a pair").leaf;
+        let seconds = leaf.not_after.duration_since(leaf.not_before).as_secs();
+        (seconds > 100).then_some(()).ok_or_else(|| format!("{seconds} s"))
+    });
     stranger.becomes_ready("600");
 }
 
