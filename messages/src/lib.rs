@@ -26,6 +26,8 @@ pub mod pod_worker;
 pub mod probe_manager;
 pub mod resource_manager;
 pub mod runtime;
+pub mod stats;
+pub mod stats_provider;
 pub mod status_manager;
 pub mod supervision;
 pub mod volume_manager;
@@ -53,5 +55,6 @@ pub const CATALOGUE: &[(&str, &[&str])] = &[
     (event_recorder::RECEIVER, event_recorder::RECEIVES),
     (node_status::RECEIVER, node_status::RECEIVES),
     (node_status::lease::RECEIVER, node_status::lease::RECEIVES),
+    (stats_provider::RECEIVER, stats_provider::RECEIVES),
     (certificate_manager::RECEIVER, certificate_manager::RECEIVES),
 ];

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::facts::{DesiredPod, DesiredPodsChanged};
@@ -85,4 +86,46 @@ pub struct VolumesNotReady {
 pub struct GetVolumes;
 delivery!(GetVolumes => BTreeMap<PodUid, Arc<MountedVolumes>>: Query, Reject);
 
-receives!("VolumeManager": DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes);
+/// Asks how large the volumes of all pods are and what they use (row 10.27). The answer comes from memory where a volume was
+/// measured within `volumeStatsAggPeriod`; others are measured for it, and it comes within two seconds without those that
+/// take longer. The next ask finds them.
+#[derive(Clone, Debug)]
+pub struct GetVolumeStats;
+delivery!(GetVolumeStats => BTreeMap<PodUid, Arc<PodVolumeStats>>: Query, Reject);
+
+/// The figures of a pod's volumes, by the volume's name in the pod spec. Volumes that are not measured (hostPath) are
+/// absent, and so are those that could not be at the last look, unless they count to the pod's own use of the node's disk.
+pub type PodVolumeStats = BTreeMap<String, VolumeStats>;
+
+/// The figures of one volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VolumeStats {
+    /// When the volume was measured.
+    pub measured_at: Timestamp,
+    /// Whether the volume counts to the pod's own `ephemeral-storage`: an emptyDir on disk, a ConfigMap.
+    pub on_node_disk: bool,
+    /// The figures; `None` if they are unknown, so that no sum which this volume belongs to is taken for whole.
+    pub usage: Option<VolumeUsage>,
+}
+
+/// What a volume can hold and what it holds. Size and room are those of its file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VolumeUsage {
+    /// Bytes that are left to users without privileges.
+    pub available_bytes: u64,
+    /// Bytes of the whole file system.
+    pub capacity_bytes: u64,
+    /// Bytes of the volume's own files.
+    pub used_bytes: u64,
+    /// Inodes of the whole file system.
+    pub inodes: u64,
+    /// Inodes that are left.
+    pub inodes_free: u64,
+    /// Inodes of the volume's own files.
+    pub inodes_used: u64,
+}
+
+receives!(
+    "VolumeManager": DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes,
+    GetVolumeStats
+);

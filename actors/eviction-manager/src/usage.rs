@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use bridge_node::stats::DiskUsage;
-use k8s_openapi::api::core::v1::{Pod, Volume};
-use pod_rules::volume_plugins;
+use k8s_openapi::api::core::v1::Pod;
+use pod_rules::volume_plugins::{CONFIG_MAP, EMPTY_DIR};
+use pod_rules::volumes::is_on_node_disk;
 
 use crate::file_systems::Parts;
 
@@ -47,13 +48,7 @@ impl PodUse {
 
 /// The volumes that use the node's own disk, each with its plugin.
 pub(crate) fn local_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &'static str)> {
-    let plugin = |volume: &Volume| {
-        let on_disk = |medium: &Option<String>| medium.as_deref().is_none_or(str::is_empty);
-        if volume.empty_dir.as_ref().is_some_and(|dir| on_disk(&dir.medium)) {
-            return Some(volume_plugins::EMPTY_DIR);
-        }
-        volume.config_map.is_some().then_some(volume_plugins::CONFIG_MAP)
-    };
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.filter_map(move |volume| Some((volume.name.as_str(), plugin(volume)?)))
+    let all = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    all.filter(|volume| is_on_node_disk(volume))
+        .map(|volume| (volume.name.as_str(), if volume.empty_dir.is_some() { EMPTY_DIR } else { CONFIG_MAP }))
 }

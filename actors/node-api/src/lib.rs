@@ -1,7 +1,8 @@
-//! Duty: answers over HTTP: health; on the read-only port pods, metrics, events and the supervision tree; over HTTPS,
+//! Duty: answers over HTTP: health; on the read-only port pods, metrics, usage, events and the supervision tree; over HTTPS,
 //!   to callers that are authorised, these and what is in containers: logs, exec, attach, port-forward.
 //! Receives: nothing but HTTP requests.
-//! Sends: GetPods, GetStaticOf, GetPodStatuses, GetPodStatus, GetRuntimePods, GetRuntimePod, GetEvents.
+//! Sends: GetPods, GetStaticOf, GetPodStatuses, GetPodStatus, GetRuntimePods, GetRuntimePod, GetEvents,
+//!   GetSummary, GetUsageMetrics.
 //! State (rebuilt from): none; every answer is asked for when a request comes.
 //! On crash: the listeners close and open again with the next incarnation.
 //! Never does: changes anything itself: what a caller runs in a container is the caller's.
@@ -14,10 +15,13 @@ mod logs;
 mod pods;
 mod routes;
 mod secured;
+mod shared;
 mod streaming;
+mod usage;
 
 pub use access::{Access, AccessConfig};
 pub use actor::{NodeApi, NodeApiConfig, NodeApiDeps, Secured};
 pub use containers::Containers;
 pub use routes::{Answers, health_routes, read_only_routes};
 pub use secured::{HttpsOffers, secured_routes};
+pub use shared::SharedAnswers;

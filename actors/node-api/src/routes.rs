@@ -1,15 +1,20 @@
 //! The routes of the health port and the read-only port, and their answers; HTTPS serves these too, see `secured`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
+use messages::stats::{Families, Summary};
+use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
 use messages::status_manager::GetPodStatuses;
+use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, Registry, TextEncoder};
 use serde::Serialize;
 use supervision::{AskPort, Tree};
@@ -17,10 +22,17 @@ use supervision::{AskPort, Tree};
 use crate::actor::NodeApi;
 use crate::health::{Check, told};
 use crate::pods::pod_list;
+use crate::shared::{SharedAnswers, shared};
 use crate::streaming::query_pairs;
+use crate::usage::{families, is_short};
 
 /// How long a request waits for an actor.
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a request waits for figures: the runtime may take its time to tell of disks.
+const FIGURES_WITHIN: Duration = Duration::from_secs(9);
+
+/// The content type of a page of metrics.
+const TEXT: &str = prometheus::TEXT_FORMAT;
 
 /// Sources of the answers of the health port and the read-only port.
 #[derive(Clone)]
@@ -37,6 +49,12 @@ pub struct Answers {
     pub statuses: AskPort<NodeApi, GetPodStatuses>,
     /// Asks EventRecorder for events.
     pub events: AskPort<NodeApi, GetEvents>,
+    /// Asks StatsProvider for the summary.
+    pub summary: AskPort<NodeApi, GetSummary>,
+    /// Asks StatsProvider for pages of metrics.
+    pub usage: AskPort<NodeApi, GetUsageMetrics>,
+    /// The answers about usage that are being sent.
+    pub shared: SharedAnswers,
 }
 
 /// The health port (row 21.11): text `ok` for GET and HEAD.
@@ -56,6 +74,9 @@ pub fn read_only_routes(answers: Answers) -> Router {
         .route("/pods/", get(pods))
         .route("/metrics", get(metrics))
         .route("/metrics/probes", get(probe_metrics))
+        .route("/metrics/resource", get(resource_metrics))
+        .route("/metrics/cadvisor", get(cadvisor_metrics))
+        .route("/stats/summary", get(summary).post(summary))
         .route("/supervision", get(supervision))
         .route("/events", get(events))
         .with_state(answers.clone())
@@ -117,14 +138,51 @@ async fn probe_metrics(State(answers): State<Answers>) -> Response {
     encoded(&answers.probes)
 }
 
-fn encoded(registry: &Registry) -> Response {
-    let encoder = TextEncoder::new();
-    let mut text = Vec::new();
-    match encoder.encode(&registry.gather(), &mut text) {
-        Ok(()) => ([(header::CONTENT_TYPE, encoder.format_type().to_owned())], text).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("encode metrics: {error}\n")).into_response()
+async fn resource_metrics(State(answers): State<Answers>) -> Response {
+    usage_metrics(&answers, MetricsPage::Resource).await
+}
+
+async fn cadvisor_metrics(State(answers): State<Answers>) -> Response {
+    usage_metrics(&answers, MetricsPage::Cadvisor).await
+}
+
+/// A page of one reading is written once for all that ask for it meanwhile, and so is the summary.
+async fn usage_metrics(answers: &Answers, page: MetricsPage) -> Response {
+    match answers.usage.ask(GetUsageMetrics(page), FIGURES_WITHIN).await {
+        Ok(page) => {
+            let text = answers.shared.pages.text(&page, |page: &Families| written(&families(page)));
+            shared(text, TEXT)
         }
+        Err(error) => unavailable(messages::stats_provider::RECEIVER, &error),
+    }
+}
+
+async fn summary(State(answers): State<Answers>, method: Method, uri: Uri, body: Bytes) -> Response {
+    let form = if method == Method::POST { String::from_utf8_lossy(&body) } else { "".into() };
+    let only_cpu_and_memory = is_short(uri.query().unwrap_or_default(), &form);
+    match answers.summary.ask(GetSummary { only_cpu_and_memory }, FIGURES_WITHIN).await {
+        Ok(Ok(summary)) => {
+            let json =
+                |summary: &Arc<Summary>| serde_json::to_vec(&**summary).map_err(|error| error.to_string());
+            shared(answers.shared.summaries.text(&summary, json), "application/json")
+        }
+        Ok(Err(why)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("Internal Error: {why}")).into_response(),
+        Err(error) => unavailable(messages::stats_provider::RECEIVER, &error),
+    }
+}
+
+fn encoded(registry: &Registry) -> Response {
+    match written(&registry.gather()) {
+        Ok(text) => ([(header::CONTENT_TYPE, TEXT)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
+    }
+}
+
+fn written(families: &[MetricFamily]) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    match TextEncoder::new().encode(families, &mut text) {
+        Ok(()) => Ok(text),
+        Err(error) => Err(format!("encode metrics: {error}\n")),
     }
 }
 

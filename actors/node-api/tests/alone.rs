@@ -12,8 +12,10 @@ use axum::http::Request;
 use bridge_serve::{Bounds, FakeListeners, Listeners};
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
+use messages::stats::{Family, FamilyKind, Sample};
+use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
 use messages::status_manager::GetPodStatuses;
-use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
+use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps, SharedAnswers};
 use prometheus::Registry;
 use stage::{Neighbour, Stage, alone, desired_pods};
 use supervision::Supervised;
@@ -22,11 +24,27 @@ use tower::ServiceExt;
 const SECOND: Duration = Duration::from_secs(1);
 const READ_ONLY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10255);
 
+fn family() -> Family {
+    let sample = |pod: &str, value, ms| Sample {
+        labels: vec![("namespace", "n".into()), ("pod", pod.into())],
+        value,
+        at: jiff::Timestamp::from_millisecond(ms).ok().filter(|_| ms > 0),
+    };
+    Family {
+        name: "pod_cpu_usage_seconds_total",
+        help: "CPU".into(),
+        kind: FamilyKind::Counter,
+        samples: vec![sample("a", 1.5, 1_800_000_000_123), sample("b\"c", 2.0, 0)],
+    }
+}
+
 struct Neighbours {
     listeners: FakeListeners,
     pods: Neighbour<GetPods>,
     statuses: Neighbour<GetPodStatuses>,
     events: Neighbour<GetEvents>,
+    summary: Neighbour<GetSummary>,
+    usage: Neighbour<GetUsageMetrics>,
 }
 
 impl Neighbours {
@@ -36,6 +54,8 @@ impl Neighbours {
             pods: Neighbour::answering("PodManager", |_| desired_pods(2)),
             statuses: Neighbour::answering("StatusManager", |_| BTreeMap::new()),
             events: Neighbour::answering("EventRecorder", |_| Vec::new()),
+            summary: Neighbour::answering("StatsProvider", |_| Err("failed to list pod stats".to_owned())),
+            usage: Neighbour::answering("StatsProvider", |_| Arc::new(vec![family()])),
         }
     }
 
@@ -54,6 +74,9 @@ impl Neighbours {
                 pods: self.pods.asked(),
                 statuses: self.statuses.asked(),
                 events: self.events.asked(),
+                summary: self.summary.asked(),
+                usage: self.usage.asked(),
+                shared: SharedAnswers::default(),
             },
             secured: None,
         }
@@ -130,5 +153,29 @@ fn a_port_that_is_taken_is_tried_again() {
         other.abort();
         stage.pass(10 * SECOND).await;
         assert_eq!(near.get("/pods").await.unwrap().0, 200);
+    });
+}
+
+#[test]
+fn figures_are_asked_of_stats_provider_and_shown_with_their_times() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.start(stage);
+        near.until_open(stage).await;
+        let (code, body) = near.get("/metrics/resource").await.unwrap();
+        let expected = "# HELP pod_cpu_usage_seconds_total CPU\n# TYPE pod_cpu_usage_seconds_total counter\n\
+            pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"a\"} 1.5 1800000000123\n\
+            pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"b\\\"c\"} 2\n";
+        assert_eq!((code, body.as_str()), (200, expected));
+        near.get("/metrics/cadvisor").await.unwrap();
+        let pages: Vec<MetricsPage> = near.usage.heard().into_iter().map(|ask| ask.0).collect();
+        assert_eq!(pages, [MetricsPage::Resource, MetricsPage::Cadvisor]);
+        let failed = (500, "Internal Error: failed to list pod stats".to_owned());
+        assert_eq!(near.get("/stats/summary").await, Some(failed));
+        near.get("/stats/summary?only_cpu_and_memory=true").await.unwrap();
+        let short: Vec<bool> = near.summary.heard().iter().map(|ask| ask.only_cpu_and_memory).collect();
+        assert_eq!(short, [false, true]);
+        near.summary.refuse();
+        assert_eq!(near.get("/stats/summary").await.unwrap().0, 503);
     });
 }

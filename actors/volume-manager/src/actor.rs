@@ -2,12 +2,14 @@
 //! run side by side.
 
 mod handlers;
+mod measuring;
 mod sweeping;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::clock::Clock;
 use bridge_node::mounts::{MountError, SwapFacts};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{DesiredPod, OtherVolumesObserved};
@@ -22,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::backoff::MountBackoff;
 use crate::execute::{self, Backends, DirectoryEnd, MountOutcome, Timed, UnmountOutcome};
+use crate::measurements::Measurements;
 use crate::metrics::{Operation, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
 use crate::orphans::{Orphans, SweepPolicy};
@@ -48,6 +51,10 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 pub struct VolumeManagerDeps {
     /// How often orphaned directories are looked for, and how long each is kept.
     pub sweep: SweepPolicy,
+    /// For how long figures of volumes are good (`volumeStatsAggPeriod`); `None` if volumes are not measured.
+    pub figures_for: Option<Duration>,
+    /// Wall clock.
+    pub clock: Arc<dyn Clock>,
     /// The effects on mounts and directories.
     pub backends: Backends,
     /// The recorder of events.
@@ -71,6 +78,8 @@ pub enum Timer {
     Sweep,
     /// Refresh the volumes of objects.
     Refresh,
+    /// The actors that asked for figures have waited long enough.
+    Stats,
 }
 
 enum MountAsker {
@@ -120,12 +129,14 @@ pub struct VolumeManager {
     ended: BTreeSet<PodUid>,
     /// Pods whose objects have changed while another operation on their volumes was under way.
     changed: BTreeSet<PodUid>,
+    measurements: Measurements<Reply<measuring::StatsAnswer>>,
 }
 
 impl VolumeManager {
     /// A fresh incarnation.
     pub fn new(deps: VolumeManagerDeps) -> Self {
         let orphans = Orphans::new(deps.sweep);
+        let measurements = Measurements::new(deps.figures_for);
         Self {
             deps,
             origin: Instant::now(),
@@ -139,6 +150,7 @@ impl VolumeManager {
             stuck: BTreeSet::new(),
             changed: BTreeSet::new(),
             ended: BTreeSet::new(),
+            measurements,
         }
     }
 
@@ -461,13 +473,14 @@ impl Subsystem for VolumeManager {
                 self.sweep(ctx);
             }
             Timer::Refresh => self.refresh_all(ctx),
+            Timer::Stats => self.stats_are_late(),
         }
     }
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
             Timer::Slow(uid) => Some(uid.clone()),
-            Timer::Sweep | Timer::Refresh => None,
+            Timer::Sweep | Timer::Refresh | Timer::Stats => None,
         }
     }
 

@@ -1,5 +1,5 @@
 //! Duty: the only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
-//! Receives: DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes.
+//! Receives: DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes, GetVolumeStats.
 //! Sends: ResendDesired; GetHeldPods (before anything is cleaned away);
 //!   GetSecret, GetConfigMap, GetToken (what volumes show); RecordEvent (FailedMount);
 //!   OtherVolumesObserved.
@@ -13,6 +13,8 @@ mod actor;
 mod backoff;
 mod execute;
 mod huge_pages;
+mod measure;
+mod measurements;
 mod memory;
 mod metrics;
 mod objects;

@@ -19,6 +19,7 @@ pub(crate) enum Operation {
 #[derive(Clone, Debug)]
 pub struct VolumeMetrics {
     operations: HistogramVec,
+    measurements: HistogramVec,
     volumes: IntGaugeVec,
     orphans: IntGauge,
     orphan_errors: IntGauge,
@@ -34,11 +35,16 @@ impl VolumeMetrics {
             HistogramOpts::new("storage_operation_duration_seconds", "Storage operation duration")
                 .buckets(OPERATION_SECONDS.to_vec());
         let labels = ["volume_plugin", "operation_name", "status", "migrated"];
+        let measurements = HistogramOpts::new(
+            "kubelet_volume_metric_collection_duration_seconds",
+            "Seconds that a look at one volume took, by the way in which its files are counted",
+        );
         let volumes = Opts::new("volume_manager_total_volumes", "Number of volumes in Volume Manager");
         let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect(constant);
         let counter = |name: &str, help: &str| IntCounter::new(name, help).expect(constant);
         Self {
             operations: HistogramVec::new(operations, &labels).expect(constant),
+            measurements: HistogramVec::new(measurements, &["metric_source"]).expect(constant),
             volumes: IntGaugeVec::new(volumes, &["plugin_name", "state"]).expect(constant),
             orphans: gauge(
                 "kubelet_orphan_pod_cleaned_volumes",
@@ -65,6 +71,7 @@ impl VolumeMetrics {
     /// A metric of one of these names is registered already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.operations.clone()))?;
+        registry.register(Box::new(self.measurements.clone()))?;
         registry.register(Box::new(self.volumes.clone()))?;
         registry.register(Box::new(self.orphans.clone()))?;
         registry.register(Box::new(self.orphan_errors.clone()))?;
@@ -79,6 +86,11 @@ impl VolumeMetrics {
         };
         let status = if ok { "success" } else { "fail-unknown" };
         self.operations.with_label_values(&[plugin, operation, status, "false"]).observe(took.as_secs_f64());
+    }
+
+    /// The files of a volume were counted.
+    pub(crate) fn measured(&self, took: Duration) {
+        self.measurements.with_label_values(&["du"]).observe(took.as_secs_f64());
     }
 
     /// Sets how many volumes there are, by state (desired or actual) and plugin.

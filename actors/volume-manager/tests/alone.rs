@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Volume, VolumeMount};
+use messages::PodUid;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{DesiredPod, OtherVolumesObserved};
 use messages::object_cache::{GetConfigMap, GetSecret, GetToken};
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
-use messages::volume_manager::{MountVolumes, MountedVolumes, UnmountVolumes, VolumesNotReady};
+use messages::volume_manager::{
+    GetVolumeStats, MountVolumes, MountedVolumes, PodVolumeStats, UnmountVolumes, VolumesNotReady,
+};
 use stage::{Neighbour, Stage, alone, ask, desired, desired_of, pod};
 use supervision::{AskError, Supervised};
 use volume_manager::{Backends, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics};
@@ -49,6 +52,8 @@ impl Neighbours {
         let fakes = &stage.fakes;
         VolumeManagerDeps {
             sweep: SweepPolicy { every: 10 * SECOND, quiet: 20 * SECOND },
+            figures_for: Some(60 * SECOND),
+            clock: fakes.clock.clone(),
             backends: Backends {
                 mounts: fakes.mounts.clone(),
                 pod_dirs: fakes.dirs.clone(),
@@ -264,5 +269,57 @@ fn what_an_earlier_incarnation_mounted_is_found_before_it_is_unmounted() {
         let undo = UnmountVolumes { pod: in_memory.pod_ref.clone() };
         ask(&actor, undo, 10 * SECOND).await.unwrap().unwrap();
         assert_eq!((mounted(), stage.fakes.disk.kind(directory())), (0, None));
+    });
+}
+
+type Figures = BTreeMap<PodUid, Arc<PodVolumeStats>>;
+
+#[test]
+fn figures_are_measured_when_asked_for_and_a_volume_that_hangs_keeps_no_other_back() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let two = [with_volumes(&pod(0), 1), with_volumes(&pod(1), 1)];
+        actor.address().tell(desired_of(&two)).unwrap();
+        let disk = &stage.fakes.disk;
+        let path = |pod: &DesiredPod| {
+            format!("/var/lib/kubelet/pods/{}/volumes/kubernetes.io~empty-dir/data-0", pod.pod_ref.uid)
+        };
+        let fill = |bytes: usize| {
+            two.iter().for_each(|pod| disk.write(format!("{}/file", path(pod)), vec![1; bytes], 0o644));
+        };
+        for pod in &two {
+            ask(&actor, MountVolumes { pod: pod.clone() }, SECOND).await.unwrap().unwrap();
+        }
+        let used = async || -> Vec<u64> {
+            let told: Figures = ask(&actor, GetVolumeStats, 3 * SECOND).await.unwrap();
+            told.values()
+                .flat_map(|volumes| volumes.values())
+                .filter_map(|stats| Some(stats.usage.as_ref()?.used_bytes))
+                .collect()
+        };
+        fill(1000);
+        assert_eq!(used().await, [1000, 1000]);
+        fill(2000);
+        assert_eq!(used().await, [1000, 1000], "they are a minute good");
+        stage.pass(60 * SECOND).await;
+        assert_eq!(used().await, [2000, 2000]);
+
+        fill(3000);
+        disk.hang("measure");
+        stage.pass(60 * SECOND).await;
+        assert_eq!(used().await.iter().sum::<u64>(), 5000, "one is measured, of the other the last is told");
+        stage.pass(60 * SECOND).await;
+        assert_eq!(used().await, [3000], "nothing is told of what cannot be measured");
+        let told: Figures = ask(&actor, GetVolumeStats, 3 * SECOND).await.unwrap();
+        assert_eq!(told.values().filter(|volumes| volumes["data-0"].usage.is_none()).count(), 1, "but that");
+        disk.go_on();
+        // The pod that hung is looked at more rarely, and no ask waits for it.
+        stage.pass(240 * SECOND).await;
+        used().await;
+        stage.pass(SECOND).await;
+        assert_eq!(used().await, [3000, 3000]);
+        let report = stage.actor::<VolumeManager>().await;
+        assert_eq!((report.incarnation, report.effects_overdue), (1, 0));
     });
 }

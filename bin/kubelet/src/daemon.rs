@@ -96,6 +96,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     )?;
     let runtime = runtime(loaded, &io.io())?;
     settings.admission = settings::admission(loaded, &settings, &facts)?;
+    settings.stats = settings::stats(loaded, &facts);
     settings.membership = cluster::membership(loaded, &settings, facts)?;
     let told = {
         let runtime = runtime.clone();
@@ -260,6 +261,7 @@ fn bridge(
         listeners: sockets.clone(),
         proxy: sockets,
         runtime,
+        usage: Arc::new(stats.usage(clock.clone())),
         stats: Arc::new(stats),
         docker_configs: Arc::new(docker_configs),
         pull_records: Arc::new(pull_records),

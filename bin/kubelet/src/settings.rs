@@ -25,6 +25,7 @@ use pod_worker::dns::ClusterDns;
 use pod_worker::{BackoffBounds, NodeRules, PodWorkerConfig};
 use resource_manager::capacity::{self, MachineCapacity, Reservations};
 use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
+use stats_provider::{Machine, StatsConfig};
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 
 use crate::config::gates::FeatureGates;
@@ -93,6 +94,8 @@ pub fn settings(
         garbage,
         logs: log_rotation(config)?,
         eviction,
+        stats: StatsConfig::default(),
+        volume_figures: volume_figures(config),
         pleg: PlegConfig {
             relist: understudy.relist.notified.as_std(),
             unnotified: understudy.relist.unnotified.as_std(),
@@ -121,6 +124,31 @@ pub fn settings(
         membership: None,
         fault_point: None,
     })
+}
+
+/// For how long figures of volumes are good; a period that is not positive turns them off, as upstream.
+fn volume_figures(config: &KubeletConfiguration) -> Option<Duration> {
+    let period = config.node.volume_stats_agg_period;
+    (period.as_nanos() > 0).then(|| period.as_std())
+}
+
+/// What is told about usage: of the kubelet's own cgroup, of the runtime's and that of other system processes where they are
+/// named, and of the machine.
+pub fn stats(loaded: &Loaded, machine: &MachineFacts) -> StatsConfig {
+    let named = [("runtime", &loaded.flags.runtime_cgroups), ("misc", &loaded.config.cgroups.system_cgroups)];
+    let named = named.into_iter().filter(|(_, cgroup)| !cgroup.is_empty());
+    let named = named.map(|(of, cgroup)| (of.to_owned(), Some(cgroup.clone())));
+    let text = |text: &String| Arc::from(text.as_str());
+    StatsConfig {
+        systems: named.chain([("kubelet".to_owned(), None)]).collect(),
+        machine: Machine {
+            boot_id: text(&machine.boot_id),
+            machine_id: text(&machine.machine_id),
+            system_uuid: text(&machine.system_uuid),
+            kernel_version: text(&machine.kernel_version),
+            os_image: text(&machine.os_image),
+        },
+    }
 }
 
 /// The bounds of the delay between restarts: the operator's maximum takes precedence over that of a feature gate.

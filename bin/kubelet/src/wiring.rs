@@ -22,6 +22,7 @@ mod pod_worker;
 mod probe_manager;
 mod quarantine;
 mod resource_manager;
+mod stats_provider;
 mod status_manager;
 mod volume_manager;
 
@@ -96,6 +97,7 @@ pub fn wire(
     garbage_collector::wire(&wiring, seats.garbage);
     eviction_manager::wire(&wiring, seats.eviction)?;
     log_manager::wire(&wiring, seats.logs);
+    stats_provider::wire(&wiring, seats.stats);
     event_recorder::wire(&wiring, seats.events)?;
     node_api::wire(&wiring, seats.api);
     Ok(Node::of(&wiring))

@@ -164,7 +164,7 @@ ports! {
         fn remove_image(image: ImageSpec) -> Reply<()>;
     }
 
-    /// The disk usage of containers and images; for EvictionManager.
+    /// What the runtime tells of the usage of containers and images; for EvictionManager and StatsProvider.
     ///
     /// # Errors
     /// The runtime's answer, or that no answer came in time.
@@ -173,6 +173,8 @@ ports! {
         fn list_container_stats(request: ListContainerStatsRequest) -> Reply<ListContainerStatsResponse>;
         /// `ImageFsInfo`.
         fn image_fs_info(request: ImageFsInfoRequest) -> Reply<ImageFsInfoResponse>;
+        /// `PodSandboxStatus`, for the details that some runtimes tell of a sandbox.
+        fn pod_sandbox_status(request: PodSandboxStatusRequest) -> Reply<PodSandboxStatusResponse>;
     }
 
     /// Reopening of container logs; for LogManager.

@@ -161,6 +161,20 @@ impl Lane {
         self.submit(None, Threads::LowPriority(thread), work)
     }
 
+    /// The same as [`Lane::run_long`], after all earlier work with the same key.
+    pub fn run_long_alone<T, E>(
+        &self,
+        key: impl Into<String>,
+        thread: &'static str,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: From<NotRun> + Send + 'static,
+    {
+        self.submit(Some(key.into()), Threads::LowPriority(thread), work)
+    }
+
     /// Waits for all work with this key that asked before, and has the key until what is returned is dropped: for what has
     /// several steps, which must not ask for the key themselves.
     ///

@@ -5,6 +5,7 @@
 
 pub mod cgroups;
 pub mod checkpoint;
+mod du;
 pub mod host;
 pub mod mounts;
 pub mod stats;

@@ -29,8 +29,9 @@ const PORTS: &[(&str, &[&str])] = &[
     ("actors/pod-worker/", &["Clock", "ExecSync", "PodDirs", "PodLifecycle", "Prober", "RuntimeReads"]),
     ("actors/probe-manager/", &["CheckpointStore", "Clock", "ExecSync", "Prober"]),
     ("actors/resource-manager/", &["Cgroups"]),
+    ("actors/stats-provider/", &["Stats", "UsageReads"]),
     ("actors/status-manager/", &["CheckpointStore", "Clock", "PodStatuses"]),
-    ("actors/volume-manager/", &["Mounts", "PodDirs"]),
+    ("actors/volume-manager/", &["Clock", "Mounts", "PodDirs"]),
 ];
 
 /// A port that writes what has one writer, and that writer.

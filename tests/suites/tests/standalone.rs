@@ -76,6 +76,7 @@ const SAMPLE: &[&str] = &[
     "alone::a_sandbox_stopped_behind_its_back_is_recreated",
     "alone::a_killed_kubelet_finds_all_its_pods_again",
     "alone::a_log_that_grows_is_rotated_and_followed_without_a_gap",
+    "alone::figures_are_those_of_the_kernel",
     "alone::configz_shows_the_cgroup_driver_in_use",
     "alone::logs_and_commands_come_over_https",
     "alone::no_death_at_any_step_loses_or_doubles_anything",

@@ -20,6 +20,7 @@ use bridge_node::host::{
 };
 use bridge_node::mounts::FakeMounts;
 use bridge_node::stats::FakeStats;
+use bridge_node::stats::usage::FakeUsage;
 use bridge_serve::{FakeListeners, FakeStreams};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -64,6 +65,8 @@ pub struct World {
     pub cgroups: FakeCgroups,
     /// Figures of the node and its pods.
     pub stats: FakeStats,
+    /// What node and pods use, as StatsProvider reads it.
+    pub usage: FakeUsage,
     /// The machine's addresses.
     pub addresses: FakeHostAddresses,
     /// A manifest URL, if the node has one.
@@ -88,12 +91,14 @@ impl World {
         disk.mkdir(MANIFESTS, 0o755);
         disk.write("/etc/hosts", "127.0.0.1\tlocalhost\n", 0o644);
         let names = CgroupNames::new(CgroupDriver::Cgroupfs, "/").expect("the root is a cgroup");
+        let clock = Arc::new(FakeClock::new(seed, start));
         Self {
             runtime,
             disk,
             prober: FakeProber::new(),
             checkpoints: FakeCheckpoints::new(),
-            clock: Arc::new(FakeClock::new(seed, start)),
+            usage: FakeUsage::new(clock.clone()),
+            clock,
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
             stats: FakeStats::default(),
             addresses: FakeHostAddresses::default(),
@@ -149,6 +154,7 @@ impl World {
             prober: Arc::new(self.prober.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
             stats: Arc::new(self.stats.clone()),
+            usage: Arc::new(self.usage.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             pull_records: Arc::new(FakePullRecords::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
@@ -251,6 +257,8 @@ pub fn settings() -> Settings {
         garbage: garbage_collector::GcPolicy::default(),
         logs: log_manager::LogRotation::default(),
         eviction: hard(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]),
+        stats: stats_provider::StatsConfig::default(),
+        volume_figures: Some(Duration::from_secs(60)),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
         server: kubelet::wiring::ServerSettings::default(),

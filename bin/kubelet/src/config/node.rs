@@ -38,7 +38,7 @@ section! {
         "volumePluginDir" volume_plugin_dir: String =
             Value("/usr/libexec/kubernetes/kubelet-plugins/volume/exec/".to_owned()), NotYet;
         /// Time between two measurements of the volumes' disk usage; negative disables them.
-        "volumeStatsAggPeriod" volume_stats_agg_period: GoDuration = Value(GoDuration::from_mins(1)), NotYetByDefault;
+        "volumeStatsAggPeriod" volume_stats_agg_period: GoDuration = Value(GoDuration::from_mins(1)), Used;
         /// Where OpenTelemetry spans go; absent for none.
         "tracing" tracing: Option<TracingConfiguration> = Value(None), NotYet;
     }

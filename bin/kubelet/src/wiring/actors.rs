@@ -16,6 +16,7 @@ use pod_sources::PodSources;
 use pod_worker::PodWorkerPool;
 use probe_manager::ProbeManager;
 use resource_manager::ResourceManager;
+use stats_provider::StatsProvider;
 use status_manager::StatusManager;
 use supervision::{Address, Seated, Supervised, Tree, Vitality};
 use volume_manager::VolumeManager;
@@ -36,6 +37,7 @@ pub(super) struct Seats {
     pub(super) garbage: Seated<GarbageCollector>,
     pub(super) eviction: Seated<EvictionManager>,
     pub(super) logs: Seated<LogManager>,
+    pub(super) stats: Seated<StatsProvider>,
     pub(super) objects: Seated<ObjectCache>,
     pub(super) events: Seated<EventRecorder>,
     pub(super) api: Seated<NodeApi>,
@@ -62,6 +64,7 @@ impl Seats {
             garbage: tree.seat(Vitality::Degradable),
             eviction: tree.seat(Vitality::Degradable),
             logs: tree.seat(Vitality::Degradable),
+            stats: tree.seat(Vitality::Degradable),
             objects: tree.seat(Vitality::Degradable),
             events: tree.seat(Vitality::Degradable),
             api: tree.seat(Vitality::Degradable),
@@ -85,6 +88,7 @@ impl Seats {
             garbage: self.garbage.handle(),
             eviction: self.eviction.handle(),
             logs: self.logs.handle(),
+            stats: self.stats.handle(),
             objects: self.objects.handle(),
             events: self.events.handle(),
             node: self.node.as_ref().map(|(status, _)| status.handle()),
@@ -107,6 +111,7 @@ pub(super) struct Actors {
     pub(super) garbage: Supervised<GarbageCollector>,
     pub(super) eviction: Supervised<EvictionManager>,
     pub(super) logs: Supervised<LogManager>,
+    pub(super) stats: Supervised<StatsProvider>,
     pub(super) objects: Supervised<ObjectCache>,
     pub(super) events: Supervised<EventRecorder>,
     pub(super) node: Option<Supervised<NodeStatus>>,

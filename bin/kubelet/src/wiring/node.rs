@@ -14,9 +14,10 @@ use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{ApiPodsChanged, GetPods, GetStaticOf};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
+use messages::stats_provider::{GetSummary, GetUsageMetrics};
 use messages::status_manager::GetPodStatuses;
 use messages::supervision::PodQuarantined;
-use messages::volume_manager::GetVolumes;
+use messages::volume_manager::{GetVolumeStats, GetVolumes};
 use supervision::{Address, AskPort, Outside};
 
 use super::{LastWords, Wiring, node_status, object_cache};
@@ -51,6 +52,12 @@ pub struct Node {
     pub verdicts: AskPort<Outside, GetVerdicts>,
     /// Asks for the mounted volumes.
     pub volumes: AskPort<Outside, GetVolumes>,
+    /// Asks for the figures of volumes.
+    pub volume_stats: AskPort<Outside, GetVolumeStats>,
+    /// Asks what node, pods and containers use.
+    pub summary: AskPort<Outside, GetSummary>,
+    /// Asks for pages of metrics about usage.
+    pub usage: AskPort<Outside, GetUsageMetrics>,
     /// Receive changes of the objects that pods refer to.
     pub objects_changed: Vec<Address<PodObjectsChanged>>,
     /// Asks for a secret.
@@ -99,6 +106,9 @@ impl Node {
             delete_images: actors.images.asked(),
             verdicts: actors.probes.asked(),
             volumes: actors.volumes.asked(),
+            volume_stats: actors.volumes.asked(),
+            summary: actors.stats.asked(),
+            usage: actors.stats.asked(),
             objects_changed: object_cache::observers(actors),
             secrets: actors.objects.asked(),
             config_maps: actors.objects.asked(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_reviews::{ClusterReviews, Reviews};
-use node_api::{Access, Answers, Containers, NodeApi, NodeApiDeps, Secured};
+use node_api::{Access, Answers, Containers, NodeApi, NodeApiDeps, Secured, SharedAnswers};
 use prometheus::Registry;
 use supervision::{Seated, Subsystem};
 
@@ -22,6 +22,9 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
             pods: actors.manager.asked(),
             statuses: actors.status.asked(),
             events: actors.events.asked(),
+            summary: actors.stats.asked(),
+            usage: actors.stats.asked(),
+            shared: SharedAnswers::default(),
         },
         secured: secured(wiring),
     };

@@ -15,6 +15,7 @@ use bridge_node::checkpoint::CheckpointStore;
 use bridge_node::host::{ContainerLogs, DockerConfigs, HostAddresses, PodDirs, PullRecords, StaticFiles};
 use bridge_node::mounts::Mounts;
 use bridge_node::stats::NodeStats;
+use bridge_node::stats::usage::UsageReads;
 use bridge_reviews::ReviewTtls;
 use bridge_serve::{Listeners, StreamProxy};
 use bridge_tls::serving::ServingTls;
@@ -30,6 +31,7 @@ use pod_manager::admission::NodeView;
 use pod_spec::resources::NodeResources;
 use pod_worker::PodWorkerConfig;
 use resource_manager::ResourceManagerConfig;
+use stats_provider::StatsConfig;
 use supervision::Place;
 
 /// Every effect on the outside world: real in the daemon, fake in tests and simulation.
@@ -63,8 +65,10 @@ pub struct Bridge {
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.
     pub cgroups: Arc<dyn Cgroups>,
-    /// Measures the usage of the node and its pods.
+    /// Measures what the node has left, for EvictionManager.
     pub stats: Arc<dyn NodeStats>,
+    /// Reads what the node, its pods and their containers use, for StatsProvider.
+    pub usage: Arc<dyn UsageReads>,
     /// The node's credentials for registries.
     pub docker_configs: Arc<dyn DockerConfigs>,
     /// The records on disk of the images that have been pulled.
@@ -149,6 +153,10 @@ pub struct Settings {
     pub logs: LogRotation,
     /// When pods are evicted.
     pub eviction: EvictionConfig,
+    /// What is told about usage.
+    pub stats: StatsConfig,
+    /// For how long figures of volumes are good; `None` if volumes are not measured.
+    pub volume_figures: Option<Duration>,
     /// Relist periods.
     pub pleg: PlegConfig,
     /// Listeners.

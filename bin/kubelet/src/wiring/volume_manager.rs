@@ -25,6 +25,8 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> promethe
             },
         },
         sweep: settings.sweep,
+        figures_for: settings.volume_figures,
+        clock: bridge.clock.clone(),
         others_watchers: actors.node.iter().map(Supervised::address).collect(),
         events: actors.events.address(),
         held_pods: actors.pleg.asked(),

@@ -219,7 +219,8 @@ impl Node {
             let mut info = BTreeMap::new();
             if request.verbose {
                 let pid = if sandbox.ready { sandbox.pid } else { 0 };
-                info.insert("info".to_owned(), serde_json::json!({ "pid": pid }).to_string());
+                let details = serde_json::json!({ "pid": pid, "image": "registry.k8s.io/pause:3.10" });
+                info.insert("info".to_owned(), details.to_string());
             }
             let inside = state.containers.values().filter(|container| container.sandbox_id == id);
             Ok(PodSandboxStatusResponse {

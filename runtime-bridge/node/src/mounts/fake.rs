@@ -8,7 +8,7 @@ use super::host_path::PathVerdict;
 use super::sys::READY;
 use super::{
     Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
-    VolumeGroup, atomic, check_path,
+    VolumeFigures, VolumeGroup, atomic, check_path,
 };
 use crate::host::{FakeDisk, RemoveTreeError};
 
@@ -257,7 +257,30 @@ impl Mounts for FakeMounts {
             }
         })
     }
+
+    fn measure(&self, path: &Path) -> Done<VolumeFigures> {
+        self.run("measure", path, |disk, path| {
+            if disk.kind(path) != Some(FileKind::Directory) {
+                return Err(failed("measure", path, "No such file or directory"));
+            }
+            let files = disk.files_below(path);
+            let used_bytes = files.values().map(|content| content.len() as u64).sum();
+            let inodes_used = 1 + files.len() as u64;
+            Ok(VolumeFigures {
+                available_bytes: CAPACITY_BYTES.saturating_sub(used_bytes),
+                capacity_bytes: CAPACITY_BYTES,
+                used_bytes,
+                inodes: INODES,
+                inodes_free: INODES.saturating_sub(inodes_used),
+                inodes_used,
+            })
+        })
+    }
 }
+
+/// The bytes and inodes of every file system of the fake.
+const CAPACITY_BYTES: u64 = 1 << 30;
+const INODES: u64 = 1 << 16;
 
 /// Makes the layout of the real implementation; directories are numbered, since the fake has no time.
 fn project(disk: &FakeDisk, volume: &Path, projection: &Projection) -> bool {

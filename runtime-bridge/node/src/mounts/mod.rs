@@ -4,6 +4,7 @@ mod atomic;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod host_path;
+mod measure;
 pub(crate) mod mountinfo;
 mod ownership;
 mod subpath;
@@ -47,6 +48,24 @@ pub enum GroupChange {
     Always,
     /// Only when the volume's root does not belong to the group.
     OnRootMismatch,
+}
+
+/// What a volume that shares its file system with other files can hold and what it holds. Size and room are those of the file
+/// system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeFigures {
+    /// Bytes that are left to users without privileges.
+    pub available_bytes: u64,
+    /// Bytes of the file system.
+    pub capacity_bytes: u64,
+    /// Bytes of the volume's own files.
+    pub used_bytes: u64,
+    /// Inodes of the file system.
+    pub inodes: u64,
+    /// Inodes that are left.
+    pub inodes_free: u64,
+    /// Inodes of the volume's own files.
+    pub inodes_used: u64,
 }
 
 /// The group that a volume's files are given to.
@@ -207,6 +226,10 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// Checks that a hostPath volume's path is of its type, and makes a missing directory (mode 0755) or file (0644, in
     /// an existing directory) where the type demands it. Symbolic links are followed.
     fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()>;
+
+    /// Measures the volume at `path`, whose files are counted on a thread of low priority. Runs beside all other operations, and
+    /// fails at once while an earlier look at the same path has not ended.
+    fn measure(&self, path: &Path) -> Done<VolumeFigures>;
 }
 
 fn check_path(path: &Path) -> Result<(), MountError> {

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use super::host_path::PathVerdict;
 use super::{
     Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
-    VolumeGroup, atomic, check_path, mountinfo, ownership, subpath, swap,
+    VolumeFigures, VolumeGroup, atomic, check_path, measure::Looks, mountinfo, ownership, subpath, swap,
 };
 use crate::host::remove_tree;
 use bridge_io::Lane;
@@ -25,6 +25,7 @@ pub(super) const READY: &str = "ready";
 #[derive(Debug, Clone)]
 pub struct SystemMounts {
     lane: Lane,
+    looks: Looks,
     /// Whether a tmpfs can be mounted with `noswap`; determined once.
     noswap: Arc<OnceLock<bool>>,
 }
@@ -32,7 +33,8 @@ pub struct SystemMounts {
 impl SystemMounts {
     /// The mounts of this process' mount namespace.
     pub fn new(io: Handle) -> Self {
-        Self { lane: Lane::new("VolumeManager", io), noswap: Arc::default() }
+        let lane = Lane::new("VolumeManager", io);
+        Self { looks: Looks::new(&lane), lane, noswap: Arc::default() }
     }
 
     fn run<T: Send + 'static>(
@@ -144,6 +146,10 @@ impl Mounts for SystemMounts {
 
     fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()> {
         self.run(path, move |path| check_host_path(path, kind))
+    }
+
+    fn measure(&self, path: &Path) -> Done<VolumeFigures> {
+        self.looks.measure(path)
     }
 }
 

@@ -1,13 +1,7 @@
 //! Figures from the kernel's files.
-//!
-//! With version 2, `cgroups-rs` reads the memory in use. With version 1 it is not used: it reads ten files for two
-//! figures, and panics when one of them (`memory.numa_stat`) has another form than it expects. Nor does it read limits,
-//! since it reports an unreadable one as no limit.
 
 use std::fs;
 use std::path::Path;
-
-use cgroups_rs::fs::memory::MemController;
 
 use super::{FileSystemRoom, Room};
 
@@ -33,34 +27,6 @@ pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
         (name == key).then(|| value.trim().trim_end_matches(" kB").parse().ok()).flatten()
     };
     text.lines().find_map(value)
-}
-
-/// The working set of a cgroup of version 1: bytes in use that cannot simply be dropped.
-pub(super) fn working_set_v1(dir: &Path) -> Result<u64, Problem> {
-    let used = number(&dir.join("memory.usage_in_bytes"))?;
-    let stat = text(&dir.join("memory.stat"))?;
-    Ok(used.saturating_sub(keyed(&stat, "total_inactive_file").unwrap_or(0)))
-}
-
-/// The working set of a cgroup of version 2. The root cgroup has no `memory.current`; there the
-/// usage is `anon` plus `file` of `memory.stat`, which is what version 1 counts.
-pub(super) fn working_set_v2(dir: &Path) -> Result<u64, Problem> {
-    let memory = MemController::new(dir.to_owned(), dir.to_owned(), true).memory_stat();
-    let (stat, file) = (memory.stat.raw, dir.join("memory.stat"));
-    if stat.is_empty() {
-        // The crate reports an unreadable file as no figures.
-        return Err(text(&file).err().unwrap_or_else(|| format!("{} has no figures", file.display())));
-    }
-    let current = dir.join("memory.current");
-    let used = match memory.usage_in_bytes {
-        0 if current.exists() => number(&current)?,
-        0 => {
-            let of = |key| stat.get(key).ok_or_else(|| format!("{} has no {key}", file.display()));
-            of("anon")?.saturating_add(*of("file")?)
-        }
-        used => used,
-    };
-    Ok(used.saturating_sub(stat.get("inactive_file").copied().unwrap_or(0)))
 }
 
 /// The memory limit of a cgroup, bytes; `None` if it has none.

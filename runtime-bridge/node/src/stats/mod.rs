@@ -1,12 +1,13 @@
-//! The resources that the node has left, and the pods' usage of them. Read only when EvictionManager asks.
+//! The resources that the node has left, and the pods' usage of them, which EvictionManager asks for; and in [`usage`] what
+//! node, pods and containers use, which StatsProvider asks for. Nothing is read while neither asks.
 
-mod du;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod files;
 mod system;
 #[cfg(test)]
 mod tests;
+pub mod usage;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub use fake::FakeStats;
 pub use system::{Places, SystemStats};
 
 use crate::cgroups::QosClass;
+pub use crate::du::DiskUsage;
 use bridge_io::NotRun;
 
 /// The capacity of a resource and what is left of it. `available` may be negative: there may be more processes than the
@@ -98,15 +100,6 @@ pub struct Wanted {
     pub memory: bool,
     /// Disk usage of logs and volumes.
     pub disk: bool,
-}
-
-/// The disk usage of a directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskUsage {
-    /// Bytes on disk.
-    pub bytes: u64,
-    /// Files and directories; one with several names counts once.
-    pub inodes: u64,
 }
 
 /// A pod's usage. A figure that was not wanted or cannot be read is absent.

@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 
-use super::du::{self, Budget};
 use super::files::{self, Problem};
+use super::usage::SystemUsage;
+use super::usage::group::Groups;
 use super::{DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted};
 use crate::cgroups::{CgroupError, CgroupNames, CgroupVersion, Hierarchy, SystemCgroups};
+use crate::du::{self, Budget};
+use bridge_io::clock::Clock;
 use bridge_io::{Lane, NotRun};
 
 /// The most names per pod, and the longest time for all pods, in one measurement of all.
@@ -54,6 +57,12 @@ impl SystemStats {
     pub fn at(places: Places, io: Handle) -> Self {
         Self { places: Arc::new(places), lane: Lane::new("EvictionManager", io) }
     }
+
+    /// Reads of the same machine for StatsProvider, which neither wait for those of EvictionManager nor hold them up.
+    #[must_use]
+    pub fn usage(&self, clock: Arc<dyn Clock>) -> SystemUsage {
+        SystemUsage::new(self.places.clone(), clock, &self.lane)
+    }
 }
 
 impl NodeStats for SystemStats {
@@ -81,19 +90,18 @@ impl NodeStats for SystemStats {
 }
 
 impl Places {
+    /// The machine's cgroups.
+    pub(super) fn groups(&self) -> Groups<'_> {
+        Groups { version: self.version, hierarchies: &self.hierarchies }
+    }
+
     /// The directory of a cgroup in the hierarchy with the memory controller.
     fn memory_dir(&self, cgroup: &str) -> Option<PathBuf> {
-        let has = |one: &&Hierarchy| self.version == CgroupVersion::V2 || one.has("memory");
-        let hierarchy = self.hierarchies.iter().find(has)?;
-        Some(hierarchy.path.join(cgroup.trim_start_matches('/')))
+        self.groups().dir("memory", cgroup)
     }
 
     fn working_set(&self, cgroup: &str) -> Result<u64, Problem> {
-        let dir = self.memory_dir(cgroup).ok_or("no hierarchy of cgroups has memory")?;
-        match self.version {
-            CgroupVersion::V2 => files::working_set_v2(&dir),
-            CgroupVersion::V1 | CgroupVersion::Hybrid => files::working_set_v1(&dir),
-        }
+        Ok(self.groups().memory(cgroup, false)?.working_set)
     }
 
     fn memory(&self) -> Result<Room, Problem> {

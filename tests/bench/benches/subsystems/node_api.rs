@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bench::alone::{Stage, Subject, Traffic, desired_pods, wait};
 use bridge_io::Io;
 use bridge_serve::System;
-use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps};
+use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps, SharedAnswers};
 use prometheus::Registry;
 use supervision::{AskPort, Place, Supervised, Vitality};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -55,6 +55,9 @@ impl Subject for Alone {
                 pods: AskPort::answering("PodManager", move |_| Some(desired_pods(count))),
                 statuses: AskPort::answering("StatusManager", move |_| Some(statuses.clone())),
                 events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),
+                summary: AskPort::answering("StatsProvider", |_| Some(Err("none".to_owned()))),
+                usage: AskPort::answering("StatsProvider", |_| Some(Arc::default())),
+                shared: SharedAnswers::default(),
             },
             secured: None,
         };

@@ -35,6 +35,8 @@ impl Subject for Alone {
         let facts: Address<DesiredPodsChanged> = seat.address();
         let deps = VolumeManagerDeps {
             sweep: SweepPolicy::default(),
+            figures_for: None,
+            clock: stage.clock.clone(),
             backends: Backends {
                 mounts: stage.mounts.clone(),
                 pod_dirs: stage.dirs.clone(),

@@ -70,7 +70,7 @@ async fn measure<S: Subject>() -> Report {
     let bytes_per_pod = bytes_per_pod::<S>(SIZES[SIZES.len() - 1]).await;
     let mut figures = Vec::new();
     for pods in SIZES {
-        let stage = Stage::new();
+        let stage = Stage::default();
         let subject = S::start(&stage, pods).await;
         let ours = throughput(async |round| subject.round(round).await).await;
         let own_asks = asks(async || subject.ask().await).await;
@@ -87,11 +87,11 @@ async fn measure<S: Subject>() -> Report {
 /// Bytes of memory that a subsystem needs for each pod, without the pods' own objects, which all subsystems share.
 async fn bytes_per_pod<S: Subject>(pods: usize) -> f64 {
     ::stage::prepare(pods);
-    let stage = Stage::new();
+    let stage = Stage::default();
     let one = S::start(&stage, 1).await;
     stage.end().await;
     drop(one);
-    let stage = Stage::new();
+    let stage = Stage::default();
     let before = resident();
     let all = S::start(&stage, pods).await;
     let bytes = (resident() - before) / pods as f64;

@@ -27,8 +27,9 @@ impl Deref for Stage {
     }
 }
 
-impl Stage {
-    pub(super) fn new() -> Self {
+impl Default for Stage {
+    /// A tree without actors.
+    fn default() -> Self {
         let restart = RestartPolicy {
             backoff_initial: Duration::ZERO,
             backoff_max: Duration::ZERO,
@@ -45,7 +46,9 @@ impl Stage {
         });
         Self { tree, fakes: Fakes::new(), starts }
     }
+}
 
+impl Stage {
     /// How often an actor has started so far.
     pub(super) fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)

@@ -130,3 +130,21 @@ async fn what_is_authorized_is_what_is_answered() {
     let (status, _) = client.ask("POST", "/run/default/web/main?cmd=whoami", &override_header).await;
     assert_eq!(status, 403);
 }
+
+#[tokio::test]
+async fn figures_need_the_right_to_figures() {
+    let allowed = [("jane", "get", "metrics"), ("jane", "create", "stats"), ("admin", "get", "proxy")];
+    let server = Server::start(Options { reviews: Some(reviews(&allowed)), ..Options::default() }).await;
+    let (client, admin) = (server.client(None), server.client(Some(&server.admin)));
+    for path in ["/metrics/resource", "/metrics/cadvisor"] {
+        assert_eq!(client.ask("GET", path, &[JANE]).await.0, 200, "{path}");
+        let (status, body) = admin.get(path).await;
+        assert!(status == 403 && body.contains("subresource(s)=[metrics]"), "{path}: {status} {body}");
+    }
+    assert_eq!(client.ask("GET", "/stats/summary", &[JANE]).await.0, 403, "only by POST");
+    let (status, body) = client.ask("POST", "/stats/summary", &[JANE]).await;
+    assert_eq!((status, body.as_str()), (500, "Internal Error: none"), "let in, to a node without figures");
+    assert_eq!(client.ask("PUT", "/stats/summary", &[JANE]).await.0, 403);
+    let (status, body) = admin.get("/stats/summary").await;
+    assert!(status == 403 && body.contains("subresource(s)=[stats]"), "{status} {body}");
+}

@@ -27,7 +27,7 @@ use messages::runtime::{
     ContainerState as RuntimeState, RuntimeContainer, RuntimePod, RuntimePods, RuntimeSandbox,
 };
 use messages::{PodRef, PodUid};
-use node_api::{Access, AccessConfig, Answers, Containers, HttpsOffers, secured_routes};
+use node_api::{Access, AccessConfig, Answers, Containers, HttpsOffers, SharedAnswers, secured_routes};
 use prometheus::Registry;
 use supervision::{AskPort, Policy, Tree};
 use tempfile::TempDir;
@@ -229,6 +229,9 @@ impl Server {
                 Some(BTreeMap::from([(PodUid::new(UID), status.clone())]))
             }),
             events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),
+            summary: AskPort::answering("StatsProvider", |_| Some(Err("none".to_owned()))),
+            usage: AskPort::answering("StatsProvider", |_| Some(Arc::default())),
+            shared: SharedAnswers::default(),
         };
         let metrics = CriMetrics::new().unwrap();
         let operations = Arc::new(Operations::new(Arc::new(runtime), Io::current(), metrics));

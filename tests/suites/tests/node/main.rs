@@ -43,5 +43,6 @@ mod strain;
 mod strangers;
 mod tree;
 mod unsupported;
+mod usage;
 mod volumes;
 mod waiting;

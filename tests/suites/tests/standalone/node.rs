@@ -370,6 +370,11 @@ impl Node {
         found.cloned().ok_or_else(|| format!("no event about {file} with {words:?} among {about:?}"))
     }
 
+    /// The text that the read-only port answers with.
+    pub fn told(&self, path: &str) -> Result<String, String> {
+        self.read_only.text(path)
+    }
+
     /// The sum of a metric over its labels.
     pub fn metric(&self, name: &str) -> Result<f64, String> {
         let text = self.read_only.text("/metrics")?;

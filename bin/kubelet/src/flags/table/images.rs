@@ -82,5 +82,5 @@ pub(super) const ROWS: &[FlagRow] = &[
         NotYet,
         "Directory of credential providers"
     ),
-    process_flag!("runtime-cgroups", Str, runtime_cgroups, NotYet, "Cgroup of the container runtime"),
+    process_flag!("runtime-cgroups", Str, runtime_cgroups, Used, "Cgroup of the container runtime"),
 ];

@@ -14,6 +14,7 @@ pub const ALL: &[(&str, Shared)] = &[
     ("a_job_is_waited_for", job),
     ("a_pod_is_deleted_by_force", force),
     ("a_manifest_is_applied_and_changed", applied),
+    ("figures_come_through_the_api_server", figures),
 ];
 
 /// `kubectl run` of the test image on this node.
@@ -141,4 +142,33 @@ fn applied(member: &Member) {
     assert_eq!((now.uid(), now.container_id("main")), (seen.uid(), seen.container_id("main")));
     assert!(kubectl.ok(&["delete", "-f", file.to_str().expect("a plain path"), "--now"]).contains("deleted"));
     pod.gone(&seen);
+}
+
+/// What metrics-server and a person ask for, on the way that a person has.
+fn figures(member: &Member) {
+    let kubectl = member.kubectl();
+    let pod = member.pod("figures", containers([sleeper("main")]));
+    let seen = pod.ready();
+    let raw =
+        |page: &str| kubectl.ok(&["get", "--raw", &format!("/api/v1/nodes/{}/proxy/{page}", member.name)]);
+    let summary: serde_json::Value = serde_json::from_str(&raw("stats/summary")).expect("JSON");
+    assert_eq!(summary["node"]["nodeName"], member.name.as_str());
+    let pods = summary["pods"].as_array().into_iter().flatten();
+    let found = pods.into_iter().find(|one| one["podRef"]["uid"] == seen.uid());
+    let found = found.unwrap_or_else(|| panic!("no {}: {summary}", pod.name()));
+    assert!(found["containers"][0]["memory"]["workingSetBytes"].as_u64() > Some(0), "{found}");
+    assert_eq!(found["network"]["name"], "eth0", "{found}");
+    let name = pod.name();
+    let page = raw("metrics/resource");
+    let series = |line: &str| {
+        line.starts_with("container_memory_working_set_bytes{container=\"main\",")
+            && line.contains(&format!("pod=\"{name}\""))
+    };
+    assert!(page.lines().any(series), "{page}");
+    let page = raw("metrics/cadvisor");
+    let series = |line: &str| {
+        line.starts_with("container_network_receive_bytes_total{")
+            && line.contains(&format!("pod=\"{name}\""))
+    };
+    assert!(page.lines().any(series), "{page}");
 }

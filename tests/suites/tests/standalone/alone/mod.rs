@@ -18,6 +18,7 @@ mod restarts;
 mod rules;
 mod samples;
 mod strain;
+mod usage;
 
 use crate::Alone;
 
@@ -41,6 +42,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         rules::ALL,
         samples::ALL,
         strain::ALL,
+        usage::ALL,
     ]
     .concat()
 }

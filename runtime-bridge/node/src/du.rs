@@ -11,7 +11,14 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
-use super::DiskUsage;
+/// The disk usage of a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Files and directories; one with several names counts once.
+    pub inodes: u64,
+}
 
 /// Bytes per block of `st_blocks`, independent of the file system's block size.
 const BLOCK_BYTES: u64 = 512;
@@ -29,7 +36,7 @@ const WAITING_BYTES: usize = 64;
 
 /// The work that is left for one measurement of a pod.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     entries: usize,
     until: Instant,
     exceeded: bool,
@@ -37,22 +44,22 @@ pub(super) struct Budget {
 
 impl Budget {
     /// A budget of this many names and this much time.
-    pub(super) fn new(entries: usize, time: Duration) -> Self {
+    pub(crate) fn new(entries: usize, time: Duration) -> Self {
         Self { entries, until: Instant::now() + time, exceeded: false }
     }
 
     /// A budget of this much time and any number of names.
-    pub(super) fn of_time(time: Duration) -> Self {
+    pub(crate) fn of_time(time: Duration) -> Self {
         Self::new(usize::MAX, time)
     }
 
     /// Whether a file was skipped, so that there may be more than was counted.
-    pub(super) fn is_exceeded(&self) -> bool {
+    pub(crate) fn is_exceeded(&self) -> bool {
         self.exceeded
     }
 
     /// Whether all names are used up, even if time is left.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries == 0
     }
 
@@ -128,7 +135,7 @@ impl Waiting {
 }
 
 /// Measures a directory with everything below it; `None` if it does not exist.
-pub(super) fn tree(root: &Path, budget: &mut Budget) -> Option<DiskUsage> {
+pub(crate) fn tree(root: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     let top = open(CWD, root, ResolveFlags::empty())?;
     let mut count = Count::default();
     count.add(&rustix::fs::fstat(&top).ok()?);
@@ -185,7 +192,7 @@ fn enter(at: &OwnedFd, way: &Path) -> Option<OwnedFd> {
 }
 
 /// Measures the files directly in a directory; `None` if it does not exist.
-pub(super) fn files(dir: &Path, budget: &mut Budget) -> Option<DiskUsage> {
+pub(crate) fn files(dir: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     let opened = open(CWD, dir, ResolveFlags::empty())?;
     let mut count = Count::default();
     each(&opened, budget, |_, stat| {

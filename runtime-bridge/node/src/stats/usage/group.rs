@@ -1,0 +1,266 @@
+//! The files of one cgroup, of either version.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::super::files::{self, Problem};
+use super::parse;
+use super::{CpuUse, GroupUse, MemoryUse, Pressure, ProcessUse, Throttling};
+use crate::cgroups::{CgroupVersion, Hierarchy};
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The cgroups of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stats) struct Groups<'a> {
+    /// The machine's version.
+    pub(in crate::stats) version: CgroupVersion,
+    /// The mounted hierarchies.
+    pub(in crate::stats) hierarchies: &'a [Hierarchy],
+}
+
+impl Groups<'_> {
+    fn is_v2(&self) -> bool {
+        self.version == CgroupVersion::V2
+    }
+
+    /// A cgroup's directory in the hierarchy with this controller.
+    pub(in crate::stats) fn dir(&self, controller: &str, cgroup: &str) -> Option<PathBuf> {
+        let has = |one: &&Hierarchy| self.is_v2() || one.has(controller);
+        let hierarchy = self.hierarchies.iter().find(has)?;
+        Some(hierarchy.path.join(cgroup.trim_start_matches('/')))
+    }
+
+    /// A cgroup's directory in the hierarchy by which it is found.
+    pub(super) fn base(&self, cgroup: &str) -> Option<PathBuf> {
+        self.dir("memory", cgroup).or_else(|| self.dir("cpuacct", cgroup))
+    }
+
+    /// The memory of a cgroup.
+    pub(in crate::stats) fn memory(&self, cgroup: &str, details: bool) -> Result<MemoryUse, Problem> {
+        let dir = self.dir("memory", cgroup).ok_or("no hierarchy of cgroups has memory")?;
+        if self.is_v2() { memory_v2(&dir, details) } else { memory_v1(&dir, details) }
+    }
+
+    fn cpu(&self, cgroup: &str, details: bool) -> Option<CpuUse> {
+        if self.is_v2() {
+            return cpu_v2(&self.dir("cpu", cgroup)?, details);
+        }
+        cpu_v1(&self.dir("cpuacct", cgroup)?, self.dir("cpu", cgroup).as_deref(), details)
+    }
+
+    /// Everything about a cgroup; `None` if it does not exist.
+    pub(super) fn read(&self, cgroup: &str, at: Timestamp, parts: super::Parts) -> Option<GroupUse> {
+        let base = self.base(cgroup)?;
+        let made = fs::metadata(&base).ok()?;
+        let details = parts.details;
+        let mut found = GroupUse {
+            name: if cgroup.is_empty() { "/".to_owned() } else { cgroup.to_owned() },
+            at,
+            created: created(&base, &made),
+            cpu: self.cpu(cgroup, details),
+            memory: self.memory(cgroup, details).ok(),
+            ..GroupUse::default()
+        };
+        if parts.processes || details {
+            found.processes = self.processes(cgroup, details);
+        }
+        if self.is_v2() {
+            found.io_pressure = pressure(&base.join("io.pressure"));
+        }
+        if details {
+            found.io = self.io(cgroup);
+        }
+        // A cgroup that was removed meanwhile has nothing.
+        (found.cpu.is_some() || found.memory.is_some()).then_some(found)
+    }
+
+    fn io(&self, cgroup: &str) -> Vec<super::DeviceIo> {
+        let Some(dir) = self.dir("blkio", cgroup) else { return Vec::new() };
+        if self.is_v2() {
+            return parse::io_stat(&text(&dir.join("io.stat")).unwrap_or_default());
+        }
+        let of = |file: &str| text(&dir.join(file)).unwrap_or_default();
+        parse::blkio(
+            &of("blkio.throttle.io_service_bytes_recursive"),
+            &of("blkio.throttle.io_serviced_recursive"),
+        )
+    }
+
+    /// The IDs of the processes in the cgroup itself.
+    pub(super) fn pids(&self, cgroup: &str) -> Option<Vec<u32>> {
+        let text = text(&self.base(cgroup)?.join("cgroup.procs"))?;
+        Some(text.lines().filter_map(|line| line.trim().parse().ok()).collect())
+    }
+
+    fn processes(&self, cgroup: &str, details: bool) -> Option<ProcessUse> {
+        let count = self.pids(cgroup)?.len() as u64;
+        let mut found = ProcessUse { count, ..ProcessUse::default() };
+        if let Some(dir) = self.dir("pids", cgroup).filter(|_| details) {
+            found.threads = number(&dir.join("pids.current"));
+            found.threads_max = number(&dir.join("pids.max"));
+        }
+        Some(found)
+    }
+}
+
+/// The directory's own time changes with each cgroup below it; a file that is never written keeps the time of its making.
+fn created(dir: &Path, made: &fs::Metadata) -> Option<Timestamp> {
+    let of = |metadata: &fs::Metadata| Timestamp::try_from(metadata.modified().ok()?).ok();
+    let files = ["cgroup.clone_children", "cgroup.events"].map(|file| dir.join(file));
+    let files = files.iter().filter_map(|file| of(&fs::metadata(file).ok()?));
+    files.chain(of(made)).min()
+}
+
+fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+/// The number in a file; `None` also for `max`.
+fn number(path: &Path) -> Option<u64> {
+    text(path)?.trim().parse().ok()
+}
+
+fn limit(path: &Path) -> Option<u64> {
+    files::limit(path).ok().flatten()
+}
+
+fn pressure(path: &Path) -> Option<Pressure> {
+    parse::pressure(&text(path)?)
+}
+
+fn cpu_v1(acct: &Path, cpu: Option<&Path>, details: bool) -> Option<CpuUse> {
+    let mut found = CpuUse { total_ns: number(&acct.join("cpuacct.usage"))?, ..CpuUse::default() };
+    if !details {
+        return Some(found);
+    }
+    let stat = text(&acct.join("cpuacct.stat")).unwrap_or_default();
+    let stat = parse::keyed(&stat);
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    let ns = |ticks_used: &u64| ticks_used.saturating_mul(NS_PER_SECOND / ticks);
+    (found.user_ns, found.system_ns) = (stat.get("user").map(ns), stat.get("system").map(ns));
+    if let Some(dir) = cpu {
+        let stat = text(&dir.join("cpu.stat")).unwrap_or_default();
+        let stat = parse::keyed(&stat);
+        let of = |key: &str| stat.get(key).copied().unwrap_or(0);
+        found.throttling = Throttling {
+            periods: of("nr_periods"),
+            throttled_periods: of("nr_throttled"),
+            throttled_ns: of("throttled_time"),
+            burst_periods: of("nr_bursts"),
+            burst_ns: of("burst_time"),
+        };
+        found.shares = number(&dir.join("cpu.shares"));
+        found.period_us = number(&dir.join("cpu.cfs_period_us"));
+        // -1 is no number here, and no bound.
+        found.quota_us = number(&dir.join("cpu.cfs_quota_us")).filter(|quota| *quota > 0);
+    }
+    Some(found)
+}
+
+fn cpu_v2(dir: &Path, details: bool) -> Option<CpuUse> {
+    let stat = text(&dir.join("cpu.stat"))?;
+    let stat = parse::keyed(&stat);
+    let ns = |key: &str| stat.get(key).map(|us| us.saturating_mul(1000));
+    let count = |key: &str| stat.get(key).copied().unwrap_or(0);
+    let mut found = CpuUse {
+        total_ns: ns("usage_usec")?,
+        user_ns: ns("user_usec"),
+        system_ns: ns("system_usec"),
+        throttling: Throttling {
+            periods: count("nr_periods"),
+            throttled_periods: count("nr_throttled"),
+            throttled_ns: ns("throttled_usec").unwrap_or(0),
+            burst_periods: count("nr_bursts"),
+            burst_ns: ns("burst_usec").unwrap_or(0),
+        },
+        pressure: pressure(&dir.join("cpu.pressure")),
+        ..CpuUse::default()
+    };
+    if details {
+        found.shares = number(&dir.join("cpu.weight")).and_then(parse::shares);
+        let max = text(&dir.join("cpu.max")).unwrap_or_default();
+        let mut words = max.split_whitespace();
+        found.quota_us = words.next().and_then(|quota| quota.parse().ok());
+        found.period_us = words.next().and_then(|period| period.parse().ok());
+    }
+    Some(found)
+}
+
+fn memory_v1(dir: &Path, details: bool) -> Result<MemoryUse, Problem> {
+    let usage = files::number(&dir.join("memory.usage_in_bytes"))?;
+    let stat = files::text(&dir.join("memory.stat"))?;
+    let stat = parse::keyed(&stat);
+    // With those of the cgroups below, where the kernel counts them together.
+    let of = |key: &str| {
+        let total = format!("total_{key}");
+        stat.get(total.as_str()).or_else(|| stat.get(key)).copied()
+    };
+    let inactive_file = stat.get("total_inactive_file").copied().unwrap_or(0);
+    let mut found = MemoryUse {
+        usage,
+        working_set: usage.saturating_sub(inactive_file),
+        limit: limit(&dir.join("memory.limit_in_bytes")),
+        rss: of("rss").unwrap_or(0),
+        cache: of("cache").unwrap_or(0),
+        mapped_file: of("mapped_file").unwrap_or(0),
+        active_file: of("active_file").unwrap_or(0),
+        inactive_file,
+        page_faults: of("pgfault").unwrap_or(0),
+        major_page_faults: of("pgmajfault").unwrap_or(0),
+        swap: of("swap"),
+        swap_limit: limit(&dir.join("memory.memsw.limit_in_bytes")),
+        ..MemoryUse::default()
+    };
+    if details {
+        found.reservation = limit(&dir.join("memory.soft_limit_in_bytes"));
+        found.max_usage = number(&dir.join("memory.max_usage_in_bytes"));
+        found.failures = number(&dir.join("memory.failcnt"));
+        found.kernel = number(&dir.join("memory.kmem.usage_in_bytes"));
+        let oom = text(&dir.join("memory.oom_control")).unwrap_or_default();
+        found.oom_kills = parse::keyed(&oom).get("oom_kill").copied();
+    }
+    Ok(found)
+}
+
+/// The root cgroup has no `memory.current`; there the usage is `anon` plus `file`, which is what version 1 counts.
+fn memory_v2(dir: &Path, details: bool) -> Result<MemoryUse, Problem> {
+    let file = dir.join("memory.stat");
+    let stat = files::text(&file)?;
+    let stat = parse::keyed(&stat);
+    let of = |key: &str| stat.get(key).copied().unwrap_or(0);
+    let current = dir.join("memory.current");
+    let usage = if current.exists() {
+        files::number(&current)?
+    } else {
+        let of = |key| stat.get(key).ok_or_else(|| format!("{} has no {key}", file.display()));
+        of("anon")?.saturating_add(*of("file")?)
+    };
+    let mut found = MemoryUse {
+        usage,
+        working_set: usage.saturating_sub(of("inactive_file")),
+        limit: limit(&dir.join("memory.max")),
+        rss: of("anon"),
+        cache: of("file"),
+        mapped_file: of("file_mapped"),
+        active_file: of("active_file"),
+        inactive_file: of("inactive_file"),
+        page_faults: of("pgfault"),
+        major_page_faults: of("pgmajfault"),
+        kernel: stat.get("kernel").copied(),
+        swap: number(&dir.join("memory.swap.current")),
+        swap_limit: limit(&dir.join("memory.swap.max")),
+        pressure: pressure(&dir.join("memory.pressure")),
+        ..MemoryUse::default()
+    };
+    if details {
+        found.reservation = number(&dir.join("memory.min"));
+        found.max_usage = number(&dir.join("memory.peak"));
+        let events = text(&dir.join("memory.events")).unwrap_or_default();
+        let events = parse::keyed(&events);
+        (found.failures, found.oom_kills) = (events.get("max").copied(), events.get("oom_kill").copied());
+    }
+    Ok(found)
+}
