@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_metrics::Registry;
 use bridge_node::host::RecordKind;
 use messages::image_manager::PullPolicy;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
 
 use crate::records::Checked;
 
@@ -45,27 +46,27 @@ impl ImageMetrics {
     pub fn new() -> Self {
         let pull_seconds = HistogramOpts::new(
             "kubelet_image_pull_duration_seconds",
-            "Duration in seconds to pull an image.",
+            "[ALPHA] Duration in seconds to pull an image.",
         )
         .buckets(PULL_SECONDS.to_vec());
         let requests = Opts::new(
             "kubelet_image_manager_ensure_image_requests_total",
-            "Number of ensure-image requests processed by the kubelet.",
+            "[ALPHA] Number of ensure-image requests processed by the kubelet.",
         );
         let checks = Opts::new(
             "kubelet_imagemanager_image_mustpull_checks_total",
-            "Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+            "[ALPHA] Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
         );
         let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("the name is a constant");
         Self {
             checks: IntCounterVec::new(checks, &["result"]).expect("name and label are constants"),
             intents: gauge(
                 "kubelet_imagemanager_ondisk_pullintents",
-                "Number of ImagePullIntents stored on disk.",
+                "[ALPHA] Number of ImagePullIntents stored on disk.",
             ),
             records: gauge(
                 "kubelet_imagemanager_ondisk_pulledrecords",
-                "Number of ImagePulledRecords stored on disk.",
+                "[ALPHA] Number of ImagePulledRecords stored on disk.",
             ),
             pull_seconds: HistogramVec::new(pull_seconds, &["image_size_in_bytes"])
                 .expect("name and label are constants"),

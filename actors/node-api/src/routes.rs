@@ -4,33 +4,36 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
 use messages::status_manager::GetPodStatuses;
-use prometheus::{Encoder, Registry, TextEncoder};
+use prometheus::proto::MetricFamily;
 use serde::Serialize;
 use supervision::{AskPort, Tree};
 
 use crate::actor::NodeApi;
-use crate::health::{Check, told};
+use crate::health::{self, Check};
+use crate::metrics::{ApiMetrics, Server, counted};
 use crate::pods::pod_list;
 use crate::streaming::query_pairs;
 
 /// How long a request waits for an actor.
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
+/// When the process began, in seconds since the epoch; as Prometheus' library for Go names it.
+const PROCESS_START: HeaderName = HeaderName::from_static("process-start-time-unix");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Sources of the answers of the health port and the read-only port.
 #[derive(Clone)]
 pub struct Answers {
     /// The supervision tree.
     pub tree: Tree,
-    /// Metrics of `/metrics`.
-    pub registry: Registry,
-    /// Metrics of `/metrics/probes`.
-    pub probes: Registry,
+    /// The registries of the pages of metrics, and NodeApi's own metrics.
+    pub metrics: ApiMetrics,
     /// Asks PodManager for the desired pods.
     pub pods: AskPort<NodeApi, GetPods>,
     /// Asks StatusManager for all pods' statuses.
@@ -51,11 +54,18 @@ pub fn health_routes(answers: Answers) -> Router {
 
 /// The read-only port.
 pub fn read_only_routes(answers: Answers) -> Router {
+    let metrics = answers.metrics.clone();
+    shared_routes(answers).layer(from_fn_with_state((metrics, Server::ReadOnly), counted))
+}
+
+/// The routes of the read-only port, which HTTPS has too.
+pub(crate) fn shared_routes(answers: Answers) -> Router {
     Router::new()
         .route("/pods", get(pods))
         .route("/pods/", get(pods))
         .route("/metrics", get(metrics))
         .route("/metrics/probes", get(probe_metrics))
+        .route("/metrics/slis", any(slis))
         .route("/supervision", get(supervision))
         .route("/events", get(events))
         .with_state(answers.clone())
@@ -71,7 +81,9 @@ fn lost(answers: &Answers) -> Option<String> {
 async fn healthz(State(answers): State<Answers>, uri: Uri) -> Response {
     let check = |name, failed| Check { name, failed };
     let checks = [check("ping", None), check("log", None), check("syncloop", lost(&answers))];
-    let (well, text) = told(&checks, &query_pairs(uri.query().unwrap_or_default()));
+    let query = query_pairs(uri.query().unwrap_or_default());
+    answers.metrics.checked(health::counted(&checks, &query));
+    let (well, text) = health::told(&checks, &query);
     let status = if well { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
     (status, text).into_response()
 }
@@ -109,23 +121,42 @@ async fn supervision(State(answers): State<Answers>) -> Response {
     json(&answers.tree.snapshot().await)
 }
 
-async fn metrics(State(answers): State<Answers>) -> Response {
-    encoded(&answers.registry)
+async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+    page(&answers, &headers, &answers.metrics.registries.main.gather())
 }
 
-async fn probe_metrics(State(answers): State<Answers>) -> Response {
-    encoded(&answers.probes)
+async fn probe_metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+    page(&answers, &headers, &answers.metrics.registries.probes.gather())
 }
 
-fn encoded(registry: &Registry) -> Response {
-    let encoder = TextEncoder::new();
-    let mut text = Vec::new();
-    match encoder.encode(&registry.gather(), &mut text) {
-        Ok(()) => ([(header::CONTENT_TYPE, encoder.format_type().to_owned())], text).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("encode metrics: {error}\n")).into_response()
-        }
+/// The results of health checks, which DELETE forgets (row 22.5).
+async fn slis(State(answers): State<Answers>, method: Method, headers: HeaderMap) -> Response {
+    if method == Method::DELETE {
+        answers.metrics.forget_checks();
+        return ([(header::CONTENT_TYPE, TEXT)], "metrics reset\n").into_response();
     }
+    page(&answers, &headers, &answers.metrics.registries.slis.gather())
+}
+
+/// A page of metrics, as the scraper prefers it.
+fn page(answers: &Answers, headers: &HeaderMap, families: &[MetricFamily]) -> Response {
+    let (accept, coding) = (values(headers, &header::ACCEPT), values(headers, &header::ACCEPT_ENCODING));
+    let page = bridge_metrics::page(families, &accept, &coding);
+    let mut answer = page.body.into_response();
+    let told = answer.headers_mut();
+    told.insert(PROCESS_START, HeaderValue::from(answers.metrics.began));
+    // The content type is made of our own words, and of those of the header that are known.
+    told.insert(header::CONTENT_TYPE, HeaderValue::from_str(&page.content_type).unwrap_or(TEXT));
+    if let Some(coding) = page.content_encoding {
+        told.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding));
+    }
+    answer
+}
+
+/// All values of a header.
+fn values(headers: &HeaderMap, name: &HeaderName) -> String {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.collect::<Vec<_>>().join(",")
 }
 
 pub(crate) fn json(value: &impl Serialize) -> Response {

@@ -1,6 +1,7 @@
 //! Pleg's metrics, under upstream's names (row 22.1).
 
-use prometheus::{Gauge, Histogram, HistogramOpts, IntGauge, IntGaugeVec, Opts, Registry};
+use bridge_metrics::Registry;
+use prometheus::{Gauge, Histogram, HistogramOpts, IntGauge, IntGaugeVec, Opts};
 
 /// Handles of the metrics, which survive restarts of the actor.
 #[derive(Clone)]
@@ -20,26 +21,26 @@ impl PlegMetrics {
         Ok(Self {
             relist_seconds: histogram(
                 "kubelet_pleg_relist_duration_seconds",
-                "Duration in seconds for relisting pods in PLEG.",
+                "[ALPHA] Duration in seconds for relisting pods in PLEG.",
             )?,
             relist_interval_seconds: histogram(
                 "kubelet_pleg_relist_interval_seconds",
-                "Interval in seconds between relisting in PLEG.",
+                "[ALPHA] Interval in seconds between relisting in PLEG.",
             )?,
             pod_relist_seconds: histogram(
                 "kubelet_pleg_pod_relist_duration_seconds",
-                "Duration in seconds for looking at a single pod in PLEG.",
+                "[ALPHA] Duration in seconds for looking at a single pod in PLEG.",
             )?,
             last_seen_seconds: Gauge::new(
                 "kubelet_pleg_last_seen_seconds",
-                "Timestamp in seconds when PLEG was last seen active.",
+                "[ALPHA] Timestamp in seconds when PLEG was last seen active.",
             )?,
             running_pods: IntGauge::new(
                 "kubelet_running_pods",
-                "Number of pods that have a running pod sandbox.",
+                "[ALPHA] Number of pods that have a running pod sandbox.",
             )?,
             running_containers: IntGaugeVec::new(
-                Opts::new("kubelet_running_containers", "Number of containers by state."),
+                Opts::new("kubelet_running_containers", "[ALPHA] Number of containers by state."),
                 &["container_state"],
             )?,
         })

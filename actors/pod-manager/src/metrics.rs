@@ -1,6 +1,7 @@
 //! PodManager's metrics, under upstream's names (row 22.1).
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use bridge_metrics::Registry;
+use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
 /// The metrics' handles, which outlive incarnations; clones count into the same metrics.
 #[derive(Clone)]
@@ -17,21 +18,21 @@ impl PodManagerMetrics {
             desired_pods: IntGaugeVec::new(
                 Opts::new(
                     "kubelet_desired_pods",
-                    "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
+                    "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
                 ),
                 &["static"],
             )?,
             rejections: IntCounterVec::new(
                 Opts::new(
                     "kubelet_admission_rejections_total",
-                    "Cumulative number pod admission rejections by the Kubelet.",
+                    "[ALPHA] Cumulative number pod admission rejections by the Kubelet.",
                 ),
                 &["reason"],
             )?,
             preemptions: IntCounterVec::new(
                 Opts::new(
                     "kubelet_preemptions",
-                    "Cumulative number of pod preemptions by preemption resource",
+                    "[ALPHA] Cumulative number of pod preemptions by preemption resource",
                 ),
                 &["preemption_signal"],
             )?,

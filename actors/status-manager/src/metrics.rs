@@ -1,6 +1,7 @@
 //! StatusManager's metrics.
 
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use bridge_metrics::Registry;
+use prometheus::{IntCounter, IntCounterVec, Opts};
 
 use crate::publish::Outcome;
 

@@ -13,6 +13,7 @@ use bridge_http::manifest_url::{ManifestUrl, NetManifestUrl};
 use bridge_http::probes::NetProber;
 use bridge_io::clock::{Clock, SystemClock};
 use bridge_io::{Io, IoRuntime};
+use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
 use bridge_node::checkpoint::DirCheckpoints;
 use bridge_node::host::{
@@ -23,7 +24,6 @@ use bridge_node::host::{
 use bridge_node::mounts::SystemMounts;
 use bridge_node::stats::SystemStats;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use prometheus::Registry;
 use resource_manager::capacity::MachineCapacity;
 use supervision::{Place, Tree, Vitality, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -28,9 +28,10 @@ mod volume_manager;
 use std::sync::Arc;
 
 use bridge_cri::{CriMetrics, Operations};
-use prometheus::Registry;
+use bridge_metrics::Registry;
 use supervision::{Tree, TreeCollector};
 
+use ::node_api::ApiMetrics;
 use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
@@ -43,8 +44,8 @@ struct Wiring<'a> {
     tree: &'a Tree,
     places: &'a Places,
     registry: &'a Registry,
-    /// The metrics of `/metrics/probes`.
-    probe_registry: Registry,
+    /// The registries of the other pages, and NodeApi's metrics.
+    api_metrics: ApiMetrics,
     bridge: &'a Bridge,
     settings: &'a Settings,
     operations: Arc<Operations>,
@@ -69,7 +70,7 @@ pub fn wire(
         tree,
         places,
         registry,
-        probe_registry: node_api::probe_registry(bridge)?,
+        api_metrics: node_api::metrics(bridge, registry)?,
         bridge,
         settings,
         operations: operations(bridge, registry)?,
@@ -97,7 +98,7 @@ pub fn wire(
     eviction_manager::wire(&wiring, seats.eviction)?;
     log_manager::wire(&wiring, seats.logs);
     event_recorder::wire(&wiring, seats.events)?;
-    node_api::wire(&wiring, seats.api);
+    node_api::wire(&wiring, seats.api)?;
     Ok(Node::of(&wiring))
 }
 

@@ -11,7 +11,7 @@ use super::{Actors, Wiring};
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<EvictionManager>) -> prometheus::Result<()> {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let metrics = EvictionMetrics::new()?;
-    metrics.register(wiring.registry)?;
+    metrics.register(wiring.registry.library())?;
     let deps = EvictionManagerDeps {
         config: Arc::new(settings.eviction.clone()),
         backends: Backends {

@@ -10,7 +10,7 @@ use super::Wiring;
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> prometheus::Result<()> {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let metrics = VolumeMetrics::new();
-    metrics.register(wiring.registry)?;
+    metrics.register(wiring.registry.library())?;
     let deps = VolumeManagerDeps {
         backends: Backends {
             mounts: bridge.mounts.clone(),

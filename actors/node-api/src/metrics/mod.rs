@@ -1,0 +1,8 @@
+//! NodeApi's metrics, under upstream's names, and the registries whose pages NodeApi shows (section 22).
+
+mod handles;
+mod paths;
+mod requests;
+
+pub use handles::{ApiMetrics, Registries};
+pub(crate) use requests::{Server, counted};
