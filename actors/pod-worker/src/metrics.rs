@@ -33,6 +33,8 @@ pub struct PodWorkerMetrics {
     pub working_pods: IntGaugeVec,
     /// Pods that came back under the same UID, by whether they are static.
     pub restarted_pods: IntCounterVec,
+    /// Pods that the runtime held and no source knew.
+    pub orphaned_pods: IntCounter,
     /// Regular containers per started pod.
     pub containers_per_pod: Histogram,
     /// HTTPS hooks that were repeated in plain HTTP.
@@ -99,6 +101,10 @@ impl PodWorkerMetrics {
                 "[ALPHA] Pods that were deleted and came back under the same UID.",
                 &["static"],
             )?,
+            orphaned_pods: counter(
+                "kubelet_orphaned_runtime_pods_total",
+                "[ALPHA] Pods that the runtime held, and that neither a source nor the workers knew.",
+            )?,
             containers_per_pod: seconds(
                 "kubelet_containers_per_pod_count",
                 "[ALPHA] Containers per pod.",
@@ -120,7 +126,7 @@ impl PodWorkerMetrics {
     /// # Errors
     /// The registry has a metric of one of these names already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        let all: [Box<dyn Collector>; 12] = [
+        let all: [Box<dyn Collector>; 13] = [
             Box::new(self.worker_seconds.clone()),
             Box::new(self.worker_start_seconds.clone()),
             Box::new(self.pod_start_seconds.clone()),
@@ -130,6 +136,7 @@ impl PodWorkerMetrics {
             Box::new(self.started_containers_errors.clone()),
             Box::new(self.working_pods.clone()),
             Box::new(self.restarted_pods.clone()),
+            Box::new(self.orphaned_pods.clone()),
             Box::new(self.containers_per_pod.clone()),
             Box::new(self.hook_http_fallbacks.clone()),
             Box::new(self.hook_sleeps_cut.clone()),

@@ -83,7 +83,7 @@ pub fn wire(
         certificate_manager::wire(&wiring, seat)?;
     }
     if let Some((status, lease)) = seats.node {
-        node_status::wire(&wiring, status, lease);
+        node_status::wire(&wiring, status, lease)?;
     }
     pod_manager::wire(&wiring, seats.manager)?;
     pod_worker::wire(&wiring, seats.pool)?;
